@@ -3,34 +3,34 @@
 // The (row, query head) pairs are the rows of the products, in tiles of 16. Four warps share a tile
 // of 64 positions: each computes the scores of 16 of them for all pairs, and then, weights
 // exchanged through shared memory, a quarter of the columns of the weighted values. So no sum
-// depends on how many pairs there are, and each score, weight and value has one place in one order.
-// With few blocks to run, eight warps take two tiles at a time, whose results are the same: only
-// the scores of two tiles do not wait for one another.
+// depends on the number of pairs, and each score, weight and value has one place in one order. With
+// few blocks to run, eight warps take two tiles at a time, with the same results: the scores of the
+// two tiles merely do not wait for one another.
 //
-// K and V come through rings of stages in shared memory, copied in the background while earlier
-// ones are worked on. Rows of 16-byte pieces are stored with the pieces exchanged (swizzled), so
-// that eight neighbouring rows can be read at once.
+// K and V come through rings of stages in shared memory, copied asynchronously while earlier stages
+// are worked on. Rows of 16-byte pieces are stored with the pieces exchanged (swizzled), so that
+// eight neighbouring rows can be read at once.
 #include "kernels/cuda/attention_parts.cuh"
 
 namespace paceline::kernels::cuda {
 namespace {
 
-/// width: columns that head_dim is padded to, with zeros. step: tiles that are walked at a time.
+/// width: head_dim padded with zeros to this many columns. step: tiles that are walked at a time.
 /// stages: of the rings of K and V.
 template <int width, int pair_tiles, int step, int stages>
 struct Shape {
   static constexpr int kThreads = 128 * step;
-  /// Blocks of a multiprocessor: what its shared memory holds, and registers have to allow.
+  /// Blocks of a multiprocessor: as many as its shared memory holds, and registers must allow.
   static constexpr int kBlocks = width == 256 || step > 1 ? 1 : pair_tiles > 1 ? 2 : 3;
   static constexpr int kPairs = kAttentionPairs * pair_tiles;
   static constexpr int kStages = stages;
-  static constexpr int kColumns = width / (4 * step);  ///< of the values, of a warp
+  static constexpr int kColumns = width / (4 * step);  ///< columns of the values, of a warp
   static constexpr int kColumnTiles = kColumns / 8;
 
   // Shared memory, in bytes.
   static constexpr int kRowBytes = width * 2;
   static constexpr int kStageBytes = step * kAttentionTile * kRowBytes;
-  static constexpr int kWeightBytes = kPairs * kAttentionTile * 2;  ///< of a tile
+  static constexpr int kWeightBytes = kPairs * kAttentionTile * 2;  ///< of one tile's weights
   static constexpr int kKeys = 0;                                   ///< [stages][positions][width]
   static constexpr int kValues = kKeys + kStages * kStageBytes;     ///< the same
   static constexpr int kQueries = kValues + kStages * kStageBytes;  ///< [pairs][width]
@@ -43,13 +43,13 @@ struct Shape {
   static_assert(width % 64 == 0 && kColumns % 8 == 0);
 };
 
-/// Byte of piece `piece` (8 elements) of a row.
+/// Byte offset of piece `piece` (8 elements) of a row.
 template <int row_bytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * row_bytes + ((piece ^ (row & 7)) << 4);
 }
 
-/// Begins to copy the keys, or values, of `tiles` tiles into a stage.
+/// Starts the copies of the keys, or values, of `tiles` tiles into a stage.
 template <class S>
 __device__ __forceinline__ void copy_tiles(const AttentionArgs& args, const std::byte* from,
                                            const std::uint32_t* addresses, int tiles,
@@ -83,7 +83,7 @@ __device__ __forceinline__ void copy_queries(const AttentionArgs& args, const At
   }
 }
 
-/// scores = queries * keys^T for all pairs and 16 positions, whose keys begin at row `first`.
+/// scores = queries * keys^T for all pairs and 16 positions, with keys from row `first` on.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void score(const std::byte* queries, const std::byte* keys, int first,
                                       int used_tiles, float (&scores)[pair_tiles][2][4]) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void score(const std::byte* queries, const std::byte*
   }
 }
 
-/// values += weights * V over the 64 positions of a tile whose values begin at row `first`; columns
+/// values += weights * V over the 64 positions of a tile, with values from row `first` on; columns
 /// of this warp.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void accumulate(const std::byte* weights, const std::byte* stage,
@@ -151,7 +151,7 @@ __device__ __forceinline__ void accumulate(const std::byte* weights, const std::
   }
 }
 
-/// The same on the four lanes that hold a row of a product.
+/// The maximum over the four lanes that hold a row of a product.
 __device__ __forceinline__ float row_maximum(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 2));
@@ -161,8 +161,8 @@ __device__ __forceinline__ float row_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFFU, x, 2);
 }
 
-/// Of two pairs for each tile of pairs, g = lane / 4 and g + 8: what a thread keeps of the splits
-/// before (`fold`), and of the split it walks.
+/// A thread's state of two pairs for each tile of pairs, g = lane / 4 and g + 8: of the splits
+/// before (`fold`), and of the current split.
 template <class S, int pair_tiles>
 struct State {
   float folded_maximum[pair_tiles][2];
@@ -172,7 +172,7 @@ struct State {
   float values[pair_tiles][S::kColumnTiles][4];
 };
 
-/// What is stored of a split at its end.
+/// Stores the state of a split at its end, or the result.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void finish_split(const AttentionArgs& args, const AttentionItem& item,
                                              int split, const AttentionPair* pairs,
@@ -254,7 +254,7 @@ __device__ __forceinline__ void begin_split(const AttentionArgs& args, const Att
   }
 }
 
-/// Tiles [first, end) of one split.
+/// Walks tiles [first, end) of one split.
 template <class S, int pair_tiles, int step>
 __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const AttentionItem& item,
                                            int first, int end, int used_tiles, std::byte* shared,
@@ -269,7 +269,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   auto* sums = reinterpret_cast<float4*>(shared + S::kSums);
   const std::byte* keys = args.keys + kv_head_of_block(args) * args.kv_head;
   const int steps = (end - first + step - 1) / step;
-  // Begins to copy a step's keys or values; a group of copies even where there is none.
+  // Starts a step's copies of keys or values; an empty group of copies where there is no such step.
   const auto copy = [&](const std::byte* from, int ring, int s) {
     if (s < steps) {
       copy_tiles<S>(args, from, addresses + s * step * kAttentionTile,
@@ -287,8 +287,8 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
     const int tile = first + s * step;
     const int tiles = min(step, end - tile);
     const int stage = s % S::kStages * S::kStageBytes;
-    // Groups are in the order K 0, V 0, K 1, V 1, ...; of V, the one of the stage that the step
-    // before freed is still to come.
+    // Groups come in the order K 0, V 0, K 1, V 1, ...; the V for the stage that the step before
+    // freed is not yet requested.
     if (s == 0) {
       cp_async_wait<2 * S::kStages - 1>();
     } else {
@@ -331,9 +331,9 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
     __syncthreads();
     copy(keys, S::kKeys, s + S::kStages);
 
-    // The maximum after each tile, what it scales the state before by, and the warp's own weights.
-    // Pairs that have seen nothing of the split so far see nothing of it at all: what they come to
-    // is no number, and not looked at.
+    // The maximum after each tile, the factor of the state before it, and the warp's own weights.
+    // Pairs that have seen nothing of the split so far see nothing of it at all: their results are
+    // NaN, and never read.
     float scale_before[step][pair_tiles][2];
 #pragma unroll
     for (int p = 0; p < pair_tiles; ++p) {
@@ -341,7 +341,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int pair = p * 16 + half * 8 + lane / 4;
-        float own = 0;  // maximum that the warp's weights refer to, scaled
+        float own = 0;  // scaled maximum that the warp's weights refer to
 #pragma unroll
         for (int t = 0; t < step; ++t) {
           if (t >= tiles) break;
@@ -400,7 +400,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   }
 }
 
-/// Grid: items * kv heads.
+/// Attends to one item for one kv head a block. Grid: items * kv heads.
 template <int width, int pair_tiles, int step, int stages>
 __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThreads,
                                   Shape<width, pair_tiles, step, stages>::kBlocks)
@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
   for (int first = item.first_tile; first < end;) {
     const int split = first / kAttentionSplitTiles;
     const int next = min(end, (split + 1) * kAttentionSplitTiles);
-    // The barriers since the last copies of the split before are why its addresses may go.
+    // Barriers since the last copies of the split before allow its addresses to be overwritten.
     for (int i = thread; i < (next - first) * kAttentionTile; i += S::kThreads) {
       addresses[i] = key_address(args, item, first * kAttentionTile + i);
     }
@@ -431,11 +431,11 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
     finish_split<S, pair_tiles>(args, item, split, pairs, state);
     first = next;
   }
-  // The place of the maxima, which are not looked at after the last tile's barriers.
+  // Reuses the place of the maxima, which are not read after the last tile's barriers.
   merge_ended_rows<__nv_bfloat16>(args, item, pairs, reinterpret_cast<int*>(shared + S::kMaxima));
 }
 
-/// Blocks of threads that the device runs at once, about: with fewer, each is made fast.
+/// Blocks of threads that the device runs at once, about; with fewer, each is made fast.
 constexpr int kFewBlocks = 132;
 
 template <int width, int pair_tiles, int step, int stages = 2>
@@ -445,8 +445,8 @@ void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
          dim3(S::kThreads), S::kBytes, stream, args);
 }
 
-// What devices with the least shared memory have to do with. Two stages, or two tiles at a time,
-// are only for speed.
+// Shapes that devices with the least shared memory must hold. Two stages, or two tiles at a time,
+// serve speed alone.
 static_assert(Shape<64, 1, 2, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<64, 4, 1, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<128, 1, 1, 2>::kBytes <= kLeastBlockShared);

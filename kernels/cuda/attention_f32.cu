@@ -1,6 +1,6 @@
 // Attention in fp32 without tensor cores, for models computed in fp32: the same items, tiles and
-// splits, plainly. A score is one chain of fused multiply-adds over the head, a sum of weights and
-// a value are chains over the positions in order.
+// splits, in plain code. A score is one chain of fused multiply-adds over the head; a sum of
+// weights and a value are chains over the positions in order.
 #include "kernels/cuda/attention_parts.cuh"
 
 namespace paceline::kernels::cuda {
@@ -11,13 +11,13 @@ constexpr int kThreads = 128;
 /// Shared memory of an item.
 struct Shared {
   float* q;                  ///< [pairs][head_dim]
-  float* values;             ///< [pairs][head_dim] weighted, of the split
+  float* values;             ///< [pairs][head_dim] weighted values of the split
   float* weights;            ///< [pairs][kAttentionTile] scores, then weights
   float* maximum;            ///< [pairs] of the split
   float* sum;                ///< [pairs]
   float* folded_maximum;     ///< [pairs] of the splits before
   float* folded_sum;         ///< [pairs]
-  float* scale_before;       ///< [pairs] what a tile scales the values before it by
+  float* scale_before;       ///< [pairs] factor of the values before a tile
   AttentionPair* pairs;      ///< [pairs]
   std::uint32_t* addresses;  ///< [kAttentionSplit]
 };
@@ -42,7 +42,7 @@ __device__ Shared cut_shared(std::byte* memory, int pairs, int head_dim) {
   return s;
 }
 
-/// Positions of a tile that a pair sees; they are the first ones.
+/// Positions of a tile that a pair sees, from its first on.
 __device__ __forceinline__ int visible(const AttentionPair& pair, int tile) {
   return min(max(pair.position + 1 - tile * kAttentionTile, 0), kAttentionTile);
 }
@@ -159,7 +159,7 @@ __device__ void finish_split(const AttentionArgs& args, const AttentionItem& ite
   }
 }
 
-/// Grid: items * kv heads.
+/// Attends to one item for one kv head a block. Grid: items * kv heads.
 __global__ void __launch_bounds__(kThreads, 2)
     attend_f32(const AttentionArgs args, int most_pairs) {
   const AttentionItem item = item_of_block(args);

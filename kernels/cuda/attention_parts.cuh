@@ -1,5 +1,5 @@
-// What the kernels of attention share: their arguments, where keys lie, and how the states of
-// splits become a result.
+// Common parts of the attention kernels: arguments, addresses of keys, and the merge of splits'
+// states into a result.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,14 +13,14 @@ namespace paceline::kernels::cuda {
 
 struct AttentionArgs {
   const std::int32_t* plan;                ///< AttentionPlan::words
-  std::size_t first_item;                  ///< word of the plan; of this launch
-  const std::byte* keys;                   ///< of the layer's first kv head in block 0
+  std::size_t first_item;                  ///< word of the plan where this launch's items begin
+  const std::byte* keys;                   ///< keys of the layer's first kv head in block 0
   std::size_t values;                      ///< bytes from a kv head's keys to its values
   std::size_t kv_head;                     ///< bytes from one kv head to the next
   std::uint32_t block;                     ///< positions of a KV block
-  std::uint32_t block_magic, block_shift;  ///< of the division by it
-  std::uint32_t block_rows;                ///< of row_bytes, from one KV block to the next
-  std::uint32_t row_bytes;                 ///< of a position's keys
+  std::uint32_t block_magic, block_shift;  ///< of the division by `block`
+  std::uint32_t block_rows;                ///< from one KV block to the next, in units of row_bytes
+  std::uint32_t row_bytes;                 ///< bytes of a position's keys
   const std::byte* q;                      ///< [rows][heads][head_dim]
   std::byte* out;                          ///< the same shape
   float* states;                           ///< [slots][heads][head_dim + 2]
@@ -34,7 +34,7 @@ struct AttentionArgs {
 
 inline constexpr std::uint32_t kNoKey = 0xFFFFFFFFU;
 
-/// Of an item: a row and a query head of its kv head.
+/// A row and a query head of an item's kv head.
 struct AttentionPair {
   int row_head;  ///< row * heads + head; -1: none
   int position;  ///< the last one it sees; -1: none
@@ -43,8 +43,8 @@ struct AttentionPair {
 
 inline constexpr float kNothingSeen = -__builtin_inff();
 
-/// Grid: kv heads of the first item, of the second, ... So the longest items begin first, and what
-/// lies side by side in a KV block is read at about the same time.
+/// Kv head of a block. Grid: kv heads of the first item, of the second, ... So the longest items
+/// begin first, and neighbours in a KV block are read at about the same time.
 __device__ __forceinline__ int kv_head_of_block(const AttentionArgs& args) {
   return static_cast<int>(blockIdx.x) % args.kv_heads;
 }
@@ -62,7 +62,7 @@ __device__ __forceinline__ AttentionPair attention_pair(const AttentionArgs& arg
   return {row.row * args.heads + head, row.position, row.slot};
 }
 
-/// Where a position's keys are, in rows from args.keys; kNoKey for one that no row sees.
+/// Address of a position's keys, in rows from args.keys; kNoKey for a position that no row sees.
 __device__ __forceinline__ std::uint32_t key_address(const AttentionArgs& args,
                                                      const AttentionItem& item, int position) {
   if (position > item.last_position) return kNoKey;
@@ -77,8 +77,8 @@ __device__ __forceinline__ float* attention_state(const AttentionArgs& args, int
   return args.states + (static_cast<std::size_t>(slot) * args.heads + head) * (args.head_dim + 2);
 }
 
-/// What the states of the splits so far and of the next one are scaled by when they are added, and
-/// the maximum and sum of both.
+/// Factors by which the states of the splits so far and of the next one are added, and the maximum
+/// and sum of both.
 struct Fold {
   float maximum, sum;
   float before, next;
@@ -96,12 +96,13 @@ __device__ __forceinline__ float fold_value(const Fold& f, float before, float n
   return __fmaf_rn(before, f.before, next * f.next);
 }
 
-/// Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
+/// The softmax's result. Adding +0 makes a zero positive: its sign could tell how many unseen
+/// positions were added.
 __device__ __forceinline__ float attention_result(float value, float inverse_sum) {
   return value * inverse_sum + 0.0F;
 }
 
-/// Folds the states of a pair's splits in ascending order, and writes its result. By a warp.
+/// Folds the states of a pair's splits in ascending order, and writes its result. Run by a warp.
 template <class T>
 __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const AttentionPair& pair) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -110,9 +111,9 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
   float values[kMost][2];
   float maximum = 0;
   float sum = 0;
-  // All loads of four splits are issued before any is used, for each is as long on its way as
-  // several are folded in. So they are unconditional: past the last split, the last is loaded again
-  // and dropped.
+  // All loads of four splits are issued before any is used, for a load takes as long as folding
+  // several splits. So they are unconditional: past the last split, the last is loaded again and
+  // dropped.
   constexpr int kAtOnce = 4;
   const int last = pair.position / kAttentionSplit;
   for (int first = 0; first <= last; first += kAtOnce) {
@@ -161,9 +162,9 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
   }
 }
 
-/// After all threads of a block have stored what its item came to: counts the item for those of its
-/// rows that have several splits, and merges the rows of which it was the last. Which item that is
-/// does not matter to the result. pairs: of the item, shared; last: shared, for as many rows.
+/// Counts an item for its rows that have several splits, once all threads of its block have stored
+/// their states, and merges the rows of which it was the last. The result does not depend on which
+/// item that is. pairs: of the item, shared; last: shared, for as many rows.
 template <class T>
 __device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
                                                  const AttentionItem& item,
@@ -196,7 +197,7 @@ __device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
   }
 }
 
-/// block_shared: bytes of shared memory that the device gives a block.
+/// Launches attention. block_shared: bytes of shared memory that the device gives a block.
 void launch_attention_bf16(const AttentionArgs& args, int items, bool narrow, int block_shared,
                            cudaStream_t stream);
 void launch_attention_f32(const AttentionArgs& args, int items, cudaStream_t stream);

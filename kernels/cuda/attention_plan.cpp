@@ -16,10 +16,10 @@ void expect(bool condition, const std::string& what) {
   if (!condition) throw Error(ExitCode::internal, "cuda attention: " + what);
 }
 
-/// Tiles that hold nothing but positions before the segment's own.
+/// Tiles of positions before the segment's own alone.
 int tiles_before(const Segment& segment) { return segment.first_position / kAttentionTile; }
 
-/// Tiles, up to `most`, that two sequences have in the same blocks.
+/// Tiles, up to `most`, that lie in the same blocks for both sequences.
 int tiles_shared(const Segment& a, const Segment& b, int block, int most) {
   const int blocks = (most * kAttentionTile + block - 1) / block;
   const auto [end, other] = std::mismatch(a.blocks, a.blocks + blocks, b.blocks);
@@ -52,8 +52,7 @@ AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : opt
 
 std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) const {
   // A row is in at most one item for each split, and one more where it keeps a state there. Chains
-  // have no more positions than their tree has rows, and there are fewer of them where they are
-  // long.
+  // have no more positions than their tree has rows, and long chains are fewer.
   const int splits = (positions - 1) / kAttentionSplit + 1;
   const auto items = static_cast<std::size_t>(item_bucket(rows * (splits + 1)) + item_bucket(rows));
   const std::size_t tables = (positions + rows - 1) / options_.block + 1;
@@ -119,7 +118,7 @@ void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item
 }
 
 // Siblings are neighbours where their sequences begin in the same block. Chains come before trees,
-// so that those who may resume from a common state are neighbours too.
+// so that sequences that may resume from a common state are neighbours too.
 void AttentionPlanner::find_groups(std::span<const Segment> segments) {
   order_.clear();
   groups_.clear();
@@ -145,7 +144,7 @@ void AttentionPlanner::find_groups(std::span<const Segment> segments) {
       int most = std::min(tiles_before(leader), tiles_before(other));
       if (group.shared > 0) most = std::min(most, group.shared);
       const int tiles = tiles_shared(leader, other, options_.block, most);
-      // One that shares much less would cost the others more than it gains.
+      // A sequence that shares much less would cost the others more than it gains.
       if (tiles < options_.shared_tiles || 2 * tiles < group.shared) break;
       group.shared = tiles;
       if (other.parents == nullptr) ++group.chains;
@@ -285,7 +284,7 @@ void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_t
     for (int tile = first_tile; tile < tiles;) {
       const int split = tile / kAttentionSplitTiles;
       const int next = std::min(tiles, (split + 1) * kAttentionSplitTiles);
-      // The first row that sees something of the split.
+      // The first row that sees a position of the split.
       const int from = std::max(row, split * kAttentionSplit - chain.first_position);
       AttentionItem item;
       item.first_row = first_row + from;
@@ -339,7 +338,7 @@ void AttentionPlanner::add_tree(const Member& member, int first_tile) {
 // Puts the lists into one array. The longest items come first, so that the last ones to run are
 // short.
 void AttentionPlanner::assemble(const AttentionGrid& at_least) {
-  int rows = 0;  // of the largest item
+  int rows = 0;  // rows of the largest item
   for (int phase = 0; phase < 2; ++phase) {
     std::stable_sort(
         items_[phase].begin(), items_[phase].end(),

@@ -1,20 +1,21 @@
-// What attention of one step has to do, decided on the host: a list of work items and the rows and
-// block tables they read, as one array that is uploaded once a step and serves every layer.
+// Attention's work of one step, planned on the host: a list of work items and the rows and block
+// tables they read, as one array that is uploaded once a step and serves every layer.
 //
 // The result of a row (one query head at one position) is defined without regard to the plan. Its
 // keys are cut at multiples of kAttentionSplit positions. Within a split the softmax runs online
-// over tiles of kAttentionTile positions, in order, from nothing; the splits' states are then
-// folded in ascending order. The plan only says who walks which tiles for which rows:
+// over tiles of kAttentionTile positions, in order, from an empty state; the splits' states are
+// then folded in ascending order. The plan only assigns tiles and rows to blocks of threads:
 //
 //  * An item is a range of tiles walked for up to max_pairs() (row, query head of a kv head) pairs.
-//    Of the items that walk the splits of a row, the last one to end folds their states.
+//    The last item to end, among those that walk a row's splits, folds their states.
 //  * A chain of drafted tokens or a piece of a prompt has one item for each split and each group of
-//    rows. Long pieces of prompts walk all their splits in one item instead, and fold them as they
-//    go: they need room for one state a row. So do all rows, of trees too, where there is no room
+//    rows. Long pieces of prompts walk all their splits in one item instead, and fold them on the
+//    way: they need room for one state a row. So do all rows, of trees too, where there is no room
 //    for the states of every split.
-//  * Decoding siblings, whose block tables begin alike, walk what lies in shared blocks together.
-//    Where that ends within a split, the state is kept and each sibling resumes from it: such items
-//    are of the second phase, a launch of its own.
+//  * Decoding siblings, whose block tables begin alike, walk shared blocks together. Where these
+//  end
+//    within a split, the state is kept and each sibling resumes from it: resuming items are of the
+//    second phase, a launch of its own.
 //  * The rows of a tree walk the tiles before its first drafted position together. The tiles from
 //    there on are walked once for each path, their keys put in order of position, because the order
 //    of keys within a product is part of the result.
@@ -30,32 +31,32 @@
 
 namespace paceline::kernels::cuda {
 
-/// Positions whose softmax is one chain. Part of the definition of the result. Few, because one
-/// request of a short context is to keep many multiprocessors at work: a thousand positions of four
-/// kv heads are 16 items.
+/// Positions whose softmax is one chain. Part of the definition of the result. Few, so that one
+/// request of a short context keeps many multiprocessors at work: a thousand positions of four kv
+/// heads are 16 items.
 inline constexpr int kAttentionSplit = 256;
 inline constexpr int kAttentionSplitTiles = kAttentionSplit / kAttentionTile;
 /// Pairs of a row and a query head that the tensor cores take as one tile.
 inline constexpr int kAttentionPairs = 16;
 
-/// What becomes of the state (maximum, sum, weighted values) at the end of a split.
+/// Use of the state (maximum, sum, weighted values) at the end of a split.
 enum class AttentionEnd : std::int32_t {
-  split,   ///< the row's result if it has no other split, else kept for the last item to end
-  resume,  ///< kept for an item of the second phase, which goes on with it
+  split,   ///< the row's only split: its result; else kept for the last item to end
+  resume,  ///< kept for an item of the second phase, which continues it
   fold,    ///< folded into the state of the splits before, by the same item
 };
 
-/// A range of tiles and the rows it is walked for. Of one split, unless its end is `fold`.
+/// A range of tiles and its rows. Within one split, unless its end is `fold`.
 struct alignas(16) AttentionItem {
   std::int32_t first_row = 0;      ///< word of the plan where its AttentionRows begin
-  std::int32_t rows = 0;           ///< each of which sees some position of the tiles
+  std::int32_t rows = 0;           ///< rows, each of which sees some position of the tiles
   std::int32_t first_tile = 0;     ///< of kAttentionTile positions
   std::int32_t tiles = 0;          ///< 0: nothing to do
-  std::int32_t visible_tiles = 0;  ///< every row sees all positions of the tiles before this one
-  std::int32_t last_position = 0;  ///< that some row sees; what is stored after it is not read
+  std::int32_t visible_tiles = 0;  ///< number of leading tiles that every row sees whole
+  std::int32_t last_position = 0;  ///< last that some row sees; later positions are not read
   std::int32_t table = 0;          ///< word of the plan where the block table begins
-  std::int32_t path = 0;           ///< word where the path begins; 0: all lies at its own position
-  std::int32_t path_base = 0;      ///< position p from here on lies at path[p - path_base]
+  std::int32_t path = 0;       ///< word where the path begins; 0: positions lie at their own places
+  std::int32_t path_base = 0;  ///< position p from here on lies at path[p - path_base]
   AttentionEnd end = AttentionEnd::split;
   std::int32_t resumes = 0;  ///< 1: begins with the state kept of this split
   std::int32_t unused = 0;
@@ -63,31 +64,32 @@ struct alignas(16) AttentionItem {
 
 struct alignas(16) AttentionRow {
   std::int32_t row = -1;      ///< of the batch; -1: none
-  std::int32_t position = 0;  ///< it sees the positions up to this one
+  std::int32_t position = 0;  ///< last position that it sees
   std::int32_t slot = -1;     ///< of the workspace: the state of split s is at slot + s (`fold`: at
                               ///< slot); -1: needs none
   std::int32_t unused = 0;
 };
 
-/// Sizes of the launches of a step, rounded up so that few differ: part of a captured graph.
+/// Launch sizes of a step, rounded up so that few differ: part of a captured graph.
 struct AttentionGrid {
-  int items[2] = {0, 0};  ///< of either phase, with empty ones at the end
+  int items[2] = {0, 0};  ///< of each phase, with empty items at the end
   bool narrow = false;    ///< no item has more than kAttentionPairs pairs
   bool operator==(const AttentionGrid&) const = default;
 };
 
 struct AttentionPlan {
-  /// For the device: items of the first phase, of the second, then what items refer to.
+  /// Array for the device: items of the first phase, of the second, then their rows, tables and
+  /// paths.
   std::vector<std::int32_t> words;
   AttentionGrid grid;
   int slots = 0;  ///< of the workspace
 
-  [[nodiscard]] std::size_t first_item(int phase) const {  ///< a word
+  [[nodiscard]] std::size_t first_item(int phase) const {  ///< index of a word
     return phase == 0 ? 0 : grid.items[0] * (sizeof(AttentionItem) / 4);
   }
 };
 
-/// Of items: the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
+/// Rounds a number of items up to 1, 2, 3, 4, 6, 8, 12, 16, 24, ... (0 stays 0).
 [[nodiscard]] int item_bucket(int count);
 
 struct AttentionPlannerOptions {
@@ -96,17 +98,17 @@ struct AttentionPlannerOptions {
   int head_dim = 0;
   int block = 16;  ///< positions of a KV block
   /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
-  /// share nothing: what is lacking then is not bandwidth.
+  /// share nothing: bandwidth is not what they lack.
   int few_blocks = 132;
-  /// Tiles that siblings, or paths of a tree, must share in a split for a state to be kept of them:
-  /// two take 64 KB of a kv head to read, a state of seven query heads 7 KB to write and read.
+  /// Tiles that siblings, or paths of a tree, must share in a split for its state to be kept: two
+  /// take 64 KB of a kv head to read, a state of seven query heads 7 KB to write and read.
   int shared_tiles = 2;
-  /// Bytes of K and V, in bf16, that resuming from such states must spare: what the device reads in
-  /// the time that a second launch takes, about 5 us.
+  /// Bytes of K and V, in bf16, that resuming from kept states must spare: the device reads as many
+  /// in the time of a second launch, about 5 us.
   std::int64_t second_phase_bytes = std::int64_t{24} << 20;
   /// Rows of a chain from which on its splits are folded by one item.
   int fold_rows = 64;
-  /// Of the workspace: where splits of their own would take more, every row folds its own.
+  /// Slots of the workspace: where separate splits would take more, every row folds its own.
   int most_slots = 1 << 30;
   bool operator==(const AttentionPlannerOptions&) const = default;
 };
@@ -116,8 +118,8 @@ class AttentionPlanner {
   /// Throws Error (internal) where the shape is not supported.
   explicit AttentionPlanner(const AttentionPlannerOptions& options);
 
-  /// The plan of a pass, valid until the next call. `rows`: of the same segments. `at_least`: what
-  /// the grid is rounded up to (a captured graph's).
+  /// The plan of a pass, valid until the next call. `rows`: of the same segments. `at_least`: least
+  /// grid (a captured graph's).
   const AttentionPlan& plan(std::span<const Segment> segments, const RowPlan& rows,
                             const AttentionGrid& at_least = {});
 
@@ -128,44 +130,44 @@ class AttentionPlanner {
   [[nodiscard]] int most_slots(int rows, int positions) const;
 
  private:
-  /// Of a segment, while its group is planned.
+  /// A segment of the group that is being planned.
   struct Member {
     const Segment* segment = nullptr;
-    int table = 0;                  ///< where its block table begins in lists_
-    int first_row = 0;              ///< of rows_
+    int table = 0;                  ///< index in lists_ of its block table
+    int first_row = 0;              ///< index in rows_
     std::span<const Chain> chains;  ///< of its rows
     [[nodiscard]] bool is_tree() const { return segment->parents != nullptr; }
   };
 
-  /// Members [first, last) of order_, whose first `shared` tiles are in the same blocks.
+  /// Members [first, last) of order_, with their first `shared` tiles in the same blocks.
   struct Group {
     int first = 0;
     int last = 0;
     int shared = 0;
-    int chains = 0;  ///< of the members; they come first, trees after them
+    int chains = 0;  ///< members that are chains; they come first, trees after them
   };
 
   void build(std::span<const Segment> segments, int rows_of_item, bool share, bool all_fold);
   void find_groups(std::span<const Segment> segments);
   /// Tiles after the last whole split whose state is kept for the chains of a group to resume from,
-  /// and for the paths of a tree, which keep one of their own.
+  /// and for the paths of a tree, which keep a state of their own.
   [[nodiscard]] int kept_tiles(const Group& group) const;
   [[nodiscard]] int kept_tiles(const Segment& tree, std::size_t chains) const;
-  /// Tiles that need not be walked again where states are kept.
+  /// Tiles spared by keeping states.
   [[nodiscard]] std::int64_t spared_tiles(std::span<const Segment> segments) const;
   [[nodiscard]] std::span<const Chain> chains_of(int segment) const;
   void add_group(std::span<const Segment> segments, const Group& group);
   void add_chain(const Member& member, int first_tile);
   void add_tree(const Member& member, int first_tile);
   Member add_member(const Segment& segment, std::span<const Chain> chains, bool keeps_state);
-  /// Items over tiles that all of the rows see whole.
+  /// Adds items over tiles that all of the rows see whole.
   void add_prefix(int first_row, int rows, int first_tile, int tiles, int table, AttentionEnd end);
-  /// Items over all tiles that the rows of a chain see, which fold the splits.
+  /// Adds items over all tiles that the rows of a chain see, which fold the splits.
   void add_folding(const Chain& chain, int first_row, int table);
-  /// Puts the chain's path into lists_; -1: it has none.
+  /// Puts the chain's path into lists_; -1: none.
   int add_path(const Chain& chain);
-  /// Items over the tiles from first_tile on, of which the rows of a chain see more one by one.
-  /// Resumes where first_tile is within a split. first_row: of rows_.
+  /// Adds items over the tiles from first_tile on, of which each row of a chain sees one position
+  /// more. Resumes where first_tile is within a split. first_row: of rows_.
   void add_causal(const Chain& chain, int first_row, int first_tile, int table);
   void add_item(const AttentionItem& item) { items_[item.resumes].push_back(item); }
   void assemble(const AttentionGrid& at_least);
@@ -176,7 +178,7 @@ class AttentionPlanner {
   int group_ = 0;  ///< query heads of a kv head
   AttentionPlan plan_;
 
-  // Of the plan being built; items refer to rows_ and lists_ by index until they are put together.
+  // The plan being built; items refer to rows_ and lists_ by index until they are assembled.
   const RowPlan* row_plan_ = nullptr;
   int rows_of_item_ = 0;
   bool share_ = false;
@@ -187,7 +189,7 @@ class AttentionPlanner {
   std::vector<std::int32_t> lists_;  ///< block tables and paths
   std::vector<Group> groups_;
   std::vector<int> order_;                ///< segments, siblings together
-  std::vector<std::size_t> first_chain_;  ///< [segments + 1] of the row plan's
+  std::vector<std::size_t> first_chain_;  ///< [segments + 1] first chain in the row plan
   std::vector<Member> members_;           ///< of the group being planned
 };
 

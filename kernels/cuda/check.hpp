@@ -1,4 +1,4 @@
-// Every return code of the CUDA runtime is looked at, where it is returned.
+// Checks of return codes of the CUDA runtime, at each call.
 #pragma once
 
 #include <cuda_runtime_api.h>

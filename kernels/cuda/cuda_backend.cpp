@@ -18,7 +18,7 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Pinned memory of one copy of an upload.
+/// Pinned memory of one piece of an upload.
 constexpr std::size_t kUploadBytes = std::size_t{8} << 20;
 
 void expect(bool condition, const char* what) {
@@ -53,13 +53,13 @@ class PackedLinear final : public Linear {
   std::unique_ptr<Buffer> bias_;  ///< [n] fp32 or null
 };
 
-/// A copy of the rows as stored, or a head that has every bit of them.
+/// A copy of the rows as stored, or a head that has all their bits.
 struct DeviceEmbedding final : Embedding {
   EmbeddingRows rows;
   std::int64_t vocab = 0;  ///< rows of the whole table
   DType stored = DType::bf16;
   DeviceMemory copy;
-  const PackedLinear* head = nullptr;  ///< not null: there is no copy
+  const PackedLinear* head = nullptr;  ///< null: there is a copy
 };
 
 class ElasticDeviceBuffer final : public ElasticBuffer {
@@ -85,7 +85,7 @@ class ElasticDeviceBuffer final : public ElasticBuffer {
   std::size_t size_ = 0;
 };
 
-/// One that stays as large as it is: plain memory, which every transport of a fabric knows.
+/// Memory of a fixed size: plain memory, which every transport of a fabric knows.
 class FixedDeviceBuffer final : public ElasticBuffer {
  public:
   explicit FixedDeviceBuffer(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
@@ -104,7 +104,7 @@ class FixedDeviceBuffer final : public ElasticBuffer {
                        " has a NaN or infinite logit, or no token left to sample");
 }
 
-/// Sizes that rows are padded to: few enough that passes repeat, near enough that little is wasted.
+/// Pads rows to sizes few enough that passes repeat, and close enough that little is wasted.
 int bucket(int rows) {
   if (rows <= 2) return rows;
   int step = 4;
@@ -112,7 +112,7 @@ int bucket(int rows) {
   return (rows + step - 1) / step * step;
 }
 
-/// Takes places one after the other in a piece of memory.
+/// Assigns places one after the other in a piece of memory.
 class Layout {
  public:
   template <class T>
@@ -162,7 +162,7 @@ void CudaBackend::wait() const {
   }
 }
 
-// The core is given to others between two looks, as a synchronisation that spins gives it too.
+// Yields the core between two polls, as a synchronisation that spins does too.
 void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetween(1);
@@ -170,7 +170,7 @@ void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
   Clock::time_point next = began + kBetween;
   for (cudaError_t code = done(); code != cudaSuccess; code = done()) {
     if (code != cudaErrorNotReady) PACELINE_CUDA_CHECK(code);
-    static_cast<void>(cudaGetLastError());  // it is no error, and not to be found as one later
+    static_cast<void>(cudaGetLastError());  // clears a status that is no error
     const Clock::time_point now = Clock::now();
     if (now < next) {
       std::this_thread::yield();
@@ -322,13 +322,13 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
 void CudaBackend::begin(const Batch& batch) {
   row_plan_.set(batch);
   static const AttentionPlan kNone;
-  // Without heads no attention follows.
+  // No attention follows without heads.
   plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
   given_ = batch;
   begin_.record(stream_);
 }
 
-// Where the batch lies on the device is the recording's: other owners' passes do not move it.
+// The batch's place on the device belongs to the recording: other owners' passes do not move it.
 void CudaBackend::send_batch(GraphRecording& recording) {
   const Batch& batch = given_;
   const PassRows rows =
@@ -343,7 +343,7 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   std::size_t arrivals = 0;
   if (plan_->slots > 0) {
     arrivals = std::size_t{sizeof(unsigned)} * rows.rows * batch.kv.kv_heads;
-    // Made as large as most passes need, and only then by the rows, which come in few sizes.
+    // Room is made for most passes at once, and grows beyond by the rows, which come in few sizes.
     const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
     const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
     states = fits ? kAttentionWorkspaceBytes : rows.rows * state;
@@ -492,8 +492,8 @@ void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<cons
   cuda::move_slots(kv, cache, send(std::span(groups)), static_cast<int>(groups.size()), stream_);
 }
 
-// Rows and, behind them, the lists of tokens that they ban, as one copy. Rows have few lists in
-// common, which may be long: those of before and after min_tokens.
+// Sends rows and, behind them, their lists of banned tokens, as one copy. Rows share few lists,
+// which may be long: those before and after min_tokens.
 SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
   struct List {
     std::span<const TokenId> tokens;
@@ -550,7 +550,7 @@ T* CudaBackend::results(std::size_t count) {
   return reinterpret_cast<T*>(results_.data());
 }
 
-/// The step's one read-back. Valid until the next.
+/// The step's one read-back. The span is valid until the next.
 template <class T>
 std::span<const T> CudaBackend::read_results(std::size_t count) {
   sampled_.record(stream_);
@@ -566,7 +566,7 @@ void CudaBackend::sample(const float* logits, std::size_t stride, int vocab,
   if (rows.empty()) return;
   const int count = static_cast<int>(rows.size());
   const SampleRows device = send_rows(rows);
-  // What is kept comes behind the samples, so that all is read back at once.
+  // Kept tokens come behind the samples, so that all is read back at once.
   const std::size_t head = rows.size() * sizeof(Sampled);
   const std::size_t bytes = head + kept.size_bytes();
   std::byte* const memory = results<std::byte>(bytes);

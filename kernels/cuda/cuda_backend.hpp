@@ -1,4 +1,4 @@
-// The CUDA backend: one device, one stream, on which everything is put in the order of the calls.
+// The CUDA backend: one device, one stream, in the order of the calls.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,10 +18,10 @@
 
 namespace paceline::kernels::cuda {
 
-/// What plans need to know of a device of this machine. Throws Error (internal) in CUDA's words.
+/// Facts about a device of this machine that plans need. Throws Error (internal) in CUDA's words.
 [[nodiscard]] LinearDevice facts_of(int device);
 
-/// The batch of a pass in device memory, rows padded to a bucket. All of it is one copy.
+/// The batch of a pass in device memory, with rows padded to a bucket; uploaded as one copy.
 struct DeviceBatch {
   PassRows rows;
   const TokenId* tokens = nullptr;          ///< [rows] 0 in padding
@@ -32,12 +32,12 @@ struct DeviceBatch {
   AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
 };
 
-/// Asked while the host waits for the device's work.
+/// A watch that runs while the host waits for the device's work.
 class StreamWatch {
  public:
   virtual ~StreamWatch() = default;
-  /// The host has waited for so many seconds. Called a thousand times a second; does not return
-  /// where what it waits for will never be.
+  /// Called a thousand times a second with the seconds waited so far; does not return where the
+  /// work will never end.
   virtual void waiting(double seconds) = 0;
 };
 
@@ -47,7 +47,7 @@ struct SampleRows {
   const TokenId* banned = nullptr;  ///< lists of all rows, one after the other
 };
 
-/// It hands out itself as the operations, which are of whole passes.
+/// The backend of one device. It is itself the operations, which are of whole passes.
 class CudaBackend final : public Backend, private Operations {
  public:
   explicit CudaBackend(int device);
@@ -55,12 +55,12 @@ class CudaBackend final : public Backend, private Operations {
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
-  /// Work put into it comes after all that the backend was given before.
+  /// The stream, on which new work follows all earlier work of the backend.
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] int device() const { return device_; }
-  /// For all that it was given before.
+  /// Waits for all earlier work.
   void wait() const;
-  /// Asked from now on while a wait lasts, until it is removed.
+  /// Adds a watch to all waits, until it is removed.
   void add_watch(StreamWatch& watch) { watches_.push_back(&watch); }
   void remove_watch(StreamWatch& watch) { std::erase(watches_, &watch); }
 
@@ -120,7 +120,7 @@ class CudaBackend final : public Backend, private Operations {
                        float* out, int out_width) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
-  /// One for each shape of heads: the target's and those of draft models.
+  /// A planner for each shape of heads: the target's and those of draft models.
   struct Planner {
     AttentionPlannerOptions options;
     AttentionPlanner planner;
@@ -130,7 +130,7 @@ class CudaBackend final : public Backend, private Operations {
                                              DType compute, bool gated);
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
   void send_batch(GraphRecording& recording);
-  /// Until `done` no longer says cudaErrorNotReady, while watches are asked.
+  /// Waits while `done` returns cudaErrorNotReady, and runs the watches.
   void watch_until(const std::function<cudaError_t()>& done) const;
   template <class T>
   const T* send(std::span<const T> values);
@@ -151,7 +151,7 @@ class CudaBackend final : public Backend, private Operations {
   RowPlan row_plan_;
   std::vector<Planner> planners_;
   Batch given_;
-  const AttentionPlan* plan_ = nullptr;  ///< of a planner
+  const AttentionPlan* plan_ = nullptr;  ///< owned by a planner
   DeviceBatch batch_;
   DeviceMemory linear_workspace_;
   Event begin_{true};
@@ -159,7 +159,7 @@ class CudaBackend final : public Backend, private Operations {
   Event sampled_{true};
 
   // Between passes.
-  Stage upload_stages_[2];  ///< taken in turn: one is filled while the other is copied
+  Stage upload_stages_[2];  ///< used in turn: one is filled while the other is copied
   int next_upload_ = 0;
   DeviceMemory pack_scratch_;
   MirroredStage list_stage_;  ///< block copies, slot moves, rows to sample

@@ -1,4 +1,5 @@
-// What the row-wise kernels share: fixed reduction trees and access to four elements at a time.
+// Common parts of the row-wise kernels: fixed reduction trees and access to four elements at a
+// time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,8 +22,8 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-/// The sum over a block of a multiple of 32 threads, in every thread: over warps, then over their
-/// sums as over a warp. sums: [32] shared, free for use again after a barrier.
+/// The sum over a block of a multiple of 32 threads, in every thread: over warps, then over the
+/// warps' sums. sums: [32] shared, free for use again after a barrier.
 __device__ __forceinline__ float block_sum(float x, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -32,8 +33,8 @@ __device__ __forceinline__ float block_sum(float x, float* sums) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? sums[lane] : 0.0F);
 }
 
-/// Elements [0, count) of four; the others are 0. `aligned`: four are there, at a multiple of their
-/// size.
+/// Loads elements [0, count) of four; the others are 0. `aligned`: all four exist, at a multiple of
+/// their size.
 template <bool aligned>
 __device__ __forceinline__ void load4(const float* from, int count, float (&x)[4]) {
   if constexpr (aligned) {

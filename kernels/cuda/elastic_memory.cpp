@@ -7,7 +7,7 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// A function of the driver, which is not linked: the program starts where there is none.
+/// Finds a function of the driver, which is not linked: the program starts where there is none.
 template <class Function>
 Function* of_driver(const char* name) {
   void* found = nullptr;

@@ -1,4 +1,4 @@
-// Device memory that grows and shrinks where it is.
+// Device memory that grows and shrinks in place.
 #pragma once
 
 #include <cuda.h>
@@ -8,13 +8,13 @@
 
 namespace paceline::kernels::cuda {
 
-/// A range of device addresses to which memory is mapped from its beginning on: graphs that have
-/// been recorded, and whoever knows an address, need not hear that it has become more or less.
-/// Memory comes in pieces, one each time that it grows, of whole pages of the device; it is given
-/// back piece by piece. Nothing may be in use that is given back. Used by one thread.
+/// A range of device addresses whose first part is mapped: recorded graphs, and others that know an
+/// address, need not hear of changes. Memory comes in pieces of whole pages of the device, one for
+/// each growth, and is given back piece by piece. Memory that is given back must not be in use.
+/// Used by one thread.
 class ElasticMemory {
  public:
-  /// Addresses for `most` bytes, and no memory. Throws Error (internal) in CUDA's words.
+  /// Reserves addresses for `most` bytes, without memory. Throws Error (internal) in CUDA's words.
   ElasticMemory(int device, std::size_t most);
   ~ElasticMemory();
   ElasticMemory(const ElasticMemory&) = delete;
@@ -22,9 +22,10 @@ class ElasticMemory {
 
   [[nodiscard]] std::byte* data() const { return reinterpret_cast<std::byte*>(base_); }
   [[nodiscard]] std::size_t mapped() const { return mapped_; }  ///< bytes
-  /// Memory for at least so many bytes, uninitialised where it is new. Throws as the constructor.
+  /// Maps memory for at least so many bytes, uninitialised where it is new. Throws as the
+  /// constructor.
   void grow(std::size_t bytes);
-  /// Gives back the pieces that lie behind so many bytes.
+  /// Gives back the pieces that lie past so many bytes.
   void shrink(std::size_t bytes);
 
  private:

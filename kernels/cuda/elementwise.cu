@@ -12,12 +12,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 
-/// Blocks of kThreads for a row's elements by fours.
+/// Blocks of kThreads for a row, with four elements a thread.
 unsigned blocks_of(int width) {
   return static_cast<unsigned>((width + 4 * kThreads - 1) / (4 * kThreads));
 }
 
-/// Thread t of a row's block y has elements [4 u, 4 u + 4), u = t + kThreads y.
+/// First element of a thread: thread t of a row's block y has elements [4 u, 4 u + 4), u = t +
+/// kThreads y.
 __device__ __forceinline__ int first_element() {
   return 4 * static_cast<int>(threadIdx.x + blockIdx.y * blockDim.x);
 }
@@ -35,8 +36,8 @@ __global__ void embed_kernel(const T* table, const EmbeddingRows range, const st
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, x);
 }
 
-/// A block a row; thread t has elements [4 u, 4 u + 4), u = t, t + threads, ..., which it sums in
-/// that order before the block's tree.
+/// One row a block; thread t has elements [4 u, 4 u + 4), u = t, t + threads, ..., and sums them in
+/// this order before the block's tree.
 template <class T, int vectors, bool aligned>
 __global__ void __launch_bounds__(kMaxThreads)
     add_rmsnorm_kernel(float* x, const float* delta, const float* weight, float epsilon, int width,
@@ -143,7 +144,7 @@ __global__ void store_columns_kernel(const float* in, int width, T* out, int out
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * out_width + i, width - i, x);
 }
 
-/// `out`: from the first of the columns on.
+/// Stores columns. `out`: from the first column on.
 template <class T>
 void store_columns_of(const float* in, int rows, int width, T* out, int out_width,
                       cudaStream_t stream) {
@@ -161,7 +162,7 @@ __global__ void scatter_columns_kernel(const float* in, int width, const std::in
       in[static_cast<std::size_t>(blockIdx.x) * width + i];
 }
 
-/// T: what a row is moved in, `count` of them.
+/// Gathers rows of `count` elements of T each.
 template <class T>
 __global__ void gather_rows_kernel(const T* in, const std::int32_t* index, std::size_t count,
                                    T* out) {

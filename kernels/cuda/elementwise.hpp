@@ -1,5 +1,5 @@
 // Row-wise operations on the device: embedding, norm, bias, gated activation, gathers. Pointers are
-// to device memory; see Backend for what they compute. A row's bits depend on its width alone.
+// to device memory; Backend specifies the results. A row's bits depend on its width alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,15 @@
 
 namespace paceline::kernels::cuda {
 
-/// Rows of an embedding table: of tokens [first, first + count), `width` elements each.
+/// Rows of an embedding table, for tokens [first, first + count), of `width` elements each.
 struct EmbeddingRows {
   int first = 0;
   int count = 0;
   int width = 0;
 };
 
-/// out[r, :] = the row of tokens[r], or -0 where there is none. table: [range.count, range.width]
-/// of `dtype`; out: [rows, range.width].
+/// out[r, :] = the row of tokens[r], or -0 where the table has none. table: [range.count,
+/// range.width] of `dtype`; out: [rows, range.width].
 void embed(const std::byte* table, DType dtype, const EmbeddingRows& range,
            const std::int32_t* tokens, int rows, float* out, cudaStream_t stream);
 
@@ -44,8 +44,8 @@ void store_columns(const float* in, int rows, int width, DType dtype, std::byte*
 void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns, float* out,
                      int out_width, cudaStream_t stream);
 
-/// out[i, :] = in[index[i], :]; rows of `bytes`. index: [count]; where it is negative, out[i, :]
-/// stays as it is.
+/// out[i, :] = in[index[i], :]; rows of `bytes`. index: [count]; a negative index leaves out[i, :]
+/// as it is.
 void gather_rows(const std::byte* in, const std::int32_t* index, int count, std::size_t bytes,
                  std::byte* out, cudaStream_t stream);
 

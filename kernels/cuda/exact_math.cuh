@@ -1,5 +1,5 @@
-// e^x, ln x and the noise of tokens from nothing but IEEE operations in a fixed order, so that
-// their bits depend on no mathematical library: the polynomials of the CPU backend's vector code.
+// e^x, ln x and the noise of tokens in IEEE operations of a fixed order, so that their bits depend
+// on no mathematical library: the polynomials of the CPU backend's vector code.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -64,11 +64,11 @@ __device__ __forceinline__ void split_exponent(float x, float& n, float& f) {
                 1.0F);
 }
 
-/// No noise exceeds this.
+/// Upper bound of all noise.
 inline constexpr float kGumbelBound = 22.9F;
 
-/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the
-/// complement 1 - w is what the bits give exactly, so that both tails keep their precision.
+/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the bits
+/// give the complement 1 - w exactly, so that both tails keep their precision.
 __device__ __forceinline__ float gumbel(std::uint32_t bits) {
   const bool upper = (bits & 0x80000000U) != 0;
   const std::uint32_t below = upper ? ~bits : bits;
@@ -83,15 +83,15 @@ __device__ __forceinline__ float gumbel(std::uint32_t bits) {
   return -log_reduced(n, f);
 }
 
-/// Noise of fewer bits than this is below `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which
-/// is at least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
+/// Fewest bits whose noise reaches `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which is at
+/// least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
 __device__ __forceinline__ std::uint32_t least_bits(float needed, float score) {
   const float margin = 1e-3F + 1e-6F * (fabsf(score) + fabsf(needed));
   const float complement = exponential(margin - needed) * 1.001F * 4294967296.0F;
   return complement < 4294900000.0F ? 0xFFFFFFFFU - static_cast<std::uint32_t>(complement) : 0U;
 }
 
-/// Philox4x32-10 as in runtime/core/philox.hpp; the four words of counter (count, step, stream).
+/// Philox4x32-10 as in runtime/core/philox.hpp: the four words of counter (count, step, stream).
 __device__ __forceinline__ uint4 noise_words(const NoiseKey& noise, std::uint32_t step,
                                              std::uint32_t count) {
   uint4 c = make_uint4(count, step, static_cast<std::uint32_t>(noise.stream),

@@ -7,10 +7,10 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Kinds of passes an owner remembers. A graph of a large model takes a megabyte or two.
+/// Kinds of passes that an owner remembers. A graph of a large model takes a megabyte or two.
 constexpr std::size_t kMostEntries = 256;
-/// Of arrivals, for as many rows as most owners ever have: 2,048 of 8 kv heads. They do not grow
-/// with each larger pass then, which would drop the graphs.
+/// Bytes of arrivals for as many rows as most owners ever have: 2,048 of 8 kv heads. Growing with
+/// each larger pass would drop the graphs.
 constexpr std::size_t kArrivalBytes = std::size_t{64} << 10;
 
 }  // namespace
@@ -26,7 +26,7 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
   if (stage_.device() != before) entries_.clear();
   if (states_.size() < states) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    entries_.clear();  // before what may throw: they hold the old addresses
+    entries_.clear();  // they hold the old addresses, and the next line may throw
     states_ = DeviceMemory(states);
   }
   if (arrivals_.size() < arrivals) {
@@ -73,7 +73,7 @@ GraphRecording::Graph GraphRecording::capture(cudaStream_t stream,
   try {
     operations();
   } catch (...) {
-    static_cast<void>(end());  // what was thrown says more
+    static_cast<void>(end());  // the first exception tells more
     throw;
   }
   PACELINE_CUDA_CHECK(end());

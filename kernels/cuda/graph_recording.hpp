@@ -14,29 +14,28 @@
 
 namespace paceline::kernels::cuda {
 
-/// All that a captured pass has baked in, but for memory. What else changes is read from that.
+/// Constants baked into a captured pass. All other variables are read from memory.
 struct PassKey {
   PassRows rows;
   AttentionGrid attention;
   bool operator==(const PassKey&) const = default;
 };
 
-/// The graphs of one owner, and the memory that its passes, and nobody else's, are read from and
-/// keep states of attention in. A pass of a new kind is launched operation by operation; one that
-/// comes again is captured, since prompts end in many sizes that never do. The least recently used
-/// graphs make room for others.
+/// The graphs of one owner, and the memory that its passes alone read their batch from and keep
+/// states of attention in. A pass of a new kind is launched operation by operation, and captured
+/// when it comes again, since prompts end in many sizes that never do. Least recently used graphs
+/// make room for others.
 ///
-/// Which of these is done with a pass follows from the owner's own passes alone. So the ranks of a
-/// tensor-parallel group, whose passes are the same, launch, capture and replay in step, as NCCL
-/// wants it, though the leader has draft models beside the target and the others do not.
+/// An owner's own passes alone decide between these. So the ranks of a tensor-parallel group, whose
+/// passes are the same, launch, capture and replay in step, as NCCL requires, though only the
+/// leader has draft models beside the target.
 class GraphRecording final : public Recording {
  public:
-  /// `recordable`: false: every pass is launched operation by operation.
+  /// `recordable`: false launches every pass operation by operation.
   explicit GraphRecording(bool recordable) : recordable_(recordable) {}
 
-  /// Room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. Where one of
-  /// them has to move, the stream is waited for and the graphs are dropped, which knew the old
-  /// place.
+  /// Makes room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. Where one
+  /// of them has to move, it waits for the stream and drops the graphs, which hold the old place.
   void make_room(std::size_t batch, std::size_t states, std::size_t arrivals, cudaStream_t stream);
   [[nodiscard]] MirroredStage& stage() { return stage_; }
   [[nodiscard]] std::byte* states() const { return states_.data(); }
@@ -51,7 +50,7 @@ class GraphRecording final : public Recording {
   using Graph = std::unique_ptr<CUgraphExec_st, Destroy>;
   struct Entry {
     PassKey key;
-    Graph graph;  ///< null: seen once
+    Graph graph;  ///< null: the pass was seen once
     std::uint64_t used = 0;
   };
   static Graph capture(cudaStream_t stream, const std::function<void()>& operations);

@@ -7,7 +7,7 @@ namespace paceline::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// 16-byte loads a thread has under way at a time, and with kThreads the tile of a thread block.
+/// 16-byte loads in flight of a thread; with kThreads they make the tile of a thread block.
 constexpr int kInFlight = 4;
 constexpr int kTile = kThreads * kInFlight;
 
@@ -31,11 +31,11 @@ __global__ void copy_tiles(const uint4* from, const std::int32_t* from_index, ui
 }
 
 /// Thread u of blocks blockIdx.y has one vector of a slot in one layer, of K or V of one head, in
-/// all moves of group blockIdx.x: what it reads after a move is what it wrote itself.
+/// all moves of group blockIdx.x: data that a later move reads was written by the same thread.
 template <class T>
 __global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
                                   const GroupedMove* moves) {
-  constexpr int kElements = static_cast<int>(sizeof(T));  // strides are in bytes here
+  constexpr int kElements = static_cast<int>(sizeof(T));  // in elements: strides are in bytes here
   const GroupedMove* group = moves + blockIdx.x;
   const int vectors = kv.head_dim / kElements;
   const std::int64_t u = static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -56,7 +56,7 @@ void copy_items(const KvShape& kv, const std::byte* from, const std::int32_t* fr
                 cudaStream_t stream) {
   const auto vectors = static_cast<std::int64_t>(kv.block_bytes() / sizeof(uint4));
   const auto tiles = static_cast<unsigned>((vectors + kTile - 1) / kTile);
-  constexpr int kMost = 65535;  // of a grid's second dimension
+  constexpr int kMost = 65535;  // limit of a grid's second dimension
   for (int done = 0; done < count; done += kMost) {
     const auto skip = [&](const std::int32_t* index) {
       return index != nullptr ? index + static_cast<std::ptrdiff_t>(stride) * done : nullptr;

@@ -1,5 +1,5 @@
-// Where k and v of a position lie in the pool: [block][layer][K, V][kv_head][position][head_dim]
-// of kv.dtype, so that a block is one contiguous piece and a head's positions are rows.
+// Layout of k and v in the pool: [block][layer][K, V][kv_head][position][head_dim] of kv.dtype, so
+// that a block is one contiguous piece and a head's positions are rows.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline KvStrides strides_of(const KvShape& kv) {
   return {2 * value * kv.layers, 2 * value, value, head, kv.block, kv.head_dim};
 }
 
-/// Element of K of layer 0 and head 0 at a slot, block * positions + offset.
+/// Index of the K of layer 0 and head 0 at a slot, block * positions + offset.
 #if defined(__CUDACC__)
 __host__ __device__
 #endif

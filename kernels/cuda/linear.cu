@@ -20,7 +20,7 @@ void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t strea
   args.feature_tiles = (args.n + Shape::kFeatures - 1) / Shape::kFeatures;
   args.row_tiles = (args.rows + Shape::kRows - 1) / Shape::kRows;
   args.places = args.feature_tiles * args.row_tiles * args.splits;
-  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // of a tile
+  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // quads of a tile
   args.parts = args.waiting + plan.grid * args.levels * kSum;
   launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream, args);
 }
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(32 * kWarps) product_f32(const Product32Args a
   }
 
   const int length = args.k / args.segments;
-  float waiting[kLevels][kRowsPerWarp];  // by level of the tree, until the neighbour is there
+  float waiting[kLevels][kRowsPerWarp];  // by level of the tree, until the neighbour's sum exists
   float sum[kRowsPerWarp];
   for (int segment = 0; segment < args.segments; ++segment) {
 #pragma unroll
@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(32 * kWarps) product_f32(const Product32Args a
 
   const int feature = static_cast<int>(blockIdx.x) * 32 + lane;
   const bool valid = feature < args.n;
-  // Where gates and ups take turns, even lanes write what they and their neighbours come to.
+  // Where gates and ups alternate, even lanes write the result of their own and their neighbour's
+  // value.
   const int width = args.gated ? args.n / 2 : args.n;
   const int column = args.gated ? feature / 2 : feature;
   const bool writes = valid && (!args.gated || lane % 2 == 0);

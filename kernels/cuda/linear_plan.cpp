@@ -13,7 +13,7 @@ namespace paceline::kernels::cuda {
 namespace {
 
 // Data-sheet figures of an H200 in bytes or operations a clock (1.7 GHz), and guesses where there
-// are none; they order the plans, no more.
+// are none. They serve only to order plans.
 constexpr double kMemoryBytes = 2800;       ///< HBM, whole device
 constexpr double kMemoryLatency = 1200;     ///< clocks; bytes in flight over bandwidth
 constexpr double kCacheBytes = 3600;        ///< L2 to multiprocessors, whole device
@@ -21,7 +21,7 @@ constexpr double kPortBytes = 48;           ///< L2 to one multiprocessor
 constexpr double kSharedBytes = 128;        ///< of one multiprocessor
 constexpr double kWarpProductClocks = 6.5;  ///< mma.m16n8k16 of one of the four partitions
 constexpr double kWarpgroupClocks = 4.2;    ///< the same as a part of wgmma
-constexpr double kProductLatency = 35;      ///< a dependent one
+constexpr double kProductLatency = 35;      ///< of a dependent product
 constexpr double kStageClocks = 90;         ///< barrier and first fragments of a stage
 constexpr double kExposed = 0.1;
 constexpr double kArrivalClocks = 2500;  ///< fence, counter and partial sums of a shared tile
@@ -42,7 +42,7 @@ TileTraits traits_of() {
   // Rows are read once by a warp, or for each instruction of a warpgroup.
   const int inputs = Shape::kWarpgroups ? Shape::kM * Shape::kN * 64 : Shape::kN * 256;
   t.step_operands =
-      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and written
+      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and writes
   t.warp_products = Shape::kQuads;
   t.tile_bytes = std::size_t{Shape::kQuads} * Shape::kOwners * 16;
   return t;
@@ -53,7 +53,7 @@ std::vector<TileTraits> all_traits(std::index_sequence<I...>) {
   return {traits_of<std::tuple_element_t<I, TileShapes>>()...};
 }
 
-/// Blocks of a tile that a multiprocessor runs at once. A kilobyte beside each is the system's.
+/// Blocks of a tile that a multiprocessor runs at once. The system takes a kilobyte beside each.
 int resident_blocks(const TileTraits& shape, const LinearDevice& device) {
   return std::min(shape.blocks, device.shared / (shape.shared_bytes + 1024));
 }
@@ -134,7 +134,7 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
                         rows * layout.row_bytes() / kMemoryBytes;
   const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
   const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
-  // Of one stage of one block: all warps together, and the chain of one.
+  // Clocks of one stage of one block: all warps together, and the chain of one.
   const double product = shape.warpgroups ? kWarpgroupClocks : kWarpProductClocks;
   const double products = shape.warps / 4.0 * shape.warp_products * product;
   const double throughput = kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
@@ -144,10 +144,10 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
   const double stages = static_cast<double>(ceil_div(chunks, shape.slices)) * kStagesPerChunk;
   const double compute = stages * std::max(busiest * throughput, turns * chain);
 
-  // Written and read, in the walk of each place and between the places of a tile.
+  // Waiting sums are written and read, in the walk of each place and between the places of a tile.
   const int waiting = layout.segments / plan.splits - 1 + (plan.splits > 1 ? 1 : 0);
   const double sums = 2.0 * places * waiting * static_cast<double>(shape.tile_bytes) / kCacheBytes;
-  // What is not the bottleneck is not quite hidden by it.
+  // The bottleneck does not quite hide the other costs.
   const double longest = std::max({memory, cache, compute});
   return longest + kExposed * (memory + cache + compute - longest) + sums +
          (plan.splits > 1 ? kArrivalClocks : 0.0);

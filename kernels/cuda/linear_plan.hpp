@@ -1,5 +1,5 @@
-// Which tile, how many splits and how many blocks serve a matrix product: pure functions of sizes.
-// No plan changes a bit of the result (see linear.hpp), only the time it takes; layouts define it.
+// Choice of tile, splits and blocks of a matrix product: pure functions of sizes. A plan changes
+// only the time, not a bit of the result (see linear.hpp); layouts define it.
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@
 
 namespace paceline::kernels::cuda {
 
-/// Elements of one chain of additions. Part of the definition of the result. Short, because chunks
-/// are what the warps of a block share out when rows are few, and a whole one fits in flight.
+/// Elements of one chain of additions. Part of the definition of the result. Short, because the
+/// warps of a block share out chunks when rows are few, and a whole one fits in flight.
 inline constexpr int kChunk = 256;
 inline constexpr int kStep = 16;  ///< elements of one mma.m16n8k16
 inline constexpr int kChunkSteps = kChunk / kStep;
@@ -22,13 +22,13 @@ inline constexpr int kStageSteps = 4;
 inline constexpr int kStagesPerChunk = kChunkSteps / kStageSteps;
 inline constexpr int kMaxLinearSegments = 64;
 
-/// Sums that wait at a time while a range of `segments` segments, a power of two, is added up in
-/// the order of the tree: one for each of its levels.
+/// Most sums that wait while a range of `segments` segments, a power of two, is added up in the
+/// order of the tree: one for each of its levels.
 [[nodiscard]] constexpr int tree_levels(int segments) {
   return std::bit_width(static_cast<unsigned>(segments)) - 1;
 }
 
-/// How a weight lies in device memory.
+/// Layout of a weight in device memory.
 ///
 /// bf16: [tiles of 16 features][segments][steps of 16 k][32 lanes][4 registers][2], the A fragments
 /// of mma.m16n8k16 as each lane holds them, so that a fragment is one 16-byte load a lane and the
@@ -42,8 +42,8 @@ struct LinearLayout {
   int k = 0;
   int segments = 1;
   DType dtype = DType::bf16;
-  /// The rows that are packed are gates, then as many ups, and features take turns: gate 0, up 0,
-  /// gate 1, ... So one thread has both of a pair at the end.
+  /// The packed rows are gates, then as many ups, and features alternate: gate 0, up 0, gate 1, ...
+  /// So one thread ends up with both of a pair.
   bool gated = false;
 
   [[nodiscard]] int segment_length() const { return k / segments; }  ///< elements
@@ -56,7 +56,7 @@ struct LinearLayout {
                                 : std::size_t{128} * k;
   }
   [[nodiscard]] std::size_t bytes() const { return tiles() * tile_bytes(); }
-  /// Of a row, in and out.
+  /// Bytes of a row, in and out.
   [[nodiscard]] double row_bytes() const {
     const double size = dtype == DType::bf16 ? 2 : 4;
     return size * k + (gated ? size / 2 : 4.0) * n;
@@ -64,25 +64,25 @@ struct LinearLayout {
 };
 
 /// Segments of q/k/v and of an EAGLE-3 head's fc, whose K is the backend's to cut. Part of the
-/// definition of the result, so by k alone: what all batches, plans and tensor-parallel degrees
-/// have in common. Two from 12 chunks on, so that two blocks can share a tile: at 256 rows 4,608
-/// features are 72 tiles of 128 x 128, for 132 multiprocessors. More would gain less than the sums
-/// cost that wait in the walk of those who share nothing, and below that the walk is too short for
-/// even one of them.
+/// definition of the result, so by k alone, which all batches, plans and tensor-parallel degrees
+/// share. Two from 12 chunks on, so that two blocks can share a tile: at 256 rows 4,608 features
+/// are 72 tiles of 128 x 128, for 132 multiprocessors. More segments would gain less than their
+/// waiting sums cost walks that share nothing, and below 12 chunks the walk is too short for even
+/// one such sum.
 [[nodiscard]] constexpr int column_segments(int k) {
   return k >= 12 * kChunk && k % (2 * kStep) == 0 ? 2 : 1;
 }
-/// Of gate and up, likewise. They have tiles enough where cutting K would be of use, but for high
-/// degrees of tensor parallelism; and in large batches a sum that waits costs 5 to 8 % of a layer's
-/// largest product.
+/// Segments of gate and up. They have enough tiles where cutting K would help, but for high degrees
+/// of tensor parallelism; and in large batches a waiting sum costs 5 to 8 % of a layer's largest
+/// product.
 inline constexpr int kGateUpSegments = 1;
 static_assert(kGateUpSegments == 1, "Operations::linear_swiglu() promises the bits of one");
 
-/// Throws Error (internal) where `segments` is no power of two up to kMaxLinearSegments that cuts k
-/// into even parts, and where gates have no ups.
+/// Makes a layout. Throws Error (internal) where `segments` is no power of two up to
+/// kMaxLinearSegments that cuts k into even parts, and where gates have no ups.
 [[nodiscard]] LinearLayout linear_layout(int n, int k, int segments, DType dtype,
                                          bool gated = false);
-/// The feature that row `row` of those that are packed becomes.
+/// The feature that packed row `row` becomes.
 [[nodiscard]] constexpr int feature_of(int row, int n, bool gated) {
   if (!gated) return row;
   return row < n / 2 ? 2 * row : 2 * (row - n / 2) + 1;
@@ -90,8 +90,8 @@ static_assert(kGateUpSegments == 1, "Operations::linear_swiglu() promises the bi
 
 /// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
 /// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work
-/// on as many chunks of k at a time. kStages: of the pipeline. kBlocks: that fit a multiprocessor.
-/// kWarpgroups: four warps multiply together (wgmma), in the background.
+/// on as many chunks of k at a time. kStages: of the pipeline. kBlocks: resident on a
+/// multiprocessor. kWarpgroups: four warps multiply together (wgmma), asynchronously.
 template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_,
           bool kWarpgroups_ = false>
 struct TileShape {
@@ -104,7 +104,7 @@ struct TileShape {
   static constexpr int kBlocks = kBlocks_;
   static constexpr bool kWarpgroups = kWarpgroups_;
 
-  /// Stages whose operands may still be read when the next one begins, and that one.
+  /// Stages whose operands may still be read when the next one begins, that one included.
   static constexpr int kStagesAtWork = kWarpgroups ? 2 : 1;
   static constexpr int kFeatureTiles = kM * kWarpsM;  ///< of 16 features
   static constexpr int kFeatures = 16 * kFeatureTiles;
@@ -129,7 +129,7 @@ struct TileShape {
 
 /// All tiles, smallest first.
 using TileShapes = std::tuple<
-    // Few rows: the weight's bytes in flight are all that counts.
+    // Few rows: the weight's bytes in flight alone count.
     TileShape<1, 1, 1, 1, 8, 4, 2>,  // 16 features x 8 rows
     TileShape<1, 1, 2, 1, 4, 5, 2>,  // 32 x 8
     TileShape<1, 1, 4, 1, 2, 5, 2>,  // 64 x 8
@@ -143,19 +143,19 @@ using TileShapes = std::tuple<
     // Many rows: operands from shared memory must keep up with the tensor cores.
     TileShape<4, 4, 2, 4, 1, 5, 1>,  // 128 x 128
     TileShape<3, 8, 4, 2, 1, 4, 1>,  // 192 x 128
-    // By warpgroups, where LinearDevice allows them.
+    // Warpgroups, where LinearDevice allows them.
     TileShape<1, 8, 8, 1, 1, 4, 2, true>,     // 128 x 64
     TileShape<1, 16, 8, 1, 1, 6, 1, true>,    // 128 x 128
     TileShape<1, 16, 12, 1, 1, 5, 1, true>>;  // 192 x 128
 
-/// What the choice needs to know of a tile.
+/// Properties of a tile that the choice goes by.
 struct TileTraits {
   int features = 0;
   int rows = 0;
   int slices = 0;
   int warps = 0;
   bool warpgroups = false;
-  int blocks = 0;              ///< that fit a multiprocessor of sm_90
+  int blocks = 0;              ///< resident on a multiprocessor of sm_90
   int shared_bytes = 0;        ///< of a block
   int flight = 0;              ///< weight bytes that one block keeps in flight
   int step_operands = 0;       ///< shared memory bytes read for one step of k of all slices
@@ -164,19 +164,20 @@ struct TileTraits {
 };
 [[nodiscard]] const std::vector<TileTraits>& tile_traits();
 
-/// The device as far as the choice goes.
+/// Properties of the device that the choice goes by.
 struct LinearDevice {
   int multiprocessors = 132;  ///< H200
-  /// wgmma is there and gives the bits of mma. Nothing says that it must: tests/gpu/
-  /// test_tensor_cores.cu asks a device, and until one has answered products do without.
+  /// Whether wgmma exists and gives the bits of mma. No document says that it must:
+  /// tests/gpu/test_tensor_cores.cu asks a device, and until one has answered products do without
+  /// it.
   bool warpgroups = false;
-  /// Bytes of shared memory that a block may have, and a multiprocessor has. Compute capability 9.0
-  /// and 10.0: 227 and 228 KB; 8.0: 163 and 164; 8.6, 8.9 and 12.0: 99 and 100.
+  /// Bytes of shared memory of a block and of a multiprocessor. Compute capability 9.0 and 10.0:
+  /// 227 and 228 KB; 8.0: 163 and 164; 8.6, 8.9 and 12.0: 99 and 100.
   int block_shared = 227 * 1024;
   int shared = 228 * 1024;
 };
 
-/// How a product is computed. fp32 has one way; its plan is all zeros.
+/// Plan of a product. fp32 has one way; its plan is all zeros.
 struct LinearPlan {
   int shape = 0;   ///< index into TileShapes
   int splits = 1;  ///< blocks that share a tile, each a range of whole segments
@@ -184,16 +185,16 @@ struct LinearPlan {
   friend bool operator==(const LinearPlan&, const LinearPlan&) = default;
 };
 
-/// Sums that wait in a block's walk, sums of splits, and the counters of tiles that blocks share.
-/// Large enough for a grid of 192 x 128 tiles over 132 multiprocessors with 64 segments (78 MB);
-/// plans whose splits want more are left out.
+/// Workspace for waiting sums of a block's walk, sums of splits, and the counters of tiles that
+/// blocks share. Large enough for a grid of 192 x 128 tiles over 132 multiprocessors with 64
+/// segments (78 MB); plans whose splits need more are left out.
 inline constexpr std::size_t kLinearWorkspaceBytes = std::size_t{128} << 20;
 inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the workspace
 
-/// Every way to compute the product that the device's blocks and the workspace have room for.
+/// All plans of a product that the device's blocks and the workspace have room for.
 [[nodiscard]] std::vector<LinearPlan> linear_plans(const LinearLayout& layout, int rows,
                                                    const LinearDevice& device);
-/// The one expected to take the least time.
+/// The plan expected to take the least time.
 [[nodiscard]] LinearPlan plan_linear(const LinearLayout& layout, int rows,
                                      const LinearDevice& device);
 /// Estimated clocks of a plan, for comparing plans with each other.

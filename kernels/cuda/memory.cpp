@@ -8,7 +8,7 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Memory that has to grow gets half as much again, so that it seldom has to.
+/// Growing memory gets half as much again, so that it seldom has to grow.
 std::size_t grown(std::size_t bytes) { return bytes + bytes / 2; }
 
 }  // namespace
@@ -18,7 +18,7 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : size_(bytes) {
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // so that it is not found at the next call
+    static_cast<void>(cudaGetLastError());  // clears it for the next call
     std::size_t left = 0;
     std::size_t total = 0;
     PACELINE_CUDA_CHECK(cudaMemGetInfo(&left, &total));
@@ -79,7 +79,7 @@ std::byte* MirroredStage::room(std::size_t bytes, cudaStream_t stream) {
   std::byte* const room = stage_.room(bytes);
   if (mirror_.size() < bytes) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    mirror_ = DeviceMemory(grown(bytes));  // nothing throws once it has moved
+    mirror_ = DeviceMemory(grown(bytes));  // nothing throws after the move
   }
   return room;
 }

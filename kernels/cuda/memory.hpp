@@ -1,4 +1,4 @@
-// Memory that the backend owns: on the device, and pinned on the host for copies between the two.
+// Memory owned by the backend: on the device, and pinned on the host for copies between the two.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 
 namespace paceline::kernels::cuda {
 
-/// Device memory of plain cudaMalloc, aligned to 256 bytes, uninitialised. Throws Error (internal)
-/// that says how much was left when there is not enough.
+/// Device memory of plain cudaMalloc, aligned to 256 bytes, uninitialised. Throws Error (internal),
+/// with the bytes that are left, when there is not enough.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -26,7 +26,7 @@ class DeviceMemory {
   std::size_t size_ = 0;
 };
 
-/// Page-locked host memory, which the copy engines read and write on their own.
+/// Page-locked host memory, which copy engines access directly.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -44,7 +44,7 @@ class PinnedMemory {
 
 class Event {
  public:
-  /// `timed`: can be asked when it happened.
+  /// `timed`: records when it happens.
   explicit Event(bool timed);
   ~Event();
   Event(const Event&) = delete;
@@ -59,11 +59,11 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Pinned memory that is written, copied from in stream order, and written again when that copy is
+/// Pinned memory that is written, copied from in stream order, and written again once the copy is
 /// done.
 class Stage {
  public:
-  /// Room for at least `bytes`; waits for the copy before.
+  /// Returns room for at least `bytes`; waits for the copy before.
   std::byte* room(std::size_t bytes);
   /// Copies the first bytes of the room to the device.
   void copy(std::byte* to, std::size_t bytes, cudaStream_t stream);
@@ -76,8 +76,8 @@ class Stage {
 /// A stage with its counterpart on the device.
 class MirroredStage {
  public:
-  /// Room for at least `bytes` on both sides. The counterpart may move when it has to grow, for
-  /// which the stream is waited for.
+  /// Returns room for at least `bytes` on both sides. Waits for the stream where the counterpart
+  /// has to move.
   std::byte* room(std::size_t bytes, cudaStream_t stream);
   void copy(std::size_t bytes, cudaStream_t stream) { stage_.copy(mirror_.data(), bytes, stream); }
   [[nodiscard]] std::byte* device() const { return mirror_.data(); }

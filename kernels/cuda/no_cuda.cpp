@@ -1,4 +1,4 @@
-// Builds without CUDA.
+// The CUDA backend of builds without CUDA: none.
 #include "kernels/gpus.hpp"
 #include "runtime/core/error.hpp"
 

@@ -3,25 +3,25 @@
 //
 // A block walks over its tiles as one sequence of stages (kStageSteps steps of each chunk at work),
 // so that copies of the next tile are under way while the last one is finished. Weights are copied
-// fragment by fragment, rows of the input 128 bytes at a time with their 16-byte pieces permuted by
-// row, so that ldmatrix finds the eight rows of a matrix in different banks.
+// fragment by fragment, input rows 128 bytes at a time with their 16-byte pieces permuted by row,
+// so that ldmatrix finds the eight rows of a matrix in different banks.
 //
 // The chain of a chunk stays in `chain`, the sum of a segment in `sum`: a second set of registers
 // and one addition for every 16 mma, where partial sums in shared memory would cost 8 bytes of its
-// traffic for each. Sums of segments that wait for their neighbour in the tree cannot stay in
-// registers as well: they go through L2, one for each level, and the thread that wrote one reads it
-// back. For 192 x 128 tiles and 4 segments that is 2 x 295 KB a tile beside 2.3 MB of operands at
-// k = 3584 and 12 MB at k = 18944.
+// traffic for each. Segment sums that wait for their neighbour in the tree do not fit in registers
+// as well: they go through L2, one for each level, and the thread that wrote one reads it back. For
+// 192 x 128 tiles and 4 segments this is 2 x 295 KB a tile beside 2.3 MB of operands at k = 3584
+// and 12 MB at k = 18944.
 //
 // Where blocks share the segments of a tile (splits), each adds up its own, which are a branch of
 // the tree, and leaves one sum; the last block to arrive adds these in the order of the tree and
-// writes the tile. Nobody waits, so it does not matter how many of them run at a time.
+// writes the tile. Nobody waits, so any number of them may run at a time.
 //
 // Warpgroups (wgmma) take the same stages: a warp's fragments of the weight are its registers of A,
-// and the permuted rows are what the hardware calls swizzled by 128 bytes. Their instructions are
-// as deep, 16 elements of k, so the chain is the same; its bits are if wgmma adds the 16 products
-// and the accumulator as mma does (LinearDevice::warpgroups). They run in the background, one step
-// ahead, so a stage is free for copies only when the next one is through.
+// and the permuted rows are in the hardware's 128-byte swizzle. Their instructions are as deep, 16
+// elements of k, so the chain is the same; its bits are the same if wgmma adds the 16 products and
+// the accumulator as mma does (LinearDevice::warpgroups). They run asynchronously, one step ahead,
+// so a stage is free for copies only once the next one is done.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -43,8 +43,8 @@ struct ProductArgs {
   const std::byte* in;      ///< [rows, k] bf16
   void* out;                ///< [rows, n] fp32; `gated`: [rows, n / 2] bf16
   unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
-  float4* waiting;          ///< [blocks][levels][quads][owners]: sums, until the neighbour is there
-  float4* parts;            ///< [places][quads][owners]: sums of splits, where there are several
+  float4* waiting;          ///< [blocks][levels][quads][owners]: waiting segment sums
+  float4* parts;            ///< [places][quads][owners]: sums of splits, if there are several
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
   bool gated;                  ///< LinearLayout::gated
@@ -58,10 +58,10 @@ struct ProductArgs {
 };
 
 /// Row tiles that run beside each other before the next feature tile: weights are then read from
-/// memory once, and what a grid reads of the input stays in L2.
+/// memory once, and the grid's input stays in L2.
 inline constexpr int kRasterRows = 16;
 
-/// What a block computes at a time.
+/// A unit of a block's work: a tile, or its part of one.
 struct Place {
   int tile;          ///< without the split
   int feature_tile;  ///< of the block's shape
@@ -86,14 +86,14 @@ struct Part {
   int steps;  ///< 0 past the last chunk
 };
 
-/// Which segment of the place a chunk belongs to.
+/// The segment of the place that a chunk belongs to.
 __device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
   return args.segment_chunks == 1
              ? chunk
              : static_cast<int>(__umulhi(static_cast<unsigned>(chunk), args.chunks_reciprocal));
 }
 
-/// chunk: counted from the first segment of the place.
+/// The part of a chunk. chunk: counted from the first segment of the place.
 __device__ __forceinline__ Part part_of(const ProductArgs& args, const Place& place, int chunk,
                                         int part) {
   const int segment = segment_of(args, chunk);
@@ -118,11 +118,11 @@ __device__ __forceinline__ void clear(Accumulators<Shape>& values) {
   }
 }
 
-/// The place of a thread in its block.
+/// Position of a thread in its block.
 template <class Shape>
 struct Position {
   int lane, slice, warp_m, warp_n;
-  int owner;  ///< which of the kOwners threads of its slice
+  int owner;  ///< index among the kOwners threads of its slice
 
   __device__ Position() {
     const int thread = static_cast<int>(threadIdx.x);
@@ -142,7 +142,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
                                            const Position<Shape>& position, int chunk, int part,
                                            std::byte* stage) {
   const Part at = part_of(args, place, chunk, part);
-  if (at.steps == 0) return;  // what is not copied is not looked at
+  if (at.steps == 0) return;  // missing steps are never read
   const int owner = position.owner;
 
   constexpr int kTileVectors = kStageSteps * 32;  // 16 bytes each
@@ -191,7 +191,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
     if (aligned) {
       cp_async_16(piece_to, valid ? row_from : args.in, valid);
     } else {
-      // Segments that are no multiple of 16 bytes: pairs, as many as the segment has.
+      // Segments that are no multiple of 16 bytes are copied by pairs, as many as the segment has.
       unsigned pairs[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -207,7 +207,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
   }
 }
 
-/// One step of every chain of the warp.
+/// Takes one step of every chain of the warp.
 template <class Shape>
 __device__ __forceinline__ void multiply_step(const std::byte* a_base, const std::byte* b_base,
                                               int lane, int step, Accumulators<Shape>& chain) {
@@ -263,12 +263,12 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
   }
 }
 
-/// What wgmma may still be reading: steps of even and of odd number.
+/// Weight fragments that wgmma may still be reading: of even and of odd steps.
 template <class Shape>
 using WeightFragments = std::uint32_t[2][Shape::kM][4];
 
-/// The same by warpgroups. The last step may be under way afterwards: then the chain and the
-/// fragments of odd steps are not to be touched.
+/// The same by warpgroups. The last step may still run afterwards: the chain and the fragments of
+/// odd steps must not be touched then.
 template <class Shape>
 __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
                                                      const Position<Shape>& position, int steps,
@@ -303,7 +303,7 @@ __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
       wgmma_wait<1>();
     }
   } else {
-    wgmma_wait<0>();  // without steps as well: the stage before is free after the next barrier
+    wgmma_wait<0>();  // without steps too: the stage before is free after the next barrier
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       multiply(step, fragments[0]);
@@ -312,8 +312,8 @@ __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
   }
 }
 
-/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or what they
-/// come to as gate and up.
+/// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or the
+/// results of gate and up.
 template <class Shape>
 __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place& place,
                                            const Position<Shape>& position, int m, int n,
@@ -347,7 +347,7 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const Place&
   }
 }
 
-/// A thread's first quad of sum `index` of many in memory.
+/// A thread's first quad of sum `index` among many in memory.
 template <class Shape>
 __device__ __forceinline__ float4* stored_sum(float4* sums, int index,
                                               const Position<Shape>& position) {
@@ -366,8 +366,8 @@ __device__ __forceinline__ void store_sum(float4* to, const Accumulators<Shape>&
   }
 }
 
-/// Takes the sum of a segment, `segment` of the place, up the tree: it joins the neighbours that
-/// wait for it, and then waits itself. The last one has all the others in it, and stays.
+/// Takes the sum of segment `segment` of the place up the tree: it joins the neighbours that wait
+/// for it, and then waits itself. The last segment's sum contains all the others, and stays.
 template <class Shape>
 __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Shape>& position,
                                       int segment, Accumulators<Shape>& sum) {
@@ -394,7 +394,7 @@ __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Sh
   clear<Shape>(sum);
 }
 
-/// The owners write the tile.
+/// Writes the tile, by the owners.
 template <class Shape>
 __device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& place,
                                           const Position<Shape>& position,
@@ -410,7 +410,7 @@ __device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& 
   }
 }
 
-/// The owners add the sums of a tile's splits and write it.
+/// Adds the sums of a tile's splits and writes the tile, by the owners.
 template <class Shape>
 __device__ __forceinline__ void write_splits(const ProductArgs& args, const Place& place,
                                              const Position<Shape>& position) {
@@ -425,8 +425,8 @@ __device__ __forceinline__ void write_splits(const ProductArgs& args, const Plac
   }
 }
 
-/// True in all threads of the block that is the last of those that share the tile. What the others
-/// have stored is visible to it then. `ticket`: shared memory.
+/// Returns true in all threads of the block that is the last of those that share the tile, which
+/// then sees the others' stores. `ticket`: shared memory.
 __device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const Place& place,
                                                unsigned* ticket) {
   __threadfence();
@@ -440,8 +440,8 @@ __device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const Pl
   return *ticket == static_cast<unsigned>(args.splits) - 1;
 }
 
-/// The chunks that the slices have finished, first_chunk first, go into `sum` in ascending order; a
-/// segment that is complete goes up the tree.
+/// Adds the slices' finished chunks, first_chunk first, to `sum` in ascending order; a complete
+/// segment goes up the tree.
 template <class Shape>
 __device__ __forceinline__ void fold(const ProductArgs& args, const Position<Shape>& position,
                                      int first_chunk, float4* exchange,
@@ -458,7 +458,7 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Position<Sha
         }
       }
     }
-    // The barriers of the next stages keep the next round from overwriting what is read here.
+    // The barriers of the next stages keep the next round from overwriting data that is read here.
     __syncthreads();
     if (position.slice > 0) return;
   }
@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   const int rounded = (chunks + Shape::kSlices - 1) / Shape::kSlices * Shape::kSlices;
   const int stride = static_cast<int>(gridDim.x);
 
-  // What is copied next; it runs so many stages ahead:
+  // The next copy runs so many stages ahead:
   constexpr int kAhead = Shape::kStages - Shape::kStagesAtWork;
   int copy_index = static_cast<int>(blockIdx.x);
   int copy_chunk = 0;
@@ -537,8 +537,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
       for (int part = 0; part < kStagesPerChunk; ++part) {
         cp_async_wait<kAhead - 1>();
         if constexpr (Shape::kWarpgroups) fence_shared_for_wgmma();
-        // Everyone's copies of this stage have come, and everyone is done with the one before, or
-        // the one before that.
+        // After the barrier all copies of this stage have come, and all threads are done with the
+        // stage before, or the one before that.
         __syncthreads();
         copy_next(free_slot);
         const int steps = part_of(args, place, first_chunk + position.slice, part).steps;

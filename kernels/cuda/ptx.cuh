@@ -1,4 +1,4 @@
-// The instructions that C++ cannot name. Nothing else contains assembly: the host emulation of the
+// Instructions that C++ cannot name. No other file contains assembly: the host emulation of the
 // tests (tests/kernels/cuda_host) replaces this file alone.
 #pragma once
 
@@ -35,8 +35,8 @@ __device__ __forceinline__ void mma_bf16_16816(float (&d)[4], const std::uint32_
 
 /// Loads 8 x 8 matrices of 16-bit elements. Lane 8 i + r gives the address of row r of matrix i (16
 /// bytes, so aligned); each lane gets elements 2 (lane % 4) and the next of row lane / 4 of matrix
-/// i in registers[i]. `_trans`: of the transposed matrices. x2 looks at the addresses of lanes 0 to
-/// 15 alone.
+/// i in registers[i]. `_trans`: of the transposed matrices. x2 reads the addresses of lanes 0 to 15
+/// alone.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&registers)[4], const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
@@ -64,8 +64,8 @@ __device__ __forceinline__ void ldmatrix_x2_trans(std::uint32_t (&registers)[2],
                : "memory");
 }
 
-/// Copies 16 bytes, or zeros where not `valid` (global must be a mapped address all the same), in
-/// the background; both addresses aligned to 16. Arrives with cp_async_wait() of its group.
+/// Copies 16 bytes asynchronously, or zeros where not `valid` (global must be a mapped address all
+/// the same); both addresses aligned to 16. Arrives with cp_async_wait() of its group.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -77,8 +77,8 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bo
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most `pending` of this thread's latest groups are under way. What the other
-/// threads copied is there after a barrier.
+/// Waits until at most `pending` of this thread's latest groups are under way. Other threads'
+/// copies are there after a barrier.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
@@ -86,8 +86,8 @@ __device__ __forceinline__ void cp_async_wait() {
 
 // ---- Warpgroups: four warps, the first a multiple of four in its block. Only sm_90a has them.
 
-/// Describes to wgmma the 16 elements of step `step` of rows in shared memory: 128 bytes a row, its
-/// 16-byte pieces permuted (piece ^ row % 8), from an address that 1024 divides.
+/// Descriptor for wgmma of the 16 elements of step `step` of rows in shared memory: 128 bytes a
+/// row, its 16-byte pieces permuted (piece ^ row % 8), at an address that is a multiple of 1024.
 __device__ __forceinline__ std::uint64_t wgmma_rows(const std::byte* rows, int step) {
   constexpr std::uint64_t kNextRows = 1024 >> 4;  // of 8
   constexpr std::uint64_t kPermuted128 = std::uint64_t{1} << 62;
@@ -95,11 +95,11 @@ __device__ __forceinline__ std::uint64_t wgmma_rows(const std::byte* rows, int s
   return (start & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | kNextRows << 32 | kPermuted128;
 }
 
-/// d[64, 8 tiles] += a[64, 16] * b[16, 8 tiles] for a warpgroup, in the background: a warp has the
+/// d[64, 8 tiles] += a[64, 16] * b[16, 8 tiles] for a warpgroup, asynchronously: a warp has the
 /// fragments of its 16 rows of a and d as mma_bf16_16816() has them; b: see wgmma_rows(). Between
-/// wgmma_begin() and the wait for its group nothing may touch d, a or the rows. After other stores
-/// to shared memory than those of bulk copies, fence_shared_for_wgmma() and a barrier come first.
-/// tiles: 1, 8 or 16.
+/// wgmma_begin() and the wait for its group nothing may touch d, a or the rows. After stores to
+/// shared memory other than bulk copies, fence_shared_for_wgmma() and a barrier come first. tiles:
+/// 1, 8 or 16.
 template <int tiles>
 __device__ void wgmma_bf16(float (&d)[tiles][4], const std::uint32_t (&a)[4], const std::byte* rows,
                            int step);
@@ -146,7 +146,7 @@ __device__ __forceinline__ void wgmma_bf16<16>(float (&d)[16][4], const std::uin
 __device__ __forceinline__ void fence_shared_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// What was written to d and a is there for the next wgmma.
+/// Makes writes to d and a visible to the next wgmma.
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -159,7 +159,7 @@ template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-/// Keeps the compiler from moving what it does with the values across this point.
+/// Keeps the compiler from moving uses of the values across this point.
 template <int tiles>
 __device__ __forceinline__ void wgmma_settle(float (&d)[tiles][4]) {
 #pragma unroll

@@ -35,8 +35,8 @@ __device__ __forceinline__ void store2(__nv_bfloat16* to, float x, float y) {
   *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
 }
 
-/// Two neighbouring elements, or one where only one is left (the other is 0). `even`: rows have an
-/// even number of elements, so two are there and aligned.
+/// Loads two neighbouring elements, or one where only one is left (the other is 0). `even`: rows
+/// have an even number of elements, so two exist and are aligned.
 template <bool even>
 __device__ __forceinline__ float2 load_two(const float* from, int left) {
   if constexpr (even) return *reinterpret_cast<const float2*>(from);
@@ -52,7 +52,8 @@ __device__ __forceinline__ void store_two(T* to, int left, float2 x) {
   }
 }
 
-/// A warp's head: lane l has elements 2 l and 2 l + 1, 64 more each time, of both halves.
+/// Rotates a head by a warp: lane l has elements 2 l and 2 l + 1, 64 more each time, of both
+/// halves.
 template <bool even, class T>
 __device__ __forceinline__ void rotate(const float* in, const float* weight, float epsilon,
                                        const float* cos_sin, int head_dim, T* out) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void rotate(const float* in, const float* weight, flo
   }
 }
 
-/// Warps (x: row, y: heads by kWarps): query heads first, then k, then v.
+/// One head a warp (x: row, y: heads by kWarps): query heads first, then k, then v.
 template <bool even, class T>
 __global__ void rope_and_store_kernel(RopeArguments args, T* cache, T* q_out) {
   const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -142,7 +143,7 @@ void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShap
                   static_cast<unsigned>((heads + kWarps - 1) / kWarps));
   const auto start = [&](auto* typed_cache, auto* typed_q) {
     using T = std::remove_pointer_t<decltype(typed_cache)>;
-    const bool even = params.head_dim % 4 == 0;  // so that halves are even too
+    const bool even = params.head_dim % 4 == 0;  // halves are even too
     launch(even ? rope_and_store_kernel<true, T> : rope_and_store_kernel<false, T>, grid,
            kWarps * kWarp, 0, stream, args, typed_cache, typed_q);
   };

@@ -10,7 +10,7 @@ namespace {
 constexpr int kSpanThreads = 256;
 constexpr int kSpanWarps = kSpanThreads / kWarp;
 constexpr int kPerThread = kSpan / kSpanThreads;
-/// A row's filters: results do not depend on the number of threads.
+/// Threads for a row's filters, whose results do not depend on their number.
 constexpr int kRowThreads = 1024;
 constexpr int kSmallRowThreads = 256;
 constexpr int kSmallVocab = 8192;
@@ -23,8 +23,8 @@ struct ScanShared {
   float sums[kWarp];
 };
 
-/// Chunk maxima into shared.chunk_max; the span's largest s and its sum of exp(s - largest). Thread
-/// t sums tokens 4 (t + 256 i) + j in the order of (i, j).
+/// Fills shared.chunk_max; returns the span's largest s and its sum of exp(s - largest). Thread t
+/// sums tokens 4 (t + 256 i) + j in the order of (i, j).
 __device__ __forceinline__ float2 sum_span(ScanShared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
   float s[kPerThread];
@@ -55,7 +55,7 @@ __device__ __forceinline__ float2 sum_span(ScanShared& shared) {
   return make_float2(largest, block_sum(sum, shared.sums));
 }
 
-/// Block (x: span, y: row).
+/// Scans a span a block (x: span, y: row).
 __global__ void __launch_bounds__(kSpanThreads)
     scan_spans(SampleInput in, SampleWorkspace workspace, int spans) {
   auto& shared = *reinterpret_cast<ScanShared*>(dynamic_shared());
@@ -121,7 +121,7 @@ __device__ __forceinline__ double warp_sum(double x) {
   return x;
 }
 
-/// A warp joins the spans' sums: lane l those of spans l, l + 32, ..., then over lanes.
+/// Joins the spans' sums by a warp: lane l those of spans l, l + 32, ..., then over lanes.
 __device__ __forceinline__ void join_spans(const SpanSums* sums, int spans, RowState& state) {
   const int lane = static_cast<int>(threadIdx.x);
   float full_max = -INFINITY;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void join_spans(const SpanSums* sums, int spans, RowS
   }
 }
 
-/// A block a row.
+/// Prepares a row a block.
 __global__ void __launch_bounds__(kRowThreads)
     prepare_rows(SampleInput in, SampleWorkspace workspace, int spans, int best) {
   auto& shared = *reinterpret_cast<RowShared*>(dynamic_shared());
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kRowThreads)
     apply_filters(filter, state);
   }
 
-  // The chunk of the largest logit, whose scores are a first bound.
+  // Scores of the chunk of the largest logit give a first bound.
   Key largest = 0;
   for (int i = thread; i < spans * kSpanChunks; i += static_cast<int>(blockDim.x)) {
     const Key key = key_of(chunk_max[i], i);
@@ -212,7 +212,7 @@ struct ScoreShared {
   Key lists[kSpanWarps][kMaxRanked];
 };
 
-/// Block (x: span, y: row): half-warps take the span's chunks in turn.
+/// Scores a span a block (x: span, y: row): half-warps take the span's chunks in turn.
 __global__ void __launch_bounds__(kSpanThreads)
     score_spans(SampleInput in, SampleWorkspace workspace, int spans, int best) {
   constexpr int kHalves = kSpanThreads / 16;
@@ -273,7 +273,7 @@ __device__ __forceinline__ float log_probability(float s, float max, double sum)
   return static_cast<float>(static_cast<double>(s) - static_cast<double>(max) - log(sum));
 }
 
-/// A warp a row.
+/// Writes a row's sample, by a warp.
 __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spans, Sampled* out) {
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) {
@@ -300,12 +300,12 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
   out[blockIdx.x] = sampled;
 }
 
-/// A block a row, after write_samples: the tokens that can be sampled, ascending. Threads take
-/// neighbours, in turns; a turn's tokens come after those of the turns before.
+/// Writes the tokens that a row can sample, ascending, by a block, after write_samples. Threads
+/// take neighbours, in turns; a turn's tokens come after those of the turns before.
 __global__ void __launch_bounds__(kRowThreads)
     write_kept(SampleInput in, SampleWorkspace workspace, int spans, KeptOutput kept,
                Sampled* out) {
-  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp, in this turn
+  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp, this turn
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) return;
   const DeviceSampleRow row = in.rows[blockIdx.x];
@@ -338,12 +338,12 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = 0; i < thread / kWarp; ++i) place += before[i];
     if (is && place < kept.most) ids[place] = token;
     written += here;
-    __syncthreads();  // before the next turn writes what this one reads
+    __syncthreads();  // the next turn overwrites what this one reads
   }
   if (thread == 0) out[blockIdx.x].kept = written;
 }
 
-/// A warp a row.
+/// Writes a row's ranking, by a warp.
 __global__ void write_ranks(SampleWorkspace workspace, int spans, int best, Ranked* out) {
   out += static_cast<std::size_t>(blockIdx.x) * best;
   const bool fault = workspace.states[blockIdx.x].fault != 0;
@@ -366,7 +366,7 @@ T* take(std::byte*& at, std::size_t count) {
   return taken;
 }
 
-/// Cuts memory from `base` on; its end in `end`.
+/// Cuts memory from `base` on into the workspace; `end`: its end.
 SampleWorkspace cut(std::byte* base, int rows, int spans, int best, std::byte*& end) {
   const std::size_t all = static_cast<std::size_t>(rows) * spans;
   SampleWorkspace workspace;
@@ -378,7 +378,7 @@ SampleWorkspace cut(std::byte* base, int rows, int spans, int best, std::byte*& 
   return workspace;
 }
 
-/// The kernels up to the last.
+/// Runs the kernels up to the last.
 SampleWorkspace find_best(const SampleInput& in, int count, int best, std::byte* memory,
                           cudaStream_t stream) {
   const int spans = spans_of(in.vocab);

@@ -1,6 +1,6 @@
 // Sampling by shared noise on the device: argmax over the kept tokens of s + g, s = logit * (1 /
-// T), and the tokens that come after it in that order. Semantics and tie rules are those of
-// kernels/cpu/cpu_sampler.hpp; a row's result depends on nothing but the row.
+// T), and the next tokens in that order. Semantics and tie rules are those of
+// kernels/cpu/cpu_sampler.hpp; a row's result depends on the row alone.
 //
 // Four kernels, whatever the rows ask for:
 //   scan_spans    one pass over the logits: maxima of chunks, sums of exp(s - max) of spans
@@ -33,15 +33,15 @@ struct DeviceSampleRow {
   TokenId given = -1;
 };
 
-/// In Sampled::token and in the first Ranked::token of a row: a NaN or infinite logit, or nothing
-/// left to sample.
+/// Value of Sampled::token and of a row's first Ranked::token on a NaN or infinite logit, or where
+/// nothing is left to sample.
 inline constexpr TokenId kSampleFault = -1;
 inline constexpr TokenId kRankFault = -2;
 
 /// Bytes that sample() and rank() need between their kernels, aligned to 16.
 [[nodiscard]] std::size_t sample_workspace_bytes(int rows, int vocab);
 
-/// Where the tokens that rows can sample go: [count, most], where most is not 0.
+/// Destination of the tokens that rows can sample: [count, most], where most is not 0.
 struct KeptOutput {
   TokenId* ids = nullptr;
   int most = 0;

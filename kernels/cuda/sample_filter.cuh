@@ -1,6 +1,6 @@
 // top-k, top-p and min-p of one row by a thread block. Each keeps a prefix of the tokens ordered by
-// s (largest first, lowest id on ties), so its result is the last token of that prefix. That token
-// is found by counting: histograms of ever narrower ranges of s, in which probabilities are whole
+// s (largest first, lowest id on ties), so its result is the last token of that prefix. Counting
+// finds this token: histograms of ever narrower ranges of s, in which probabilities are whole
 // multiples of 2^-40 so that the order of the atomic additions does not matter.
 #pragma once
 
@@ -10,9 +10,9 @@ namespace paceline::kernels::cuda {
 
 inline constexpr int kBins = 2048;
 inline constexpr float kBinsPerUnit = 64;
-/// exp(s - max) as a whole number: of 1.
+/// exp(s - max) of 1 as a whole number.
 inline constexpr float kMassUnit = 1099511627776.0F;
-/// Depths below the maximum that are looked at first, in bins: 8.
+/// Bins below the maximum of the first look: a depth of 8.
 inline constexpr int kFirstBins = 8 * 64;
 
 /// Tokens and their probabilities, in units of 1 / kMassUnit.
@@ -24,12 +24,12 @@ struct FilterShared {
   unsigned long long masses[kBins];
   unsigned counts[kBins];
   Tally warps[kWarp];  ///< [warps] sums
-  Tally above, group;  ///< before the bin found, and in it
+  Tally above, group;  ///< before the found bin, and in it
   unsigned long long mass;
   int found;
 };
 
-/// The last token kept, and the mass of all that are.
+/// The last kept token, and the mass of all kept ones.
 struct Kept {
   float value;
   int id;
@@ -50,14 +50,14 @@ __device__ __forceinline__ unsigned long long mass_of(float s, float max) {
   return static_cast<unsigned long long>(exponential(s - max) * kMassUnit);
 }
 
-/// The bin of a depth below the maximum: it falls as s grows.
+/// The bin of a depth below the maximum; s falls with it.
 __device__ __forceinline__ int depth_bin(float s, float max) {
   const float depth = (max - s) * kBinsPerUnit;
   return depth < static_cast<float>(kBins - 1) ? static_cast<int>(depth) : kBins - 1;
 }
 
-/// f(s, token) for the allowed tokens of all chunks whose largest is not below bin `last`; tokens
-/// of lower bins are among them.
+/// Calls f(s, token) for the allowed tokens of all chunks whose largest is not below bin `last`,
+/// tokens of lower values included.
 template <class F>
 __device__ __forceinline__ void for_tokens(const Filter& filter, int last, const F& f) {
   constexpr int kLanes = 8;  // of a chunk
@@ -103,8 +103,8 @@ __device__ __forceinline__ void enter(FilterShared& shared, int bin, unsigned lo
   atomicAdd(&shared.masses[bin], mass);
 }
 
-/// The first bin in which the count or mass, from `above` on, reaches the target: in shared.found
-/// (-1: in none), with what comes before it and what it holds.
+/// Finds the first bin in which the count or mass, from `above` on, reaches the target:
+/// shared.found (-1: none), with the tally before it and in it.
 __device__ __forceinline__ void find_bin(FilterShared& shared, Tally above, bool by_count,
                                          unsigned long long target) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -150,7 +150,7 @@ __device__ __forceinline__ void find_bin(FilterShared& shared, Tally above, bool
   __syncthreads();
 }
 
-/// The id of the `wanted`-th token, by id, of those with s == value; there are more than that.
+/// The id of the `wanted`-th token, by id, among more than that with s == value.
 __device__ __forceinline__ int find_tie(const Filter& filter, float value,
                                         unsigned long long wanted) {
   FilterShared& shared = filter.shared;
@@ -184,7 +184,8 @@ __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
                                        unsigned long long target) {
   FilterShared& shared = filter.shared;
   const float max = filter.max;
-  // Depth below the maximum, near it first: most rows have all that matters there.
+  // Bins are by depth below the maximum, near it first: most rows have everything that matters
+  // there.
   for (const int last : {kFirstBins - 1, kBins - 1}) {
     clear_histogram(shared);
     for_tokens(filter, last, [&](float s, int) {
@@ -196,7 +197,7 @@ __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
   }
   if (shared.found < 0) return {-INFINITY, filter.in.vocab - 1, 0};
   const int depth = shared.found;
-  // Then the bits of s, those of highest value first.
+  // Then bins are by the bits of s, highest value first.
   std::uint32_t prefix = 0;
   Tally above = shared.above;
   int shift = 32;
@@ -245,7 +246,7 @@ __device__ __forceinline__ unsigned long long mass_from(const Filter& filter, fl
   return shared.mass;
 }
 
-/// Applies the row's filters to state, which says what there is without them.
+/// Applies the row's filters to a state that was computed without them.
 __device__ inline void apply_filters(const Filter& filter, RowState& state) {
   const DeviceSampleRow& row = filter.row;
   const bool by_count = row.top_k > 0 && row.top_k < filter.in.vocab;
@@ -274,7 +275,7 @@ __device__ inline void apply_filters(const Filter& filter, RowState& state) {
       kept_sum = static_cast<double>(kept.mass) / unit;
     }
   }
-  __syncthreads();  // all have read what it replaces
+  __syncthreads();  // all have read the state
   if (threadIdx.x == 0) {
     state.keep_value = kept.value;
     state.keep_id = kept.id;

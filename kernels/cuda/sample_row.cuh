@@ -1,4 +1,4 @@
-// What the sampler's kernels share: how a row is cut, what is known of it, and its order of tokens.
+// Common parts of the sampler's kernels: cuts of a row, its state, and its order of tokens.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,18 +20,18 @@ inline constexpr int kSpanChunks = kSpan / kChunk;
 
 [[nodiscard]] constexpr int spans_of(int vocab) { return (vocab + kSpan - 1) / kSpan; }
 
-/// A place in the order of tokens: a larger one has the larger value, or the same and the lower id.
+/// A place in the order of tokens: a larger key has the larger value, or the same and the lower id.
 /// 0 is no token.
 using Key = unsigned long long;
 
-/// Of one span; `full`: of all tokens, `allowed`: without the banned ones.
+/// Sums of one span; `full`: of all tokens, `allowed`: without the banned ones.
 struct SpanSums {
   float full_max, full_sum;
   float allowed_max, allowed_sum;
   int bad;  ///< a NaN or infinite logit
 };
 
-/// What a row's noise is to choose from.
+/// The tokens that a row's noise chooses from.
 struct RowState {
   double full_sum;  ///< of exp(s - full_max)
   double kept_sum;  ///< of exp(s - allowed_max), of the kept tokens
@@ -40,11 +40,11 @@ struct RowState {
   float scale;       ///< 1 / T; 1 at temperature 0
   float keep_value;  ///< kept: s above it, or equal to it with an id up to keep_id
   std::int32_t keep_id;
-  float floor;  ///< as many tokens as are asked for score at least this
+  float floor;  ///< a score that enough tokens reach
   int fault;
 };
 
-/// Where the kernels leave what the next one reads.
+/// Results that a kernel leaves for the next one.
 struct SampleWorkspace {
   RowState* states;  ///< [rows]
   Key* keys;         ///< [rows, spans, best], descending
@@ -61,7 +61,7 @@ struct SampleInput {
   const TokenId* banned;
 };
 
-/// Floats in their order as unsigned integers; -0 and +0 are one value.
+/// Bits of floats that sort as unsigned integers; -0 and +0 are one value.
 __device__ __forceinline__ std::uint32_t ascending_bits(float x) {
   const std::uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0F));
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -92,7 +92,7 @@ __device__ __forceinline__ float scale_of(const DeviceSampleRow& row) {
   return row.temperature == 0.0F ? 1.0F : __fdiv_rn(1.0F, row.temperature);
 }
 
-/// How many of the row's banned tokens, which are ascending, are below `token`.
+/// Number of the row's banned tokens, which are ascending, below `token`.
 __device__ __forceinline__ int banned_below(const SampleInput& in, const DeviceSampleRow& row,
                                             int token) {
   int first = 0;
@@ -116,14 +116,15 @@ __device__ __forceinline__ bool is_kept(const RowState& state, float s, int toke
 }
 
 /// The scores of a half-warp's chunk that reach state.floor, as keys: token 16 j + lane % 16 of the
-/// chunk in keys[j], 0 for those that do not. `chunk` may differ between the halves; -1: none.
+/// chunk in keys[j], 0 for others. `chunk` may differ between the halves; -1: none.
 __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceSampleRow& row,
                                             const float* logits, const RowState& state, int chunk,
                                             float chunk_max, Key (&keys)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const bool greedy = row.temperature == 0.0F;
   const float bound = greedy ? 0.0F : kGumbelBound;
-  // Of a given token it matters whether it is the best logit, but not what noise would make of it.
+  // Noise does not matter to a given token; at temperature 0 it matters whether it is the best
+  // logit.
   bool possible = chunk >= 0 && (row.given < 0 || greedy) && chunk_max >= state.keep_value &&
                   __fadd_rn(chunk_max, bound) >= state.floor && chunk_max > -INFINITY;
   std::uint32_t bits[4] = {0, 0, 0, 0};

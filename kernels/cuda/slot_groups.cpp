@@ -1,5 +1,5 @@
-// Which slot moves wait for one another: those that have a slot in common, directly or through
-// others. The sequences of a batch do not, so that a step's moves run side by side.
+// Groups of slot moves that must wait for one another: they have a slot in common, directly or
+// through others. The sequences of a batch have none in common, so a step's moves run side by side.
 #include <algorithm>
 #include <unordered_map>
 
