@@ -1,7 +1,7 @@
-// A StepRunner with a real paged cache but no model: the "KV" of a position is its token, and the
-// next token is a hash of everything the row can see through its block table. So a wrong block, a
-// missed copy or move, a stale position or another branch's token changes the response, as it would
-// with a model.
+// A StepRunner with a real paged cache but no model: the "KV" of a position is its token, in each
+// head, and the next token is a hash of everything the row can see through its block table. So a
+// wrong block, a missed copy or move, a stale position or another branch's token changes the
+// response, as it would with a model.
 #pragma once
 
 #include <algorithm>
@@ -27,25 +27,39 @@ inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner) {
 class BlockCheckingRunner final : public StepRunner {
  public:
   BlockCheckingRunner(int blocks, int block, int vocab)
-      : block_(block), vocab_(vocab), cache_(static_cast<std::size_t>(blocks) * block, -1) {}
+      : block_(block),
+        vocab_(vocab),
+        own_(static_cast<std::size_t>(blocks) * block, -1),
+        cache_(own_) {}
+  /// `memory`: of KV, in 4-byte elements of a head. The pool neither grows nor shrinks.
+  BlockCheckingRunner(const KvMemory& memory, int vocab)
+      : block_(memory.shape.block),
+        vocab_(vocab),
+        heads_(2 * memory.shape.layers * memory.shape.kv_heads),
+        cache_(reinterpret_cast<TokenId*>(memory.bytes.data()),
+               memory.bytes.size() / sizeof(TokenId)) {
+    std::fill(cache_.begin(), cache_.end(), -1);
+  }
 
   std::span<const kernels::Sampled> run(const Step& step) override {
     const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * block_;
-    if (slots > cache_.size()) cache_.resize(slots, -1);
+    if (slots > cache_.size()) resize(slots);
     tables_.apply(step.kv.edits);
     tokens_ = step.tokens;
     for (const auto& move : step.kv.moves) {
-      cache_.at(static_cast<std::size_t>(move.to_block) * block_ + move.to_slot) =
-          cache_.at(static_cast<std::size_t>(move.from_block) * block_ + move.from_slot);
+      for (int head = 0; head < heads_; ++head)
+        cell(move.to_block, head, move.to_slot) = cell(move.from_block, head, move.from_slot);
     }
     for (const auto& copy : step.kv.copies) {
       const std::span<TokenId> from = block(copy.from);
       std::copy(from.begin(), from.end(), block(copy.to).begin());
     }
-    if (step.kv.blocks > 0) cache_.resize(slots);
+    if (step.kv.blocks > 0) resize(slots);
     for (const StepPart& part : step.parts) {
-      for (int i = 0; i < part.rows; ++i)
-        slot(part, part.first_position + i) = step.tokens[part.first_row + i];
+      for (int i = 0; i < part.rows; ++i) {
+        for (int head = 0; head < heads_; ++head)
+          slot(part, head, part.first_position + i) = step.tokens[part.first_row + i];
+      }
     }
     sampled_.clear();
     kept_ids_.clear();
@@ -64,8 +78,11 @@ class BlockCheckingRunner final : public StepRunner {
       std::reverse(slots_.begin(), slots_.end());
       std::uint32_t hash = 2166136261U;
       for (const int p : slots_) {
-        const TokenId token = slot(part, p);
+        const TokenId token = slot(part, 0, p);
         if (token < 0) throw std::logic_error("a row sees a position that was never stored");
+        for (int head = 1; head < heads_; ++head) {
+          if (slot(part, head, p) != token) throw std::logic_error("heads have KV of other texts");
+        }
         hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
       }
       const std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
@@ -82,9 +99,10 @@ class BlockCheckingRunner final : public StepRunner {
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
   /// What a block holds, to be sent elsewhere or to be overwritten by what arrives.
   [[nodiscard]] std::span<TokenId> block(int index) {
-    const std::size_t first = static_cast<std::size_t>(index) * block_;
-    if (first + block_ > cache_.size()) throw std::logic_error("a block past the end of the pool");
-    return std::span(cache_).subspan(first, block_);
+    const auto size = static_cast<std::size_t>(heads_) * block_;
+    if ((index + 1) * size > cache_.size())
+      throw std::logic_error("a block past the end of the pool");
+    return cache_.subspan(index * size, size);
   }
   /// A row's feature is its token.
   [[nodiscard]] std::size_t feature_bytes() const override { return sizeof(TokenId); }
@@ -100,14 +118,22 @@ class BlockCheckingRunner final : public StepRunner {
   std::size_t rows = 0;
 
  private:
-  TokenId& slot(const StepPart& part, int position) {
-    const int block = tables_.of(part.sequence)[position / block_];
-    return cache_.at(static_cast<std::size_t>(block) * block_ + position % block_);
+  /// Heads follow one another in a block.
+  TokenId& cell(int index, int head, int slot) { return block(index)[head * block_ + slot]; }
+  TokenId& slot(const StepPart& part, int head, int position) {
+    return cell(tables_.of(part.sequence)[position / block_], head, position % block_);
+  }
+  void resize(std::size_t slots) {
+    if (heads_ > 1) throw std::logic_error("a pool in others' memory has one size");
+    own_.resize(slots, -1);
+    cache_ = own_;
   }
   int block_;
   int vocab_;
+  int heads_ = 1;
   BlockTables tables_;
-  std::vector<TokenId> cache_;  ///< [blocks * block]
+  std::vector<TokenId> own_;  ///< empty: the cache is in others' memory
+  std::span<TokenId> cache_;  ///< [blocks, heads, block]
   std::vector<int> slots_;
   std::vector<TokenId> tokens_;  ///< of the last step
   std::vector<TokenId> kept_ids_;

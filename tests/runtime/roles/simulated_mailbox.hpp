@@ -10,9 +10,16 @@
 #include <span>
 #include <utility>
 
+#include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 
 namespace paceline::roles::test {
+
+class SteppedClock final : public Clock {
+ public:
+  [[nodiscard]] double now() const override { return time; }
+  double time = 0;
+};
 
 /// Messages arrive in the order sent. With a seed those of different senders overtake one another,
 /// and some take a while.
@@ -24,15 +31,9 @@ class Post {
   void put(Address to, Address from, std::span<const std::byte> bytes) {
     boxes_[to].push_back({from, {bytes.begin(), bytes.end()}});
   }
-  [[nodiscard]] bool holds(Address at) const { return held(at) > 0; }
-  [[nodiscard]] std::size_t held(Address at) const {
+  [[nodiscard]] bool holds(Address at) const {
     const auto box = boxes_.find(at);
-    return box == boxes_.end() ? 0 : box->second.size();
-  }
-  [[nodiscard]] std::size_t most_held() const {
-    std::size_t most = 0;
-    for (const auto& [at, box] : boxes_) most = std::max(most, box.size());
-    return most;
+    return box != boxes_.end() && !box->second.empty();
   }
   std::optional<Envelope> take(Address at) {
     std::deque<Envelope>& box = boxes_[at];
@@ -55,8 +56,7 @@ class Post {
   std::optional<std::mt19937_64> random_;
 };
 
-/// Full with so many messages for one peer, or where a test says so. No time passes in it: wait()
-/// only says whether it would end.
+/// Full where a test says so. No time passes in it: wait() only says whether it would end.
 class SimulatedMailbox final : public Mailbox {
  public:
   SimulatedMailbox(Post& post, Address me) : post_(post), me_(me) {}
@@ -71,11 +71,10 @@ class SimulatedMailbox final : public Mailbox {
   std::optional<Envelope> poll() override { return post_.take(me_); }
   bool wait(double) override { return std::exchange(woken_, false) || post_.holds(me_); }
   void wake() override { woken_ = true; }
-  [[nodiscard]] bool full(Address to) const override { return full_ || post_.held(to) >= kRoom; }
+  [[nodiscard]] bool full(Address) const override { return full_; }
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
   void set_full(bool full) { full_ = full; }
-  static constexpr std::size_t kRoom = 6000;
 
  private:
   Post& post_;

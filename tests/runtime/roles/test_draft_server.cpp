@@ -10,7 +10,6 @@
 #include "runtime/roles/draft_server.hpp"
 #include "runtime/speculation/draft_client.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
-#include "tests/runtime/roles/world.hpp"
 
 namespace paceline::roles::test {
 namespace {

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "runtime/protocol/messages.hpp"
+#include "runtime/roles/drafter_rank.hpp"
 #include "runtime/speculation/remote_drafter.hpp"
+#include "tests/runtime/quiet_telemetry.hpp"
+#include "tests/runtime/roles/oracle_drafter.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
-#include "tests/runtime/roles/world.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -290,7 +292,7 @@ TEST(DrafterRank, FeaturesThatMakeNoSenseAreCountedAndDropped) {
   for (const DType type : {DType::bf16, DType::f32}) {
     Post post;
     SteppedClock clock;
-    PlansAlone telemetry;
+    QuietTelemetry telemetry;
     SimulatedMailbox verifier(post, {0, Address::Port::role});
     SimulatedMailbox other(post, {2, Address::Port::role});
     SimulatedMailbox mailbox(post, {1, Address::Port::role});
@@ -359,7 +361,7 @@ TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {
     const int own = std::clamp(window, 1, 4);
     Post post;
     SteppedClock clock;
-    PlansAlone telemetry;
+    QuietTelemetry telemetry;
     SimulatedMailbox verifier(post, {0, Address::Port::role});
     SimulatedMailbox mailbox(post, {1, Address::Port::role});
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
@@ -392,7 +394,7 @@ TEST(DrafterRank, DoesNotSleepBeforeAllRequestsHadTheirTurn) {
     truth[{0, sample}].tokens.assign(sample < 2 ? 0 : 30, 5);
   Post post;
   SteppedClock clock;
-  PlansAlone telemetry;
+  QuietTelemetry telemetry;
   SimulatedMailbox verifier(post, {0, Address::Port::role});
   SimulatedMailbox mailbox(post, {1, Address::Port::role});
   std::vector<std::unique_ptr<draft::Drafter>> drafters;

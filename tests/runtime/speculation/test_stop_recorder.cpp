@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/engine/draft_tree.hpp"
-#include "tests/runtime/roles/world.hpp"
+#include "tests/runtime/quiet_telemetry.hpp"
 
 namespace paceline::roles {
 namespace {
@@ -68,17 +68,8 @@ class FakeHead final : public draft::Drafter {
   int asked = 0;  ///< for how many drafts
 };
 
-struct Points final : TelemetrySink {
-  void step(const StepRecord&) override {}
-  void event(const RequestEvent&) override {}
-  void transfer(const TransferRecord&) override {}
-  void pool(const KvPoolRecord&) override {}
-  void draft_memory(const DraftMemoryRecord&) override {}
+struct Points final : QuietTelemetry {
   void stop_point(const StopPoint& point) override { points.push_back(point); }
-  void acceptance(std::span<const AcceptanceCell>) override {}
-  void role(const RoleRecord&) override {}
-  void summary(const RankSummary&) override {}
-  void flush() override {}
   std::vector<StopPoint> points;
 };
 
