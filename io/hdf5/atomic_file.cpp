@@ -17,7 +17,7 @@
 namespace paceline::io {
 namespace {
 
-/// A descriptor that closes itself.
+/// A file descriptor that closes itself.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -45,7 +45,7 @@ class Descriptor {
 void sync_path(const std::string& path, int flags) {
   const Descriptor fd(::open(path.c_str(), flags | O_CLOEXEC));
   if (fd.get() < 0) fail("open", path, errno);
-  // Some file systems cannot sync a directory; they say EINVAL, and there is nothing more to do.
+  // Some file systems cannot sync a directory; they return EINVAL, and nothing more can be done.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("sync", path, errno);
 }
 
@@ -54,13 +54,14 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-/// `path` hidden in its folder, with `mark` before the ending of temporaries.
+/// `path` as a hidden name in its folder, with `mark` before the ending of temporaries.
 std::string hidden(const std::string& path, const std::string& mark) {
   const std::filesystem::path whole(path);
   return (whole.parent_path() / ("." + whole.filename().string() + mark + ".tmp")).string();
 }
 
-/// Creates a temporary file of `path` that nobody else has, and its name.
+/// Creates a temporary file of `path` under a name that no other process has. Returns it and the
+/// name.
 std::pair<Descriptor, std::string> create_unique(const std::string& path) {
   std::random_device random;
   while (true) {
@@ -75,7 +76,7 @@ bool commit(const std::string& temporary, const std::string& path, bool exclusiv
   sync_path(temporary, O_RDONLY | O_NOFOLLOW);
   bool linked = false;
   if (exclusive) {
-    // link() refuses an existing name atomically, which rename() does not.
+    // link() refuses an existing name atomically; rename() does not.
     linked = ::link(temporary.c_str(), path.c_str()) == 0;
     const bool taken = !linked && errno == EEXIST;
     if (linked || taken) ::unlink(temporary.c_str());

@@ -16,7 +16,7 @@
 namespace paceline::io::h5 {
 namespace {
 
-/// What the error stack says, innermost entry first to win.
+/// Cause of a failure from the error stack; the innermost entry of each kind wins.
 struct Cause {
   std::string system;  // text of a failed system call
   std::string inner;   // HDF5's innermost description
@@ -38,19 +38,19 @@ herr_t visit(unsigned /*n*/, const H5E_error2_t* entry, void* data) {
 Handle file_access(H5F_libver_t low) {
   Handle list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(list.get(), low, H5F_LIBVER_V110);
-  // A shard has one writer by its name, and SWMR drops the lock anyway; without locks, file systems
-  // that lack them work too.
+  // Locks are off: a shard has one writer by its name, and SWMR drops the lock anyway; so file
+  // systems without locks work too.
   H5Pset_file_locking(list.get(), false, true);
-  H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);  // datasets go with their file
-  // Readers of a growing file retry what they find half written, each time after twice the wait: 20
-  // times is about a millisecond. The default of 100 never ends on a damaged file.
+  H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);  // closes datasets with their file
+  // Readers of a growing file retry half-written metadata, each time after twice the wait: 20 tries
+  // are about a millisecond. The default of 100 never ends on a damaged file.
   H5Pset_metadata_read_attempts(list.get(), 20);
   return list;
 }
 
 Handle string_type(std::size_t size) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), std::max<std::size_t>(size, 1));  // there is no type of size 0
+  H5Tset_size(type.get(), std::max<std::size_t>(size, 1));  // no type has size 0
   H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
   return type;
@@ -71,7 +71,7 @@ std::uint64_t bytes_of(hid_t file, const std::string& path) {
   return static_cast<std::uint64_t>(about.st_size);
 }
 
-/// An attribute with one value.
+/// Opens an attribute with one value.
 Handle open_attribute(hid_t object, const std::string& name, const std::string& place) {
   Handle attribute(must(H5Aopen(object, name.c_str(), H5P_DEFAULT), "read", place), H5Aclose);
   const Handle space(must(H5Aget_space(attribute.get()), "read", place), H5Sclose);
@@ -110,7 +110,7 @@ std::unique_lock<std::recursive_mutex> lock_hdf5() {
     return H5open() >= 0;
   }();
   if (!initialised) throw Error(ExitCode::internal, "the HDF5 library could not be initialised");
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // per thread in thread-safe builds
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of each thread in thread-safe builds
   return lock;
 }
 
@@ -129,7 +129,7 @@ File File::create(const std::string& path, Kind kind) {
   H5Pset_obj_track_times(creation.get(), false);
   File file;
   file.path_ = path;
-  discard_temporary(path);  // of a process that was killed
+  discard_temporary(path);  // left by a killed process
   file.handle_ = Handle(
       must(H5Fcreate(temporary_name(path).c_str(), H5F_ACC_EXCL, creation.get(), access.get()),
            "create", path),
@@ -166,7 +166,7 @@ void File::sync() {
 
 void File::close() {
   if (!handle_.valid()) return;
-  // Written out first, while abandon() still works: a failed H5Fclose leaves a broken id behind.
+  // The sync comes first, while abandon() still works: a failed H5Fclose leaves a broken id behind.
   try {
     sync();
   } catch (...) {
@@ -186,7 +186,7 @@ void File::abandon() noexcept {
     return;
   }
   ::close(scratch);
-  // A limit on file sizes, if that was the cause, binds scratch memory too.
+  // A limit on file sizes, if it was the cause, binds scratch memory too.
   rlimit limit{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
   rlimit raised = limit;
@@ -223,7 +223,7 @@ Dataset Dataset::create(const File& file, const std::string& name, hid_t memory_
 Dataset Dataset::open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes) {
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  // Not 1.0 as the last value: chunks that were read in part would then never be evicted.
+  // The last value is below 1.0, with which partly read chunks would never be evicted.
   H5Pset_chunk_cache(access.get(), 521, cache_bytes, 0.75);
   Dataset dataset;
   dataset.name_ = file.path() + ":" + name;
@@ -331,7 +331,7 @@ std::string read_string_attribute(hid_t object, const std::string& path, const s
   }
   std::string value(H5Tget_size(type.get()), '\0');
   must(H5Aread(attribute.get(), type.get(), value.data()), "read", place);
-  value.resize(std::min(value.size(), value.find('\0')));  // padding
+  value.resize(std::min(value.size(), value.find('\0')));  // cuts off padding
   return value;
 }
 

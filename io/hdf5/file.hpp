@@ -1,5 +1,5 @@
-// The HDF5 C API with owners: handles, files, 1-D datasets and attributes, and errors as IoError.
-// Private to this folder. Every caller holds the library lock (lock_hdf5) while it uses these.
+// RAII over the HDF5 C API: handles, files, 1-D datasets and attributes, and errors as IoError.
+// Private to io. Every caller holds the library lock (lock_hdf5) while it uses these.
 #pragma once
 
 #include <hdf5.h>
@@ -15,15 +15,15 @@
 namespace paceline::io::h5 {
 
 /// Serialises HDF5, which is not thread-safe, for the life of the result; recursive within a
-/// thread. The first call initialises the library: without its exit handler, which crashes when it
-/// meets a file whose closing failed (disk full), and without error traces on stderr.
+/// thread. The first call initialises the library: without its exit handler, which crashes on a
+/// file whose closing failed (disk full), and without error traces on stderr.
 [[nodiscard]] std::unique_lock<std::recursive_mutex> lock_hdf5();
 
-/// Throws IoError "cannot VERB PATH: cause", the cause taken from HDF5's error stack: the system's
-/// message when a system call failed, else HDF5's innermost one.
+/// Throws IoError "cannot VERB PATH: cause". The cause is the error stack's system message if a
+/// system call failed, else HDF5's innermost one.
 [[noreturn]] void fail(const char* verb, const std::string& path);
 
-/// `result` when not negative, else fail().
+/// Returns `result` if not negative, else calls fail().
 template <typename Result>
 Result must(Result result, const char* verb, const std::string& path) {
   if (result < 0) fail(verb, path);
@@ -57,7 +57,7 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// The native HDF5 type of T. Predefined: not to be closed.
+/// The native HDF5 type of T. Predefined, so never closed.
 template <typename T>
 hid_t native();
 template <>
@@ -97,23 +97,23 @@ class File {
     final,  ///< a format that HDF5 1.8 and later read
   };
   /// Creates temporary_name(path) anew, to appear under its own name later; messages name `path`.
-  /// No timestamps are stored. What must be sound to be read without harm is checksummed by these
-  /// formats, so that a damaged file is an error: no strings of variable length, which are not.
+  /// No timestamps are stored. These formats checksum metadata, so that damage is an error; strings
+  /// of variable length, which they do not checksum, are not used.
   static File create(const std::string& path, Kind kind);
-  /// As a SWMR reader: works while a writer appends, and after it was killed.
+  /// Opens as a SWMR reader: works while a writer appends, and after it was killed.
   static File open(const std::string& path);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  Handle group(const char* name) const;  ///< creates
+  Handle group(const char* name) const;  ///< creates a group
   void start_swmr();
   void sync();   ///< flushes and fsyncs
   void close();  ///< throws IoError when HDF5 could not write what it still held
 
-  /// After a failed write: closes the file and its datasets so that nothing more reaches the disk.
-  /// HDF5 would try again to write what it holds, in whatever order, and may crash when that fails
-  /// once more; so its descriptor is pointed at scratch memory, where closing succeeds.
+  /// Closes the file and its datasets after a failed write, so that nothing more reaches the disk.
+  /// HDF5 would try again to write its buffers, in any order, and may crash on a second failure; so
+  /// its descriptor is pointed at scratch memory, where closing succeeds.
   void abandon() noexcept;
 
  private:
@@ -121,18 +121,18 @@ class File {
   Handle handle_;
 };
 
-/// How a dataset is laid out.
+/// Size and layout of a dataset.
 struct Shape {
   std::uint64_t size = 0;   ///< elements at creation
   bool growing = false;     ///< may be extended
-  std::uint64_t chunk = 0;  ///< elements, for growing ones; others are contiguous
+  std::uint64_t chunk = 0;  ///< elements of a growing dataset; others are contiguous
 };
 
 /// A one-dimensional dataset.
 class Dataset {
  public:
   Dataset() = default;
-  /// `memory_type` is how elements lie in memory; `file_type` how they are stored. Both are
+  /// Creates a dataset. `memory_type`: of elements in memory; `file_type`: as stored. Both are
   /// borrowed for the call only.
   static Dataset create(const File& file, const std::string& name, hid_t memory_type,
                         hid_t file_type, const Shape& shape);
@@ -140,18 +140,18 @@ class Dataset {
   static Dataset create(const File& file, const std::string& name, const Shape& shape) {
     return create(file, name, native<T>(), native<T>(), shape);
   }
-  /// `cache_bytes`: chunk cache. 0 reads selections of unfiltered chunks straight from the file.
-  /// Datasets with filters or elements of another kind are refused: paceline writes none.
+  /// Opens a dataset. `cache_bytes`: chunk cache; 0 reads selections of unfiltered chunks straight
+  /// from the file. Throws on filters or elements of another kind: paceline writes none.
   static Dataset open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
-  /// Elements. Of an opened one no more than the file has room for, whatever the dataset says: who
-  /// takes memory by it takes no more than about the file's size.
+  /// Number of elements. An opened dataset has at most as many as its file has room for, whatever
+  /// it says: memory taken by it stays within about the file's size.
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// Writes [first, first + count), extending a growing dataset to that end.
+  /// Writes [first, first + count); a growing dataset is extended to this end.
   void write(std::uint64_t first, std::uint64_t count, const void* data);
-  /// write() after what was written so far.
+  /// Writes after everything written so far.
   void append(std::uint64_t count, const void* data) { write(written_, count, data); }
   template <typename T>
   void append(std::span<const T> values) {
@@ -169,7 +169,7 @@ class Dataset {
   std::uint64_t written_ = 0;
 };
 
-/// All elements of a dataset of T.
+/// Reads all elements of a dataset of T.
 template <typename T>
 std::vector<T> read_all(const File& file, const std::string& name) {
   const Dataset dataset = Dataset::open(file, name, native<T>(), std::size_t{1} << 20);
@@ -184,7 +184,7 @@ void write_strings(const File& file, const std::string& name, std::span<const st
 [[nodiscard]] std::vector<std::string> read_strings(const File& file, const std::string& name);
 
 /// Attributes of an object (a file's id stands for its root group). Strings are UTF-8, stored with
-/// their length; a DataError when one holds a NUL, which readers would take for its end.
+/// their length; a NUL in one, which readers would take for its end, is a DataError.
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
                      const std::string& value);
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
@@ -204,14 +204,14 @@ struct Field {
   const char* name;
   std::size_t offset;  ///< in the struct in memory
   hid_t type;
-  const char* unit = nullptr;       ///< of columns of it; null: they say nothing of one
-  std::vector<hsize_t> shape = {};  ///< of an array of these; empty: it is none
+  const char* unit = nullptr;       ///< of its column; null: its unit is not stored
+  std::vector<hsize_t> shape = {};  ///< of an array member; empty: a scalar
 };
 /// The type of the member itself.
 [[nodiscard]] Handle type_of(const Field& field);
 /// The compound type of a struct in memory.
 [[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);
-/// The same without padding, for files: padding bytes are never stored.
+/// The same without padding, for files, which never store padding bytes.
 [[nodiscard]] Handle packed(const Handle& type);
 
 }  // namespace paceline::io::h5

@@ -1,5 +1,4 @@
-// What the shards of both kinds have in common: how they come into being, what a failed write does,
-// how they are closed.
+// Common part of shards of both kinds: creation, publication, failed writes, closing.
 #pragma once
 
 #include <chrono>
@@ -15,33 +14,33 @@
 
 namespace paceline::io {
 
-/// A shard being written. Create, add(), publish(), then guarded() for every write. The caller
-/// holds the library lock while it creates, adds, publishes and destroys; guarded() and close()
-/// take it.
+/// A shard being written. Calls: create, add(), publish(), then guarded() for every write. The
+/// caller holds the library lock while it creates, adds, publishes and destroys; guarded() and
+/// close() take it.
 class ShardFile {
  public:
-  /// DIR/shards/<kind>-<attempt>-<rank>.h5 under its temporary name, with the attributes attempt
-  /// and rank. Throws IoError, as all members do.
+  /// Creates DIR/shards/<kind>-<attempt>-<rank>.h5 under its temporary name, with the attributes
+  /// attempt and rank. Throws IoError, as all members do.
   ShardFile(const std::string& directory, const std::string& kind, std::uint32_t attempt,
             std::uint32_t rank);
-  /// What was never published leaves nothing behind.
+  /// Removes a shard that was never published.
   ~ShardFile();
   ShardFile(const ShardFile&) = delete;
   ShardFile& operator=(const ShardFile&) = delete;
 
-  /// A growing dataset of elements that lie in memory as `type` says; padding is not stored. The
+  /// Adds a growing dataset of elements that are `type` in memory; padding is not stored. The
   /// reference stays valid.
   h5::Dataset& add(const char* name, hid_t type, std::uint64_t chunk);
-  /// The same of structs with these members.
+  /// Adds a growing dataset of structs with these members.
   h5::Dataset& add(const char* name, std::span<const h5::Field> fields, std::size_t size,
                    std::uint64_t chunk);
-  /// guarded() tells it of each step that ended well: the seconds that it took, waiting for the
-  /// lock included.
+  /// Sets a watch, which guarded() tells the seconds of each successful step, waiting for the lock
+  /// included.
   void set_watch(std::function<void(double seconds)> watch) { watch_ = std::move(watch); }
-  /// From here on others see the file grow (publish_shard).
+  /// Lets others see the file grow from here on (publish_shard).
   void publish();
 
-  /// Runs a step that writes. When it fails the file stays as the last flush left it, and this and
+  /// Runs a step that writes. On a failure the file stays as the last flush left it, and this and
   /// every later call throw.
   template <typename Step>
   void guarded(const Step& step) {
@@ -68,7 +67,7 @@ class ShardFile {
     });
   }
 
-  /// Throws what an earlier step failed with.
+  /// Throws the failure of an earlier step, if any.
   void check() const;
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] h5::File& file() { return file_; }
@@ -83,7 +82,7 @@ class ShardFile {
   bool published_ = false;
   bool open_ = true;
   std::function<void(double)> watch_;
-  std::string failure_;  ///< message of the write that failed; empty while all is well
+  std::string failure_;  ///< message of the failed write; empty: none failed
 };
 
 }  // namespace paceline::io

@@ -22,7 +22,7 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   return value;
 }
 
-/// "<kind>-<attempt>-<rank>.h5"
+/// Parses "<kind>-<attempt>-<rank>.h5".
 std::optional<ShardName> parse_name(const fs::path& path, const std::string& kind) {
   const std::string name = path.filename().string();
   std::string_view rest = name;

@@ -9,7 +9,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::size_t max_shown = 60;  // characters of a field in a message
+constexpr std::size_t max_shown = 60;  // characters of a field shown in a message
 
 std::vector<std::string> split(std::string_view line) {
   std::vector<std::string> fields;

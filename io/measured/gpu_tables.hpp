@@ -1,5 +1,5 @@
-// Tables that others measured on H100 GPUs, as vidur (microsoft/vidur) and LLMServingSim
-// (casys-kaist/LLMServingSim) publish them, brought to one form for the layers.
+// Published measurements of H100 GPUs, by vidur (microsoft/vidur) and LLMServingSim
+// (casys-kaist/LLMServingSim), in one form for the layers.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace paceline::io {
 
-/// The files of a folder, all four needed. First lines:
+/// Loads a folder with all four files. First lines:
 /// - h100_dense_layers_vidur.csv: model,n_head,n_kv_head,n_embd,n_ffn,tp,tokens,op,median_ms.
 ///   One GPU's part at that TP; projections of a kind in one; times of kernels by the profiler.
-/// - h100_dense_layers_llmservingsim.csv: model,tp,tokens,op,latency_ms. The same, every projection
-///   by itself, the head too, norms and rotary embedding not fused. The models' sizes are not in
-///   it: llama-3.1-8b and llama-3.1-70b are known.
+/// - h100_dense_layers_llmservingsim.csv: model,tp,tokens,op,latency_ms. The same, but every
+///   projection by itself, the head too, and norms and rotary embedding not fused. Sizes of the
+///   models are not in it: llama-3.1-8b and llama-3.1-70b are known.
 /// - h100_attention_llama70b_tp4_llmservingsim.csv:
-/// phase,n_q_head,n_kv_head,tp,batch,prefill_chunk,
-///   kv_tokens,median_ms. Heads of the whole model; kv_tokens of all requests together (a batch of
-///   33 with 32 attends to nothing).
+///     phase,n_q_head,n_kv_head,tp,batch,prefill_chunk,kv_tokens,median_ms.
+///   Heads of the whole model; kv_tokens of all requests together (a batch of 33 with 32 attends to
+///   nothing).
 /// - h100_collectives_vidur.csv: fabric,collective,workers,bytes,median_ms.
 ///
-/// Throws DataError naming file, line, what was expected and found, also when a file is not there;
-/// IoError when reading fails. Thread-safe.
+/// Throws DataError naming file, line, the expected and the found value, also when a file is
+/// missing; IoError when reading fails. Thread-safe.
 [[nodiscard]] GpuMeasurements load_gpu_tables(const std::string& directory);
 
 }  // namespace paceline::io

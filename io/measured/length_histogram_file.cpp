@@ -14,9 +14,9 @@ namespace paceline::io {
 namespace {
 
 constexpr std::string_view kHeader = "field,tokens,weight";
-constexpr std::size_t kMostShown = 60;  // bytes of a bad line in a message
+constexpr std::size_t kMostShown = 60;  // bytes of a bad line shown in a message
 
-/// One line of the file, and where it is.
+/// One line of the file, with its place.
 struct Line {
   const std::string& path;
   int number = 0;
@@ -29,7 +29,7 @@ struct Line {
   }
 };
 
-/// Takes what stands before the next comma off `text`; the rest without one.
+/// Splits off the text before the next comma; all of it where there is none.
 std::string_view next_cell(std::string_view& text) {
   const std::size_t comma = text.find(',');
   const std::string_view cell = text.substr(0, comma);

@@ -1,5 +1,5 @@
-// Histograms of prompt and response lengths, as ServeGen's model of a production workload becomes
-// when it is pooled over its clients:
+// Histograms of prompt and response lengths: ServeGen's model of a production workload, pooled over
+// its clients.
 //
 //   field,tokens,weight
 //   input_tokens,4,0.0080288345
@@ -15,8 +15,8 @@
 
 namespace paceline::io {
 
-/// Throws DataError("file:line: ...") on what is no such histogram, saying what was expected and
-/// what was found, and when there is no such file; IoError when it cannot be read. Thread-safe.
+/// Reads a histogram. Throws DataError("file:line: ...") on anything else, with the expected and
+/// the found text, and when the file does not exist; IoError when it cannot be read. Thread-safe.
 [[nodiscard]] LengthHistogram read_length_histogram(const std::string& path);
 
 }  // namespace paceline::io

@@ -10,7 +10,7 @@
 namespace paceline::io {
 namespace {
 
-/// The place of each prompt when prompts are ordered by uid.
+/// The rank of each prompt by uid.
 std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
   std::vector<std::size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -1,4 +1,4 @@
-// Where a response lies on disk.
+// Places of responses on disk.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,13 @@
 
 namespace paceline::io {
 
-/// What was said of responses beside their rewards, as one JSON object each: of those alone of
-/// which something was.
+/// Further values of scored responses, one JSON object each; responses without any are absent.
 using RewardExtras = std::map<RequestId, std::string>;
 
 struct IndexRow;
 
-/// One response in a file: its index row, which file, and its reward. 48 bytes: there is one in
-/// memory for every response of a run.
+/// A response in a file: its index row, its file, and its reward. 48 bytes, for memory holds one
+/// for every response of a run.
 struct Entry {
   std::uint64_t offset = 0;
   std::uint64_t weight_version = 0;

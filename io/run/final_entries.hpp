@@ -1,4 +1,4 @@
-// What DIR/trajectories.h5 holds, as the shards' index says it of them. Private to this folder.
+// Rows of DIR/trajectories.h5 in the form of the shards' index. Private to this folder.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace paceline::io {
 [[nodiscard]] std::vector<Entry> final_entries(const std::string& path,
                                                const RunManifest& manifest);
 
-/// What else was said of the rewards of these rows; files of runs of which nothing was have none.
-/// Throws IoError where it is damaged.
+/// Extras of the rewards of these rows; empty where the run has none. Throws IoError where they are
+/// damaged.
 [[nodiscard]] RewardExtras final_extras(const std::string& path, const std::vector<Entry>& entries);
 
 }  // namespace paceline::io

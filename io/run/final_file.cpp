@@ -19,11 +19,11 @@ namespace paceline::io {
 namespace fs = std::filesystem;
 namespace {
 
-/// `index` holds every response and nothing else: it has no others than those of this run.
+/// Throws unless `index` holds every response of the run.
 void check_complete(const ShardIndex& index, const RunManifest& manifest) {
   const std::uint64_t expected = manifest.prompts * manifest.samples;
   if (index.finished.size() == expected) return;
-  std::uint64_t next = 0;  // the first that is missing
+  std::uint64_t next = 0;  // the first missing one
   for (const Entry& entry : index.finished) {
     if (entry.prompt * std::uint64_t{manifest.samples} + entry.sample != next) break;
     ++next;
@@ -36,23 +36,24 @@ void check_complete(const ShardIndex& index, const RunManifest& manifest) {
                 ")");
 }
 
-/// Where the responses of a final file are read, in its order.
+/// Sources of a final file's responses, in its order.
 struct Responses {
   std::span<const std::string> paths;
-  std::string prefix;  ///< as of TokenColumns
+  std::string prefix;  ///< as TokenColumns takes it
   const std::vector<Entry>& entries;
   const RewardExtras& extras;
 };
 
-/// Contiguous and unfiltered: deflate would save a fifth of the file (token ids halve, float32
-/// log-probabilities hardly shrink) but be written at 50 MB/s by one core while the job waits, and
-/// be read ten times slower; contiguous rows are read without touching their neighbours.
+/// Columns are contiguous and unfiltered: deflate would save a fifth of the file (token ids halve,
+/// float32 log-probabilities hardly shrink), but one core would write it at 50 MB/s while the job
+/// waits, and reading would be ten times slower; contiguous rows are read without touching their
+/// neighbours.
 template <typename T>
 h5::Dataset column(const h5::File& file, const std::string& name, std::uint64_t size) {
   return h5::Dataset::create<T>(file, "trajectories/" + name, {size});
 }
 
-/// A column with one value a response.
+/// Writes a column with one value a response.
 template <typename T, typename Value>
 void write_column(const h5::File& file, const std::string& name, const std::vector<Entry>& entries,
                   const Value& value) {
@@ -64,7 +65,7 @@ void write_column(const h5::File& file, const std::string& name, const std::vect
   dataset.flush();
 }
 
-/// Responses have checksums of their own; rewards, which are not part of them, this one.
+/// Writes the checksum of rewards, which the responses' own checksums do not cover.
 void write_reward_checksum(const h5::File& file, const std::vector<Entry>& entries) {
   const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
   h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
@@ -109,7 +110,7 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   dataset.flush();
 }
 
-/// What tokens could have been. How many ids there are is known at the end alone.
+/// Columns of kept ids. Their number is known only at the end.
 class KeptColumns {
  public:
   KeptColumns(const h5::File& file, std::uint64_t tokens)
@@ -135,7 +136,7 @@ class KeptColumns {
   std::int64_t end_ = 0;
 };
 
-/// The columns of tokens. What they take of the file is taken at the first value of each.
+/// Columns of tokens. Each takes its space in the file at its first value.
 struct TokenDatasets {
   TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks)
       : ids(column<TokenId>(file, "tokens", tokens)),
@@ -167,7 +168,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
   });
 }
 
-/// `fill` writes values of tokens. Nothing is left when it throws.
+/// Writes a temporary file; `fill` writes values of tokens. Leaves nothing behind when it throws.
 void write_temporary(const std::string& path, const RunManifest& manifest,
                      std::span<const Prompt> prompts, const std::vector<Entry>& entries,
                      const RewardExtras& extras, std::uint64_t tokens,
@@ -183,7 +184,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
     TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks);
     fill(datasets);
     datasets.flush();
-    write_extras(file, entries, extras);  // last, so that all else lies where it does without
+    write_extras(file, entries, extras);  // last, to leave all else in its usual place
     file.close();
   } catch (...) {
     file.abandon();

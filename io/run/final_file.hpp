@@ -3,18 +3,18 @@
 //
 //   /prompts/tokens i32 [tokens]   /prompts/offsets i64 [P+1]
 //   /prompts/{uid,ground_truth,extra} u8, UTF-8 bytes of P strings one after the other;
-//   /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
+//       /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
 //   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
 //   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
-//   /trajectories/kept_ids i32, kept_offsets i64 [tokens + 1]: of runs with sampling.keep_masks;
-//   the
-//     ids that token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
-//   /trajectories/finish_reason u8 [N], its attributes name the values
-//   /trajectories/reward f32 [N] (NaN: none), its attribute checksum: checksum_of_rewards() in
-//   shard_format.hpp   /trajectories/weight_version u64 [N]
-//   /trajectories/reward_extra u8, reward_extra_offsets i64 [N+1]: strings as those of prompts, of
-//   each response what else was said of its reward, a JSON object, or nothing; not there where
-//   nothing was of any. Its attribute checksum: checksum_of_extras()
+//   /trajectories/kept_ids i32, kept_offsets i64 [tokens + 1], of runs with sampling.keep_masks:
+//       token t could have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
+//   /trajectories/finish_reason u8 [N]; its attributes name the values
+//   /trajectories/reward f32 [N] (NaN: none); its attribute checksum: checksum_of_rewards() in
+//       shard_format.hpp
+//   /trajectories/weight_version u64 [N]
+//   /trajectories/reward_extra u8, reward_extra_offsets i64 [N+1]: strings as of prompts, for each
+//       response a JSON object with its reward's extras, or empty; absent where no response has
+//       any. Its attribute checksum: checksum_of_extras()
 //   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
 //   attributes of /: the manifest
 #pragma once
@@ -35,30 +35,30 @@ struct FinalFileReport {
   std::string path;
   std::uint64_t trajectories = 0;
   std::uint64_t tokens = 0;   ///< of responses
-  std::uint64_t rewards = 0;  ///< responses that have one
+  std::uint64_t rewards = 0;  ///< responses with one
   std::uint64_t bytes = 0;    ///< size of the file
   std::vector<std::string> warnings;
 };
 
 /// Merges the shards of `directory` into trajectories.h5 by way of a temporary file, fsync and
-/// rename. Every ShardWriter of this process must be closed; those of other ranks at least flushed.
-/// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. One rank calls it;
-/// any one thread. No final file appears when it throws: IoError when reading or writing fails or a
-/// trajectory is damaged in all shards, Error(internal) when one is missing (it names the first).
+/// rename. Every ShardWriter of this process must be closed, those of other ranks at least flushed.
+/// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. Called by one rank,
+/// on any one thread. No final file appears when it throws: IoError when reading or writing fails
+/// or a trajectory is damaged in all shards, Error(internal) when one is missing (it names the
+/// first).
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts,
                                  std::size_t window_bytes = std::size_t{32} << 20);
 
-/// Writes the final file of a complete run again, with these rewards, and what else was said of
-/// them, beside those that it has: the bytes that it would have had from the start. Otherwise as
-/// write_final_file().
+/// Writes the final file of a complete run again with these rewards and extras added: its bytes are
+/// as if they had been there from the start. Otherwise as write_final_file().
 FinalFileReport add_rewards(const std::string& directory, std::span<const Reward> rewards,
                             const RewardExtras& extras = {},
                             std::size_t window_bytes = std::size_t{32} << 20);
 
-/// Writes a file with the layout of a final file of the run that has so many tokens, without their
-/// values: it takes no space for them where the file system has holes. It stays under a temporary
-/// name, which is returned, and is the caller's to remove. Throws IoError.
+/// Writes a file with the layout of a final file of the run with so many tokens, without their
+/// values: they take no space where the file system has holes. It stays under a temporary name,
+/// which is returned, and the caller removes it. Throws IoError.
 [[nodiscard]] std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
                                             std::span<const Prompt> prompts, std::uint64_t tokens);
 

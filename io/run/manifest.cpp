@@ -27,7 +27,7 @@ double shortest(float value) {
 
 constexpr TokenId kMostTokens = 1 << 24;  // in a vocabulary
 
-/// [[first, last], ...] of ascending ids: there may be many, side by side.
+/// Ranges [[first, last], ...] of ascending ids, which may be many and contiguous.
 Json ranges_of(std::span<const TokenId> ids) {
   Json ranges = Json::array();
   for (const TokenId id : ids) {
@@ -78,12 +78,12 @@ SamplingParams sampling_from(const Json& json) {
   json.at("ignore_eos").get_to(s.ignore_eos);
   json.at("stop_ids").get_to(s.stop_ids);
   json.at("stop_strings").get_to(s.stop_strings);
-  if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // before there were any: none
+  if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // absent in older files: none
   if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
   return s;
 }
 
-/// What is not valid UTF-8 (a path, perhaps) is stored with replacement characters.
+/// Dumps JSON; invalid UTF-8 (a path, perhaps) is stored with replacement characters.
 std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -114,7 +114,7 @@ Json manifest_to_json(const RunManifest& m) {
   json["dtype"] = name_of(m.dtype);
   json["sampling"] = sampling_json(m.sampling);
   if (m.stops) json["sampling"]["stops"] = *m.stops;
-  if (!m.by_line.empty()) {  // else it is all as it was before lines had any
+  if (!m.by_line.empty()) {  // else the text stays as before lines had parameters
     json["sampling"]["by_line"] = m.by_line;
     json["sampling"]["longest_response"] = m.longest_response;
   }
@@ -191,7 +191,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
 
 std::string prompts_fingerprint(std::span<const Prompt> prompts) {
   XXH128_hash_t hash{0, 0};
-  // A chain: each field is hashed with its length and the hash so far.
+  // The hash is a chain: each field is hashed with its length and the hash so far.
   const auto feed = [&hash](const void* data, std::size_t bytes) {
     const XXH128_hash_t field = XXH3_128bits(data, bytes);
     const std::uint64_t words[5] = {hash.low64, hash.high64, field.low64, field.high64, bytes};

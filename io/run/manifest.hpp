@@ -1,5 +1,5 @@
-// What identifies a run: stored once as DIR/run.json before the first token and as attributes of
-// the final file, and compared when a run is resumed.
+// Identity of a run: stored as DIR/run.json before the first token and as attributes of the final
+// file, and compared when a run is resumed.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,31 @@ struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
   std::string config_text;          ///< effective configuration, YAML
-  std::string model_fingerprint;    ///< of the weights and what decides how they are used
+  std::string model_fingerprint;    ///< of the weights and the settings that decide their use
   std::uint64_t vocabulary = 0;     ///< token ids are below it
   std::string prompts_fingerprint;  ///< prompts_fingerprint() below
   std::uint64_t prompts = 0;        ///< number of prompts
   std::uint32_t samples = 1;        ///< responses a prompt
   SamplingParams sampling;          ///< with the seed
-  /// Every id that ends a response, the model's own among them; none in files from before it was
-  /// kept.
+  /// Every id that ends a response, the model's own among them; nullopt in older files.
   std::optional<std::vector<TokenId>> stops;
-  /// Parameters that lines of the prompts have of their own, ascending.
+  /// Parameters that some lines of the prompts set themselves, ascending.
   std::vector<std::string> by_line;
-  std::int32_t longest_response = 0;  ///< tokens: the largest max_tokens that some line has
+  std::int32_t longest_response = 0;  ///< tokens: the largest max_tokens of a line
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;
   DType dtype = DType::bf16;  ///< compute dtype
 };
 
-/// 32 hexadecimal digits over uids, tokens, ground truths and extra fields, in file order.
+/// Fingerprint of 32 hexadecimal digits over uids, tokens, ground truths and extra fields, in file
+/// order.
 [[nodiscard]] std::string prompts_fingerprint(std::span<const Prompt> prompts);
 
-/// The first thing that decides trajectories and differs between the two (model, prompts, samples,
-/// sampling, seed, weight version, dtype, backend, ISA), as "sampling.seed: 1, now 2"; nothing when
+/// The first difference between two manifests that decides trajectories (model, prompts, samples,
+/// sampling, seed, weight version, dtype, backend, ISA), as "sampling.seed: 1, now 2"; nullopt when
 /// all agree. Program version and the rest of the configuration (layout, engine, speculation) may
-/// differ from one attempt to the next.
+/// differ between attempts.
 [[nodiscard]] std::optional<std::string> first_difference(const RunManifest& earlier,
                                                           const RunManifest& now);
 

@@ -12,7 +12,7 @@ namespace paceline::io {
 void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts);
 [[nodiscard]] std::vector<Prompt> read_prompt_table(const h5::File& file);
 
-/// DIR/shards/prompts.h5: what readers of a run in progress need beside the shards.
+/// DIR/shards/prompts.h5: the prompts, for readers of a run in progress.
 void write_prompt_file(const std::string& directory, std::span<const Prompt> prompts);
 [[nodiscard]] std::string prompt_file(const std::string& directory);
 

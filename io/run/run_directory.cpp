@@ -39,7 +39,8 @@ std::string in(const std::string& directory, const char* name) {
   return (fs::path(directory) / name).string();
 }
 
-/// A link to nothing is neither there nor can it be made: said of the path, or of what it is in.
+/// Throws on a dangling link, which neither exists nor can be created: the path itself or a part of
+/// it.
 void refuse_dangling_link(const std::string& path) {
   std::error_code ignored;
   fs::path part;
@@ -67,7 +68,7 @@ void refuse_link(const std::string& folder) {
                 "own directory");
 }
 
-/// Writes a byte, so that an unwritable directory or a full disk shows before hours of work.
+/// Writes a probe, so that an unwritable directory or a full disk shows before hours of work.
 void check_writable(const std::string& directory) {
   const std::string probe = in(directory, kProbeName);
   write_whole(probe, "paceline\n");
@@ -81,8 +82,8 @@ bool holds_run(const std::string& directory) {
          !list_shards(directory, "trajectories").empty();
 }
 
-/// Takes the advisory lock of a run: a killed process lets go of it. -1 where the file system has
-/// no locks, and when a complete run has lost its run.json.
+/// Takes the advisory lock of a run, which the system releases when the process dies. -1 where the
+/// file system has no locks, and when a complete run has lost its run.json.
 int lock_run(const std::string& directory) {
   const std::string path = in(directory, kManifestName);
   const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -91,7 +92,7 @@ int lock_run(const std::string& directory) {
   if (fd < 0) throw IoError("cannot open " + describe_errno(path, error));
   const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
   error = errno;
-  // A start that failed removes its run.json: a lock on what is no longer there is none.
+  // A failed start removes its run.json: a lock on a removed file does not count.
   struct stat here {};
   struct stat there {};
   const bool gone =
@@ -104,7 +105,7 @@ int lock_run(const std::string& directory) {
   return -1;
 }
 
-/// One past the highest attempt that left a trace.
+/// Number of the next attempt: one past the highest that left a trace.
 std::uint32_t next_attempt(const std::string& directory) {
   std::uint32_t next = 0;
   for (const char* kind : {"trajectories", "telemetry"}) {
@@ -137,7 +138,7 @@ std::string resuming_note(const std::string& directory, std::uint32_t attempt) {
   return "resuming " + directory + ": start " + std::to_string(attempt + 1) + " of this run";
 }
 
-/// Reads all of the run's final file: what a disk has damaged in it; empty: nothing.
+/// Reads the run's whole final file. Returns its damage; empty: none.
 std::string damage_of(const std::string& directory) {
   try {
     (void)digest_report(in(directory, kFinalName));
@@ -147,7 +148,8 @@ std::string damage_of(const std::string& directory) {
   }
 }
 
-/// The same of its telemetry, where it has any. What another version of the program wrote is whole.
+/// Reads the run's telemetry, if any. Returns its damage; telemetry of another program version
+/// counts as whole.
 std::string telemetry_damage_of(const std::string& directory) {
   const std::string path = in(directory, kTelemetryName);
   if (!fs::exists(path)) return "";
@@ -195,13 +197,13 @@ std::vector<fs::path> left_behind(const std::string& directory) {
   return found;
 }
 
-/// Whether nothing is left to do, not even to tidy up.
+/// Whether nothing is left to do, not even tidying up.
 bool is_done(const std::string& directory) {
   return fs::exists(in(directory, kFinalName)) && fs::exists(in(directory, kTelemetryName)) &&
          !fs::exists(fs::symlink_status(shard_folder(directory))) && left_behind(directory).empty();
 }
 
-/// DIR/shards/prompts.h5, written unless the one there is whole and of these prompts.
+/// Writes DIR/shards/prompts.h5 unless the existing file is whole and of these prompts.
 void keep_prompts(const std::string& directory, const RunManifest& manifest,
                   std::span<const Prompt> prompts) {
   if (fs::exists(prompt_file(directory))) {
@@ -214,7 +216,7 @@ void keep_prompts(const std::string& directory, const RunManifest& manifest,
   write_prompt_file(directory, prompts);
 }
 
-/// A run that goes on in the directory must be of the settings that it began with.
+/// Throws unless the run in the directory began with these settings.
 void require_same(const std::string& directory, const RunManifest& now) {
   if (const auto difference = first_difference(read_manifest(directory), now)) {
     throw UsageError("cannot resume " + directory + ": " + *difference +
@@ -223,7 +225,8 @@ void require_same(const std::string& directory, const RunManifest& now) {
   }
 }
 
-/// Whether the folder can be made or, being there, written to: as far as looking tells.
+/// Throws where the folder can neither be created nor, if it exists, be written to, as far as a
+/// look tells.
 void require_creatable(const std::string& path) {
   refuse_dangling_link(path);
   const auto fail = [&](int reason) {
@@ -272,7 +275,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     create_folder(path);
     refuse_dangling_link(in(path, kManifestName));
     if (!write_whole(in(path, kManifestName), to_json(manifest), true)) {
-      throw UsageError(already_there(path));  // since a moment ago
+      throw UsageError(already_there(path));  // another process has created it meanwhile
     }
   }
   const bool final = fs::exists(in(path, kFinalName));
@@ -280,7 +283,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
   const std::string lost = final ? telemetry_damage_of(path) : "";
   complete_ = final && damage.empty();
   if (complete_) note_ = complete_note(path);
-  // Then it needs no lock, and perhaps cannot have one.
+  // A finished run needs no lock, and perhaps cannot have one.
   if (complete_ && lost.empty() && is_done(path)) return;
   lock_ = lock_run(path);
   try {
@@ -296,15 +299,15 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     if (final) note_ += salvage_note(damage, salvage(prompts));
     attempt_ = claim_attempt(path, manifest);
   } catch (...) {
-    if (!exists) ::unlink(in(path, kManifestName).c_str());  // it never began
+    if (!exists) ::unlink(in(path, kManifestName).c_str());  // the run never began
     if (lock_ >= 0) ::close(lock_);
     throw;
   }
   if (exists) note_ += resuming_note(path, attempt_);
 }
 
-/// What is whole of the damaged final file becomes an attempt of its own; the file is put aside
-/// until there is another.
+/// Copies the undamaged part of the final file to an attempt of its own; the damaged file is put
+/// aside until there is another.
 Salvage RunDirectory::salvage(std::span<const Prompt> prompts) {
   const RunManifest written = read_manifest(path_);
   if (!fs::exists(in(path_, kManifestName)))
@@ -372,7 +375,7 @@ void RunDirectory::tidy() const {
                       (name.starts_with("attempt-") && name.ends_with(".json"));
     if (ours) fs::remove(entry.path(), ignored);
   }
-  fs::remove(folder, ignored);  // stays when something else is in it
+  fs::remove(folder, ignored);  // stays when it holds other files
 }
 
 }  // namespace paceline::io

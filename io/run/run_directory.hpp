@@ -1,4 +1,4 @@
-// The output directory of a run: who may use it, which attempt this is, what is already done.
+// The output directory of a run: ownership, attempts, and the state that earlier attempts left.
 //
 //   DIR/run.json                               the manifest, written before the run starts
 //   DIR/shards/prompts.h5                      the prompts, for readers of a run in progress
@@ -7,7 +7,7 @@
 //   DIR/shards/telemetry-<attempt>-<rank>.h5
 //   DIR/trajectories.h5, DIR/telemetry.h5      by rename, when the run is complete
 //
-// Whatever else lies in DIR is no part of the run, its log (DIR/paceline.log) included.
+// Other files in DIR are no part of the run, its log (DIR/paceline.log) included.
 #pragma once
 
 #include <cstdint>
@@ -22,39 +22,38 @@
 
 namespace paceline::io {
 
-/// Finished responses that have no reward, and where they are: any rank can read them.
+/// Finished responses without a reward, with their places: any rank can read them.
 struct Unscored {
   std::vector<std::string> paths;
-  bool final = false;          ///< the path is the final file's; else shards'
+  bool final = false;          ///< of the final file; else of shards
   std::vector<Entry> entries;  ///< ascending by id
 };
 
-/// Reads such responses with bounded memory, leaving out what is damaged. Throws IoError.
+/// Reads these responses with bounded memory, leaving out damaged ones. Throws IoError.
 void read_unscored(const Unscored& unscored, const std::function<void(const Trajectory&)>& use);
 
 struct Salvage;
 
-/// What earlier attempts left. Finished trajectories stay on disk; only their ids are held.
+/// State that earlier attempts left. Finished trajectories stay on disk; only their ids are held.
 struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
   std::vector<Trajectory> partial;    ///< ascending by id; the longest of each id, none finished
-  Unscored unscored;                  ///< of the finished ones, those without a reward
+  Unscored unscored;                  ///< finished ones without a reward
   std::vector<std::string> warnings;  ///< shards that could not be opened, damaged tails
 };
 
-/// One rank (rank 0) opens it, before any ShardWriter is made; the others need `path` and
-/// `attempt()`. Holds an advisory lock while it lives, where the file system has such locks.
-/// Nothing else is written before run.json is there and locked, so a run that comes second leaves
-/// no trace. HDF5 calls are serialised by a process-wide lock: any one thread at a time may use an
-/// object.
+/// The directory, opened by one rank (rank 0) before any ShardWriter is made; the others need
+/// `path` and `attempt()`. Holds an advisory lock while it lives, where the file system has such
+/// locks. Nothing else is written before run.json exists and is locked, so a second run leaves no
+/// trace. A process-wide lock serialises HDF5 calls: any one thread at a time may use an object.
 class RunDirectory {
  public:
-  /// Opens `path`, creating it when it is not there. With `resume`, a directory that holds no run
-  /// starts one, and of a complete run whose final file is damaged what is whole is kept as if the
-  /// run had been stopped. Throws
-  ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and
-  ///    something that decides trajectories differs from the earlier attempts (old and new value
-  ///    are named); when another live process has it open;
+  /// Opens `path`, creating it when it does not exist. With `resume`, a directory without a run
+  /// starts one, and of a complete run with a damaged final file the undamaged part is kept as if
+  /// the run had been stopped. Throws
+  ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and a
+  ///    setting that decides trajectories differs from the earlier attempts (old and new value are
+  ///    named); when another live process has it open;
   ///  - IoError when it cannot be created or written, or DIR/shards is a symbolic link.
   RunDirectory(const std::string& path, const RunManifest& manifest,
                std::span<const Prompt> prompts, bool resume);
@@ -62,27 +61,27 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  /// What opening `path` would come to, in a line for the user; changes nothing. Throws as opening
-  /// it would, as far as that can be known. `resumed`: the manifest to resume with, or null.
+  /// Tells the outcome of opening `path` in a line for the user; changes nothing. Throws as opening
+  /// would, as far as it can be known. `resumed`: the manifest to resume with, or null.
   [[nodiscard]] static std::string examine(const std::string& path, const RunManifest* resumed);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
   [[nodiscard]] std::uint32_t attempt() const { return attempt_; }
-  /// trajectories.h5 is there and whole: no attempt was claimed. What a killed run left undone
-  /// after it, write_telemetry() and tidy() do.
+  /// Whether trajectories.h5 exists and is whole, so that no attempt was claimed. write_telemetry()
+  /// and tidy() do the rest that a killed run left undone.
   [[nodiscard]] bool complete() const { return complete_; }
-  /// For the user when complete() or resumed, warnings in front of it; empty for a new run.
+  /// Note for the user when complete() or resumed, warnings first; empty for a new run.
   [[nodiscard]] const std::string& note() const { return note_; }
 
-  /// Reads what earlier attempts left, checking every trajectory against its checksum. Memory: 8
-  /// bytes a finished trajectory, 48 one without a reward, and the partial ones. What is damaged
-  /// becomes warnings, and will be generated again. Of a complete run, what its final file holds.
-  /// Throws IoError when the shard folder cannot be listed or the final file is damaged.
+  /// Reads the state that earlier attempts left, checking every trajectory against its checksum.
+  /// Memory: 8 bytes a finished trajectory, 48 one without a reward, and the partial ones. Damaged
+  /// trajectories become warnings, and will be generated again. For a complete run, reads the final
+  /// file. Throws IoError when the shard folder cannot be listed or the final file is damaged.
   [[nodiscard]] ResumeState read_state() const;
 
-  /// Once both final files are there: removes the shards and whatever temporary files were left.
-  /// What cannot be removed does no harm and stays.
+  /// Removes the shards and temporary files once both final files exist. A file that cannot be
+  /// removed does no harm and stays.
   void tidy() const;
 
  private:

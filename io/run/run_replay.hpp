@@ -1,4 +1,4 @@
-// Reads a finished run so that it can be replayed in a model.
+// Reader of a finished run for its replay in a model.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace paceline::io {
 
-/// From DIR/trajectories.h5 and DIR/telemetry.h5. Memory: what it returns, 48 bytes a trajectory
-/// and the rows of /acceptance. Any one thread. Throws UsageError when `directory` has no finished
-/// run, IoError when it cannot be read, is damaged or has telemetry of another schema version.
+/// Reads DIR/trajectories.h5 and DIR/telemetry.h5. Memory: the result, 48 bytes a trajectory and
+/// the rows of /acceptance. Any one thread. Throws UsageError when `directory` has no finished run,
+/// IoError when it cannot be read, is damaged or has telemetry of another schema version.
 [[nodiscard]] RecordedRun read_recorded_run(const std::string& directory);
 
 }  // namespace paceline::io

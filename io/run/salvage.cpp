@@ -40,17 +40,17 @@ enum Column : std::uint8_t {
   columns
 };
 
-/// Bytes from the beginning of a file, of each column.
+/// Offset in the file of each column, in bytes.
 using Places = std::array<std::uint64_t, columns>;
 
-/// As the file says. Throws IoError where it cannot.
+/// Offsets by the file's own metadata. Throws IoError where it is damaged.
 Places places_in(const std::string& path) {
   const h5::File file = h5::File::open(path);
   const auto place = [&file](const char* name, hid_t type) {
     const h5::Dataset dataset =
         h5::Dataset::open(file, std::string("trajectories/") + name, type, 0);
     const haddr_t at = H5Dget_offset(dataset.id());
-    return at == HADDR_UNDEF ? 0 : static_cast<std::uint64_t>(at);  // an empty one has none
+    return at == HADDR_UNDEF ? 0 : static_cast<std::uint64_t>(at);  // an empty dataset has none
   };
   return {place("offsets", h5::native<std::int64_t>()),
           place("finish_reason", h5::native<std::uint8_t>()),
@@ -61,7 +61,7 @@ Places places_in(const std::string& path) {
           place("sampling_logprob", h5::native<float>())};
 }
 
-/// The bytes of a file. What it does not have reads as zeros: checksums see to them.
+/// The bytes of a file. Bytes past its end read as zeros, which checksums reject.
 class Bytes {
  public:
   explicit Bytes(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -95,7 +95,7 @@ class Bytes {
   int fd_;
 };
 
-/// Where the columns are in a final file of this run that has so many tokens, and how long it is.
+/// Offsets of the columns in a final file of this run with so many tokens, and its length.
 struct Layout {
   Places places{};
   std::uint64_t bytes = 0;
@@ -116,7 +116,7 @@ Layout layout_of(const std::string& directory, const RunManifest& manifest,
   return layout;
 }
 
-/// By the length of the file, or by its offsets where it was cut short.
+/// Offsets by the length of the file, or by its offsets column where it was cut short.
 Places places_by_layout(const Bytes& file, const std::string& directory,
                         const RunManifest& manifest, std::span<const Prompt> prompts) {
   constexpr std::uint64_t kBytesPerToken = sizeof(TokenId) + 2 * sizeof(float);
@@ -143,7 +143,7 @@ Places places_of(const std::string& path, const Bytes& file, const std::string& 
   }
 }
 
-/// Whether a file has these bytes, wherever.
+/// Whether a file contains these bytes anywhere.
 bool has(const Bytes& file, const void* bytes, std::size_t size) {
   constexpr std::uint64_t kAtOnce = 1 << 20;
   for (std::uint64_t at = 0; at < file.size(); at += kAtOnce) {
@@ -153,8 +153,8 @@ bool has(const Bytes& file, const void* bytes, std::size_t size) {
   return false;
 }
 
-/// The rewards of all responses; none where one of them is damaged. Then their checksum is nowhere
-/// in the file, which has it in some attribute that may be damaged itself.
+/// The rewards of all responses; none where one is damaged, which shows by their checksum: it is
+/// nowhere in the file (the attribute that holds it may be damaged itself).
 std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint64_t responses) {
   std::vector<float> rewards = file.read<float>(places[reward], 0, responses);
   std::vector<Entry> entries(responses);
@@ -163,8 +163,8 @@ std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint
   return has(file, &sum, sizeof sum) ? rewards : std::vector<float>();
 }
 
-/// What was said beside the rewards; nothing where that is damaged, which a file that names the
-/// column, or that cannot be opened, may be.
+/// Extras of the rewards; nullopt where they are damaged: unreadable in a file that names their
+/// column.
 std::optional<RewardExtras> extras_in(const std::string& path, const Bytes& file,
                                       const RunManifest& manifest) {
   std::vector<Entry> entries(manifest.prompts * manifest.samples);
@@ -187,7 +187,7 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
-  if (manifest.sampling.keep_masks) {  // of which a file's layout does not say where they are
+  if (manifest.sampling.keep_masks) {  // masks: a file's layout does not tell where they are
     ShardWriter(directory, attempt, 0, {}, true).close();
     return {0, manifest.prompts * manifest.samples};
   }
@@ -207,7 +207,7 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
   for (std::uint64_t i = 0; i < salvage.all; ++i) {
     const std::int64_t length = starts[i + 1] - starts[i];
     if (starts[i] < 0 || length < 0 || length > manifest.sampling.max_tokens) continue;
-    IndexRow row;  // what it must be, where its checksum says so
+    IndexRow row;  // the row it must be, if its checksum agrees
     row.prompt = static_cast<std::uint32_t>(i / manifest.samples);
     row.sample = static_cast<std::uint32_t>(i % manifest.samples);
     row.weight_version = manifest.weight_version;

@@ -1,10 +1,11 @@
 // DIR/scores-NAME.h5, beside a run's trajectories.h5: log-probabilities of its responses under
 // other weights, or the same.
 //
-//   /scores/offsets i64 [N+1]   /scores/{logprob,sampling_logprob} f32 [tokens]: as /trajectories
-//   has them, but of these weights and sampling parameters; sampling_logprob is -infinity where
-//   the token could not have been sampled
-//   /scores/checksum u64 [N]: /trajectories/checksum, of the responses that were scored
+//   /scores/offsets i64 [N+1]   /scores/{logprob,sampling_logprob} f32 [tokens]: as in
+//   /trajectories,
+//       but of these weights and sampling parameters; sampling_logprob is -infinity where the token
+//       could not have been sampled
+//   /scores/checksum u64 [N]: /trajectories/checksum of the scored responses
 //   attributes of /: the manifest of a run under these weights
 #pragma once
 
@@ -18,24 +19,24 @@
 
 namespace paceline::io {
 
-/// DIR/scores-NAME.h5. Throws UsageError where the name is none for a file.
+/// DIR/scores-NAME.h5. Throws UsageError where NAME cannot name a file.
 [[nodiscard]] std::string scores_path(const std::string& directory, const std::string& name);
 
-/// Writes one by way of a temporary file: it appears, in place of an earlier one, with commit(), or
-/// not at all. Used by one thread of one process.
+/// Writes a scores file by way of a temporary one: it appears, in place of an earlier one, with
+/// commit(), or not at all. Used by one thread of one process.
 class ScoresWriter {
  public:
-  /// `manifest`: what the scores are computed with. Throws IoError.
+  /// `manifest`: the weights and settings that scores are computed with. Throws IoError.
   ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest);
   ~ScoresWriter();
   ScoresWriter(const ScoresWriter&) = delete;
   ScoresWriter& operator=(const ScoresWriter&) = delete;
 
-  /// `response`: index into StoredRun::finished, each once and in any order; [its tokens] of
-  /// values. Throws IoError.
+  /// Writes one response's scores, [its tokens] values each. `response`: index into
+  /// StoredRun::finished, each once and in any order. Throws IoError.
   void write(std::size_t response, std::span<const float> logprob,
              std::span<const float> sampling_logprob);
-  /// Once all are written. Throws IoError.
+  /// Publishes the file once all responses are written. Throws IoError.
   void commit();
 
  private:

@@ -1,8 +1,8 @@
 // The layout of trajectory shards, shared by their writer and readers. Private to this folder.
 //
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
-//   /kept_ids i32, /kept_offsets i64 [tokens + 1]: likewise, of runs that keep masks; the ids that
-//     token t could have been are [kept_offsets[t], kept_offsets[t + 1]) of the first
+//   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
+//       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
 //   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them
@@ -35,39 +35,38 @@ struct IndexRow {
   }
 };
 
-/// One reward. Of several of one response the last attempt's stands.
+/// One reward. The last attempt's stands where a response has several.
 struct RewardRow {
-  std::uint64_t checksum = 0;  ///< of the rest and its text: a hole in the file is no reward
+  std::uint64_t checksum = 0;  ///< of other fields and text: a hole in the file is no reward
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
   float value = 0;
-  std::uint32_t extra_length = 0;  ///< bytes of what else was said (RewardExtras), mostly 0
+  std::uint32_t extra_length = 0;  ///< bytes of its extras (RewardExtras), mostly 0
   std::uint64_t extra_offset = 0;
 
   RewardRow() = default;
   RewardRow(const Reward& reward, std::string_view extra, std::uint64_t offset);
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
-  /// Whether it and its text were read as they were written, and it is a number.
+  /// Whether the row and its text are as they were written, and the value is a number.
   [[nodiscard]] bool sound(std::string_view extra) const;
 };
 
-/// A response's part of what its tokens could have been, as Trajectory has it; empty where no masks
-/// are kept.
+/// A response's part of the kept ids, as in Trajectory; empty where no masks are kept.
 struct KeptSpans {
   std::span<const std::int32_t> counts;
   std::span<const TokenId> ids;
 };
 
-/// XXH3-64 of everything a trajectory is by itself: not of its reward, nor of where it lies. Equal
-/// for equal trajectories.
+/// XXH3-64 of a trajectory's own content: not of its reward, nor of its place. Equal for equal
+/// trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob,
                                         const KeptSpans& kept);
 
-/// XXH3-64 of the rewards of responses in order; all that are missing count the same.
+/// XXH3-64 of the rewards of responses in order; all missing ones count the same.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);
-/// XXH3-64 of their extras in the same order.
+/// XXH3-64 of the extras in the same order.
 [[nodiscard]] std::uint64_t checksum_of_extras(std::span<const std::string> extras);
 
 [[nodiscard]] std::vector<h5::Field> index_row_fields();

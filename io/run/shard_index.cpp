@@ -27,14 +27,15 @@ bool is_finish_reason(std::uint8_t value) {
   return false;
 }
 
-/// The responses of one shard, read and compared with its index.
+/// Reads the responses of one shard and compares them with its index.
 class ShardReader {
  public:
   ShardReader(const std::string& path, const RunManifest& manifest)
       : manifest_(manifest), columns_(path, "") {}
 
-  /// Calls `use` with every row whose response is whole; how many were not. What cannot be read of
-  /// the index itself (torn where the machine, not only the process, died) is a warning.
+  /// Calls `use` with every row of an undamaged response; returns how many were damaged. An
+  /// unreadable part of the index itself (torn where the machine, not only the process, died)
+  /// becomes a warning.
   std::uint64_t read(std::vector<std::string>& warnings,
                      const std::function<void(const IndexRow&)>& use) {
     const h5::Handle type = index_row_type();
@@ -61,12 +62,12 @@ class ShardReader {
   }
 
  private:
-  /// How many of the first rows are possible and lie one after the other, to be read at once.
+  /// Number of leading rows that are possible and contiguous, to be read at once.
   [[nodiscard]] std::size_t neighbours(std::span<const IndexRow> rows) const {
     std::size_t count = 0;
     std::uint64_t tokens = 0;
     for (const IndexRow& row : rows) {
-      const bool hole = row.checksum == 0 && row.length == 0;  // the file has one in its index
+      const bool hole = row.checksum == 0 && row.length == 0;  // a hole of the file in its index
       if (hole || !possible(row, manifest_) || row.length > columns_.size()) break;
       if (row.offset != rows.front().offset + tokens) break;
       if (count > 0 && tokens + row.length > kTokensAtOnce) break;
@@ -76,7 +77,7 @@ class ShardReader {
     return count;
   }
 
-  /// Of neighbours: `use` for the whole ones; how many were not.
+  /// Checks contiguous rows: calls `use` for undamaged ones, returns how many were damaged.
   std::uint64_t check(std::span<const IndexRow> rows,
                       const std::function<void(const IndexRow&)>& use) {
     const std::uint64_t count = rows.back().offset + rows.back().length - rows.front().offset;
@@ -104,7 +105,7 @@ class ShardReader {
   }
 
   bool read_tokens(std::uint64_t first, std::uint64_t count) {
-    if (count > columns_.size()) return false;  // before memory is asked for
+    if (count > columns_.size()) return false;  // checked before memory is taken
     tokens_.resize(count);
     logprob_.resize(count);
     sampling_.resize(count);
@@ -131,7 +132,7 @@ struct ReadReward {
   std::string extra;
 };
 
-/// Adds the sound ones of a shard's rewards. One that cannot be read is missing, and no more.
+/// Adds the sound rewards of a shard. An unreadable one is merely missing.
 void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
                   std::vector<std::string>& warnings) try {
   const h5::File file = h5::File::open(path);
@@ -154,8 +155,7 @@ void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
   warnings.push_back(std::string(error.what()) + "; its rewards are left out");
 }
 
-/// Gives the finished entries, ascending by id, the rewards that came for them; of several the
-/// last.
+/// Gives the finished entries, ascending by id, their rewards; the last of several counts.
 void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
   std::stable_sort(rewards.begin(), rewards.end(), [](const ReadReward& a, const ReadReward& b) {
     return a.reward.id < b.reward.id;

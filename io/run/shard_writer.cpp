@@ -49,7 +49,7 @@ struct ShardWriter::State {
   std::vector<float> logprob_buffer, sampling_buffer;
   std::vector<TokenId> kept_buffer;
   std::vector<std::int64_t> offset_buffer;
-  // Appended, not yet committed; their tokens may be written already.
+  // Appended, not yet committed; tokens of these rows may be written already.
   std::vector<IndexRow> rows;
   std::vector<RewardRow> reward_rows;
   std::string extra_buffer;
@@ -73,7 +73,7 @@ struct ShardWriter::State {
   }
 
   void commit() {
-    // Before the index too: whoever sees a response sees the reward that it came with.
+    // Rewards come before the index: whoever sees a response sees the reward that it came with.
     if (!reward_rows.empty()) {
       if (!extra_buffer.empty()) {
         extra.append(extra_buffer.size(), extra_buffer.data());
@@ -93,7 +93,7 @@ struct ShardWriter::State {
       kept_ids->flush();
       kept_offsets->flush();
     }
-    // Only now may the index speak of them: a reader, or a crash here, sees whole responses.
+    // The index comes last: a reader, or a crash here, sees whole responses.
     index.append<IndexRow>(rows);
     index.flush();
     rows.clear();
@@ -111,7 +111,7 @@ ShardWriter::~ShardWriter() {
   const auto lock = h5::lock_hdf5();
   try {
     close();
-  } catch (...) {  // close() is there for those who want to know
+  } catch (...) {  // callers who want errors call close()
   }
   state_.reset();
 }

@@ -1,5 +1,5 @@
-// Trajectories of one rank while the run goes on: a file that is readable while it grows and after
-// the process was killed.
+// Trajectory shard of one rank: a file that is readable while it grows and after the process was
+// killed.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,16 @@
 
 namespace paceline::io {
 
-/// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. What was flushed survives kill -9 and
-/// stays readable after a failed write. Used by one thread; HDF5 itself is serialised by a
-/// process-wide lock, so other objects of this library may be used by other threads.
+/// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9 and stays
+/// readable after a failed write. Used by one thread; a process-wide lock serialises HDF5 itself,
+/// so other threads may use other objects of this library.
 ///
 /// Every member but the destructor throws IoError, naming file and cause, when writing fails (disk
-/// full). After that the file is left as the last flush made it, and every further call throws.
+/// full). After that the file stays as the last flush made it, and every further call throws.
 class ShardWriter : public TrajectorySink {
  public:
-  /// `directory` was opened by a RunDirectory (of rank 0). The file must not exist yet. `watch` is
-  /// told whenever something was written, with the seconds that it took. `masks`: trajectories have
-  /// kept ids (SamplingParams::keep_masks).
+  /// `directory`: opened by a RunDirectory (of rank 0). The file must not exist yet. `watch`: told
+  /// the seconds of each write. `masks`: trajectories have kept ids (SamplingParams::keep_masks).
   ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
               std::function<void(double seconds)> watch = {}, bool masks = false);
   /// Closes, dropping errors: call close() to see them.
@@ -31,13 +30,13 @@ class ShardWriter : public TrajectorySink {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// Buffers about 1 MiB, then writes (without making it visible). The three arrays must have one
-  /// length (assert). A reward that it has already goes in as reward() would put it.
+  /// length (assert). A reward that the trajectory has already goes in as by reward().
   void append(const Trajectory& trajectory) override;
-  /// Of a finished response, in this shard or any other of the run; its value is a number. `extra`:
-  /// what else is to be kept of it, as a JSON object; empty: nothing.
+  /// Appends the reward of a finished response, in this shard or any other of the run; its value is
+  /// a number. `extra`: further values to keep, as a JSON object; empty: none.
   void reward(const Reward& reward, std::string_view extra = {});
-  /// Commits what was appended: first tokens and log-probabilities, then the index that names them.
-  /// Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
+  /// Commits everything appended: first tokens and log-probabilities, then the index that names
+  /// them. Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
   void flush() override;
   /// Flushes, syncs to the device and closes. Idempotent.
   void close();

@@ -1,5 +1,4 @@
-// A run as it is on disk, finished or still going, of which responses can be read in any order and
-// in part.
+// A run on disk, finished or in progress, whose responses can be read in any order and in part.
 #pragma once
 
 #include <functional>
@@ -16,27 +15,27 @@ namespace paceline::io {
 struct StoredRun {
   RunManifest manifest;
   std::vector<Prompt> prompts;
-  bool complete = false;           ///< it has its final file, which is the only one of `paths`
+  bool complete = false;           ///< it has its final file, which is then the only one of `paths`
   std::vector<std::string> paths;  ///< of Entry::source
   std::vector<Entry> finished;     ///< ascending by id; in a complete run every response
-  std::vector<Entry> partial;      ///< likewise, what a stopped run will go on with
-  RewardExtras extras;             ///< of the finished
+  std::vector<Entry> partial;      ///< likewise, responses that a resumed run continues
+  RewardExtras extras;             ///< of the finished ones
   std::vector<std::string> warnings;
 };
 
-/// From a run directory or a final file; of a run that is still going, what has been flushed.
-/// Memory: the prompts, and 48 bytes a response. Any one thread. Throws UsageError when there is no
-/// run, IoError when it cannot be read, or prompts or a final file are damaged (of shards, what is
-/// damaged is left out).
+/// Opens a run directory or a final file; a run in progress as far as it has been flushed. Memory:
+/// the prompts, and 48 bytes a response. Any one thread. Throws UsageError when there is no run,
+/// IoError when it cannot be read, or prompts or a final file are damaged (damaged parts of shards
+/// are left out).
 [[nodiscard]] StoredRun open_stored_run(const std::string& path);
 
-/// The same of a directory that must hold a complete run. Throws UsageError where it does not.
+/// Opens a directory that must hold a complete run. Throws UsageError where it does not.
 [[nodiscard]] StoredRun open_finished_run(const std::string& directory);
 
-/// The file of that name, which a finished run has. Throws UsageError where this one has not.
+/// Path of a finished run's file of that name. Throws UsageError where it does not exist.
 [[nodiscard]] std::string file_of_run(const std::string& directory, const char* name);
 
-/// Reads these of the run's responses, in their order, with bounded memory. Throws IoError, also
+/// Reads some of the run's responses, in their order, with bounded memory. Throws IoError, also
 /// where one is damaged.
 void read_responses(const StoredRun& run, std::span<const Entry> responses,
                     const std::function<void(Trajectory&&)>& use);

@@ -13,7 +13,7 @@ namespace {
 // Two chunks: reads go front to back. Unfiltered chunks larger than the cache bypass it.
 constexpr std::size_t kChunkCache = std::size_t{512} << 10;
 
-/// resize() alone would double the memory when a window is a little larger than the one before.
+/// Resizes. resize() alone would double the memory when a window is a little larger than the last.
 template <typename T>
 void for_size(std::vector<T>& values, std::size_t size, std::size_t usual) {
   if (values.capacity() < size) {
@@ -79,8 +79,9 @@ std::size_t TokenColumns::token_bytes() const {
   constexpr std::size_t kTokenBytes = sizeof(TokenId) + 2 * sizeof(float);
   if (!has_kept_) return kTokenBytes;
   const std::uint64_t tokens = std::max<std::uint64_t>(size(), 1);
+  // Ids are held twice while they are assembled.
   return kTokenBytes + sizeof(std::size_t) + sizeof(std::int32_t) +
-         2 * sizeof(TokenId) * (kept_ids_.size() / tokens + 1);  // they are put together once
+         2 * sizeof(TokenId) * (kept_ids_.size() / tokens + 1);
 }
 
 void TokenColumns::read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const {
@@ -166,7 +167,7 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
     });
     std::optional<TokenColumns> columns;
     std::uint32_t source = 0;
-    std::map<std::size_t, Kept> kept;  // of what was read at once, by its first response
+    std::map<std::size_t, Kept> kept;  // of one read, by its first response
     for (std::size_t k = 0; k < by_place.size();) {
       const Entry& entry = window.entries[by_place[k]];
       // Responses that are neighbours both in the file and in the window are read at once.

@@ -17,17 +17,16 @@
 
 namespace paceline::io {
 
-/// What tokens could have been, one after the other (Trajectory::kept). Empty where it is not
-/// recorded.
+/// Kept ids of tokens, one after the other (Trajectory::kept). Empty where they are not recorded.
 struct Kept {
   std::vector<std::int32_t> counts;  ///< [tokens]
   std::vector<TokenId> ids;          ///< [sum of counts]
-  std::vector<std::size_t> start;    ///< [tokens + 1] of a token's in ids
+  std::vector<std::size_t> start;    ///< [tokens + 1] first of a token's ids
 
-  /// Those of tokens [first, first + count).
+  /// The kept ids of tokens [first, first + count).
   [[nodiscard]] KeptSpans of(std::size_t first, std::size_t count) const;
   void clear() { *this = {}; }
-  /// After counts and ids are there.
+  /// Sets start from counts.
   void set_start();
 };
 
@@ -37,16 +36,16 @@ class TokenColumns {
   /// `prefix`: "" in a shard, "trajectories/" in a final file. Throws IoError.
   TokenColumns(const std::string& path, const std::string& prefix);
   [[nodiscard]] const h5::File& file() const { return file_; }
-  /// Tokens that all of them have.
+  /// Number of tokens that all columns have.
   [[nodiscard]] std::uint64_t size() const;
   /// Whether masks are kept.
   [[nodiscard]] bool has_kept() const { return has_kept_; }
-  /// Bytes that a token takes, on average where masks are kept.
+  /// Bytes of a token in memory, on average where masks are kept.
   [[nodiscard]] std::size_t token_bytes() const;
   void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
             float* sampling_logprob) const;
-  /// Appends what these tokens could have been, where it is recorded, but for Kept::start. Throws
-  /// IoError, also where the file's offsets are none.
+  /// Appends the kept ids of these tokens, where recorded, but not Kept::start. Throws IoError,
+  /// also on invalid offsets in the file.
   void read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const;
 
  private:
@@ -56,7 +55,8 @@ class TokenColumns {
   h5::Dataset kept_ids_, kept_offsets_;
 };
 
-/// Neighbours in some order: response i has tokens [start[i], start[i + 1]) of the arrays.
+/// Consecutive responses of some order: response i has tokens [start[i], start[i + 1]) of the
+/// arrays.
 struct Window {
   std::span<const Entry> entries;
   std::vector<std::size_t> start;
@@ -69,7 +69,7 @@ struct Window {
     return kept.of(start[i], start[i + 1] - start[i]);
   }
   [[nodiscard]] Trajectory trajectory(std::size_t i) const;
-  /// Whether what was read is what was written.
+  /// Whether the response's checksum matches.
   [[nodiscard]] bool intact(std::size_t i) const;
 };
 

@@ -1,4 +1,4 @@
-// What ranks measured: one file a rank while the run goes on, merged into DIR/telemetry.h5 at its
+// Telemetry of a run: one file a rank while the run goes on, merged into DIR/telemetry.h5 at its
 // end. Times are seconds since the attempt began.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace paceline::io {
 /// Version of the layout of telemetry.h5 and its shards.
 inline constexpr std::int32_t kTelemetrySchemaVersion = 11;
 
-/// An attempt to score a response, the last one at it. Seconds since the run began.
+/// The last attempt to score a response. Times are seconds since the run began.
 struct ScoreRecord {
   double start = 0;
   double duration = 0;
@@ -26,24 +26,24 @@ struct ScoreRecord {
   std::uint8_t outcome = 0;  ///< ScoreOutcome of io/workers/scorer.hpp
 };
 
-/// Of what a rank's telemetry is.
+/// Identity of a rank's telemetry.
 struct TelemetryOrigin {
-  std::string plan = {};  ///< that this attempt follows, for the record; one rank need give it
-  /// What AcceptanceCell::drafter counts, as "model:draft", "ngram", "suffix". The record tells
-  /// drafters apart by name alone.
+  std::string plan = {};  ///< of this attempt, for the record; one rank need give it
+  /// Names by AcceptanceCell::drafter: "model:draft", "ngram", "suffix". The record tells drafters
+  /// apart by name alone.
   std::span<const std::string> drafter_names = {};
-  std::string host = {};    ///< that the rank runs on
-  std::uint32_t cores = 0;  ///< that it computes on, of shared ones its part; 0 with GPUs
+  std::string host = {};    ///< the rank's
+  std::uint32_t cores = 0;  ///< cores that it computes on, of shared ones its part; 0 with GPUs
   std::uint32_t gpus = 0;
-  std::optional<double> started = {};  ///< the attempt, as Unix time in seconds; absent: now
-  /// Of the attempt: where there is one, what the writer itself writes is recorded too. Outlives
-  /// it.
+  std::optional<double> started = {};  ///< start of the attempt, Unix time in seconds; absent: now
+  /// Clock of the attempt, with which the writer records its own writes; null: it does not.
+  /// Outlives it.
   const Clock* clock = nullptr;
 };
 
 /// Appends to DIR/shards/telemetry-<attempt>-<rank>.h5. step(), event(), transfer(), pool(),
-/// draft_memory(), stop_point() and write() only fill a buffer, except that about once a second (by
-/// the records' own times) and every 16,384 records it is written. Used by one thread; errors and
+/// draft_memory(), stop_point() and write() only fill a buffer, which is written about once a
+/// second (by the records' own times) and every 16,384 records. Used by one thread; errors and
 /// HDF5's lock as in ShardWriter.
 class TelemetryWriter : public TelemetrySink {
  public:
@@ -63,9 +63,9 @@ class TelemetryWriter : public TelemetrySink {
   void acceptance(std::span<const AcceptanceCell> cells) override;
   /// Buffered like step().
   void score(const ScoreRecord& record);
-  /// Likewise.
+  /// Buffered like step().
   void write(const WriteRecord& record);
-  /// Of all that were recorded, its own included.
+  /// Seconds of all recorded writes, its own included.
   [[nodiscard]] double write_seconds() const;
   void flush() override;
   /// Writes at once.
@@ -79,7 +79,7 @@ class TelemetryWriter : public TelemetrySink {
   std::unique_ptr<State> state_;
 };
 
-/// The attempt that brought a run to its end, on the rank that merges.
+/// The attempt that completed a run, on the rank that merges.
 struct TelemetryEnding {
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
@@ -90,11 +90,11 @@ struct TelemetryEnding {
 struct TelemetryReport {
   std::string path;
   std::vector<std::string> warnings;  ///< shards that could not be read
-  double ended = 0;  ///< seconds of the attempt of `ending`, as the file has them; 0: it says none
+  double ended = 0;  ///< seconds of the attempt of `ending`, as in the file; 0: it has none
 };
 
-/// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename). A
-/// file that is already there is whole, and stays. Shards that cannot be read are left out whole.
+/// Merges the telemetry of all attempts into DIR/telemetry.h5 (temporary file, fsync, rename). An
+/// existing file is whole, and stays. A shard that cannot be read is left out whole.
 ///
 ///   /ranks/<rank>/steps/{attempt,start,duration,draft_duration,forward_duration,
 ///                        sample_duration,sum_duration,exchange_duration,group_bytes,requests,
@@ -108,34 +108,34 @@ struct TelemetryReport {
 ///   /kv_pool/{attempt,rank,start,duration,key,bytes,memory_bytes,disk_bytes,use,complete}, by
 ///       (attempt, start)
 ///   /draft_memory/{attempt,rank,start,duration,longest_pause,blocks,moved,kind}, by (attempt,
-///       rank, start): memory of draft models that became KV's, and was theirs again
+///       rank, start): draft models' memory lent to KV and taken back
 ///   /stop_points/{attempt,rank,prompt_index,sample_index,first,states,lengths,accepted}, by
-///       (attempt, rank), as they were recorded: RADAR's dataset (speculation.record_stops); of a
-///       point states is [7, 10], lengths [8, 9] and accepted [8]
+///       (attempt, rank), in the order of recording: RADAR's dataset (speculation.record_stops);
+///       shapes of a point: states [7, 10], lengths [8, 9], accepted [8]
 ///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start):
 ///       the first of an attempt, of epoch 0, begins with it
 ///   /writes/{attempt,rank,start,duration,kind}, by (attempt, rank, start)
 ///   /scores/{attempt,rank,start,duration,prompt_index,sample_index,reward,outcome}, by (attempt,
-///       start): responses that were scored or could not be
+///       start): attempts to score a response
 ///   /summary/{attempt,rank,role,leader,tp,busy_seconds,...}, a row for each rank of each attempt;
 ///       role, leader and tp are its last ones, leader is -1 for a rank in no verifier group
 ///   /attempts/{attempt,ranks,started,ended,plan}; started is the Unix time at which the attempt's
-///       seconds begin, 0 of a simulated one, and ended the last moment that any rank recorded: of
-///       the attempt that merged, when all but the end of this file was written
+///       seconds begin, 0 of a simulated one; ended is the last moment that any rank recorded, for
+///       the merging attempt the time when all but the end of this file was written
 ///   /processes/{attempt,rank,cores,gpus,host}, by (attempt, rank)
 ///   /acceptance/{attempt,rank,drafter,position,batch,progress,drafted,accepted}: a row for each
 ///       AcceptanceCell, by (attempt, rank)
 ///   /role_names: strings, by role number
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
-///       each attempt may be configured with others
+///       attempts may be configured with different drafters
 ///   strings NAME (plan and host, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
 ///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode,
 ///   /requests/reason, /kv_pool/use, /draft_memory/kind, /writes/kind and /scores/outcome: the
-///   names of their values; of all other datasets: unit, "s", "bytes" or what is counted ("tokens",
-///   "blocks"), "1" of what has none (numbers, shares, rewards)
+///   names of their values; of all other datasets: unit, "s", "bytes" or the counted thing
+///   ("tokens", "blocks"), "1" where there is none (numbers, shares, rewards)
 ///
-/// `outcome_names`: of /scores, by number. `ending`: absent when what is merged ended before (it
-/// was killed then, or is simulated). On one rank, with every writer closed. Memory: 40 bytes an
+/// `outcome_names`: of /scores, by number. `ending`: absent for telemetry of an attempt that has
+/// ended (killed, or simulated). Called on one rank, with every writer closed. Memory: 40 bytes an
 /// event, 56 a transfer, 64 a use of the KV pool, 32 a write, 596 a stop point.
 TelemetryReport write_telemetry(const std::string& directory,
                                 std::span<const std::string> role_names,

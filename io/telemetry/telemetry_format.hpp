@@ -31,7 +31,7 @@ inline constexpr auto kColumns<io::ScoreRecord> =
 
 namespace paceline::io {
 
-/// Something of every record.
+/// One `Of` for each record.
 template <template <typename> typename Of>
 using OfEachRecord =
     std::tuple<Of<StepRecord>, Of<RequestEvent>, Of<TransferRecord>, Of<KvPoolRecord>,
@@ -40,9 +40,9 @@ using OfEachRecord =
 
 template <typename Record>
 struct Table {
-  const char* name;  ///< of its dataset in shards, and of its group in telemetry.h5
+  const char* name;  ///< of its dataset in shards and its group in telemetry.h5
 };
-/// Events stand in /requests of telemetry.h5, and steps in a group for each rank.
+/// Tables by record. Events are in /requests of telemetry.h5, and steps in a group for each rank.
 inline constexpr OfEachRecord<Table> kTables{Table<StepRecord>{"steps"},
                                              Table<RequestEvent>{"events"},
                                              Table<TransferRecord>{"transfers"},
@@ -70,7 +70,7 @@ h5::Field field_of_type() {
   }
 }
 
-/// The columns of a record as members of it.
+/// The columns of a record as HDF5 fields.
 template <typename Record>
 std::vector<h5::Field> fields_of() {
   const Record record{};

@@ -22,7 +22,7 @@ void write_unit(hid_t dataset, const h5::File& file, const char* unit) {
   h5::write_attribute(dataset, file.path(), "unit", std::string(unit));
 }
 
-/// A column of its own.
+/// Writes a single column.
 template <typename T>
 void write_column(const h5::File& file, const std::string& name, const char* unit,
                   const std::vector<T>& values) {
@@ -92,7 +92,7 @@ void write_steps(const h5::File& file, std::uint32_t rank,
   }
 }
 
-/// A group of a record's columns, and whose each row is.
+/// Writes a group of a record's columns, with attempt and rank of each row.
 template <typename Row>
 void write_rows(const h5::File& file, const Rows<Row>& rows, const char* name = kTable<Row>) {
   const h5::Handle group = file.group(name);
@@ -104,7 +104,7 @@ void write_rows(const h5::File& file, const Rows<Row>& rows, const char* name = 
   Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
-/// Attributes of a column: the names of its values.
+/// Writes the names of a column's values as its attributes.
 template <typename Value>
 void name_values(const h5::File& file, const char* column,
                  std::initializer_list<std::pair<const char*, Value>> names) {
@@ -137,7 +137,7 @@ void write_events(const h5::File& file, Rows<RequestEvent>& events) {
     name_values<FinishReason>(file, "requests/reason", {{name_of(reason), reason}});
 }
 
-/// By (attempt, start).
+/// Sorts by (attempt, start).
 template <typename Row>
 void sort_by_start(Rows<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -171,7 +171,7 @@ void write_scores(const h5::File& file, Rows<ScoreRecord>& scores,
     name_values<std::size_t>(file, "scores/outcome", {{outcome_names[i].c_str(), i}});
 }
 
-/// By (attempt, rank), and in each as they were written.
+/// Sorts by (attempt, rank), keeping the order of writing in each.
 template <typename Row>
 void sort_by_rank(Rows<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -234,8 +234,8 @@ void write_writes(const h5::File& file, Rows<WriteRecord>& writes) {
                      {"final_telemetry", Kind::final_telemetry}});
 }
 
-/// What the rank that merges has written since its shard was closed, this file so far included. How
-/// long the attempt was.
+/// Adds the writes of the merging rank since its shard was closed, this file so far included.
+/// Returns the length of the attempt.
 double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetry& all) {
   const auto attempt = all.attempts.find(ending.attempt);
   if (attempt == all.attempts.end()) return 0;  // its shards are lost

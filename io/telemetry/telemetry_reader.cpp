@@ -21,7 +21,7 @@ namespace {
   throw IoError("cannot read " + file.path() + ":/" + group + ": its columns are damaged");
 }
 
-/// Reads GROUP/FIELD into that member of each of `rows`, which it makes as many as there are.
+/// Reads GROUP/FIELD into that member of each of `rows`, resized to the column.
 template <typename Row>
 void read_column(const h5::File& file, const std::string& group, const h5::Field& field, bool first,
                  std::vector<Row>& rows) {
@@ -38,7 +38,7 @@ void read_column(const h5::File& file, const std::string& group, const h5::Field
                 width);
 }
 
-/// The columns of a group: those of a record, and whose each row is.
+/// Reads the columns of a group: a record's, with attempt and rank of each row.
 template <typename Row>
 Rows<Row> read_rows(const h5::File& file, const std::string& group = kTable<Row>) {
   static_assert(offsetof(OfRank<Row>, row) == 0);
@@ -83,7 +83,7 @@ std::vector<RecordedProcess> read_processes(const h5::File& file) {
   return processes;
 }
 
-/// The numbers of the groups in /ranks, rising.
+/// The numbers of the groups in /ranks, ascending.
 std::vector<std::uint32_t> ranks_of(const h5::File& file) {
   const h5::Handle group(H5Gopen2(file.id(), "ranks", H5P_DEFAULT), H5Gclose);
   h5::must(group.get(), "read", file.path() + ":/ranks");
@@ -171,7 +171,7 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
   const auto lock = h5::lock_hdf5();
   if (fs::is_directory(path) && !fs::exists(fs::path(path) / kTelemetryName) &&
       !list_shards(path, "telemetry").empty()) {
-    // It may come to its end meanwhile, and its shards go.
+    // The run may end meanwhile, and its shards be removed.
     const auto ended = [&] { return fs::exists(fs::path(path) / kTelemetryName); };
     try {
       std::vector<std::string> faults;

@@ -1,4 +1,4 @@
-// Reads the telemetry of a run, still going or not.
+// Reader of a run's telemetry, in progress or finished.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace paceline::io {
 
-/// `path`: a run's or a simulation's directory, or its telemetry.h5. Of a run that goes on, or was
-/// stopped, what its shards hold: shards that cannot be read become `warnings`, and a rank that has
-/// not ended has a summary of its role and tokens alone. Memory: what it returns, 120 bytes a step.
-/// Any one thread. Throws UsageError where there is none, IoError when it cannot be read, is
-/// damaged or of another schema version.
+/// Reads telemetry. `path`: a run's or a simulation's directory, or its telemetry.h5. A run in
+/// progress, or stopped, is read from its shards: unreadable shards become `warnings`, and a rank
+/// that has not ended has a summary of its role and tokens alone. Memory: the result, 120 bytes a
+/// step. Any one thread. Throws UsageError where there is no telemetry, IoError when it cannot be
+/// read, is damaged or of another schema version.
 [[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path,
                                                std::vector<std::string>* warnings = nullptr);
 
-/// What the run recorded of its head's draft trees (speculation.record_stops); none where it
-/// recorded nothing. Throws likewise.
+/// Reads the recorded draft trees of the run's head (speculation.record_stops); empty where none
+/// were recorded. Throws likewise.
 [[nodiscard]] std::vector<StopPoint> read_stop_points(const std::string& path);
 
 }  // namespace paceline::io

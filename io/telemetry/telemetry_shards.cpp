@@ -10,7 +10,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::uint64_t kRowsAtOnce = 16384;  // of steps, in memory
+constexpr std::uint64_t kRowsAtOnce = 16384;  // steps in memory
 
 template <typename Row>
 std::vector<Row> read_rows(const h5::File& file) {
@@ -21,7 +21,7 @@ std::vector<Row> read_rows(const h5::File& file) {
   return rows;
 }
 
-/// The number of `name` among `names`, where it is added when it is new.
+/// The number of `name` among `names`, to which a new name is added.
 std::uint32_t number_of(const std::string& name, std::vector<std::string>& names) {
   const auto found = std::find(names.begin(), names.end(), name);
   const auto number = static_cast<std::uint32_t>(found - names.begin());
@@ -42,7 +42,7 @@ std::uint64_t read_steps(const h5::File& file,
   return steps.size();
 }
 
-/// The last moment that a record tells of.
+/// The last moment of a record.
 template <typename Record>
 double end_of(const Record& record) {
   if constexpr (requires { record.preparing; }) {
@@ -56,7 +56,7 @@ double end_of(const Record& record) {
   }
 }
 
-/// Adds a shard to `all`; nothing of it when something in it cannot be read.
+/// Adds a shard to `all`; nothing of it when a part cannot be read.
 void collect(const ShardName& name, CollectedTelemetry& all) {
   const h5::File file = h5::File::open(name.path);
   CollectedAttempt own;
@@ -125,7 +125,7 @@ CollectedTelemetry collect_telemetry(const std::string& directory,
 void sort_events(Rows<RequestEvent>& events) {
   std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
     if (a.attempt != b.attempt) return a.attempt < b.attempt;
-    return std::strong_order(a.row.time, b.row.time) < 0;  // damaged ones may be NaN
+    return std::strong_order(a.row.time, b.row.time) < 0;  // damaged times may be NaN
   });
 }
 

@@ -1,4 +1,4 @@
-// What the telemetry shards of a run hold, all attempts and ranks together. Private to this folder.
+// Contents of a run's telemetry shards, over all attempts and ranks. Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace paceline::io {
 
-/// What is known of a shard before its steps are read.
+/// A shard before its steps are read.
 struct TelemetryShard {
   ShardName name;
   std::uint64_t steps = 0;
@@ -24,11 +24,11 @@ struct TelemetryShard {
 
 struct CollectedAttempt {
   std::uint32_t ranks = 0;
-  double started = 0;  ///< Unix time, seconds; the earliest of its ranks
-  double length = 0;   ///< seconds, up to the last moment that any of them recorded
+  double started = 0;  ///< Unix time, seconds; the earliest of its ranks'
+  double length = 0;   ///< seconds, up to the last moment of any record
   std::string plan;
 
-  void reaches(double moment) {  // damaged ones may be NaN
+  void reaches(double moment) {  // damaged times may be NaN
     if (std::isfinite(moment)) length = std::max(length, moment);
   }
 };
@@ -36,10 +36,10 @@ struct CollectedAttempt {
 template <typename Record>
 using Rows = std::vector<OfRank<Record>>;
 
-/// All but the steps, of which there are many.
+/// All records but steps, of which there are many.
 struct CollectedTelemetry {
   std::map<std::uint32_t, std::vector<TelemetryShard>> ranks;  ///< shards in attempt order
-  OfEachRecord<Rows> rows;                 ///< by (attempt, rank), as the shards are
+  OfEachRecord<Rows> rows;                 ///< by (attempt, rank), in the shards' order
   std::vector<RecordedProcess> processes;  ///< likewise
   std::vector<std::string> drafter_names;
   std::map<std::uint32_t, CollectedAttempt> attempts;
@@ -50,16 +50,16 @@ struct CollectedTelemetry {
   }
 };
 
-/// Calls `use` with the steps of a shard, some at a time; how many there were. Throws IoError.
+/// Calls `use` with the steps of a shard, some at a time; returns their number. Throws IoError.
 std::uint64_t read_shard_steps(const std::string& path,
                                const std::function<void(std::span<const StepRecord>)>& use);
 
-/// Reads the shards of a run, still going or not. One that cannot be read becomes a warning, and is
+/// Reads the shards of a run, in progress or finished. An unreadable one becomes a warning, and is
 /// left out whole. Throws IoError when the folder cannot be listed.
 [[nodiscard]] CollectedTelemetry collect_telemetry(const std::string& directory,
                                                    std::vector<std::string>& warnings);
 
-/// By (attempt, time): as events are kept.
+/// Sorts events by (attempt, time).
 void sort_events(Rows<RequestEvent>& events);
 
 }  // namespace paceline::io

@@ -107,7 +107,7 @@ TelemetryWriter::~TelemetryWriter() {
   const auto lock = h5::lock_hdf5();
   try {
     close();
-  } catch (...) {  // close() is there for those who want to know
+  } catch (...) {  // callers who want errors call close()
   }
   state_.reset();
 }
@@ -123,7 +123,7 @@ void TelemetryWriter::role(const RoleRecord& record) {
 void TelemetryWriter::transfer(const TransferRecord& record) { state_->take(record); }
 void TelemetryWriter::pool(const KvPoolRecord& record) { state_->take(record); }
 void TelemetryWriter::draft_memory(const DraftMemoryRecord& record) { state_->take(record); }
-/// Written with the steps that come with them.
+/// Stop points are written together with their steps.
 void TelemetryWriter::stop_point(const StopPoint& point) { state_->keep(point); }
 void TelemetryWriter::score(const ScoreRecord& record) { state_->take(record); }
 void TelemetryWriter::write(const WriteRecord& record) { state_->take(record); }
@@ -140,7 +140,7 @@ void TelemetryWriter::acceptance(std::span<const AcceptanceCell> cells) {
 
 void TelemetryWriter::flush() {
   state_->shard.check();
-  if (state_->buffered() == 0) return;  // nothing to write, and nothing to record of it
+  if (state_->buffered() == 0) return;  // nothing to write, and no write to record
   state_->shard.guarded([this] { state_->write_buffers(); });
 }
 
@@ -150,7 +150,7 @@ void TelemetryWriter::summary(const RankSummary& summary) {
 }
 
 void TelemetryWriter::close() {
-  // The last record is of this itself, as far as it has come.
+  // The last record is of this write itself, as far as it has come.
   state_->shard.close([&s = *state_, begin = state_->clock ? state_->clock->now() : 0.0] {
     s.write_buffers();
     if (s.clock == nullptr) return;

@@ -12,16 +12,17 @@
 
 namespace paceline::io {
 
-/// Whether responses are scored, and how: by the rules of answer_match.hpp, or by programs.
+/// Method of scoring: none, the rules of answer_match.hpp, or programs.
 enum class RewardMethod : std::uint8_t { none, match, command };
 /// How many of a run's responses must have a reward when it ends: any number, one or all.
 enum class RewardsRequired : std::uint8_t { none, some, all };
-/// What of a response is its answer (answer_match.hpp).
+/// The part of a response that is its answer (answer_match.hpp).
 enum class AnswerRule : std::uint8_t { exact, numeric, last_number, boxed, regex };
-/// Which of them prompts go by.
+/// Answer rules by prompt.
 struct AnswerRules {
-  std::optional<AnswerRule> otherwise = AnswerRule::last_number;  ///< absent: there is none
-  std::map<std::string, AnswerRule> by_source;  ///< of prompts with this data_source
+  /// Rule of other prompts; absent: none.
+  std::optional<AnswerRule> otherwise = AnswerRule::last_number;
+  std::map<std::string, AnswerRule> by_source;  ///< rule of prompts with this data_source
 
   bool operator==(const AnswerRules&) const = default;
   [[nodiscard]] bool has(AnswerRule rule) const {
@@ -32,14 +33,14 @@ struct AnswerRules {
 
 struct RewardSection {
   RewardMethod method = RewardMethod::none;
-  Auto<std::string> ground_truth;  ///< field of a prompt's line that holds it (ground_truth.hpp)
+  Auto<std::string> ground_truth;  ///< field of a prompt's line with the truth (ground_truth.hpp)
   AnswerRules rule;
-  std::optional<std::string> pattern;  ///< of rule regex: PCRE2
+  std::optional<std::string> pattern;  ///< PCRE2, of rule regex
   double tolerance = 0;                ///< of numbers, relative to the truth or 1; 0: equal
   std::vector<std::string> command;    ///< program and arguments of a worker (worker_pool.hpp)
-  std::int32_t workers = 2;            ///< of each rank that verifies
+  std::int32_t workers = 2;            ///< on each rank that verifies
   double timeout = 60;                 ///< seconds for one response
-  std::int32_t attempts = 2;           ///< at a response of which a worker fails
+  std::int32_t attempts = 2;           ///< at a response on which a worker fails
   bool send_tokens = false;            ///< workers get token ids too
   RewardsRequired required = RewardsRequired::some;
 };

@@ -1,4 +1,4 @@
-// Who scores the finished responses of a rank.
+// Interface of a rank's scorer of finished responses.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace paceline::io {
 /// How an attempt at a response ended. Stored in telemetry: values are fixed.
 enum class ScoreOutcome : std::uint8_t {
   scored = 0,
-  refused = 1,    ///< the scorer said that it cannot
-  garbage = 2,    ///< it said something else than a score
-  timed_out = 3,  ///< it said nothing in time
-  died = 4,       ///< it ended
-  not_tried = 5,  ///< there was nobody left to ask
+  refused = 1,    ///< the scorer declined the response
+  garbage = 2,    ///< the scorer's answer was no score
+  timed_out = 3,  ///< no answer came in time
+  died = 4,       ///< the scorer ended
+  not_tried = 5,  ///< no scorer was left to ask
 };
 [[nodiscard]] const char* name_of(ScoreOutcome outcome);
 
-/// What became of a response. Times are the clock's, of the last attempt.
+/// Outcome of scoring a response. Times are the clock's, of the last attempt.
 struct Score {
   RequestId id;
   ScoreOutcome outcome = ScoreOutcome::scored;
@@ -30,24 +30,24 @@ struct Score {
   double start = 0;
   double duration = 0;
   std::string error;  ///< empty when scored
-  std::string extra;  ///< what else was said of one that is scored, a JSON object, or empty
+  std::string extra;  ///< further values of a scored response, a JSON object, or empty
 };
 
-/// Failures of those who score, whether another attempt made up for them or not.
+/// Failures of scorers, whether another attempt made up for them or not.
 struct Trouble {
   std::uint64_t failures = 0;
-  std::string first;  ///< what the first one did
+  std::string first;  ///< description of the first failure
 };
 
-/// Used by one thread, which never waits in it for a score.
+/// Scores responses. Used by one thread, which never waits in it for a score.
 class Scorer {
  public:
   virtual ~Scorer() = default;
-  /// A finished response, copied as far as it is needed.
+  /// Submits a finished response; its needed parts are copied.
   virtual void submit(const Trajectory& response) = 0;
-  /// What has been scored, or given up, since the last call.
+  /// Takes the scores, and failures, since the last call.
   [[nodiscard]] virtual std::vector<Score> take() = 0;
-  /// Responses submitted and not yet ready to be taken.
+  /// Number of submitted responses that are not ready to be taken.
   [[nodiscard]] virtual std::size_t pending() const = 0;
   [[nodiscard]] virtual Trouble trouble() const { return {}; }
 };

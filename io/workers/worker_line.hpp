@@ -1,23 +1,23 @@
-// The lines that reward workers read and write (worker_pool.hpp): one JSON object each.
+// Lines that reward workers read and write (worker_pool.hpp): one JSON object each.
 //
 // A worker reads
 //   id             text that its answer repeats: PROMPT:SAMPLE, indices from 0
-//   uid            of the prompt
-//   prompt         its text, special tokens left out
+//   uid            the prompt's
+//   prompt         its text, without special tokens
 //   data_source    the prompt's own field (verl), or null
 //   ground_truth   the true answer, of any type, or null
 //   extra_info     the prompt's own field (verl), or {}
 //   fields         all other fields of the prompt's line
-//   response       the response's text, special tokens left out
+//   response       the response's text, without special tokens
 //   finish_reason  stop_id, stop_string, length or context; the last two: it was cut short
 //   prompt_tokens, response_tokens   ids, where reward.send_tokens is set
 // and writes
-//   id             as it read
+//   id             as read
 //   score          a finite number; or in its place
 //   error          text: this response cannot be scored
-// and, where it likes, beside a score
-//   extra          an object: what else is to be kept of this response (reward_extra of the files)
-// Whatever else is in the answer is ignored. Lines end in a line feed; all text is UTF-8.
+// and optionally, beside a score
+//   extra          an object: further values to keep of this response (reward_extra of the files)
+// Other members of the answer are ignored. Lines end in a line feed; all text is UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -30,27 +30,28 @@
 
 namespace paceline::io {
 
-/// What of a line is the prompt's: members with a comma after the last. `truth`: JSON.
+/// The members of a line that depend on the prompt alone, with a comma after the last. `truth`:
+/// JSON.
 [[nodiscard]] std::string prompt_members(const Prompt& prompt,
                                          const std::optional<std::string>& truth,
                                          const Tokenizer& tokenizer, bool send_tokens);
 
 [[nodiscard]] std::string worker_id(RequestId id);
 
-/// What a worker reads, with its line feed.
+/// The line that a worker reads, with its line feed.
 [[nodiscard]] std::string request_line(const Trajectory& response, const std::string& prompt,
                                        const Tokenizer& tokenizer, bool send_tokens);
 
-/// What a worker wrote.
+/// A worker's answer.
 struct WorkerAnswer {
   enum class Kind : std::uint8_t { score, error, garbage };
   Kind kind = Kind::garbage;
   float score = 0;
-  std::string text;   ///< of an error the worker's, of garbage what is wrong with it
-  std::string extra;  ///< of a score: the object as compact JSON; empty where there is none
+  std::string text;   ///< the worker's error, or the reason why the answer is garbage
+  std::string extra;  ///< object beside the score as compact JSON; empty: none
 };
 
-/// Of a line without its line feed, in answer to the request of this id.
+/// Parses a line without its line feed, in answer to the request of this id.
 [[nodiscard]] WorkerAnswer read_answer(std::string_view line, RequestId id);
 
 }  // namespace paceline::io

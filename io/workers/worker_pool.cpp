@@ -21,11 +21,11 @@ namespace paceline::io {
 namespace {
 
 constexpr int kMostFailures = 5;     // of a worker in a row
-constexpr double kFirstPause = 0.1;  // seconds before a second start; then twice as long, ...
-constexpr double kLongestPause = 5;  // ... up to this
+constexpr double kFirstPause = 0.1;  // seconds before a second start; doubles each time
+constexpr double kLongestPause = 5;  // limit of the pause
 constexpr double kGrace = 1;         // seconds that workers have to end by themselves
-constexpr int kLastMoments = 100;    // milliseconds from closing all files to having ended
-constexpr std::size_t kLongestLine = std::size_t{1} << 20;  // of an answer; bytes
+constexpr int kLastMoments = 100;    // milliseconds from closing its output to the end of a process
+constexpr std::size_t kLongestLine = std::size_t{1} << 20;  // bytes of an answer
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 int milliseconds_until(double moment, double now) {
@@ -35,16 +35,16 @@ int milliseconds_until(double moment, double now) {
 
 }  // namespace
 
-/// A worker's place in the pool: the process that is in it, if any, and what that does.
+/// A worker's place in the pool: its process, if any, and the process's job.
 class WorkerPool::Worker {
  public:
   std::unique_ptr<WorkerProcess> process;
   std::optional<Job> job;
   std::string out;       ///< the request
-  std::size_t sent = 0;  ///< bytes of it
-  std::string in;        ///< of the answer so far
-  double asked = 0;      ///< when the request began to be sent
-  int failures = 0;      ///< in a row
+  std::size_t sent = 0;  ///< bytes of the request
+  std::string in;        ///< the answer so far
+  double asked = 0;      ///< when sending of the request began
+  int failures = 0;      ///< failures in a row
   double start = 0;      ///< when the next process may be started
 
   [[nodiscard]] bool given_up() const { return failures >= kMostFailures; }
@@ -101,11 +101,11 @@ Trouble WorkerPool::trouble() const {
   return trouble_;
 }
 
-/// The thread.
+/// Main function of the thread.
 void WorkerPool::run() {
   sigset_t all;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the rank; SIGPIPE for nobody
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals go to the rank; SIGPIPE to nobody
   guard_ = std::make_unique<WorkerGuard>();
   while (true) {
     {
@@ -119,7 +119,7 @@ void WorkerPool::run() {
   dismiss();
 }
 
-/// Starts processes, hands out responses, and ends what takes too long.
+/// Starts processes, hands out responses, and ends jobs that take too long.
 void WorkerPool::tend(double now) {
   for (const auto& worker : workers_) {
     if (worker->job && now >= worker->asked + settings_.timeout) {
@@ -153,7 +153,7 @@ void WorkerPool::tend(double now) {
     give_up_all();
 }
 
-/// Sleeps until somebody says something or it is time for something else.
+/// Sleeps until a worker or the rank has something, or until the next deadline.
 int WorkerPool::wait(double now) {
   std::vector<pollfd> descriptors{{bell_, POLLIN, 0}};
   std::vector<Worker*> whose{nullptr};
@@ -195,7 +195,7 @@ void WorkerPool::speak(Worker& worker, double now) {
       worker.sent += static_cast<std::size_t>(wrote);
     } else if (errno == EAGAIN) {
       return;
-    } else if (errno != EINTR) {  // EPIPE: it has ended, or closed its input
+    } else if (errno != EINTR) {  // EPIPE: the worker has ended, or closed its input
       fail(worker, ScoreOutcome::died, "", now);
       return;
     }
@@ -248,7 +248,7 @@ void WorkerPool::hear(Worker& worker, const std::string& line, double now) {
   finish(std::move(job), std::move(score));
 }
 
-/// Ends a worker's process. `what`: what it did; empty: it ended.
+/// Ends a worker's process. `what`: description of the failure; empty: the process ended by itself.
 void WorkerPool::fail(Worker& worker, ScoreOutcome outcome, const std::string& what, double now) {
   std::string ended = "did not start";
   if (worker.process) ended = worker.process->end(what.empty() ? kLastMoments : 0);
@@ -256,7 +256,7 @@ void WorkerPool::fail(Worker& worker, ScoreOutcome outcome, const std::string& w
   tell_guard();
   worker.in.clear();
   ++worker.failures;
-  // The first may have been the response's fault, or the node's.
+  // The first failure may have been the response's fault, or the node's.
   worker.start =
       now + (worker.failures == 1
                  ? 0

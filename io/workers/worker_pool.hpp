@@ -19,23 +19,23 @@
 
 namespace paceline::io {
 
-/// reward.workers of the program reward.command, each with one response at a time, from now on. A
-/// thread of the pool's own talks to them, and sleeps while nobody says anything.
+/// Runs reward.workers processes of the program reward.command, each with one response at a time. A
+/// thread of the pool's own talks to them, and sleeps in between.
 ///
-/// A worker that says nothing for reward.timeout, ends, or says what is no answer, is replaced: at
+/// A worker is replaced when it says nothing for reward.timeout, ends, or gives no valid answer: at
 /// once the first time, then after waits that double; after five failures in a row it is given up.
-/// The response is tried again, reward.attempts times in all. An answer that is an error counts,
-/// and the worker stays. With no worker left all responses are given up.
+/// The response is tried again, reward.attempts times in all. An error is a valid answer, and the
+/// worker stays. With no worker left all responses are given up.
 ///
-/// What workers start themselves ends with them, and they with the pool, or with the process
-/// however that ends.
+/// Descendants of workers end with them, and workers with the pool, or with the process however it
+/// ends.
 class WorkerPool final : public Scorer {
  public:
-  /// `subjects`: [prompts] (ground_truth.hpp). All outlive this. Throws UsageError when there is no
-  /// such program.
+  /// `subjects`: [prompts] (ground_truth.hpp). All outlive this. Throws UsageError when the program
+  /// does not exist.
   WorkerPool(const RewardSection& settings, std::span<const std::string> subjects,
              const Tokenizer& tokenizer, const Clock& clock);
-  /// Workers find their input closed and have a second to end. What is not scored yet is dropped.
+  /// Closes the workers' input and gives them a second to end. Unscored responses are dropped.
   ~WorkerPool() override;
 
   void submit(const Trajectory& response) override;
@@ -47,7 +47,7 @@ class WorkerPool final : public Scorer {
   class Worker;
   struct Job {
     Trajectory response;  ///< without log-probabilities
-    int attempts = 0;     ///< that failed
+    int attempts = 0;     ///< failed attempts
   };
   void run();
   void tend(double now);
@@ -66,16 +66,16 @@ class WorkerPool final : public Scorer {
   std::span<const std::string> subjects_;
   const Tokenizer& tokenizer_;
   const Clock& clock_;
-  int bell_;  ///< eventfd: there is something new for the thread
+  int bell_;  ///< eventfd that wakes the thread
 
-  mutable std::mutex mutex_;  ///< guards what follows, up to the thread's own
+  mutable std::mutex mutex_;  ///< guards the members below, down to the thread's own
   std::deque<Job> queue_;
   std::vector<Score> done_;
   std::size_t in_flight_ = 0;
   Trouble trouble_;
   bool stop_ = false;
 
-  // The thread's own.
+  // Members of the thread alone.
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<WorkerGuard> guard_;
   std::thread thread_;

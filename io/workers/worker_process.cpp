@@ -32,7 +32,7 @@ bool is_program(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-/// A pipe whose ends are no standard streams, even where those are closed.
+/// A pipe whose ends are no standard streams, even where these are closed.
 struct Pipe {
   Pipe() {
     int ends[2];
@@ -57,7 +57,7 @@ struct Pipe {
   int write = -1;
 };
 
-/// Tells the guard of this process group, before it can have anything in it.
+/// Tells the guard of this process group, before it can have descendants.
 void announce(int guard) {
   char text[16];
   std::size_t at = sizeof text;
@@ -68,7 +68,7 @@ void announce(int guard) {
   (void)!::write(guard, text + at, sizeof text - at);
 }
 
-/// How a process is started.
+/// How to start a process.
 struct Start {
   const char* program;
   char* const* arguments;
@@ -78,13 +78,13 @@ struct Start {
   int guard;  ///< -1: none
 };
 
-/// All in the child until it runs the program: system calls alone, for it shares the parent's
-/// memory, whose other threads go on.
+/// Runs in the child until it executes the program: system calls alone, for the child shares the
+/// memory of the parent, whose other threads go on.
 [[noreturn]] void become(const Start& how, pid_t parent, volatile int& error) {
   ::setpgid(0, 0);
   if (how.guard >= 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(127);  // it died before that was set
+    if (::getppid() != parent) ::_exit(127);  // the parent died before the death signal was set
     announce(how.guard);
   }
   struct sigaction usual {};
@@ -104,8 +104,8 @@ struct Start {
   ::_exit(127);
 }
 
-/// vfork(): fork() would copy the page tables of all weights, and upset memory that is registered
-/// with a network card.
+/// Starts by vfork(): fork() would copy the page tables of all weights, and upset memory that is
+/// registered with a network card.
 pid_t start(const Start& how, volatile int& error) {
   const pid_t parent = ::getpid();
   sigset_t all;
@@ -204,7 +204,7 @@ std::string WorkerProcess::end(int milliseconds) {
     ended = ::waitpid(pid_, &status, WNOHANG) == pid_;
   }
   const bool alone = ended;
-  ::kill(-pid_, SIGKILL);  // what is left of its group, in any case
+  ::kill(-pid_, SIGKILL);  // the rest of its group, in any case
   while (!ended) ended = ::waitpid(pid_, &status, 0) == pid_ || errno != EINTR;
   pid_ = -1;
   if (!alone) return "closed its output";
@@ -214,7 +214,8 @@ std::string WorkerProcess::end(int milliseconds) {
 
 namespace {
 
-// A line is one more group, or all that there are. The end of file is this process's end.
+// A line "+GROUP" adds a group, any other line replaces all groups. End of file is this process's
+// end.
 const std::string kGuardScript =
     "while read -r line; do case $line in +*) groups=\"$groups -${line#+}\";; *) groups=$line;; "
     "esac; done; [ -z \"$groups\" ] || kill -9 $groups 2>/dev/null";
@@ -230,7 +231,7 @@ void WorkerGuard::watch(std::span<const pid_t> groups) {
   std::string line;
   for (const pid_t group : groups) line += "-" + std::to_string(group) + " ";
   line += "\n";
-  // The shell reads at once; should it not, workers by themselves still die with this process.
+  // The shell reads at once; should it not, workers themselves still die with this process.
   (void)!::write(shell_.input(), line.data(), line.size());
 }
 
