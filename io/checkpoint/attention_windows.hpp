@@ -1,5 +1,5 @@
-// Whether config.json asks for sliding windows, which the decoder has not. For this folder's
-// sources only.
+// Check of config.json for sliding windows, which the decoder does not have. Private to this
+// folder.
 #pragma once
 
 #include "io/checkpoint/json_section.hpp"
@@ -7,8 +7,8 @@
 
 namespace paceline::io {
 
-/// Throws DataError where a layer sees less than the context, model.max_position. Windows are none
-/// where no layer has one, or where they are as wide as the context.
+/// Throws DataError where a layer sees less than the context, model.max_position. A config without
+/// windows passes, and one whose windows are as wide as the context.
 void check_windows(const JsonSection& config, const ModelConfig& model);
 
 }  // namespace paceline::io

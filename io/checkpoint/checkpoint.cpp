@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 
-// The tensor names that the index promises, shard by shard.
+// Tensor names that the index promises, by shard.
 using ShardMap = std::map<std::string, std::set<std::string>>;
 
 ShardMap read_index(const std::string& path) {
@@ -52,8 +52,8 @@ ShardMap read_index(const std::string& path) {
   return shards;
 }
 
-// Names what a directory without safetensors holds instead, when that is a known other format.
-// PyTorch's own files are pickles, which run code when they are read.
+// Names another known format that a directory without safetensors holds. PyTorch's own files are
+// pickles, which run code when they are read.
 std::string other_weights(const std::string& directory) {
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -121,7 +121,7 @@ struct Checkpoint::State {
     std::uint64_t data_begin = 0;
   };
   struct Entry {
-    TensorView view;  // dtype has no meaning when the stored type is not a weight's
+    TensorView view;  // dtype is meaningless where weights cannot have the stored type
     const StoredType* type = nullptr;
     std::size_t shard = 0;
   };
@@ -130,10 +130,10 @@ struct Checkpoint::State {
   std::string index;  // path of the index, empty when there is none
   std::vector<Shard> shards;
   std::map<std::string, Entry, std::less<>> tensors;
-  std::vector<std::vector<std::byte>> copies;  // of tensors that lie misaligned in their file
+  std::vector<std::vector<std::byte>> copies;  // of tensors that are misaligned in their file
   std::uint64_t total_bytes = 0;
 
-  // Opens one file and takes its tensors in; `promised` are the index's, when there is one.
+  // Opens one file and adds its tensors; `promised`: the index's, if there is one.
   void add_shard(const std::string& path, const std::set<std::string>* promised) {
     shards.push_back({MappedFile(path), 0});
     const std::span<const std::byte> bytes = shards.back().file.bytes();
@@ -192,7 +192,7 @@ struct Checkpoint::State {
         continue;
       }
       for (std::size_t i = 0; i < blocks; ++i) {
-        // Divided first: the product would overflow on an enormous tensor.
+        // The division comes first: the product would overflow on an enormous tensor.
         const std::size_t step = (bytes.size() - block) / (blocks - 1);
         const std::size_t begin = i + 1 < blocks ? i * step : bytes.size() - block;
         hash.raw(bytes.subspan(begin, block));
@@ -269,7 +269,7 @@ std::optional<std::vector<std::int64_t>> Checkpoint::integers(std::string_view n
     throw DataError(location(name) + ": tensor " + show_text(name) +
                     ": dtype: expected I64 or I32, found " + std::string(entry.type->name));
   }
-  const std::span<const std::byte> bytes = entry.view.bytes;  // aligned to nothing
+  const std::span<const std::byte> bytes = entry.view.bytes;  // not aligned
   const std::size_t size = wide ? sizeof(std::int64_t) : sizeof(std::int32_t);
   std::vector<std::int64_t> values(bytes.size() / size);
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Letters and digits of a name, small.
+/// Letters and digits of a name, in lower case.
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -23,8 +23,8 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-/// The one that is spelled alike but for case and punctuation; empty: none is. A name that differs
-/// in a letter or a digit stands for something else: gelu is not near silu, nor float16 bfloat16.
+/// The supported name that differs in case and punctuation alone; empty: none. A name that differs
+/// in a letter or a digit means something else: gelu is not near silu, nor float16 bfloat16.
 std::string_view spelled_like(std::string_view name, std::span<const std::string_view> supported) {
   const auto at = std::find_if(supported.begin(), supported.end(), [&](std::string_view candidate) {
     return plain(candidate) == plain(name);
@@ -32,7 +32,7 @@ std::string_view spelled_like(std::string_view name, std::span<const std::string
   return at == supported.end() ? std::string_view() : *at;
 }
 
-/// The one that `key` may have been meant for: all but two letters are the same from either end.
+/// The key that `key` may be a slip of: all but two letters agree from either end.
 std::string_view slip_of(std::string_view key, std::span<const std::string_view> present) {
   const std::string_view near = nearest_name(key, present);
   const auto begin = std::mismatch(key.begin(), key.end(), near.begin(), near.end()).first;

@@ -1,4 +1,4 @@
-// One JSON object of a file, read key by key. For this folder's sources only.
+// One JSON object of a file, read key by key. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace paceline::io {
 
-/// null is the same as absent, as in transformers. Errors are DataErrors that name file, key, what
-/// was expected and what was found. Refers to the object and the file's name: both must outlive it.
+/// An object whose null members count as absent, as in transformers. Errors are DataErrors that
+/// name file, key, the expected and the found value. Refers to the object and the file's name: both
+/// must outlive it.
 class JsonSection {
  public:
   /// `prefix` names the object within the file: "" or "rope_scaling.".
@@ -20,7 +21,7 @@ class JsonSection {
 
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const;
-  /// "expected A, B or C, found X; the nearest is A", which X is but for its spelling.
+  /// Throws "expected A, B or C, found X; the nearest is A", where X is A in another spelling.
   [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
                                 std::span<const std::string_view> supported) const;
 
@@ -28,12 +29,12 @@ class JsonSection {
   [[nodiscard]] const nlohmann::json* find(const char* key) const;
   [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
                                                     std::int32_t high) const;
-  /// In (above, high].
+  /// A number in (above, high].
   [[nodiscard]] std::optional<double> number(const char* key, double above, double high) const;
   /// false when absent.
   [[nodiscard]] bool flag(const char* key) const;
   [[nodiscard]] std::optional<std::string> text(const char* key) const;
-  /// Every one of `keys` that is missing, in one message.
+  /// Throws about all missing ones of `keys` in one message.
   void require(std::span<const char* const> keys) const;
 
   [[nodiscard]] const std::string& file() const { return file_; }
@@ -46,7 +47,7 @@ class JsonSection {
   std::string prefix_;
 };
 
-/// The whole text as one object. Throws DataError("name: ...").
+/// Parses the whole text as one object. Throws DataError("name: ...").
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
 }  // namespace paceline::io

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr int max_depth = 32;
 constexpr std::size_t max_file = std::size_t{64} << 20;  // bytes
-constexpr std::size_t max_shown = 100;                   // characters
+constexpr std::size_t max_shown = 100;                   // characters shown in a message
 
 // nlohmann's text without its own "[json.exception.parse_error.101] ".
 std::string reason(const json::exception& error) {
@@ -21,17 +21,17 @@ std::string reason(const json::exception& error) {
   if (const std::size_t bracket = text.find("] "); bracket != std::string_view::npos) {
     text.remove_prefix(bracket + 2);
   }
-  return std::string(text.substr(0, 300));  // it may quote a whole hostile token
+  return std::string(text.substr(0, 300));  // the text may quote a whole hostile token
 }
 
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
-  // The library takes a NUL for the end and would pass over what follows.
+  // The library takes a NUL for the end and would skip the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     throw DataError(name + ": not valid JSON: a NUL character at byte " + std::to_string(nul + 1));
   }
-  // Keys seen in each object that is open; the library itself keeps the last of two silently.
+  // Keys seen in each open object; the library itself silently keeps the last of two.
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
@@ -76,7 +76,7 @@ std::string show_shape(const std::vector<std::int64_t>& shape) {
 }
 
 std::string show_text(std::string_view text) {
-  // JSON's own escapes, in single quotes.
+  // The text has JSON's own escapes, in single quotes.
   std::string shown = show_json(json(std::string(text.substr(0, max_shown))));
   if (shown.size() >= 2 && shown.back() == '"') shown = shown.substr(1, shown.size() - 2);
   return "'" + shown + (text.size() > max_shown ? "...'" : "'");

@@ -1,4 +1,4 @@
-// JSON files of a model directory, read strictly. For this folder's sources only.
+// JSON files of a model directory, read strictly. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace paceline::io {
 /// one object, or nests more than 32 deep. Thread-safe.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// The file's text. Throws DataError when there is no such file, when it is not a regular one or
-/// when it is larger than 64 MiB; IoError when it cannot be read.
+/// Reads a file's text. Throws DataError when the file does not exist, is not a regular one or is
+/// larger than 64 MiB; IoError when it cannot be read.
 [[nodiscard]] std::string read_text_file(const std::string& path);
 
 /// A value for an error message, cut to a readable length.
 [[nodiscard]] std::string show_json(const nlohmann::json& value);
-/// The same of a shape: [rows, columns].
+/// A shape for an error message: [rows, columns].
 [[nodiscard]] std::string show_shape(const std::vector<std::int64_t>& shape);
 /// Text for an error message: '...', cut to a readable length, control characters escaped.
 [[nodiscard]] std::string show_text(std::string_view text);

@@ -35,7 +35,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (::fstat(file.fd, &status) != 0) throw IoError(path + ": " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw DataError(path + ": not a regular file");
   size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ == 0) return;  // nothing to map
+  if (size_ == 0) return;  // an empty file is not mapped
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (mapped == MAP_FAILED) throw IoError(path + ": cannot map: " + std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);

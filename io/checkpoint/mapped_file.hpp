@@ -11,7 +11,7 @@ namespace paceline::io {
 /// it is mapped: reading past its new end raises SIGBUS.
 class MappedFile {
  public:
-  /// Throws DataError when there is no such file or it is not a regular one, IoError when it cannot
+  /// Throws DataError when the file does not exist or is not a regular one, IoError when it cannot
   /// be opened or mapped. An empty file is an empty span.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
@@ -22,7 +22,7 @@ class MappedFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Lets the process's pages of the file go; they come back from the page cache when touched.
+  /// Releases the process's pages of the file; they come back from the page cache when touched.
   void release_pages() const noexcept;
 
  private:

@@ -15,11 +15,11 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 5> rope_types{"default", "linear", "dynamic", "yarn",
                                                      "llama3"};
 constexpr std::int32_t most_positions = 1 << 30;
-// Frequencies go up to 1 / rope_theta, angles to 2^30 times that, and fp32 has to hold them.
+// Bounds of rope_theta: frequencies go up to 1 / rope_theta, angles to 2^30 times that, in fp32.
 constexpr double min_theta = 1e-20;
 constexpr double max_theta = 1e15;
 
-// "rope_type", or "type" as it was called first; absent is default.
+// Reads "rope_type", or "type" as it was called first; absent means default.
 std::string read_type(const JsonSection& rope) {
   const auto type = rope.text("rope_type");
   const auto old_type = rope.text("type");
@@ -40,7 +40,7 @@ double read_factor(const JsonSection& rope) {
   return factor;
 }
 
-// The context of the first training stands within the object or beside it.
+// Reads the context of the first training, inside the object or beside it.
 std::optional<std::int32_t> read_original(const JsonSection& config, const JsonSection& rope) {
   constexpr const char* key = "original_max_position_embeddings";
   const auto outer = config.integer(key, 1, most_positions);
@@ -117,7 +117,8 @@ void require_trained_context(const JsonSection& config, const JsonSection& rope,
                          std::to_string(model.max_position));
 }
 
-// vLLM's rule: max_position_embeddings is the context before it was stretched, or of YaRN either.
+// Stretches the context by vLLM's rule: max_position_embeddings is the context before stretching;
+// with YaRN it may be either.
 void stretch_context(const JsonSection& rope, ModelConfig& model) {
   double positions = model.max_position;
   if (const auto* linear = std::get_if<LinearRopeScaling>(&model.rope_scaling))
@@ -143,7 +144,7 @@ void read_scaling(const JsonSection& config, const JsonSection& rope, ModelConfi
   if (type == "llama3") model.rope_scaling = read_llama3(config, rope);
 }
 
-// An object as both schemas have it: one name for the type, and nothing that is null.
+// An object without its differences between the schemas: one name for the type, and no nulls.
 json plain(json rope) {
   if (!rope.is_object()) return rope;
   rope.erase("rope_theta");
@@ -188,12 +189,12 @@ void read_rope(const JsonSection& config, ModelConfig& model) {
     }
     if (inner_theta) model.rope_theta = *inner_theta;
     for (const auto& item : object->items()) {
-      // One object for each kind of layer: models that mix kinds of attention.
+      // Models that mix kinds of attention have one object for each kind of layer.
       if (item.value().is_object()) rope.fail_expected(item.key(), "a value, not an object");
     }
     check_whole(rope);
   }
-  // Of two that say the same the newer one is read.
+  // The newer of two equal objects is read.
   const char* key = config.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   if (const json* object = config.find(key)) {
     const JsonSection rope(*object, config.file(), std::string(key) + ".");

@@ -1,4 +1,4 @@
-// What config.json says of the rotary embedding. For this folder's sources only.
+// Reader of config.json's rotary embedding. Private to this folder.
 #pragma once
 
 #include "io/checkpoint/json_section.hpp"
@@ -9,9 +9,8 @@ namespace paceline::io {
 /// Reads rope_theta and the scaling of either schema: transformers 5 writes {"rope_parameters":
 /// {"rope_type", "rope_theta", ...}}, 4 writes {"rope_theta": ..., "rope_scaling": null |
 /// {"rope_type", ...}}. model.max_position: max_position_embeddings, or 0 where there is none (an
-/// EAGLE-3 head); it becomes the context that the scaling makes of it. Throws DataError on another
-/// type than default, linear, dynamic, yarn and llama3, and where two places of the file say
-/// different things.
+/// EAGLE-3 head); becomes the scaled context. Throws DataError on types other than default, linear,
+/// dynamic, yarn and llama3, and where two places of the file contradict each other.
 void read_rope(const JsonSection& config, ModelConfig& model);
 
 }  // namespace paceline::io

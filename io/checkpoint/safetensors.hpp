@@ -19,7 +19,7 @@ namespace paceline::io {
 struct StoredType {
   std::string_view name;       ///< as in the header: "BF16", "F32", "I64", ...
   std::uint32_t bits = 0;      ///< of one element
-  std::optional<DType> dtype;  ///< what it is to the runtime; absent when weights cannot have it
+  std::optional<DType> dtype;  ///< the runtime's type; absent when weights cannot have it
 };
 
 /// One entry of the header. Offsets are bytes from the start of the file.
@@ -37,11 +37,11 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  ///< "__metadata__", empty when absent
 };
 
-/// Parses and checks the header of the file whose bytes are `file`: its length, its JSON (no
-/// duplicate keys), dtype names, shape x dtype = byte range without overflow, and that the tensors
-/// tile the rest of the file exactly: in range, no overlap, no gap, nothing left over.
-/// `name` stands for the file in messages. Throws DataError naming file, tensor, what was expected
-/// and what was found. Thread-safe.
+/// Parses and checks the header of a file with these bytes: its length, its JSON (no duplicate
+/// keys), dtype names, shape x dtype = byte range without overflow, and that the tensors tile the
+/// rest of the file exactly: in range, no overlap, no gap, nothing left over. `name` stands for the
+/// file in messages. Throws DataError naming file, tensor, the expected and the found value.
+/// Thread-safe.
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file,
                                                   std::string_view name);
 

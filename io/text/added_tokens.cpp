@@ -9,7 +9,7 @@
 namespace paceline::io::text {
 namespace {
 
-/// The offset at which the code point that ends at `end` (> 0) starts.
+/// Offset of the start of the code point that ends at `end` (> 0).
 std::size_t start_of_previous(std::string_view text, std::size_t end) {
   std::size_t at = end - 1;
   while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
@@ -44,7 +44,7 @@ std::size_t after_white_space(std::string_view text, std::size_t at) {
 
 void AddedTokenFinder::add(const AddedToken& token, std::string form) {
   std::vector<Entry>& entries = by_first_byte_[static_cast<unsigned char>(form.front())];
-  // Of equal forms the first added wins, as of equal patterns in the reference.
+  // The first added of equal forms wins, as of equal patterns in the reference.
   const auto place = std::find_if(entries.begin(), entries.end(),
                                   [&](const Entry& e) { return e.form.size() < form.size(); });
   entries.insert(place, Entry{std::move(form), token});

@@ -1,4 +1,4 @@
-// Added tokens: pieces of text that are one token each, taken out before everything else.
+// Added tokens: pieces of text that are one token each, split off before everything else.
 #pragma once
 
 #include <array>
@@ -14,18 +14,18 @@ namespace paceline::io::text {
 struct AddedToken {
   TokenId id = 0;
   std::string content;       ///< UTF-8
-  bool single_word = false;  ///< only where no word character touches it
-  bool lstrip = false;       ///< takes the white space before it
-  bool rstrip = false;       ///< takes the white space after it
-  bool normalized = false;   ///< looked for in the normalized text
-  bool special = false;      ///< control, not text: left out when decoding with skip_special
+  bool single_word = false;  ///< matches only where no word character touches it
+  bool lstrip = false;       ///< includes the white space before it
+  bool rstrip = false;       ///< includes the white space after it
+  bool normalized = false;   ///< searched in the normalized text
+  bool special = false;      ///< control, not text: omitted when decoding with skip_special
 };
 
-/// Finds some added tokens in text: the leftmost, and of those the longest. Immutable and
-/// thread-safe once filled.
+/// Finds added tokens in text: the leftmost, and of these the longest. Immutable and thread-safe
+/// once filled.
 class AddedTokenFinder {
  public:
-  /// `form` is how the token is written in the text that will be searched.
+  /// Adds a token. `form`: its spelling in the text that will be searched.
   void add(const AddedToken& token, std::string form);
 
   /// Calls `text_piece` for each stretch without added tokens (never empty) and `token` for each

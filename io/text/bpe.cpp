@@ -18,14 +18,14 @@ std::uint64_t key_of(TokenId left, TokenId right) {
 struct Symbol {
   TokenId token;
   std::int32_t previous, next;  ///< indices; -1: none
-  std::uint32_t size;           ///< tokens it was merged of
+  std::uint32_t size;           ///< tokens merged into it
 };
 
 /// A merge that was possible when it was queued. Lowest rank first, then leftmost.
 struct Candidate {
   std::uint32_t rank;
   std::int32_t left;   ///< index of the left symbol
-  std::uint32_t size;  ///< of the two together: tells whether it is still the same pair
+  std::uint32_t size;  ///< of both together: tells whether the pair is unchanged
   TokenId token;
   bool operator>(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : left > other.left;

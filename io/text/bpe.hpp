@@ -12,8 +12,8 @@
 
 namespace paceline::io::text {
 
-/// (left id, right id) -> (rank, merged id): an open-addressed table, since looking pairs up is
-/// most of what encoding does.
+/// Merges by pair, (left id, right id) -> (rank, merged id): an open-addressed table, since
+/// encoding mostly looks up pairs.
 class MergeTable {
  public:
   struct Merge {
@@ -21,7 +21,7 @@ class MergeTable {
     TokenId token = 0;
   };
   void reserve(std::size_t merges);
-  /// A pair that is there already takes the new rank.
+  /// Inserts a pair; an existing one takes the new rank.
   void insert(TokenId left, TokenId right, Merge merge);
   [[nodiscard]] const Merge* find(TokenId left, TokenId right) const;
 
@@ -39,14 +39,14 @@ class MergeTable {
 struct Bpe {
   std::unordered_map<std::string, TokenId> vocab;  ///< a word that is one token -> its id
   std::array<TokenId, 256> byte_token{};
-  /// Characters that are tokens, for vocabularies spelled in characters (SentencePiece's): the
-  /// bytes of other characters are tokens of their own. Empty: words are bytes.
+  /// Characters with tokens, for vocabularies spelled in characters (SentencePiece's), where bytes
+  /// of other characters are tokens of their own. Empty: words are bytes.
   std::unordered_map<char32_t, TokenId> characters;
   MergeTable merges;
-  bool ignore_merges = false;  ///< a word that is a token is that token, whatever the merges
+  bool ignore_merges = false;  ///< a word that is a token becomes it, whatever the merges
 
-  /// Appends the tokens of a word (not empty; valid UTF-8 where there are `characters`):
-  /// O(n log n).
+  /// Appends the tokens of a word (not empty; valid UTF-8 where there are `characters`) in O(n log
+  /// n).
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
 };
 

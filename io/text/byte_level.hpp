@@ -7,7 +7,7 @@
 
 namespace paceline::io::text {
 
-/// The bytes that a token's characters stand for, or nothing when one is outside the alphabet.
+/// The bytes that a token's characters stand for; nullopt when one is outside the alphabet.
 [[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view token);
 
 /// The characters that stand for some bytes.

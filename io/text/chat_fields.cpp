@@ -17,7 +17,7 @@ constexpr std::string_view header = "add_generation_prompt";
 constexpr std::string_view go_on = "continue_final_message";
 constexpr std::array<std::string_view, 4> honoured = {thinking, date, header, go_on};
 
-/// Arguments of a template that are never rendered, each with the value that asks for nothing.
+/// Template arguments that are never rendered, each with the value that requests nothing.
 struct Idle {
   std::string_view key;
   std::string_view value;
@@ -34,7 +34,7 @@ bool is_honoured(std::string_view key) {
   return std::find(honoured.begin(), honoured.end(), key) != honoured.end();
 }
 
-/// Whether a member asks the template for something.
+/// Whether a member requests anything of the template.
 bool asks(const Member& member) {
   if (member.raw == "null") return false;
   if (const Idle* i = find_idle(member.key)) return member.raw != i->value;
@@ -79,8 +79,7 @@ class FieldReader {
     fields.options.enable_thinking = thinking_ ? thinking_ : configured.enable_thinking;
     fields.options.date = date_ ? date_ : configured.date;
     const bool answer = !messages.empty() && messages.back().role == "assistant";
-    const bool free =
-        !go_on_ && !header_.value_or(false) && answer;  // for the configuration to say
+    const bool free = !go_on_ && !header_.value_or(false) && answer;  // the configuration decides
     fields.options.continue_final_message =
         go_on_.value_or(free && configured.continue_final_message.value_or(false));
     fields.options.add_generation_prompt =
@@ -100,12 +99,12 @@ class FieldReader {
     }
   }
 
-  /// Remembers what the line says, and that the template reads it.
+  /// Records a line's value, and checks that the template reads it.
   template <typename T>
   void take(const Member& member, std::optional<T>& said, T value) {
     if (said && *said != value) refuse(member, "is given twice on the line, and differently");
     said = std::move(value);
-    if (chat_.family() == ChatFamily::none) return;  // rendering says why not
+    if (chat_.family() == ChatFamily::none) return;  // render() explains the refusal
     ChatOptions alone;
     alone.enable_thinking = thinking_;
     alone.date = date_;
@@ -126,7 +125,7 @@ class FieldReader {
   }
 
   const ChatTemplate& chat_;
-  // Said by the line.
+  // Values of the line.
   std::optional<bool> thinking_, header_, go_on_;
   std::optional<std::string> date_;
 };

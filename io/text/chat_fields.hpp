@@ -1,4 +1,4 @@
-// The fields of a prompt's line that speak to the chat template.
+// Fields of a prompt's line that are options of the chat template.
 #pragma once
 
 #include <span>
@@ -12,28 +12,27 @@ namespace paceline::io::text {
 
 struct ChatFields {
   ChatOptions options;
-  /// The last message is the assistant's, and neither the line nor the configuration says whether
-  /// it goes on: it is closed, and a new turn begun.
+  /// The last message is the assistant's, and neither the line nor the configuration decides
+  /// whether it continues: it is closed, and a new turn begun.
   bool closes_answer = false;
 };
 
-/// How the messages of a line are to be rendered: by the configuration, and over it by what the
-/// line asks for by
+/// Rendering options of a line's messages: the configuration's, overridden by the line's
 ///   `enable_thinking`  true or false
 ///   `date_string`      the date that Llama 3.1 and later name
 ///   `add_generation_prompt`   false: end without the header of the assistant's answer
-///   `continue_final_message`  true: end within the last message, whoever's it is
+///   `continue_final_message`  true: end within the last message, whoever wrote it
 ///   `chat_template_kwargs`    an object of these
-/// where null is the same as absent. The configuration continues the assistant's messages alone.
-/// Throws LineError when an option has another type, is given twice and differently, is not read by
-/// `chat`, both of add_generation_prompt and continue_final_message are true, or an option is one
-/// that is never rendered: `tools`, `chat_template`, and any other name in chat_template_kwargs.
+/// where null is the same as absent. The configuration continues assistants' messages alone. Throws
+/// LineError when an option has another type, is given twice with different values, is not read by
+/// `chat`, or is never rendered (`tools`, `chat_template`, and any other name in
+/// chat_template_kwargs), and when add_generation_prompt and continue_final_message are both true.
 [[nodiscard]] ChatFields read_chat_fields(const std::vector<Member>& members,
                                           const ChatTemplate& chat, const ChatSettings& configured,
                                           std::span<const ChatMessage> messages);
 
-/// Throws LineError when a line asks for any of these things, to which `reason` gives the reply:
-/// its prompt is not rendered by a template.
+/// Throws LineError when a line has any of these options, with `reason`: its prompt is not rendered
+/// by a template.
 void refuse_chat_fields(const std::vector<Member>& members, const std::string& reason);
 
 }  // namespace paceline::io::text

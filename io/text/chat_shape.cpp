@@ -40,12 +40,12 @@ bool is_keyword(const Word& word) {
   return word.kind == WordKind::name && is_one_of(keywords, word.text);
 }
 
-/// Whether a bracket behind the word is a subscript of it.
+/// Whether a bracket after the word is its subscript.
 bool takes_subscript(const Word& word) {
   return (word.kind == WordKind::name && !is_keyword(word)) || word.is(")") || word.is("]");
 }
 
-/// Whether what a plus sign adds ends before the word: nothing binds tighter there.
+/// Whether the operand of a plus sign ends before the word: nothing binds tighter there.
 bool ends_sum(const Word& word) {
   constexpr std::array ends = {"+", ")", "]", ",", "if", "else", "and", "or"};
   return word.kind != WordKind::literal && is_one_of(ends, word.text);
@@ -55,8 +55,8 @@ bool starts_sum(const Word& word) {
   return word.kind != WordKind::literal && is_one_of(starts, word.text);
 }
 
-/// Throws where Jinja could not read the words as an expression, as far as neighbours tell: of a
-/// branch that is dropped nothing else would.
+/// Throws where Jinja could not read the words as an expression, as far as neighbours tell. Dropped
+/// branches get no other check.
 void require_expression(std::span<const Word> words) {
   constexpr std::array signs = {"+", "-", "[", "]", "(", ")", "{", "}", ":"};
   constexpr std::array infix = {"*", "/", "//", "**", "%",  "~",  "|",  ".",
@@ -66,7 +66,7 @@ void require_expression(std::span<const Word> words) {
     return is_value(w) || w.is(")") || w.is("]") || w.is("}");
   };
   const Word* before = nullptr;
-  int calls = 0;  // around, or other parentheses
+  int calls = 0;  // enclosing calls or other parentheses
   for (const Word& w : words) {
     calls += w.is("(") ? 1 : w.is(")") ? -1 : 0;
     const bool value_before = before != nullptr && ends_value(*before);
@@ -82,7 +82,7 @@ void require_expression(std::span<const Word> words) {
     } else {
       wrong = !is_one_of(signs, w.text) || (w.is("{") && value_before);
       if (w.is("]") || w.is(")") ||
-          w.is("}")) {  // after a value, a comma, a slice's colon or nothing
+          w.is("}")) {  // follows a value, a comma, a slice's colon or nothing
         constexpr std::array may_end = {"(", "[", "{", ",", ":"};
         wrong |= !value_before && !(before != nullptr && is_one_of(may_end, before->text));
       }
@@ -94,7 +94,7 @@ void require_expression(std::span<const Word> words) {
   if (before == nullptr || !(ends_value(*before) || before->is(","))) throw UnreadableTemplate{};
 }
 
-/// The same of what follows the name of a statement.
+/// Throws where Jinja could not read the words after a statement's name.
 void require_statement(const std::string& name, std::span<const Word> words) {
   constexpr std::array bare = {"else",     "endif",   "endfor",     "break",        "continue",
                                "endmacro", "endcall", "generation", "endgeneration"};
@@ -104,8 +104,7 @@ void require_statement(const std::string& name, std::span<const Word> words) {
     return;
   }
   if (!is_one_of(others, name)) throw UnreadableTemplate{};
-  if (name == "for" ||
-      name == "set") {  // names, perhaps of a namespace's, and what becomes of them
+  if (name == "for" || name == "set") {  // targets, perhaps a namespace's, then their value
     const char* divider = name == "for" ? "in" : "=";
     std::size_t targets = 0;
     while (targets < words.size() && !words[targets].is(divider)) {
@@ -120,7 +119,7 @@ void require_statement(const std::string& name, std::span<const Word> words) {
   require_expression(words);
 }
 
-/// x['key'] becomes x.key, and 'a' + 'b' becomes 'ab'.
+/// Simplifies: x['key'] becomes x.key, and 'a' + 'b' becomes 'ab'.
 std::vector<Word> simplify(std::vector<Word> words) {
   std::vector<Word> out;
   const auto is_key = [](const std::string& text) {
@@ -153,7 +152,7 @@ std::vector<Word> simplify(std::vector<Word> words) {
   return out;
 }
 
-/// Whether two signs would be read as one if they stood together.
+/// Whether two adjacent signs would be read as one.
 bool would_join(char first, char second) {
   return second == '=' ? first == '=' || first == '!' || first == '<' || first == '>'
                        : first == second && (first == '/' || first == '*');
@@ -177,7 +176,7 @@ std::string spell(const std::vector<Word>& words) {
 
 constexpr std::array never_conditions = {
     "tools",
-    "not tools is defined",  // it is passed, and none
+    "not tools is defined",  // it is passed, as None
     "tools is not none",
     "custom_tools is defined",
     "builtin_tools is defined",
@@ -195,9 +194,9 @@ constexpr std::array always_conditions = {
     "message.content is string",
     "not message.tool_calls",
 };
-/// True once and then false, so that it must not matter which.
+/// True once and then false, so that it must not decide anything.
 constexpr std::string_view idle_condition = "not tools_in_user_message is defined";
-/// The same as never and always where the role is system, user or assistant.
+/// Conditions that are never, or always, true for the roles system, user and assistant.
 constexpr std::array never_of_known_roles = {
     "message.role=='tool'",
     "message.role=='tool'or message.role=='ipython'",
@@ -225,7 +224,7 @@ class Reducer {
     std::string rest;
   };
 
-  /// Statements as they are put together; neighbouring outputs are one, joined by plus signs.
+  /// Statements being assembled; neighbouring outputs are joined by plus signs.
   class Body {
    public:
     void print(std::vector<Word> words) {
@@ -248,7 +247,7 @@ class Reducer {
       flush();
       return std::move(form_);
     }
-    /// What was stated since `start`, which is an earlier size().
+    /// Statements since `start`, an earlier size().
     [[nodiscard]] std::string_view since(std::size_t start) const {
       return std::string_view(form_).substr(start);
     }
@@ -271,7 +270,7 @@ class Reducer {
     require_statement(name, words);
     return {std::move(name), spell(simplify(std::move(words)))};
   }
-  /// The block of the tag that ended statements(); there is one.
+  /// The block of the tag that ended statements(), which must exist.
   [[nodiscard]] Block ending() const {
     if (at_ >= tags_.size()) throw UnreadableTemplate{};
     return block_of(tags_[at_]);
@@ -280,7 +279,7 @@ class Reducer {
     if (ending().name != name) throw UnreadableTemplate{};
   }
 
-  /// Everything up to a tag that ends or continues the enclosing statement (left unread).
+  /// Reads up to a tag that ends or continues the enclosing statement (left unread).
   void statements(Body& body, int depth) {
     constexpr std::array ends = {"elif", "else", "endif", "endfor", "endgeneration"};
     if (depth > deepest_nesting) throw UnreadableTemplate{};
@@ -318,8 +317,8 @@ class Reducer {
     return "{%for " + block.rest + "%}" + std::move(body).finish() + "{%endfor%}";
   }
 
-  /// What trainers' templates mark as the model's own words, which prints the same without marks.
-  /// It is a scope: what it sets but of a namespace is gone at its end.
+  /// Reads a generation block: trainers' templates mark the model's own words by it, and it prints
+  /// the same without. It is a scope: variables set in it end with it, but not a namespace's.
   void generation(Body& body, int depth) {
     ++at_;
     const std::size_t start = body.size();
@@ -348,10 +347,10 @@ class Reducer {
 
   std::string condition(int depth) {
     std::string form;
-    bool tested = false;                   // a test remained, so that `form` is an if
+    bool tested = false;                   // a test remains, so `form` is an if
     bool decided = false;                  // an earlier branch is always taken
     bool ended = false;                    // by else
-    bool assistant_without_tools = false;  // an earlier branch takes every assistant message left
+    bool assistant_without_tools = false;  // an earlier one takes all assistant messages left
     for (Block block = block_of(tags_[at_]); block.name != "endif"; block = ending()) {
       const bool otherwise = block.name == "else";
       if (ended || (!otherwise && block.name != "if" && block.name != "elif"))
@@ -387,7 +386,7 @@ class Reducer {
 
   std::vector<Tag> tags_;
   std::size_t at_ = 0;
-  int message_loops_ = 0;  ///< around
+  int message_loops_ = 0;  ///< enclosing loops over messages
   bool other_roles_differ_ = false;
 };
 

@@ -17,7 +17,7 @@
 namespace paceline::io {
 namespace {
 
-/// The shapes whose rendering is known.
+/// Shapes whose rendering is known.
 struct KnownShape {
   std::uint64_t fingerprint;  ///< of ChatShape::form
   ChatFamily family;
@@ -72,8 +72,8 @@ std::string llama(std::string_view role, std::string_view content) {
 }
 constexpr std::string_view llama_answer = "<|start_header_id|>assistant<|end_header_id|>\n\n";
 
-/// The last thing a user asked, or the last message when no user spoke. Qwen3 shows the reasoning
-/// of the answers after it alone.
+/// The last question of a user, or the last message when no user spoke. Qwen3 shows reasoning only
+/// of the answers after it.
 std::size_t last_query(std::span<const ChatMessage> messages) {
   for (std::size_t i = messages.size(); i-- > 0;) {
     const std::string& content = messages[i].content;
@@ -84,8 +84,8 @@ std::size_t last_query(std::span<const ChatMessage> messages) {
   return messages.size() - 1;
 }
 
-/// An earlier answer, split into reasoning and what was said. `shows`: with its reasoning, even
-/// none where the answer is the last or templates keep reasoning.
+/// An earlier answer, split into reasoning and speech. `shows`: with its reasoning; `even_none`:
+/// also with an empty one.
 std::string qwen3_answer(const ChatMessage& message, bool shows, bool even_none) {
   constexpr std::string_view open = "<think>";
   constexpr std::string_view close = "</think>";
@@ -104,7 +104,7 @@ std::string qwen3_answer(const ChatMessage& message, bool shows, bool even_none)
                                  "\n</think>\n\n" + std::string(trim_newlines(said, true, false)));
 }
 
-/// DeepSeek-R1-Distill says the last system prompt first.
+/// DeepSeek-R1-Distill's rendering, which puts the last system prompt first.
 std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
                bool keeps_reasoning) {
   constexpr std::string_view close = "</think>";
@@ -126,7 +126,7 @@ std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
   return bos + std::string(system) + turns;
 }
 
-/// Llama 2's template has no header for an answer, and says that a user begins and turns alternate.
+/// Llama 2's rendering, which has no header for an answer: a user begins and turns alternate.
 std::string llama2(std::span<const ChatMessage> messages, const std::string& bos,
                    const std::string& eos) {
   const bool system_first = messages.front().role == "system";
@@ -148,15 +148,15 @@ std::string llama2(std::span<const ChatMessage> messages, const std::string& bos
   return out;
 }
 
-/// Text for a message: quoted, on one line and not long.
+/// Text for a message: quoted, on one line and short.
 std::string shown(const std::string& text) {
   const std::string whole =
       text::Json(text).dump(-1, ' ', true, text::Json::error_handler_t::replace);
   return whole.size() <= 60 ? whole : whole.substr(0, 60) + "...";
 }
 
-/// A role stands between marks of the template, so it is a word: no mark, bracket or white space,
-/// which could begin or end a message.
+/// Whether a role is a word, as it must be between marks of the template: no mark, bracket or white
+/// space, which could begin or end a message.
 bool is_word(std::string_view text) {
   if (text.empty()) return false;
   for (std::size_t at = 0; at < text.size();) {
@@ -178,7 +178,7 @@ void require_words(std::span<const ChatMessage> messages) {
   }
 }
 
-/// The families whose templates give each role a branch of its own would drop another in silence.
+/// Throws on other roles: templates with a branch for each role would drop them silently.
 void require_roles(std::span<const ChatMessage> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
@@ -200,14 +200,15 @@ std::optional<std::string> find_template(const text::JsonNode& config) {
   node->refuse("expected one named \"default\"");
 }
 
-/// `which`: bos_token or eos_token.
+/// A special token of a configuration. `which`: bos_token or eos_token.
 std::optional<std::string> find_special(const text::JsonNode& config, const char* which) {
   const std::optional<text::JsonNode> node = config.find(which);
   if (!node) return std::nullopt;
   return node->value().is_object() ? node->at("content").string() : node->string();
 }
 
-/// That of special_tokens_map.json, which holds where the configuration lists no added tokens.
+/// The special token of special_tokens_map.json, which holds where the configuration lists no added
+/// tokens.
 std::optional<std::string> find_special(const std::string& directory, const text::JsonNode* config,
                                         const char* which) {
   const std::string path = directory + "/special_tokens_map.json";
@@ -323,8 +324,8 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   if (fixed_roles_) require_roles(messages);
   if (!options.continue_final_message) return render_plainly(messages, options);
 
-  // As `transformers` does it: a mark behind the message shows where it ends in the text, and
-  // whether the template trimmed it.
+  // A mark after the message shows where it ends in the text, and whether the template trimmed it,
+  // as in `transformers`.
   constexpr std::string_view mark = "CONTINUE_FINAL_MESSAGE_TAG ";
   constexpr std::string_view bare = mark.substr(0, mark.size() - 1);
   std::vector<ChatMessage> marked(messages.begin(), messages.end());

@@ -1,4 +1,4 @@
-// Chat messages to the text a model was trained on, for the template families that are known.
+// Chat messages rendered to the text a model was trained on, for known template families.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ struct ChatMessage {
   std::string content;  ///< UTF-8
 };
 
-/// What a template may be told beside the messages. An option that is set must be one it reads.
+/// Options of a template beside the messages. A set option must be one that it reads.
 struct ChatOptions {
   bool add_generation_prompt = true;  ///< end with the header of the assistant's answer
-  /// End within the last message, whoever's it is, as if its author went on; adds no header.
+  /// End within the last message, whoever wrote it, as if its author went on; adds no header.
   bool continue_final_message = false;
   std::optional<bool> enable_thinking;  ///< Qwen3 alone: false closes an empty <think> block
   std::optional<std::string> date;      ///< Llama 3.1 and later: "Today Date"; a line of text
 };
 
 enum class ChatFamily : std::uint8_t {
-  none,      ///< no template, or one that is not known: render() says why
+  none,      ///< no template, or an unknown one: render() tells why
   chatml,    ///< <|im_start|>role ... <|im_end|>, perhaps with a default system prompt
   qwen25,    ///< ChatML, a default system prompt, fixed roles
   qwen3,     ///< ChatML, no default system prompt, reasoning of past answers dropped or kept
@@ -38,48 +38,48 @@ enum class ChatFamily : std::uint8_t {
 /// natively, as `transformers` 5 renders it; there is no Jinja engine. Const methods are
 /// thread-safe.
 ///
-/// A prompt must be the same tomorrow, so no template is told today's date: without
-/// ChatOptions::date, Llama 3.1 and later give "26 Jul 2024", the date their templates name
+/// Prompts must be the same tomorrow, so no template gets today's date: without ChatOptions::date,
+/// Llama 3.1 and later give "26 Jul 2024", the date in their templates. Tools are not rendered.
 /// themselves. Tools are not rendered.
 class ChatTemplate {
  public:
-  ChatTemplate() = default;  ///< none
-  /// None, for a reason that render() is to give.
+  ChatTemplate() = default;  ///< no template
+  /// No template, with the reason that render() gives.
   [[nodiscard]] static ChatTemplate refused(std::string why);
 
   /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/tokenizer_config.json (a string,
-  /// or a list of named ones of which "default" is taken), and `bos_token` and `eos_token` of the
-  /// latter or of special_tokens_map.json. A template that is absent or unknown is no error here,
-  /// since a run of token ids needs none: render() throws. Throws IoError when a file that exists
-  /// cannot be read, DataError when it is malformed.
+  /// or the "default" one of a list), and `bos_token` and `eos_token` of the latter or of
+  /// special_tokens_map.json. An absent or unknown template is no error here, since a run of token
+  /// ids needs none: render() throws. Throws IoError when an existing file cannot be read,
+  /// DataError when it is malformed.
   [[nodiscard]] static ChatTemplate load(const std::string& directory);
   /// Recognises a template's text; `name` stands for the file in messages. A template that prints
-  /// `bos_token` or `eos_token` is refused where there is none.
+  /// `bos_token` or `eos_token` is refused where the token is missing.
   [[nodiscard]] static ChatTemplate recognise(
       std::string_view jinja, const std::optional<std::string>& bos_token, const std::string& name,
       const std::optional<std::string>& eos_token = std::nullopt);
 
   [[nodiscard]] ChatFamily family() const { return family_; }
-  /// Why render() would refuse; empty when the family is known.
+  /// The reason why render() refuses; empty when the family is known.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
   [[nodiscard]] bool reads_enable_thinking() const {
     return family_ == ChatFamily::qwen3 && !traits_.opens_thinking;
   }
   [[nodiscard]] bool reads_date() const { return family_ == ChatFamily::llama3_1; }
-  /// Throws DataError when an option is set that this template does not read, or when the date is
+  /// Throws DataError when a set option is not one that this template reads, or when the date is
   /// more than a line of text.
   void require_reads(const ChatOptions& options) const;
 
-  /// The text of a conversation; encode it without special tokens. Throws DataError when the
+  /// Renders a conversation; encode the text without special tokens. Throws DataError when the
   /// template is absent or unknown, there is no message, an option is not one it reads, a role is
   /// one it does not render or no plain word, or the message to continue is not in the text.
   [[nodiscard]] std::string render(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
 
-  /// What templates of a family differ in.
+  /// Differences between templates of a family.
   struct Traits {
-    bool always_generates = false;  ///< the answer's header is there unasked
+    bool always_generates = false;  ///< the answer's header is there without being asked for
     bool opens_thinking = false;    ///< the answer's header opens a <think> block
     bool keeps_reasoning = false;   ///< of every past answer
   };
@@ -92,8 +92,8 @@ class ChatTemplate {
 
   ChatFamily family_ = ChatFamily::none;
   Traits traits_;
-  bool has_content_ = true;   ///< in so many letters, or `transformers` continues no message
-  bool fixed_roles_ = false;  ///< another role than system, user and assistant is not rendered
+  bool has_content_ = true;   ///< mentions it verbatim, else `transformers` continues no message
+  bool fixed_roles_ = false;  ///< other roles than system, user and assistant are not rendered
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_, eos_;
   std::string refusal_ = "there is no chat template";

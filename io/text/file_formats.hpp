@@ -1,4 +1,4 @@
-// Kinds of files that are often taken for JSON Lines.
+// Kinds of files that are often mistaken for JSON Lines.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace paceline::io::text {
 
-/// What the file of this text is instead of JSON Lines, and how to make those of it: "this is a
-/// Parquet file; ...". Empty: none of the kinds that are known by how they begin.
+/// The kind of a file with this text that is not JSON Lines, and how to convert it: "this is a
+/// Parquet file; ...". Empty: none of the kinds known by their first bytes.
 [[nodiscard]] std::string other_format(std::string_view text, const std::string& path);
 
 }  // namespace paceline::io::text

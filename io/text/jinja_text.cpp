@@ -12,21 +12,21 @@
 namespace paceline::io::text {
 namespace {
 
-/// White_Space and the four separators that Python has beside it.
+/// White_Space, and four separators that Python adds to it.
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 char closing(char open) { return open == '(' ? ')' : open == '[' ? ']' : '}'; }
 
-/// The end of a tag's body: the first `close` outside literals and brackets.
+/// End of a tag's body: the first `close` outside literals and brackets.
 std::size_t find_close(std::string_view text, std::size_t at, std::string_view close) {
   if (close == "#}") {
     at = text.find(close, at);
     if (at == std::string_view::npos) throw UnreadableTemplate{};
     return at;
   }
-  std::string brackets;  // those that are still to come
+  std::string brackets;  // closing ones still expected
   for (; at < text.size(); ++at) {
     const char c = text[at];
     if (brackets.empty() && text.substr(at, 2) == close) return at;
@@ -44,7 +44,7 @@ std::size_t find_close(std::string_view text, std::size_t at, std::string_view c
   throw UnreadableTemplate{};
 }
 
-/// The tag that starts at `at`; moves `at` past it.
+/// Reads the tag that starts at `at`; moves `at` past it.
 Tag read_tag(std::string_view text, std::size_t& at) {
   const char mark = text[at + 1];
   const TagKind kind = mark == '{'   ? TagKind::output
@@ -70,8 +70,9 @@ Tag read_tag(std::string_view text, std::size_t& at) {
   return tag;
 }
 
-/// What text between two tags prints; null at the ends of the template. trim_blocks takes a line
-/// feed behind a block, lstrip_blocks the white space of a line before one.
+/// The part of the text between two tags that is printed; a null tag is an end of the template.
+/// trim_blocks removes a line feed after a block, lstrip_blocks the white space of a line before
+/// one.
 std::string_view printed(std::string_view text, const Tag* before, const Tag* after) {
   const auto is_statement = [](const Tag* tag) {
     return tag != nullptr && (tag->kind == TagKind::block || tag->kind == TagKind::comment);
@@ -91,7 +92,7 @@ std::string_view printed(std::string_view text, const Tag* before, const Tag* af
   return text;
 }
 
-/// The value of a \x, \u or \U escape whose digits start at `at`; moves `at` past them.
+/// Reads the digits of a \x, \u or \U escape at `at`; moves `at` past them.
 char32_t read_hex(std::string_view body, std::size_t& at, std::size_t digits) {
   char32_t value = 0;
   if (body.size() - at < digits) throw UnreadableTemplate{};
@@ -105,7 +106,7 @@ char32_t read_hex(std::string_view body, std::size_t& at, std::size_t digits) {
   return value;
 }
 
-/// Appends what the escape stands for whose letter is at `at`; moves `at` past it.
+/// Appends the character of the escape whose letter is at `at`; moves `at` past it.
 void read_escape(std::string_view body, std::size_t& at, std::string& value) {
   constexpr std::string_view letters = "abfnrtv\\'\"";
   constexpr std::string_view values = "\a\b\f\n\r\t\v\\'\"";
@@ -119,13 +120,13 @@ void read_escape(std::string_view body, std::size_t& at, std::string& value) {
     value += values[known];
   } else if (c == 'x' || c == 'u' || c == 'U') {
     append_utf8(value, read_hex(body, at, c == 'x' ? 2 : c == 'u' ? 4 : 8));
-  } else if (c != '\n') {  // a line that goes on
+  } else if (c != '\n') {  // a continued line
     value += '\\';
     value += c;
   }
 }
 
-/// The literal whose quote is at `at`; moves `at` past it.
+/// Reads the literal whose quote is at `at`; moves `at` past it.
 Word read_literal(std::string_view body, std::size_t& at) {
   const char quote = body[at++];
   Word word{WordKind::literal, ""};

@@ -8,7 +8,7 @@ namespace {
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 /// Walks JSON that the parser has found well formed. Should the two ever disagree, it stops at the
-/// end of the text rather than run past it, and peek() there is a NUL, which fits nowhere.
+/// end of the text rather than run past it: peek() there is a NUL, which fits nowhere.
 class Walker {
  public:
   explicit Walker(std::string_view text) : text_(text) {}
@@ -18,9 +18,9 @@ class Walker {
   void skip_space() {
     while (!at_end() && is_space(text_[at_])) ++at_;
   }
-  /// The next character, which must be there.
+  /// Takes the next character, which must exist.
   char take() { return text_[at_++]; }
-  /// Skips the next character, which must be this one.
+  /// Skips the next character, which must be `c`.
   void expect(char c) {
     if (peek() != c) throw LineError{at_, std::string("malformed JSON: expected '") + c + "'"};
     ++at_;
@@ -60,9 +60,9 @@ class Walker {
   std::size_t at_ = 0;
 };
 
-/// Parsing for its errors alone; the values are read member by member.
+/// Parses for errors alone; values are read member by member.
 void require_well_formed(std::string_view line) {
-  // The parser takes both in silence: a mark in front, and a NUL for the end of the text.
+  // The parser silently accepts a mark in front, and a NUL for the end of the text.
   if (line.starts_with(byte_order_mark)) {
     throw LineError{0, "a byte order mark within the file (were files joined?); remove it"};
   }

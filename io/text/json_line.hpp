@@ -1,4 +1,4 @@
-// One line of JSON Lines: an object's members as they are written, each with its column.
+// One line of JSON Lines: an object's members as written, each with its column.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Member {
   std::size_t offset = 0;  ///< of the value in the line
 };
 
-/// What is wrong with a line, and where.
+/// An error in a line, with its place.
 struct LineError {
   std::size_t offset = 0;
   std::string message;

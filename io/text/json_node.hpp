@@ -1,4 +1,4 @@
-// A JSON document read with places: every complaint names the file and the path within it.
+// A JSON document with places: every error names the file and the path within it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ constexpr int deepest_json = 64;
 /// The offset at which the nesting of brackets in a JSON text first exceeds `deepest`, or npos.
 [[nodiscard]] std::size_t find_too_deep(std::string_view json, int deepest);
 
-/// What a parse error says is wrong, without the place and the text it read.
+/// The reason of a parse error, without the place and the text that was read.
 [[nodiscard]] std::string reason_of(const Json::parse_error& error);
 
 /// Parses a whole file. Throws DataError naming the file and the byte.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& name);
 
-/// A value within a document. Refers to both the document and the file's name: outlived by them.
+/// A value within a document. Refers to both the document and the file's name, which outlive it.
 class JsonNode {
  public:
   JsonNode(const Json& value, const std::string& file, std::string path)
@@ -36,7 +36,7 @@ class JsonNode {
 
   /// A member; absent and null are the same. Throws when this is no object.
   [[nodiscard]] std::optional<JsonNode> find(std::string_view key) const;
-  [[nodiscard]] JsonNode at(std::string_view key) const;  ///< the same, but it must be there
+  [[nodiscard]] JsonNode at(std::string_view key) const;  ///< the same for a member that must exist
   [[nodiscard]] JsonNode item(std::size_t index) const;
   [[nodiscard]] std::size_t array_size() const;  ///< throws when this is no array
 
@@ -45,7 +45,7 @@ class JsonNode {
   [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high) const;
   [[nodiscard]] bool flag(std::string_view key, bool fallback) const;  ///< a boolean member
 
-  /// Throws "FILE: PATH: found WHAT; EXPECTED".
+  /// Throws "FILE: PATH: found VALUE; EXPECTED".
   [[noreturn]] void refuse(const std::string& expected) const;
 
  private:
@@ -54,7 +54,7 @@ class JsonNode {
   std::string path_;
 };
 
-/// A value for a message: its JSON, or its kind when that is long.
+/// A value for a message: its JSON, or its kind when the JSON is long.
 [[nodiscard]] std::string describe(const Json& value);
 
 }  // namespace paceline::io::text

@@ -1,4 +1,4 @@
-// What a Tokenizer is made of; filled by the reader of tokenizer.json.
+// Parts of a Tokenizer, filled by the reader of tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -39,36 +39,37 @@ struct Tokenizer::Parts {
   std::string name;  ///< the file, for messages
 
   text::Normalizer normalizer;
-  text::AddedTokenFinder raw_finder;         ///< added tokens looked for in the text as given
-  text::AddedTokenFinder normalized_finder;  ///< those looked for in the normalized text
-  std::vector<text::Pattern> patterns;       ///< applied one after another, each to the pieces left
-  /// Before which pattern (their number: after all) a piece that has no space in front gets one.
+  text::AddedTokenFinder raw_finder;         ///< added tokens searched in the text as given
+  text::AddedTokenFinder normalized_finder;  ///< added tokens searched in the normalized text
+  std::vector<text::Pattern> patterns;       ///< applied in turn, each to the pieces left
+  /// Pattern before which a piece without a leading space gets one; the number of patterns: after
+  /// all.
   std::size_t space_before = never;
   static constexpr std::size_t never = ~std::size_t{0};
   std::optional<text::Metaspace> metaspace;  ///< instead of patterns
   bool byte_fallback = false;  ///< the vocabulary is spelled in characters, not in bytes
   text::Bpe bpe;
   std::vector<TokenId> prefix, suffix;  ///< of the post-processor, around the text
-  std::string special_doubt;            ///< why these may not be meant; empty: they are
+  std::string special_doubt;            ///< why prefix and suffix may not be meant; empty: they are
 
   struct Token {
     std::string spelling;  ///< as in the file; empty: no token has this id
-    std::string bytes;     ///< what it stands for when decoded
+    std::string bytes;     ///< its text when decoded
     bool special = false;
     bool fallback = false;  ///< a byte of a character that has no token of its own
   };
   std::vector<Token> tokens;  ///< [vocab_size]
-  std::size_t model_end = 0;  ///< one past the highest id that is no added token's
+  std::size_t model_end = 0;  ///< one past the highest id that no added token has
   std::unordered_map<std::string, TokenId> ids;  ///< by spelling
-  std::size_t stripped = 0;  ///< spaces that decoding takes off the front of a text
+  std::size_t stripped = 0;  ///< spaces that decoding removes from the front of a text
 
-  std::vector<std::string> warnings;  ///< of what concerns text
+  std::vector<std::string> warnings;  ///< about text
   mutable text::WordCache cache;
 };
 
 namespace text {
-/// Reads tokenizer.json's text, and what the files beside it add (null: none). Throws DataError as
-/// Tokenizer::load does.
+/// Reads tokenizer.json's text, with additions of the files beside it (null: none). Throws
+/// DataError as Tokenizer::load does.
 [[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tokenizer(
     std::string_view json, const std::string& name, const TokenizerFiles* beside = nullptr);
 }  // namespace text

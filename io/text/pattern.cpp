@@ -21,7 +21,7 @@ const char* const gpt2_pattern =
 namespace {
 
 constexpr std::size_t longest_pattern = 4096;
-/// Steps of one match. The patterns in use need a few a character; only a hostile one needs this.
+/// Most steps of one match. Real patterns need a few a character; only a hostile one needs so many.
 constexpr std::uint32_t match_limit = 20'000'000;
 constexpr std::size_t jit_stack_start = 32U << 10U;
 constexpr std::size_t jit_stack_limit = 8U << 20U;
@@ -30,7 +30,7 @@ constexpr std::string_view categories[] = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Mn", "Mc", "Me", "N",  "Nd", "Nl", "No", "P", "Pc",
     "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp"};
 
-/// Reads a pattern once, front to back, looking for what the two engines do not share.
+/// Reads a pattern once, front to back, for syntax that the two engines do not share.
 class SyntaxCheck {
  public:
   explicit SyntaxCheck(std::string_view pattern) : p_(pattern) {}
@@ -90,7 +90,7 @@ class SyntaxCheck {
   void bracket() {
     ++at_;
     if (peek(0) == '^') ++at_;
-    if (peek(0) == ']') return refuse(1);  // a literal to one, an empty class to the other
+    if (peek(0) == ']') return refuse(1);  // a literal to one engine, an empty class to the other
     while (at_ < p_.size() && p_[at_] != ']' && problem_.empty()) {
       const char c = p_[at_];
       if (c == '\\') {
@@ -103,7 +103,7 @@ class SyntaxCheck {
         ++at_;
       }
     }
-    ++at_;  // an absent ']' is the compiler's to report
+    ++at_;  // the compiler reports an absent ']'
   }
 
   void group() {
@@ -119,7 +119,8 @@ class SyntaxCheck {
     }
   }
 
-  /// {n}, {n,} or {n,m}, not followed by a '+' (possessive to one, repeated to the other).
+  /// Checks {n}, {n,} or {n,m}, not followed by a '+' (possessive in one engine, repeated in the
+  /// other).
   void braces() {
     const std::size_t close = p_.find('}', at_);
     if (close == std::string_view::npos) return refuse(1);
@@ -149,7 +150,7 @@ std::string message_of(int code) {
 
 std::string unsupported_syntax(std::string_view pattern) { return SyntaxCheck(pattern).run(); }
 
-/// What one match needs; kept between matches, since making it costs more than a short match.
+/// Memory of one match, kept between matches, since making it costs more than a short match.
 struct Workspace {
   pcre2_match_data* data;
   pcre2_match_context* context;
@@ -214,7 +215,7 @@ Pattern::Pattern(std::string_view pattern, const std::string& where)
   std::uint32_t matches_empty = 0;
   pcre2_pattern_info(compiled_->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) throw DataError(refuse + "it matches the empty string");
-  // Without JIT (a PCRE2 built without it) matching is slower and means the same.
+  // Without JIT (a PCRE2 built without it) matching is slower, with the same results.
   pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);
 }
 
@@ -240,7 +241,7 @@ void Pattern::split(std::string_view text,
     }
     if (offsets[0] > done) piece(text.substr(done, offsets[0] - done));
     piece(text.substr(offsets[0], offsets[1] - offsets[0]));
-    done = offsets[1];  // advances: the constructor refused patterns that match nothing
+    done = offsets[1];  // progress: the constructor refused patterns that match nothing
   }
   if (done < text.size()) piece(text.substr(done));
   compiled_->give(std::move(workspace));

@@ -1,4 +1,4 @@
-// The regular expressions of pre-tokenizers, run by PCRE2 as they stand in the file.
+// Regular expressions of pre-tokenizers, run by PCRE2 as written in the file.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 
 namespace paceline::io::text {
 
-/// GPT-2's pattern: what a ByteLevel pre-tokenizer with use_regex splits by.
+/// GPT-2's pattern, by which a ByteLevel pre-tokenizer with use_regex splits.
 extern const char* const gpt2_pattern;
 
-/// Why a pattern cannot be run with the meaning it has in the reference (Oniguruma), or empty. Both
+/// Why a pattern does not have the reference's (Oniguruma's) meaning here; empty: it has. Both
 /// engines agree on literals in ASCII, classes, \s \d \p{category}, groups, lookahead, alternation
-/// and quantifiers; anything else is refused, since it may mean another thing here (\h) or follow
+/// and quantifiers; anything else is refused, since its meaning may differ here (\h) or follow
 /// other Unicode data (\w).
 [[nodiscard]] std::string unsupported_syntax(std::string_view pattern);
 
@@ -27,7 +27,7 @@ class Pattern {
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;
 
-  /// Cuts `text` (valid UTF-8) into matches and what lies between them, in order; pieces are never
+  /// Cuts `text` (valid UTF-8) into matches and the pieces between them, in order; pieces are never
   /// empty and together are the text. Throws DataError when matching exceeds its step limit.
   void split(std::string_view text, const std::function<void(std::string_view)>& piece) const;
 

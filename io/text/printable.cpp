@@ -8,8 +8,8 @@
 namespace paceline::io {
 namespace {
 
-// Marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm, and the line and
-// paragraph separators: a line could be made to look like another.
+// Whether a character is a mark, embedding, override or isolate of Unicode's bidirectional
+// algorithm, or a line or paragraph separator: they could make a line look like another.
 bool turns(char32_t c) {
   return c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);
@@ -48,7 +48,7 @@ std::string printable(std::string_view text, bool lines) {
 }
 
 std::string printable_start(std::string_view text, std::size_t characters) {
-  // No character has more than four bytes, and none becomes less than one column.
+  // A character has at most four bytes, and takes at least one column.
   const std::string shown = printable(text.substr(0, 4 * characters + 4));
   std::size_t at = 0;
   std::size_t cut = 0;  // where "..." would begin

@@ -1,4 +1,4 @@
-// Text that others wrote, fit for a terminal.
+// Foreign text made fit for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,10 @@
 
 namespace paceline::io {
 
-/// The text without what a terminal obeys: control characters (C0, DEL, C1) and those that change
-/// the direction of writing become \n, \t, \x1b or \u202e as they would be written in a string;
-/// what is not UTF-8 becomes U+FFFD. With `lines` line feeds and tabs stay. Thread-safe.
+/// The text without characters that a terminal obeys: control characters (C0, DEL, C1) and
+/// characters that change the direction of writing become
+/// , \t, \x1b or \u202e as written in a string; invalid UTF-8 becomes U+FFFD. With `lines` line
+/// feeds and tabs stay. Thread-safe.
 [[nodiscard]] std::string printable(std::string_view text, bool lines = false);
 
 /// The same on one line, cut to so many characters, "..." included.

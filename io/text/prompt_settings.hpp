@@ -10,17 +10,17 @@
 
 namespace paceline::io {
 
-/// What to do with a prompt that leaves no room for a response in the model's context.
+/// Treatment of a prompt that leaves no room for a response in the model's context.
 enum class Overlong : std::uint8_t { error, skip, truncate };  ///< truncate keeps the last tokens
 
-/// How messages are rendered; auto: as the template does by itself. A prompt's line may differ.
+/// Rendering of messages; auto: the template's default. A prompt's line may override it.
 struct ChatSettings {
   Auto<bool> enable_thinking;  ///< Qwen3
   Auto<std::string> date;      ///< Llama 3.1 to 3.3
-  /// Whether an assistant's last message goes on; auto: it does not, and that is warned of.
+  /// Whether an assistant's last message continues; auto: it does not, with a warning.
   Auto<bool> continue_final_message;
 };
-/// Fields of a prompt file's lines that count as those of these names; auto: what has the name.
+/// Field names in a prompt file that stand for these; auto: the same name.
 struct PromptKeys {
   Auto<std::string> prompt;
   Auto<std::string> messages;
@@ -32,7 +32,7 @@ struct PromptKeys {
     std::string_view key;
     std::string_view field;  ///< of the file
   };
-  /// Those that are not auto. Lives no longer than this.
+  /// The fields that are not auto. Views into this.
   [[nodiscard]] std::vector<Named> named() const {
     std::vector<Named> all;
     const auto add = [&](std::string_view key, const Auto<std::string>& field) {

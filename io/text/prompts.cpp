@@ -30,12 +30,12 @@ bool is_prompt_key(std::string_view key) {
   return std::find(prompt_keys.begin(), prompt_keys.end(), key) != prompt_keys.end();
 }
 
-/// Text stays text; other JSON becomes its compact spelling.
+/// The text of a string; other JSON in its compact spelling.
 std::string text_of(const Json& value, std::string_view raw) {
   return value.is_string() ? value.get<std::string>() : text::compact(raw);
 }
 
-/// "; did you mean 'x'?", or what the line has when nothing is near.
+/// "; did you mean 'x'?", or the line's fields when none is near.
 std::string suggest(std::string_view field, const std::vector<Member>& members) {
   constexpr std::size_t kShown = 8;  // names
   std::vector<std::string_view> names;
@@ -103,7 +103,8 @@ class PromptReader {
            options_.chat.continue_final_message;
   }
 
-  /// The configuration's own mistake must not look like one of the first line's.
+  /// Checks the configuration's options first, so that its mistake does not look like the first
+  /// line's.
   void require_template_reads() const {
     if (chat_ == nullptr || chat_->family() == ChatFamily::none) return;
     try {
@@ -116,7 +117,7 @@ class PromptReader {
     }
   }
 
-  /// What a member counts as: the key that names it, or its own name.
+  /// The key that a member stands for: one that names it, or its own name.
   [[nodiscard]] std::string_view key_of(const Member& member) const {
     for (const auto& [key, field] : named_) {
       if (member.key == field) return key;
@@ -138,13 +139,13 @@ class PromptReader {
     }
   }
 
-  /// The prompt itself.
+  /// The member that holds the prompt.
   struct Source {
     const Member* member = nullptr;
-    std::string_view key;  ///< that it counts as
+    std::string_view key;  ///< key that it stands for
   };
 
-  /// Whether it is text that is to be a user's message.
+  /// Whether the source is text to be a user's message.
   [[nodiscard]] bool says(const Source& source) const {
     return options_.keys.messages && source.key == "messages" && source.member->raw.front() == '"';
   }
@@ -153,7 +154,7 @@ class PromptReader {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
     Source source;
-    bool second = false;  // token ids and what they were made of
+    bool second = false;  // token ids beside their text
     Prompt prompt;
     text::RequestReader request(options_.request, vocab_, tokenizer_ != nullptr);
     std::size_t uid_offset = 0;
@@ -170,7 +171,7 @@ class PromptReader {
     for (const Member& member : members) {
       const std::string_view key = key_of(member);
       if (is_prompt_key(key)) {
-        // Ids that were made of the text or the messages beside them are the prompt.
+        // Ids made of the text or the messages beside them are the prompt.
         const Source found = {&member, key};
         const bool made = source.key == "prompt_tokens" && !is_ids_key(key);
         const bool makes =
@@ -268,7 +269,7 @@ class PromptReader {
         says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
                  : read_messages(of, value);
     if (estimates()) {
-      constexpr std::size_t kMarkup = 16;  // of a message: its header and its end, bytes
+      constexpr std::size_t kMarkup = 16;  // bytes of a message's header and end
       std::size_t bytes = 0;
       for (const ChatMessage& message : messages) bytes += message.content.size() + kMarkup;
       return estimated_tokens(bytes);
@@ -286,7 +287,8 @@ class PromptReader {
     }
   }
 
-  /// Added tokens may be the tokenizer's alone (Tokenizer::require_fits).
+  /// Checks ids against the model: added tokens may be the tokenizer's alone
+  /// (Tokenizer::require_fits).
   [[nodiscard]] std::vector<TokenId> within_vocabulary(const Member& source,
                                                        std::vector<TokenId> tokens) const {
     const auto outside =
@@ -376,8 +378,8 @@ class PromptReader {
     return ids;
   }
 
-  /// A prompt without a uid is known by what is sampled from, so that it gets the same responses
-  /// wherever its line stands.
+  /// Names a prompt. Without a uid it is named by its sampled tokens, so that it gets the same
+  /// responses wherever its line stands.
   void name(Prompt& prompt, std::size_t offset) {
     const bool given = !prompt.uid.empty();
     if (!given) {
@@ -400,7 +402,7 @@ class PromptReader {
   /// Applies the limit on length.
   void keep(Prompt prompt, std::size_t uid_offset, const Member& source) {
     const std::int32_t context = options_.request.context;
-    // The longest response that the line says; 0: it says nothing that counts here.
+    // Longest response of the line's own; 0: none that counts here.
     const std::int32_t own = context > 0 ? prompt.sampling.max_tokens.value_or(0) : 0;
     const auto limit =
         static_cast<std::size_t>(std::max(own > 0 ? context - own : options_.max_tokens, 0));
@@ -434,11 +436,11 @@ class PromptReader {
   const std::vector<PromptKeys::Named> named_;
   std::int32_t vocab_ = 0;  ///< 0: unknown
   std::size_t line_number_ = 0;
-  bool rendered_ = false;  ///< some messages were
-  bool closed_ = false;    ///< this line's last message, the assistant's, was, unasked
+  bool rendered_ = false;  ///< some messages were rendered
+  bool closed_ = false;    ///< this line's last message, the assistant's, was closed by default
   struct Named {
     std::size_t line = 0;
-    bool given = false;  ///< by the line
+    bool given = false;  ///< the line gives the uid
   };
   std::unordered_map<std::string, Named> seen_;           ///< by uid
   std::unordered_map<std::string, std::uint32_t> equal_;  ///< lines of each content_uid

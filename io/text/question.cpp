@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Content is text, or parts of which some are.
+/// Text of a content, which is text, or parts of which some are.
 std::string text_of(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   std::string text;

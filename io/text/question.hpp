@@ -1,4 +1,4 @@
-// What a prompt asks, for human eyes.
+// The question of a prompt, for display.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace paceline::io {
 
-/// The text of the last message that a user says, or, where the prompt is text, all of it; nothing
-/// where it was given as token ids. UTF-8.
+/// The text of a user's last message, or, where the prompt is text, all of it; nullopt where it was
+/// given as token ids. UTF-8.
 [[nodiscard]] std::optional<std::string> question_of(const Prompt& prompt);
 
 }  // namespace paceline::io

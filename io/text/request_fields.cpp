@@ -12,30 +12,29 @@ namespace paceline::io {
 namespace text {
 namespace {
 
-constexpr std::int32_t kMostTokens = 1 << 24;  // as of sampling.max_tokens
+constexpr std::int32_t kMostTokens = 1 << 24;  // limit of sampling.max_tokens too
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What the model cannot be given.
+/// Fields that the model cannot take.
 constexpr std::array<std::string_view, 8> media = {
     "images", "videos", "audios", "image", "video", "audio", "multi_modal_data", "mm_data"};
 
-/// verl's, which its agents' tools read.
+/// Fields of verl, read by its agents' tools.
 constexpr std::array<std::string_view, 2> of_tools = {"tools_kwargs", "interaction_kwargs"};
 
 constexpr std::string_view agent = "agent_name";
-constexpr std::string_view plain_agent =
-    "single_turn_agent";  // verl's, which does what is done here
+constexpr std::string_view plain_agent = "single_turn_agent";  // verl's name for what is done here
 
-/// null and whatever else says nothing.
+/// Whether a value is null or otherwise empty.
 bool is_empty(const Json& value) {
   return value.is_null() || value == false ||
          ((value.is_array() || value.is_object()) && value.empty()) || value == "";
 }
 
-/// The run's own value of a parameter that lines have none of; nothing: it is no such parameter.
+/// The run's value of a parameter that lines cannot set; nullopt: no such parameter.
 std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   const SamplingParams& s = run.sampling;
   if (key == "temperature") return s.temperature;
@@ -49,7 +48,7 @@ std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   return std::nullopt;
 }
 
-/// Whether a line repeats what the run has: as it is spelled, and in single precision where it is.
+/// Whether a line repeats the run's value: as spelled, or in single precision.
 bool repeats(const Json& value, double run) {
   if (value.is_boolean()) return value.get<bool>() == (run != 0);
   if (!value.is_number()) return false;
@@ -59,7 +58,7 @@ bool repeats(const Json& value, double run) {
 
 std::string shown(const Json& value) { return value.is_number() ? value.dump() : describe(value); }
 
-/// What a value is instead of a list of which each is one of those; empty: it is such a list.
+/// What a value is instead of a list whose items all pass `is_one`; empty: it is one.
 std::string not_a_list_of(const Json& value, const auto& is_one) {
   if (!value.is_array()) return shown(value);
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -120,7 +119,7 @@ void RequestReader::read(const Member& member, std::string_view key) {
     const Json value = parse(member);
     if (is_empty(value) || (other->neutral && repeats(value, *other->neutral))) return;
     std::string says(other->says);
-    constexpr std::string_view section = "sampling.";  // of a configuration: a line has none
+    constexpr std::string_view section = "sampling.";  // of a configuration: a line has no sections
     for (auto at = says.find(section); at != std::string::npos; at = says.find(section))
       says.erase(at, section.size());
     refuse(member, says + keep);

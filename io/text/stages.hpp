@@ -1,4 +1,4 @@
-// What a tokenizer does to text before it encodes words, beside cutting it by patterns.
+// Text stages of a tokenizer before words are encoded, beside cutting by patterns.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace paceline::io::text {
 class Normalizer {
  public:
   void add_nfc() { steps_.push_back({Kind::nfc, "", ""}); }
-  /// `text` in front of any text but the empty one.
+  /// Puts `text` in front of any text but the empty one.
   void add_prepend(std::string text) { steps_.push_back({Kind::prepend, std::move(text), ""}); }
-  /// Every `what` (not empty) becomes `with`, from the left.
+  /// Replaces every `what` (not empty) by `with`, from the left.
   void add_replace(std::string what, std::string with) {
     steps_.push_back({Kind::replace, std::move(what), std::move(with)});
   }
@@ -41,19 +41,19 @@ class Normalizer {
                                       std::string_view with);
 
 /// A pre-tokenizer of SentencePiece's kind: spaces become a character that tokens are spelled with,
-/// and words may be cut in front of it.
+/// and words may be cut before it.
 struct Metaspace {
-  /// Which pieces of text get a space in front when they have none.
+  /// Pieces of text that get a leading space when they have none.
   enum class Prepend : std::uint8_t {
     always,
-    first,  ///< those with which the text begins; not what follows an added token
+    first,  ///< only the text's first piece, not one after an added token
     never,
   };
   std::string replacement;  ///< one character
   Prepend prepend = Prepend::always;
   bool cuts = true;
 
-  /// `begins`: the text begins with the piece, which is not empty.
+  /// Splits a piece, which is not empty. `begins`: the text begins with it.
   void split(std::string_view piece, bool begins,
              const std::function<void(std::string_view)>& word) const;
 };

@@ -11,7 +11,7 @@
 namespace paceline::io {
 namespace text {
 namespace {
-constexpr std::size_t longest_cached_word = 64;  // bytes; longer ones seldom repeat
+constexpr std::size_t longest_cached_word = 64;  // bytes; longer words seldom repeat
 constexpr std::size_t most_cached_words = 1U << 16U;
 }  // namespace
 
@@ -69,7 +69,7 @@ class Encoder {
       word(piece);
       return;
     }
-    // ByteLevel puts its space before its own pattern, after those of the steps before it.
+    // ByteLevel puts its space before its own pattern, after the patterns of earlier steps.
     std::string spaced;
     if (pattern == parts_.space_before && needs_space(piece)) {
       piece = spaced = " " + std::string(piece);
@@ -134,9 +134,9 @@ std::vector<TokenId> Tokenizer::encode(std::string_view utf8, const EncodeOption
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
   std::string text;
-  std::string fallback;  // bytes in a row that stand for characters without a token
+  std::string fallback;  // consecutive bytes of characters without a token
   const auto take_fallback = [&] {
-    // A row that is not UTF-8 is lost whole, as it is to the library.
+    // A row of bytes that is not UTF-8 is lost whole, as in the library.
     const bool valid = text::find_invalid_utf8(fallback) == std::string::npos;
     for (std::size_t i = 0; !valid && i < fallback.size(); ++i) text += text::replacement_character;
     if (valid) text += fallback;

@@ -1,5 +1,5 @@
-// Text to token ids and back: the BPE of a Hugging Face tokenizer.json, on bytes or of
-// SentencePiece's with byte fallback, id for id what the `tokenizers` library gives.
+// Text to token ids and back: the BPE of a Hugging Face tokenizer.json, on bytes or SentencePiece's
+// with byte fallback, with the ids of the `tokenizers` library.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +19,24 @@ struct EncodeOptions {
   /// Apply the file's post-processor, e.g. Llama 3's <|begin_of_text|> in front. Off for text that
   /// a chat template rendered, which carries its own.
   bool add_special_tokens = false;
-  /// Leave them out where the text begins with them, as text does that a template rendered before.
+  /// Omit them where the text begins with them, as text from a template does.
   bool unless_there = false;
 };
 
-/// The texts of the files that make a tokenizer; those that are not there are empty.
+/// Texts of the files that make a tokenizer; missing files are nullopt.
 struct TokenizerFiles {
   std::string directory;
   std::optional<std::string> tokenizer;           ///< tokenizer.json
   std::optional<std::string> config;              ///< tokenizer_config.json
   std::optional<std::string> special_tokens_map;  ///< special_tokens_map.json
   std::optional<std::string> added_tokens;        ///< added_tokens.json
-  std::string other_kind;  ///< a tokenizer in a format that is not read, by the file's name
+  std::string other_kind;  ///< name of a tokenizer file in an unsupported format
 
   /// Throws IoError when one cannot be read, DataError when one is no file.
   [[nodiscard]] static TokenizerFiles read(const std::string& directory);
-  /// Why there is no tokenizer.json to read, and how to make one; empty: it is there.
+  /// Why there is no tokenizer.json, and how to make one; empty: there is one.
   [[nodiscard]] std::string absence() const;
-  /// Whether the texts are the same, wherever they lie.
+  /// Whether the texts are the same, wherever the files are.
   [[nodiscard]] bool same_texts(const TokenizerFiles& other) const;
 };
 
@@ -51,16 +51,16 @@ struct TokenizerFiles {
 /// and post-processor ByteLevel and TemplateProcessing. Anything else is refused, never
 /// approximated. The file's `truncation` and `padding` are ignored, as they are by `transformers`.
 ///
-/// Tokens that `transformers` takes from the files beside tokenizer.json are added as it adds them;
-/// what its versions 4 and 5 make different things of is refused (tokenizer_files.hpp).
+/// Tokens that `transformers` takes from the files beside tokenizer.json are added in the same way;
+/// files that its versions 4 and 5 read differently are refused (tokenizer_files.hpp).
 class Tokenizer : public TokenText {
  public:
-  /// Reads a directory's tokenizer. Throws IoError when a file cannot be read; DataError when there
-  /// is no tokenizer.json, and naming the file, the JSON path, what was found and what is
-  /// supported.
+  /// Reads a directory's tokenizer. Throws IoError when a file cannot be read; DataError when
+  /// tokenizer.json does not exist, and naming the file, the JSON path, the found and the supported
+  /// value.
   [[nodiscard]] static Tokenizer load(const std::string& directory);
-  [[nodiscard]] static Tokenizer load(const TokenizerFiles& files);  ///< the same, of files read
-  /// A tokenizer.json alone, by its text; `name` stands for the file in messages.
+  [[nodiscard]] static Tokenizer load(const TokenizerFiles& files);  ///< of texts already read
+  /// Parses a tokenizer.json alone; `name` stands for the file in messages.
   [[nodiscard]] static Tokenizer parse(std::string_view json, const std::string& name);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -73,17 +73,17 @@ class Tokenizer : public TokenText {
   [[nodiscard]] std::vector<TokenId> encode(std::string_view utf8,
                                             const EncodeOptions& options = {}) const;
 
-  /// The text of some tokens. Bytes that are not UTF-8 (a sequence cut at either end) become
-  /// U+FFFD: on bytes one for each maximal prefix of a valid sequence, with byte_fallback one for
-  /// each byte that stands in a row with them. The space in front that SentencePiece adds goes. Ids
-  /// without a token give nothing, as a model whose vocabulary is padded may sample them.
+  /// The text of some tokens. Invalid UTF-8 (a sequence cut at either end) becomes U+FFFD: on bytes
+  /// one for each maximal prefix of a valid sequence, with byte_fallback one for each byte of the
+  /// row. The leading space that SentencePiece adds is removed. Ids without a token give nothing,
+  /// as a model whose vocabulary is padded may sample them.
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
-  /// As TokenText: what decode() without skip_special makes of it, with the space in front of the
-  /// whole text that decode() takes off.
+  /// As TokenText: the token's part of decode() without skip_special, including the leading space
+  /// of the whole text that decode() removes.
   [[nodiscard]] std::string_view bytes_of(TokenId token) const override;
 
-  /// One more than the highest id, added tokens included.
+  /// One past the highest id, added tokens included.
   [[nodiscard]] std::int32_t vocab_size() const;
   /// The id of a token as the file spells it (byte-level characters), or of an added token.
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
@@ -92,10 +92,11 @@ class Tokenizer : public TokenText {
   [[nodiscard]] bool has_token(TokenId token) const;
 
   /// Throws DataError when the tokenizer's own vocabulary has ids that a model of `model_vocab`
-  /// entries lacks. Added tokens may have such: padding often has. No text with them can be used.
+  /// entries lacks. Added tokens may have such ids: padding often has. No text with them can be
+  /// used.
   void require_fits(std::int32_t model_vocab) const;
 
-  /// What of the files concerns text and may be taken otherwise elsewhere, a sentence each.
+  /// Parts of the files about text that other programs may read differently, a sentence each.
   [[nodiscard]] const std::vector<std::string>& warnings() const;
 
   struct Parts;  ///< private to io/text

@@ -49,7 +49,7 @@ std::string TokenizerFiles::absence() const {
 namespace text {
 namespace {
 
-/// The named special tokens, in the order in which `transformers` adds them.
+/// Named special tokens, in the order in which `transformers` adds them.
 constexpr std::array<std::string_view, 7> named_tokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
@@ -75,7 +75,7 @@ std::string in_quotes(const std::string& text) { return "'" + text + "'"; }
 
 }  // namespace
 
-/// Tokens on their way into a tokenizer, one after another.
+/// Adds tokens to a tokenizer, one after another.
 class OtherFiles::Additions {
  public:
   Additions(const Tokenizer::Parts& parts, std::size_t model_size, std::vector<AddedToken>& added)
@@ -91,7 +91,7 @@ class OtherFiles::Additions {
     return place == places_.end() ? nullptr : &added_[place->second];
   }
 
-  /// What is known under an id keeps it; the others follow, as the library counts.
+  /// Declares a token: a known one keeps its id; others follow, as the library counts.
   void declare(const JsonNode& node, std::int64_t id, AddedToken token) {
     token.id = id_of(token.content);
     if (token.id != id) {
@@ -105,7 +105,7 @@ class OtherFiles::Additions {
     }
   }
 
-  /// A token that is special from now on.
+  /// Makes a token special from now on.
   void name(AddedToken token) {
     if (token.content.empty()) return;
     if (AddedToken* known = find(token.content)) {
@@ -116,7 +116,7 @@ class OtherFiles::Additions {
     append(std::move(token));
   }
 
-  /// One that must be special already, for `transformers` 4 and 5 make other things of it.
+  /// Throws unless the token is special already, for `transformers` 4 and 5 treat it differently.
   void require_special(const JsonNode& node, const std::string& content) {
     const AddedToken* known = find(content);
     if (known != nullptr && known->special) return;
@@ -141,7 +141,7 @@ class OtherFiles::Additions {
   }
 
   const Tokenizer::Parts& parts_;
-  TokenId next_;  ///< the id of a token that is not known yet
+  TokenId next_;  ///< id of the next unknown token
   std::vector<AddedToken>& added_;
   std::unordered_map<std::string, std::size_t> places_;
 };
@@ -156,7 +156,7 @@ std::optional<OtherFiles::File> OtherFiles::parse(const std::string& path,
 
 OtherFiles::OtherFiles(const TokenizerFiles& files)
     : config_(parse(files.directory + "/tokenizer_config.json", files.config)) {
-  // What saved the list of added tokens saved everything in one file.
+  // A config with the list of added tokens comes with everything in one file.
   if (config_ && config_->root().find("added_tokens_decoder")) return;
   map_ = parse(files.directory + "/special_tokens_map.json", files.special_tokens_map);
   added_ = parse(files.directory + "/added_tokens.json", files.added_tokens);
@@ -209,7 +209,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       token.special =
           std::find(special_words.begin(), special_words.end(), content) != special_words.end();
       token.normalized = !token.special;
-      // tokenizer.json's own flags count for those that it lists.
+      // tokenizer.json's own flags hold for tokens that it lists.
       if (const AddedToken* known = additions.find(content)) token = *known;
       declared.push_back({node.integer(0, (std::int64_t{1} << 31) - 2), {node, std::move(token)}});
     }
@@ -242,7 +242,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       }
     });
   };
-  // Once one list has added a token, the order of those of another is not agreed on.
+  // Once one list has added a token, versions disagree on the order of another list's.
   take_list(extra, true);
   take_list(additional, additions.size() == before);
   if (map_ && config_) take_list(config_->root().find("additional_special_tokens"), false);
@@ -280,7 +280,7 @@ void OtherFiles::check(const JsonNode& root, Tokenizer::Parts& parts) const {
 }
 
 /// LlamaTokenizer of `transformers` 5 makes its own pre-tokenizer, by settings in another file;
-/// that of 4 does where add_prefix_space is set.
+/// version 4 does where add_prefix_space is set.
 void OtherFiles::check_spaces(Tokenizer::Parts& parts) const {
   const auto type = config_->root().find("tokenizer_class");
   if (!type || !type->string().starts_with("LlamaTokenizer")) return;
@@ -306,7 +306,7 @@ void OtherFiles::check_spaces(Tokenizer::Parts& parts) const {
                            (here == in_4 ? "4 does and 5 does not" : "5 does and 4 does not"));
 }
 
-/// LlamaTokenizer of `transformers` 4 makes its own template; 5 takes that of tokenizer.json.
+/// LlamaTokenizer of `transformers` 4 makes its own template; 5 takes tokenizer.json's.
 void OtherFiles::check_template(Tokenizer::Parts& parts) const {
   const auto type = config_->root().find("tokenizer_class");
   if (!type || !type->string().starts_with("LlamaTokenizer")) return;

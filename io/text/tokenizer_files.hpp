@@ -1,4 +1,4 @@
-// The files of a model's directory that `transformers` makes a tokenizer of.
+// Files of a model's directory from which `transformers` makes a tokenizer.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,23 @@
 
 namespace paceline::io::text {
 
-/// What tokenizer_config.json, special_tokens_map.json and added_tokens.json say of a tokenizer,
-/// parsed, beside the tokenizer.json that it is made of. What they add is added, as `transformers`
-/// 4 and 5 add it; where the two differ from each other, or the files contradict each other, the
-/// tokenizer is refused.
+/// tokenizer_config.json, special_tokens_map.json and added_tokens.json, parsed, as far as they
+/// change the tokenizer of tokenizer.json. Their tokens are added as by `transformers` 4 and 5;
+/// where the two differ, or the files contradict each other, the tokenizer is refused.
 class OtherFiles {
  public:
   /// Throws DataError naming the file when one is malformed.
   explicit OtherFiles(const TokenizerFiles& files);
 
-  /// Adds tokens that tokenizer.json lacks, and flags of those it has. `added`: the added tokens
+  /// Adds tokens that tokenizer.json lacks, and flags of tokens it has. `added`: the added tokens
   /// that it lists; `model_size`: the number of tokens of its model. Throws DataError where a token
-  /// would have another id than the files say, or where `transformers` 4 and 5 take it otherwise.
+  /// would have another id than in the files, or where `transformers` 4 and 5 differ.
   void add_tokens(const Tokenizer::Parts& parts, std::size_t model_size,
                   std::vector<AddedToken>& added) const;
 
-  /// Compares what they say of spaces and of special tokens around text with what was read of
-  /// tokenizer.json's `root`. Throws as add_tokens(); what concerns some texts alone goes to
-  /// Parts::special_doubt and Parts::warnings.
+  /// Compares their settings of spaces and of special tokens around text with tokenizer.json's
+  /// `root`. Throws as add_tokens(); doubts about some texts alone go to Parts::special_doubt and
+  /// Parts::warnings.
   void check(const JsonNode& root, Tokenizer::Parts& parts) const;
 
  private:

@@ -19,12 +19,12 @@ namespace {
 using Parts = Tokenizer::Parts;
 
 constexpr std::int64_t highest_id = (std::int64_t{1} << 31) - 2;
-/// Bounds on what text may grow to by being rewritten. Files in use have one step of each kind.
-constexpr std::size_t longest_replacement = 4;  // times what it replaces
+/// Bounds on the growth of rewritten text. Real files have one step of each kind.
+constexpr std::size_t longest_replacement = 4;  // times the replaced text
 constexpr std::size_t most_rewrites = 4;
 constexpr std::size_t longest_prepended = 64;  // bytes
 
-/// `expected` names what is supported, for refusals.
+/// `expected` names the supported value, for errors.
 void require_type(const JsonNode& node, std::string_view type, const std::string& expected) {
   if (node.at("type").string() != type) node.at("type").refuse(expected);
 }
@@ -35,7 +35,7 @@ std::string read_character(const JsonNode& node) {
   return text;
 }
 
-/// What a Replace looks for, which is some text, and what it puts there.
+/// Text that a Replace looks for, and its replacement.
 std::pair<std::string, std::string> read_replace(const JsonNode& node) {
   const JsonNode pattern = node.at("pattern");
   const std::optional<JsonNode> text = pattern.find("String");
@@ -140,7 +140,7 @@ void read_character_pre_tokenizer(const JsonNode& node, Parts& parts) {
   read_metaspace(node, parts);
 }
 
-/// The vocabulary as written, by spelling. Checks ids; does not yet know added tokens.
+/// Reads the vocabulary as written, by spelling. Checks ids; does not yet know added tokens.
 void read_vocab(const JsonNode& node, Parts& parts,
                 std::vector<std::pair<TokenId, std::string>>& by_id) {
   if (!node.value().is_object()) node.refuse("expected an object of token: id");
@@ -200,14 +200,14 @@ void read_merges(const JsonNode& node, Parts& parts) {
   }
 }
 
-/// How the vocabulary spells the token of a byte, and what a refusal says of such vocabularies.
+/// The vocabulary's spelling of a byte's token.
 std::string spelling_of_byte(unsigned byte, bool fallback) {
   if (!fallback) return characters_of_bytes(std::string(1, static_cast<char>(byte)));
   constexpr std::string_view digits = "0123456789ABCDEF";
   return {'<', '0', 'x', digits[byte >> 4U], digits[byte & 15U], '>'};
 }
 
-/// Every byte has a token, so that every text encodes.
+/// Reads the tokens of bytes. Every byte must have one, so that every text encodes.
 void read_bytes(const JsonNode& vocab, Parts& parts) {
   for (unsigned b = 0; b < 256; ++b) {
     const std::string spelling = spelling_of_byte(b, parts.byte_fallback);
@@ -266,8 +266,8 @@ void read_model(const JsonNode& node, Parts& parts,
   if (parts.bpe.ignore_merges) read_words(parts);
 }
 
-/// Added tokens, whose ids must be those that the `tokenizers` library gives them: a token of the
-/// model keeps the model's, the others are counted on from the end.
+/// Reads added tokens. Their ids must be those of the `tokenizers` library: a token of the model
+/// keeps the model's, the others are counted on from the end.
 std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
   std::vector<AddedToken> added;
   const auto model_size = static_cast<std::int64_t>(parts.ids.size());
@@ -303,12 +303,11 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
   return added;
 }
 
-/// The decoder's steps where the vocabulary is spelled in characters, in the order in which the
-/// library has them.
+/// The decoder's steps for a vocabulary spelled in characters, in the library's order.
 struct CharacterDecoder {
   std::vector<std::pair<std::string, std::string>> replacements;
 
-  /// The byte that a token spelled <0xE2> is, once replaced.
+  /// The byte of a token spelled <0xE2>, after replacements.
   [[nodiscard]] static std::optional<char> byte_of(std::string_view text) {
     if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
     unsigned byte = 0;
@@ -363,8 +362,7 @@ void fill_tokens(const JsonNode& root, Parts& parts,
   } else {
     require_type(decoder, "ByteLevel", "supported: \"ByteLevel\"");
   }
-  // The decoders read added tokens as they read the others, in the form that text has when they are
-  // looked for.
+  // Decoders read added tokens like other ones, in the form that is searched in text.
   const auto fill = [&](Parts::Token& token, const std::string& form) {
     if (characters) return characters->fill(token, form);
     token.bytes = bytes_of_characters(form).value_or(form);

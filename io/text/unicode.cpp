@@ -72,8 +72,8 @@ std::string with_stand_ins(std::string_view text) {
 std::string normalize_nfc(std::string_view text) {
   std::string out;
   if (is_ascii(text)) return out = text;
-  // Code points that the reference leaves alone break the text: around them the normal form is that
-  // of the pieces.
+  // Code points that the reference leaves alone split the text: the normal form around them is the
+  // pieces'.
   std::size_t piece = 0;
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint c = decode_utf8(text, i);

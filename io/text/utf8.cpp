@@ -5,8 +5,8 @@
 namespace paceline::io::text {
 namespace {
 
-/// What may follow a lead byte: the sequence's length and the range of its second byte. The other
-/// bytes are always 80..BF. Length 0: no sequence starts with this byte.
+/// Successors of a lead byte: the sequence's length and the range of its second byte. Other bytes
+/// are always 80..BF. Length 0: no sequence starts with this byte.
 struct Lead {
   unsigned char size = 0, low = 0x80, high = 0xBF;
 };
@@ -23,7 +23,7 @@ constexpr Lead lead_of(unsigned char byte) {
   return {0};
 }
 
-/// How many bytes at `at` are a prefix of a valid sequence (at least 1), and whether it is whole.
+/// The bytes at `at` that are a prefix of a valid sequence (at least 1), and whether it is whole.
 std::pair<std::size_t, bool> valid_prefix(std::string_view text, std::size_t at) {
   const Lead lead = lead_of(static_cast<unsigned char>(text[at]));
   if (lead.size == 0) return {1, false};

@@ -8,7 +8,7 @@
 
 namespace paceline::io::text {
 
-/// U+FFFD, which stands for what is not UTF-8.
+/// U+FFFD, which stands for invalid UTF-8.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 struct CodePoint {
@@ -20,7 +20,7 @@ struct CodePoint {
 /// U+10FFFF are not valid.
 [[nodiscard]] CodePoint decode_utf8(std::string_view text, std::size_t at);
 
-/// The offset of the first byte that is not valid UTF-8, or npos.
+/// Offset of the first invalid byte, or npos.
 [[nodiscard]] std::size_t find_invalid_utf8(std::string_view text);
 
 void append_utf8(std::string& text, char32_t value);
