@@ -1,5 +1,5 @@
-// A request on its way to a verifier, and as the verifier reports it: plain data that messages
-// carry and batches take.
+// A request on its way to a verifier, and as the verifier reports it: plain data of messages and
+// batches.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace paceline {
 
 /// A request as a verifier receives it.
 struct Admission {
-  Trajectory trajectory;  ///< id, and what it already has when it goes on
+  Trajectory trajectory;  ///< id, and earlier tokens of a request that goes on
   std::vector<TokenId> prompt;
   NoiseKey noise;
-  /// Of its holder: n, where the n-th lease, move or race of the run gave it the request. Of two
-  /// that may be the holder the one with the larger version is.
+  /// The holder's version: n, where the n-th lease, move or race of the run gave it the request. Of
+  /// two possible holders the one with the larger version holds it.
   std::uint64_t version = 0;
-  /// Response tokens at which its lease ends.
+  /// Response tokens at which the lease ends.
   std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
   RequestSampling sampling = {};
 };

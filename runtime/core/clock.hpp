@@ -1,4 +1,4 @@
-// Time as roles see it.
+// Time of a run, real or simulated.
 #pragma once
 
 namespace paceline {

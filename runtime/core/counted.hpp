@@ -1,4 +1,4 @@
-// Counts as people say them: "1 rank", "8 ranks".
+// Counts with their nouns: "1 rank", "8 ranks".
 #pragma once
 
 #include <concepts>
@@ -7,7 +7,7 @@
 
 namespace paceline {
 
-/// `many`: the plural, where it is not `one` with an s.
+/// "N nouns". `many`: the plural, where it is not `one` with an s.
 template <std::integral Count>
 [[nodiscard]] std::string counted(Count count, std::string_view one, std::string_view many = "") {
   std::string text = std::to_string(count) + " ";

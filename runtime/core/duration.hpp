@@ -1,4 +1,4 @@
-// Durations as messages to people have them.
+// Durations in messages to people.
 #pragma once
 
 #include <string>

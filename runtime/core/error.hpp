@@ -20,8 +20,8 @@ enum class ExitCode : int {
   try_again = 75,
 };
 
-/// What each means, as --help and README.md say it. A file that is not there is a mistake of the
-/// one who named it, not a failure to read.
+/// Meaning of each code, as in --help and README.md. A missing file is a mistake of whoever named
+/// it, not a failure to read.
 struct ExitCodeMeaning {
   ExitCode code;
   std::string_view meaning;
@@ -35,8 +35,8 @@ inline constexpr std::array<ExitCodeMeaning, 6> kExitCodes{{
     {ExitCode::try_again, "stopped cleanly: run again with --resume"},
 }};
 
-/// An expected failure with one clear message: where it is, what was found, what was expected.
-/// Thrown within a rank and handled once, at the top of the program.
+/// An expected failure with one clear message: place, found and expected value. Thrown within a
+/// rank and handled once, at the top of the program.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -59,8 +59,8 @@ struct IoError : Error {
   explicit IoError(const std::string& message) : Error(ExitCode::io, message) {}
 };
 
-/// The candidate nearest to `name` by edit distance (insert, delete, substitute, transpose), or an
-/// empty view when none is near enough to be a plausible typing error.
+/// The candidate nearest to `name` by edit distance (insert, delete, substitute, transpose); empty
+/// when none is near enough to be a plausible typing error.
 [[nodiscard]] std::string_view nearest_name(std::string_view name,
                                             std::span<const std::string_view> candidates);
 

@@ -1,6 +1,5 @@
-// What others measured of a GPU, operation by operation: what costs of GPUs are foreseen from
-// (runtime/sim/gpu_costs.hpp). Plain values; every one is of one GPU, or of GPUs that work
-// together.
+// Published measurements of GPU operations, from which GPU costs are foreseen
+// (runtime/sim/gpu_costs.hpp). Plain values, each of one GPU, or of GPUs that work together.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace paceline {
 
-/// An operation of a decoder's pass. Of a layer, but for embedding and head: those are once a step.
+/// An operation of a decoder's pass: of a layer, but embedding and head come once a step.
 enum class GpuOp : std::uint8_t {
   embedding,
   norm,
@@ -19,7 +18,7 @@ enum class GpuOp : std::uint8_t {
   k,
   v,
   rope,
-  prompt_attention,  ///< of whole prompts: a row attends to those before it and itself
+  prompt_attention,  ///< of whole prompts: a row attends to earlier rows and itself
   output,            ///< the projection after attention
   gate_up,           ///< both in one
   gate,
@@ -30,7 +29,7 @@ enum class GpuOp : std::uint8_t {
   head,
 };
 
-/// Whose layers were measured. Sizes in elements, of the whole model.
+/// A model whose layers were measured. Sizes in elements, of the whole model.
 struct MeasuredModel {
   std::string name;
   std::int32_t heads = 0;
@@ -38,13 +37,13 @@ struct MeasuredModel {
   std::int32_t hidden = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;  ///< 0: the head was not measured
-  /// Norms and rotary embedding are one kernel each. False: several of PyTorch's, four to five
+  /// Norms and rotary embedding are one kernel each. False: several PyTorch kernels, four to five
   /// times as slow, which no engine runs.
   bool fused = true;
   [[nodiscard]] std::int32_t head_dim() const { return hidden / heads; }
 };
 
-/// One GPU's part of an operation, with the model's weights shared by `tp` GPUs.
+/// Time of one GPU's part of an operation, with the model's weights shared by `tp` GPUs.
 struct LayerMeasurement {
   std::size_t model = 0;  ///< index into GpuMeasurements::models
   GpuOp op = GpuOp::norm;
@@ -53,8 +52,8 @@ struct LayerMeasurement {
   double seconds = 0;       ///< > 0
 };
 
-/// Attention of one layer on one GPU. The measured kernel reads keys and values once for every
-/// query head, and gives a query head's whole context to one multiprocessor.
+/// Time of one layer's attention on one GPU. The measured kernel reads keys and values once for
+/// every query head, and gives a query head's whole context to one multiprocessor.
 struct AttentionMeasurement {
   std::int32_t heads = 0;     ///< query heads of that GPU
   std::int32_t kv_heads = 0;  ///< of that GPU
@@ -68,14 +67,14 @@ struct AttentionMeasurement {
 enum class Collective : std::uint8_t { all_reduce, send_recv };
 
 struct CollectiveMeasurement {
-  std::string fabric;  ///< how the GPUs are connected
+  std::string fabric;  ///< connection of the GPUs
   Collective collective = Collective::all_reduce;
   std::int32_t workers = 0;
   double bytes = 0;    ///< of each worker's buffer
   double seconds = 0;  ///< > 0
 };
 
-/// A shape may have been measured more than once.
+/// Measurements of one GPU type. A shape may occur more than once.
 struct GpuMeasurements {
   std::vector<MeasuredModel> models;
   std::vector<LayerMeasurement> layers;

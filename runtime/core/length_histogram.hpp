@@ -1,4 +1,4 @@
-// How long prompts and responses were, pooled over many requests.
+// Histograms of prompt and response lengths, pooled over many requests.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct LengthBin {
   double weight = 0;        ///< share of requests, in any unit; positive
 };
 
-/// Each by rising length.
+/// Histograms by rising length.
 struct LengthHistogram {
   std::vector<LengthBin> prompts;
   std::vector<LengthBin> responses;

@@ -1,4 +1,4 @@
-// Philox4x32-10 (Salmon et al., SC'11), and how token noise is drawn from it: the plain definition
+// Philox4x32-10 (Salmon et al., SC'11), and the token noise drawn from it: the plain definition
 // that every backend's vector code must reproduce word for word.
 #pragma once
 

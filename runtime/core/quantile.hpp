@@ -1,4 +1,4 @@
-// Medians and quartiles of what was measured.
+// Medians and quartiles of measurements.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-/// The one of the values, in order, that a share of them (0 to 1, not 1 itself) comes before: of n
-/// the one at n * share, rounded down. 0.5: the median, of an even number the upper one. 0 of none.
+/// The value at index n * share, rounded down, of the n sorted values; share in [0, 1). 0.5 is the
+/// median, the upper one of an even number. 0 without values.
 [[nodiscard]] inline double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto at = static_cast<std::size_t>(static_cast<double>(values.size()) * share);

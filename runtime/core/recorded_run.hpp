@@ -1,4 +1,4 @@
-// What a finished run's files say of its work: enough to do it again in a model.
+// The work of a finished run, from its files: enough to repeat it in a model.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a run's telemetry.h5 says, in memory.
+// Contents of a run's telemetry.h5, in memory.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 
 namespace paceline {
 
-/// Something that a rank measured in one of the run's attempts. Times in it are seconds since that
-/// attempt began.
+/// A record of a rank in one of the run's attempts. Its times are seconds since that attempt began.
 template <typename Row>
 struct OfRank {
   Row row;
@@ -22,15 +21,15 @@ struct RecordedAttempt {
   std::uint32_t attempt = 0;
   std::uint32_t ranks = 0;
   double started = 0;  ///< Unix time, seconds; 0: simulated
-  double ended = 0;    ///< likewise, as far as it is known
-  std::string plan;    ///< as it was printed
+  double ended = 0;    ///< likewise, as far as known
+  std::string plan;    ///< as printed
 };
 
 /// A rank of an attempt as a process of the system.
 struct RecordedProcess {
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
-  std::uint32_t cores = 0;  ///< that it computes on, of shared ones its part; 0 with GPUs
+  std::uint32_t cores = 0;  ///< cores that it computes on, of shared ones its part; 0 with GPUs
   std::uint32_t gpus = 0;
   std::string host;
 };

@@ -18,14 +18,14 @@ struct Prompt {
   std::vector<TokenId> tokens;  ///< chat template applied; never empty
   std::string ground_truth;     ///< empty when absent
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
-  RequestSampling sampling = {};  ///< of its responses
+  RequestSampling sampling = {};  ///< of the responses to it
 };
 
-/// What a prompt without a uid is known by: 20 hexadecimal digits, a hash of its tokens. (80 bits:
-/// of a thousand million prompts two unlike ones have the same with a chance of one in a million.)
+/// Uid of a prompt without one: 20 hexadecimal digits, a hash of its tokens. (80 bits: two
+/// different ones of 10^9 prompts collide with a chance of one in a million.)
 [[nodiscard]] std::string content_uid(std::span<const TokenId> tokens);
 
-/// Which response: the `sample`-th to the `prompt`-th prompt of the file.
+/// Identity of a response: the `sample`-th to the `prompt`-th prompt of the file.
 struct RequestId {
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
@@ -48,8 +48,8 @@ struct Trajectory {
   std::vector<TokenId> tokens;          ///< [response] includes the stop token
   std::vector<float> logprob;           ///< [response] at the sampling temperature, full vocabulary
   std::vector<float> sampling_logprob;  ///< [response] after top-k / top-p / min-p
-  /// What each token could have been (SamplingParams::keep_masks): how many, and which, ascending,
-  /// one token after the other. Empty where that is not recorded.
+  /// Ids that each token could have been (SamplingParams::keep_masks), ascending, one token after
+  /// the other, and their number. Empty where they are not recorded.
   std::vector<std::int32_t> kept;  ///< [response]
   std::vector<TokenId> kept_ids;   ///< [sum of kept]
   FinishReason finish_reason = FinishReason::partial;
@@ -57,14 +57,15 @@ struct Trajectory {
   std::uint64_t weight_version = 0;
 };
 
-/// What a response is worth, by whatever scored it.
+/// The worth of a response, by its scorer.
 struct Reward {
   RequestId id;
   float value = 0;
 };
 
-/// The digest that the exactness oracle compares: a 128-bit hash over prompts and trajectories in
-/// (prompt, sample) order, down to the bits of the log-probabilities. Feed in that order.
+/// The digest by which runs are compared for exactness: a 128-bit hash over prompts and
+/// trajectories in (prompt, sample) order, down to the bits of the log-probabilities. Feed in that
+/// order.
 class TrajectoryDigest {
  public:
   TrajectoryDigest();

@@ -1,4 +1,4 @@
-// How the responses to one prompt are sampled, where it is not as those of the whole run.
+// Sampling of the responses to one prompt, where it differs from the run's.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace paceline {
 
-/// What ends a response.
+/// Ends of a response.
 struct StopSet {
   std::vector<TokenId> ids;          ///< all, the model's own included; kept in the response
   std::vector<std::string> strings;  ///< UTF-8; the token that completes one is kept
   friend bool operator==(const StopSet&, const StopSet&) = default;
 };
 
-/// How responses to one prompt are sampled, as far as its line says; the rest is the run's.
+/// Sampling parameters that a prompt's line sets; the rest is the run's.
 struct RequestSampling {
   std::optional<std::int32_t> max_tokens;
   std::optional<StopSet> stops;

@@ -1,11 +1,11 @@
-// What a rank is.
+// The role of a rank.
 #pragma once
 
 #include <cstdint>
 
 namespace paceline {
 
-/// Stored in telemetry: values are fixed.
+/// Roles. Stored in telemetry: values are fixed.
 enum class Role : std::uint8_t {
   verifier = 0,         ///< leads a verifier group: schedules, samples, writes
   verifier_member = 1,  ///< a further rank of a tensor-parallel verifier group

@@ -1,4 +1,4 @@
-// How a response is sampled, and the identity of its noise.
+// Sampling parameters of a response, and the identity of its noise.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace paceline {
 
 /// Sampling controls of a run. Filters apply in the order temperature, top-k, top-p, min-p, each on
-/// the distribution the one before it left (renormalised).
+/// the renormalised distribution that the one before leaves.
 struct SamplingParams {
   float temperature = 1.0F;        ///< >= 0; 0 is argmax, lowest id on ties
   std::int32_t top_k = 0;          ///< 0: off
@@ -25,19 +25,19 @@ struct SamplingParams {
   bool ignore_eos = false;                ///< the model's own end tokens do not stop a response
   std::vector<TokenId> stop_ids;          ///< further stop tokens (kept in the response)
   std::vector<std::string> stop_strings;  ///< UTF-8; the token that completes one is kept
-  std::vector<TokenId> banned_ids;        ///< as set: no response has them
-  bool mask_unused = true;                ///< nor has any a token that means nothing
-  /// What follows from the two for the model: ascending, each once. They have no part in the
-  /// distribution that is sampled from, nor in sampling_logprob.
+  std::vector<TokenId> banned_ids;        ///< banned by the user
+  bool mask_unused = true;                ///< tokens without meaning are banned too
+  /// Tokens banned by these two settings for the model: ascending, each once. They have no part in
+  /// the sampled distribution, nor in sampling_logprob.
   std::vector<TokenId> masked;
-  /// Of every sampled token those are recorded that it could have been: no more than top_k, which
-  /// is from 1 to kMostKept then.
+  /// Records the ids that each sampled token could have been: at most top_k, which must be from 1
+  /// to kMostKept.
   bool keep_masks = false;
   static constexpr std::int32_t kMostKept = 1024;
 };
 
-/// Tokens that cannot be sampled before min_tokens: those that are masked and `stops`, which end a
-/// response. Ascending, each once.
+/// Tokens that cannot be sampled before min_tokens: masked ones and `stops`, which end a response.
+/// Ascending, each once.
 [[nodiscard]] std::vector<TokenId> banned_early(const SamplingParams& sampling,
                                                 std::span<const TokenId> stops);
 
@@ -49,8 +49,8 @@ struct NoiseKey {
   friend bool operator==(const NoiseKey&, const NoiseKey&) = default;
 };
 
-/// The noise of request (prompt uid, sample index) under a seed and weight version. A hash of those
-/// four alone, so that nothing about the run's layout can enter it.
+/// The noise of request (prompt uid, sample index) under a seed and weight version. A hash of these
+/// four alone, so that the run's layout cannot enter it.
 [[nodiscard]] NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version,
                                  std::string_view prompt_uid, std::uint32_t sample_index);
 

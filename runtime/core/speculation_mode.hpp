@@ -1,4 +1,4 @@
-// Whether requests are drafted for, and where.
+// Where requests are drafted for, if at all.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Who says how far to draft.
+// Policies that decide draft lengths.
 #pragma once
 
 #include <array>
@@ -6,13 +6,13 @@
 
 namespace paceline {
 
-/// Made by runtime/policy/length/make_draft_length.hpp.
+/// Draft-length policies, made by runtime/policy/length/make_draft_length.hpp.
 enum class SpeculationPolicy : std::uint8_t {
-  goodput,     ///< as far as is expected to pay, by costs and each request's acceptance
-  nightjar,    ///< by a bandit that learns the best length of each batch size
-  dsd,         ///< what goodput is without its trials, one length for the batch
-  banditspec,  ///< by a bandit that does not know the batch
-  tetris,      ///< a fixed length, of which the likeliest tokens of the batch are verified
+  goodput,     ///< as far as drafts are expected to pay, by costs and each request's acceptance
+  nightjar,    ///< a bandit that learns the best length of each batch size
+  dsd,         ///< goodput without its trials, with one length for the batch
+  banditspec,  ///< a bandit that does not know the batch
+  tetris,      ///< a fixed length; the batch's likeliest tokens are verified
   fixed,       ///< always the same length
 };
 inline constexpr std::array kSpeculationPolicies{
@@ -37,12 +37,12 @@ inline constexpr std::array kSpeculationPolicies{
   return "unknown";
 }
 
-/// Whether it decides by the cost table.
+/// Whether the policy reads the cost table.
 [[nodiscard]] constexpr bool reads_costs(SpeculationPolicy policy) {
   return policy == SpeculationPolicy::goodput || policy == SpeculationPolicy::nightjar ||
          policy == SpeculationPolicy::dsd;
 }
-/// Whether every step drafts, whatever that costs.
+/// Whether every step drafts, whatever the cost.
 [[nodiscard]] constexpr bool drafts_always(SpeculationPolicy policy) {
   return policy == SpeculationPolicy::fixed || policy == SpeculationPolicy::tetris;
 }

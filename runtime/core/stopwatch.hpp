@@ -1,12 +1,12 @@
-// Seconds that something takes, added up.
+// Seconds of a scope, added up.
 #pragma once
 
 #include <chrono>
 
 namespace paceline {
 
-/// Adds the seconds of its own life, on the machine's clock: for what no simulation runs. It looks
-/// at the clock twice, which takes some 50 ns.
+/// Adds the seconds of its own life, on the machine's clock, so for code that no simulation runs.
+/// Reads the clock twice, which takes some 50 ns.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}

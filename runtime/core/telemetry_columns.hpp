@@ -11,10 +11,10 @@
 
 namespace paceline {
 
-/// What becomes of a column when summaries of a rank's roles are added up.
+/// How a column is added up over summaries of a rank's roles.
 enum class Sum : std::uint8_t { total, largest, none };
 
-/// `member`: a pointer to the member, or a function that gives a reference to it.
+/// A column. `member`: a pointer to the member, or a function that returns a reference to it.
 template <typename Member>
 struct Column {
   const char* name;

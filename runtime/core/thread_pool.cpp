@@ -60,13 +60,13 @@ void ThreadPool::run(Job job, void* context) {
 
   job(context, *this, 0);
 
-  // Every unit has been taken. Nobody enters any more; those inside finish the unit they are on.
+  // All units are taken. No thread enters any more; threads inside finish their current unit.
   std::uint64_t gate = gate_.fetch_and(0xFFFFFFFFU, std::memory_order_acq_rel);
   for (int spins = 0; (gate & 0xFFFFFFFFU) != 0; ++spins) {
     if (spins < kSpins) {
       pause();
     } else {
-      std::this_thread::yield();  // perhaps the one we wait for has no CPU
+      std::this_thread::yield();  // the awaited thread may have no CPU
     }
     gate = gate_.load(std::memory_order_acquire);
   }

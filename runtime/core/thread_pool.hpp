@@ -1,10 +1,10 @@
-// Threads that share out the units of a job: those of a CPU backend, and of drafters.
+// Threads that share out the units of a job: a CPU backend's, and drafters'.
 //
 // A small pool rather than OpenMP's fork and join: a parallel region ends only when every thread
-// has come by, so on a machine that is shared (virtual CPUs that are taken away, more ranks than
-// cores) one late thread holds up every operation. Here an operation ends when its units are done,
-// and a thread that comes late finds nothing left to do. Idle threads spin for some microseconds,
-// which spans the gaps between the operations of a step, and then sleep.
+// has come by, so on a shared machine (virtual CPUs that are taken away, more ranks than cores) one
+// late thread holds up every operation. Here an operation ends when its units are done, and a late
+// thread finds nothing left to do. Idle threads spin for some microseconds, which spans the gaps
+// between the operations of a step, and then sleep.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ namespace paceline {
 
 class ThreadPool {
  public:
-  /// `threads` counts the caller: with one, nothing is started and work runs as plain calls. Throws
-  /// std::invalid_argument on less than one.
+  /// `threads` includes the caller: with one, nothing is started and work runs as plain calls.
+  /// Throws std::invalid_argument on less than one.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,12 +27,11 @@ class ThreadPool {
 
   [[nodiscard]] int size() const { return size_; }
 
-  /// Calls f(thread, unit) once for every unit in [0, count), on whichever threads come by, and
-  /// returns when all are done. Each thread begins with its own contiguous range, the same for the
-  /// same count every time, so that memory it touched first is near it, and then helps the others;
-  /// which thread runs a unit must not enter a result. f must not throw. One caller at a time; of
-  /// a pool of one, any number. Up to `alone` units are not worth waking anyone: they run on the
-  /// caller.
+  /// Calls f(thread, unit) once for every unit in [0, count), and returns when all are done. Each
+  /// thread begins with its own contiguous range, the same for the same count every time, so that
+  /// memory it touched first is near it, and then helps the others; a result must not depend on
+  /// which thread runs a unit. f must not throw. One caller at a time; with a pool of one, any
+  /// number. Up to `alone` units run on the caller: they are not worth waking a thread.
   template <class F>
   void for_units(int count, F&& f, int alone = 1) {
     if (count <= alone) {
@@ -43,7 +42,7 @@ class ThreadPool {
   }
 
   /// The same with every unit run once in each of several passes, f(thread, unit, pass): a thread
-  /// takes up all its own units of a pass before those of the next.
+  /// begins all its own units of a pass before those of the next.
   template <class F>
   void for_passes(int count, int passes, F&& f) {
     if (size_ == 1) {

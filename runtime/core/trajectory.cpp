@@ -80,7 +80,7 @@ void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt
   const auto feed = [this](const void* data, std::size_t bytes) {
     XXH3_128bits_update(state_->hash, data, bytes);
   };
-  // Lengths go in before contents, so that no two different sets run together to the same bytes.
+  // Lengths precede contents, so that no two different sets concatenate to the same bytes.
   const std::uint64_t header[6] = {uid.size(),
                                    prompt.size(),
                                    trajectory.tokens.size(),

@@ -1,4 +1,4 @@
-// Where weights come from. io implements it.
+// Source of weights; io implements it.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class WeightSource {
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
   /// The file that holds (or would hold) the tensor, for error messages.
   [[nodiscard]] virtual std::string location(std::string_view name) const = 0;
-  /// The caller has copied what it needs: pages of the mapped files may go back to the system.
+  /// Lets pages of the mapped files go back to the system: the caller has copied what it needs.
   virtual void release_pages() const = 0;
 };
 

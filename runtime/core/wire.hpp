@@ -1,5 +1,5 @@
-// Bytes for messages between ranks of one program: plain values and vectors of them, in order.
-// No versioning: all ranks run the same executable.
+// Serialisation of messages between ranks of one program: plain values and vectors of them, in
+// order. No versioning: all ranks run the same executable.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class WireWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads what WireWriter wrote, in the same order. A short message is a fault of the program.
+/// Reads the bytes of a WireWriter in the same order. A short message is a fault of the program.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
