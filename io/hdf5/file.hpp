@@ -211,7 +211,7 @@ struct Field {
 [[nodiscard]] Handle type_of(const Field& field);
 /// The compound type of a struct in memory.
 [[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);
-/// The same without padding, for files, which never store padding bytes.
+/// Packs a compound type for files: padding bytes are never stored.
 [[nodiscard]] Handle packed(const Handle& type);
 
 }  // namespace paceline::io::h5

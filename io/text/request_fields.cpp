@@ -58,7 +58,8 @@ bool repeats(const Json& value, double run) {
 
 std::string shown(const Json& value) { return value.is_number() ? value.dump() : describe(value); }
 
-/// What a value is instead of a list whose items all pass `is_one`; empty: it is one.
+/// Describes the value, or its item, that keeps it from being a list whose items all pass `is_one`;
+/// empty: it is one.
 std::string not_a_list_of(const Json& value, const auto& is_one) {
   if (!value.is_array()) return shown(value);
   for (std::size_t i = 0; i < value.size(); ++i) {

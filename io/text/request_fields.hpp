@@ -35,8 +35,8 @@ struct RequestFields {
   std::map<std::string, Ignored> ignored;  ///< kept for trainers, without effect
 };
 
-/// A stored prompt's own parameters: those of `fields`, which were honoured when the responses were
-/// sampled. Throws DataError, naming the prompt, where they cannot be read.
+/// Parameters that a stored prompt's line sets: `fields`, which were honoured when the responses
+/// were sampled. Throws DataError, naming the prompt, where they cannot be read.
 [[nodiscard]] RequestSampling stored_sampling(const Prompt& prompt,
                                               std::span<const std::string> fields,
                                               const RequestOptions& options, std::int32_t vocab);

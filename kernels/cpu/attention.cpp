@@ -139,11 +139,11 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
 /// after them.
 ///
 /// A visit of one row tile, or the first in vectors, fetches its own V while it scores, and K of
-/// the next visit while it accumulates. That is soon enough: of lines fetched further ahead, part
+/// the next visit while it accumulates. This is soon enough: of lines fetched further ahead, part
 /// is evicted or was dropped, for a core can have only so many lines under way (measured: a tile of
 /// all heads ahead takes up to 12 % longer). But the tile unit finishes a row tile before its V is
-/// there, so several row tiles share out everything of the next visit (verification takes up to 20
-/// % less).
+/// there, so several row tiles share out everything of the next visit (verification takes up to
+/// 20 % less).
 template <Way way>
 PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, const Groups& next,
                                int row_tiles) {

@@ -12,8 +12,8 @@ namespace {
 /// so many times once it is read. With 64 prefill takes up to a fifth longer, with 256 no less
 /// (measured, heads of 64 and of 128 elements).
 constexpr int kRowHeads = 112;
-/// The same for sequences without common K and V, of which three together make verification of
-/// drafts 6 % longer (measured), and where threads would have too few units else.
+/// Row heads of sequences without common K and V, of which three together make verification of
+/// drafts 6 % longer (measured), and of units where threads would have too few else.
 constexpr int kFewerRowHeads = 64;
 /// Units of a thread, at least, so that threads end at about the same time.
 constexpr int kUnitsOfThread = 4;

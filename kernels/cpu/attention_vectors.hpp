@@ -117,9 +117,9 @@ PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const
   }
 }
 
-/// The same for MR row heads, in two parts where registers hold fewer: K comes from the first-level
-/// cache the second time. Both parts fetch the same lines: with the first alone 7 query heads take
-/// 7 % longer (measured; probably some of many prefetches are dropped).
+/// Scores of a row tile of MR row heads, in two parts where registers hold fewer: K comes from the
+/// first-level cache the second time. Both parts fetch the same lines: with the first alone 7 query
+/// heads take 7 % longer (measured; probably some of many prefetches are dropped).
 template <Way way, int MR>
 void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, Fetch& fetch,
                 int first, int last, int block, float* scores) {

@@ -55,9 +55,9 @@ constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
 /// the same; measured).
 constexpr int kFewBlocks = 2;
 /// Panels of a thread up to which more row blocks are read in place too, for they go past so few
-/// times (65 to 512 rows with 14 or 18 panels a thread take 5 to 15 % less time, with 152 up to 10
-/// % more; measured). Rows whole small pages apart are packed: their lines crowd each other out of
-/// the caches.
+/// times (65 to 512 rows with 14 or 18 panels a thread take 5 to 15 % less time, with 152 up to
+/// 10 % more; measured). Rows whole small pages apart are packed: their lines crowd each other out
+/// of the caches.
 constexpr int kFewPanels = 32;
 constexpr int kSmallPage = 4096;
 /// Most row blocks of a call: a chunk of them, 16 KB each, stays in the second-level cache too.

@@ -133,8 +133,8 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
   }
 }
 
-/// The same with fp32 weights: b[v] is vector v of the first step, `stride` in words from step to
-/// step.
+/// tile += a * b with fp32 weights: b[v] is vector v of the first step, `stride` in words from step
+/// to step.
 template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
                                       const std::uint32_t* const (&first)[NV],
@@ -158,8 +158,8 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
 }
 
 #if defined(PACELINE_SIMD_DOT)
-/// The same with the bf16 dot product: row r of pair i is the 32-bit word a[r * RS + i * KS]. The
-/// instruction multiplies and adds the two elements of a pair one after the other, the odd one
+/// tile += a * b by the bf16 dot product: row r of pair i is the 32-bit word a[r * RS + i * KS].
+/// The instruction multiplies and adds the two elements of a pair one after the other, the odd one
 /// first, with subnormals taken as zero.
 template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,

@@ -98,7 +98,7 @@ struct AttentionPlannerOptions {
   int head_dim = 0;
   int block = 16;  ///< positions of a KV block
   /// Blocks of threads that the device runs at once. Steps with fewer are cut into small items, and
-  /// share nothing: bandwidth is not what they lack.
+  /// share nothing: they lack blocks, not bandwidth.
   int few_blocks = 132;
   /// Tiles that siblings, or paths of a tree, must share in a split for its state to be kept: two
   /// take 64 KB of a kv head to read, a state of seven query heads 7 KB to write and read.

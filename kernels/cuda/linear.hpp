@@ -49,7 +49,7 @@ void unpack_rows(const LinearLayout& layout, const std::byte* weight, int first,
 /// nothing is read from the host later.
 void linear(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in, int rows,
             float* out, const LinearWorkspace& workspace, cudaStream_t stream);
-/// The same by a gated layout; out: [rows, n / 2] of its dtype, silu(gate) * up.
+/// Multiplies by a gated layout; out: [rows, n / 2] of its dtype, silu(gate) * up.
 void linear_swiglu(const LinearPlan& plan, const DeviceLinear& weight, const std::byte* in,
                    int rows, std::byte* out, const LinearWorkspace& workspace, cudaStream_t stream);
 

@@ -267,8 +267,8 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
 template <class Shape>
 using WeightFragments = std::uint32_t[2][Shape::kM][4];
 
-/// The same by warpgroups. The last step may still run afterwards: the chain and the fragments of
-/// odd steps must not be touched then.
+/// Multiplies a stage by warpgroups. The last step may still run afterwards: the chain and the
+/// fragments of odd steps must not be touched then.
 template <class Shape>
 __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
                                                      const Position<Shape>& position, int steps,

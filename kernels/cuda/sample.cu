@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = 0; i < thread / kWarp; ++i) place += before[i];
     if (is && place < kept.most) ids[place] = token;
     written += here;
-    __syncthreads();  // the next turn overwrites what this one reads
+    __syncthreads();  // the next turn overwrites memory that this one reads
   }
   if (thread == 0) out[blockIdx.x].kept = written;
 }

@@ -41,8 +41,8 @@ class ThreadPool {
     for_passes(count, 1, [&f](int thread, int unit, int) { f(thread, unit); });
   }
 
-  /// The same with every unit run once in each of several passes, f(thread, unit, pass): a thread
-  /// begins all its own units of a pass before those of the next.
+  /// Calls f(thread, unit, pass) once for every unit in each of several passes: a thread begins all
+  /// its own units of a pass before those of the next.
   template <class F>
   void for_passes(int count, int passes, F&& f) {
     if (size_ == 1) {

@@ -1,4 +1,4 @@
-// The protocol of block transfers: who says what, and when a transfer is over.
+// The protocol of block transfers: messages of each end, and when a transfer is over.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ class MpiEnvironment {
     int rank;
   };
   [[nodiscard]] MaxAt max_of(int value) const;
-  /// The same for idle ranks: one that waits for others sleeps `pause` at a time.
+  /// max_of() for idle ranks: one that waits for others sleeps `pause` at a time.
   [[nodiscard]] MaxAt idle_max_of(int value, std::chrono::microseconds pause) const;
   /// Every rank's bytes, however many, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(

@@ -13,7 +13,7 @@ namespace paceline::fabric {
 /// thread; the memory itself by any.
 class SharedMemory {
  public:
-  /// Where another process of this user finds the memory while its maker has it.
+  /// Address by which another process of this user finds the memory while its maker has it.
   struct Handle {
     std::int32_t process = 0;
     std::int32_t descriptor = -1;

@@ -59,7 +59,8 @@ class UcxBlockTransport final : public BlockTransport {
  private:
   struct Command {
     enum class What : std::uint8_t { begin, refuse, cancel, lose } what;
-    /// Of its fields `refuse` uses the name alone, `cancel` the ticket, `lose` rank and failure.
+    /// Transfer of the command: `refuse` uses its name alone, `cancel` the ticket, `lose` rank and
+    /// failure.
     Transfer transfer;
   };
 

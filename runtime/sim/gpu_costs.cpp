@@ -92,7 +92,7 @@ class ModelCosts {
   [[nodiscard]] double part(double whole) const { return whole / tp_; }
   /// Rows of one GPU: of few rows some GPU has one.
   [[nodiscard]] double dealt(double rows) const { return std::max(1.0, rows / ep_); }
-  /// Rows for which one GPU has its `points`, and those for which each of several has them.
+  /// Rows for which one GPU has its `points`, and multiples for which each of several has them.
   [[nodiscard]] std::vector<double> rows_of_all(std::span<const double> points) const {
     std::vector<double> rows(points.begin(), points.end());
     for (const double point : points) {

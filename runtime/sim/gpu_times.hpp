@@ -2,11 +2,11 @@
 //
 // An operation takes its bound, the slower of moving its bytes and of its arithmetic on paper (a
 // roofline), times a factor, plus a floor that even the smallest one takes. The floor is the least
-// measured time of the kind. The factor is that of measured operations of the nearest shapes at as
-// many rows, so a measured shape yields its measurement. With each of the five measured models
-// foreseen from the other four, a layer's products take 0.97 of the measured time in the median, 90
-// % from 0.81 to 1.21 (bench_gpu_costs). These tables allow no better: where both sources measured
-// the same product, they are as far apart.
+// measured time of the kind. The factor is of measured operations of the nearest shapes at as many
+// rows, so a measured shape yields its measurement. With each of the five measured models foreseen
+// from the other four, a layer's products take 0.97 of the measured time in the median, 90 % from
+// 0.81 to 1.21 (bench_gpu_costs). These tables allow no better: where both sources measured the
+// same product, they are as far apart.
 #pragma once
 
 #include <cstdint>

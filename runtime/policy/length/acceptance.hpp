@@ -62,7 +62,7 @@ class AcceptanceModel {
 
   /// P(the token is the target's | the tokens before it on its path are).
   [[nodiscard]] double estimate(int drafter, double conditional_score) const;
-  /// The same for a token whose score is not known yet.
+  /// P of a token whose score is not known yet: the drafter's mean.
   [[nodiscard]] double mean(int drafter) const;
   /// Hope of a draft for a request of which nothing is known.
   [[nodiscard]] DraftHope hope(int drafter) const;

@@ -57,31 +57,32 @@ class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
 
-  /// Whether the step may be other than plain. Looks at the query's numbers alone, so that what is
-  /// not considered need not be described request by request.
+  /// Whether the step may be other than plain. Reads the query's numbers alone, so the spans of a
+  /// step that is not considered need not be filled.
   virtual bool considers(const DraftQuery& query) = 0;
-  /// Before drafting: the longest path to draft for each request, at most its longest_draft. All 0
-  /// is plain decoding: no drafter is called.
+  /// Chooses before drafting: the longest path to draft for each request, at most its
+  /// longest_draft. All 0 is plain decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
-  /// After choose(), of a request to draft for: how many paths side by side to ask for, at most
-  /// `most`. What is asked for need not be verified.
+  /// Most paths side by side to ask for, at most `most`, for a request to draft for. Called after
+  /// choose(); not all of them need be verified.
   [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
     return most;
   }
-  /// After choose(), of the drafters in the order in which they are asked: whether to ask this one.
+  /// Whether to ask a drafter, by its index in the order in which they are asked. Called after
+  /// choose().
   [[nodiscard]] virtual bool asks(std::size_t /*drafter*/) const { return true; }
-  /// After drafting: keep[i] = 1 for each token to verify. With a token its parents are kept. All
-  /// are, unless a policy says otherwise.
+  /// Selects after drafting: keep[i] = 1 for each token to verify. The parents of a kept token are
+  /// kept. By default all tokens are.
   virtual void select(const DraftQuery& query, const DraftedTokens& drafted,
                       std::span<std::uint8_t> keep);
   virtual void observe(const StepOutcome& /*outcome*/) {}
 };
 
-/// The same length for every request, as far as each has room. Returns the longest.
+/// Gives every request the same length, as far as it has room. Returns the longest.
 int draft_alike(const DraftQuery& query, int length, std::span<int> lengths);
 
-/// What steps of a kind committed a second, as measured: the mean of each step's rate. (Nightjar's
-/// incremental mean below equation 3.)
+/// Mean rate of a kind of steps, as measured: committed tokens a second. (Nightjar's incremental
+/// mean below equation 3.)
 class MeanGoodput {
  public:
   /// A step that took no time tells nothing.

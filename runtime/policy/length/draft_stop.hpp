@@ -19,7 +19,7 @@ class StopNetwork {
   static constexpr int kHidden = 128;
 
   /// s_t (equation 1): cumulative log-probabilities of the level's tokens that are expanded,
-  /// falling. A level with fewer is filled up with those of impossible tokens.
+  /// falling. A level with fewer is filled up with values of impossible tokens.
   using Confidences = std::array<float, kStates>;
 
   /// State of the LSTM after the levels so far; zero before the first.

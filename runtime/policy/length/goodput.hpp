@@ -79,7 +79,7 @@ class Goodput final : public DraftLengthPolicy {
   /// The first `leading` drafters, together with the free ones.
   struct Offer {
     std::size_t leading = 0;
-    FadingShare rows;  ///< tokens verified of those asked for
+    FadingShare rows;  ///< share of the tokens asked for that was verified
     // Plan of the step under way.
     DraftPlan plan;
     DraftPlanner planner;

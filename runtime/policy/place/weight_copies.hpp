@@ -21,7 +21,7 @@ struct WeightsId {
 struct WeightHolder {
   int node = 0;
   std::uint64_t numa_nodes = 1;    ///< NUMA nodes of its cores, a bit each
-  bool shares = false;             ///< it can map memory of other ranks of its node
+  bool shares = false;             ///< memory of other ranks of its node can be mapped
   std::vector<WeightsId> weights;  ///< needed now, or perhaps later
 };
 

@@ -11,7 +11,7 @@
 
 namespace paceline::policy {
 
-/// A rung: what an acceptance is worth with a method.
+/// A rung: speedup and best window of a method at an acceptance.
 struct LadderPoint {
   double acceptance = 0;
   double speedup = 1;  ///< over plain decoding; below 1: it slows down

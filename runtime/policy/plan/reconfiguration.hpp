@@ -30,11 +30,11 @@ struct DraftingWay {
 };
 
 struct ReconfigurationFacts {
-  std::vector<DraftingWay> ways;  ///< that a request can be moved between
+  std::vector<DraftingWay> ways;  ///< ways between which a request can be moved
   /// Requests of a step. The paper has 1, for tail requests matter; but a batch that is still large
   /// is no place for their optimum.
   double batch = 1;
-  double drafted_for = 1;  ///< requests that a drafter rank has, those of other groups included
+  double drafted_for = 1;  ///< requests of a drafter rank, other groups' included
 };
 
 struct RequestPlan {

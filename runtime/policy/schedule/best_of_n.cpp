@@ -60,7 +60,7 @@ class Assignment {
   }
 
   const BestOfNFacts& facts_;
-  std::vector<Racer> racers_;  ///< those made earlier, then the new ones
+  std::vector<Racer> racers_;  ///< earlier ones, then the new ones
   BestOfN result_;
 };
 

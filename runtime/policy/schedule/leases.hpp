@@ -15,7 +15,7 @@ namespace paceline::policy {
 struct LeaseFacts {
   int room = 0;                ///< further requests the group could take
   int held = 0;                ///< requests that it holds
-  std::size_t unfinished = 0;  ///< requests leased by all groups, and those that wait
+  std::size_t unfinished = 0;  ///< requests that are leased or wait
   double share = 1;            ///< the group's part of the ranks that verify
 };
 

@@ -16,7 +16,7 @@
 
 namespace paceline::policy {
 
-/// Where a waiting request's KV is stored.
+/// Stored KV of a waiting request.
 struct StoredKv {
   GroupRanks group;            ///< the ranks that store it
   std::uint64_t key = 0;       ///< key of the move that took it there
@@ -41,7 +41,7 @@ struct LeasedRequest {
   std::vector<int> raced = {};      ///< drafters of its past races
 };
 
-/// Destination of a request that moves back to those that wait, in place of a leader.
+/// Destination of a request that goes back to the waiting ones, in place of a leader.
 inline constexpr int kToTable = -1;
 
 /// A move of a request, planned or under way.
@@ -50,7 +50,7 @@ struct RequestMove {
   int to = 0;  ///< leader, or kToTable
 };
 
-/// Best-of-N: a group generates what another one holds, with another drafter, so that each learns
+/// Best-of-N: a group generates another group's request with another drafter, so that each learns
 /// coming tokens from the other (roles/races.hpp).
 struct Race {
   RequestId id;

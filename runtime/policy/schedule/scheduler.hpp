@@ -18,7 +18,7 @@ struct GroupState {
   GroupRanks ranks;
   int room = 0;     ///< further requests it could take, beside leases on their way
   int kv_room = 0;  ///< KV blocks that no request has or will have by leases on their way
-  int active = 0;   ///< requests of its batch, without those that it only races for
+  int active = 0;   ///< requests of its batch, without those it only races for
   const MoveCosts* costs = nullptr;  ///< of its steps, and of moves to it; null: unknown
 };
 
@@ -39,7 +39,7 @@ struct LeaseOrder {
 
 /// The fate of a request at the end of its lease.
 struct LeaseEnd {
-  std::optional<std::uint32_t> renewed;  ///< it stays, with a lease until then
+  std::optional<std::uint32_t> renewed;  ///< the request stays, with a lease until then
   int to = kToTable;                     ///< else its destination
   bool operator==(const LeaseEnd&) const = default;
 };

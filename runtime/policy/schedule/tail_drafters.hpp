@@ -27,7 +27,7 @@ struct TailOptions {
   /// Mode of the drafter that drafts for all requests from the start: on the verifiers' ranks
   /// (coupled) or on drafter ranks (decoupled).
   SpeculationMode mode = SpeculationMode::plain;
-  std::optional<TailMethod> first;  ///< that drafter; absent: plain decoding
+  std::optional<TailMethod> first;  ///< drafter of `mode`; absent: plain decoding
   int window = 8;                   ///< tokens that the layout's drafter ranks send at a time
   std::vector<TailMethod> methods;  ///< of freed ranks; empty: none ever drafts
   std::vector<TailMethod> raced;    ///< [methods of races] drafters of racing groups
