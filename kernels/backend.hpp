@@ -82,7 +82,7 @@ class Linear {
   [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< bytes of the packed weight
 };
 
-/// Rows [first, first + count) of a stored matrix, or the column range `columns` of it.
+/// Part of a stored matrix: rows from first_row on, columns from first_column on.
 struct MatrixSlice {
   const TensorView* matrix = nullptr;  ///< [rows, columns]
   std::int64_t first_row = 0;

@@ -13,7 +13,7 @@ namespace paceline::io {
 /// feeds and tabs stay. Thread-safe.
 [[nodiscard]] std::string printable(std::string_view text, bool lines = false);
 
-/// The same on one line, cut to so many characters, "..." included.
+/// printable() on one line, cut to so many characters, "..." included.
 [[nodiscard]] std::string printable_start(std::string_view text, std::size_t characters);
 
 }  // namespace paceline::io

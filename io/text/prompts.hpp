@@ -78,7 +78,7 @@ struct PromptSet {
 [[nodiscard]] PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
                                      const ChatTemplate* chat, const PromptOptions& options);
 
-/// The same from the file's text; `name` stands for the file in messages.
+/// Parses the file's text; `name` stands for the file in messages.
 [[nodiscard]] PromptSet parse_prompts(std::string_view text, const std::string& name,
                                       const Tokenizer* tokenizer, const ChatTemplate* chat,
                                       const PromptOptions& options);

@@ -47,13 +47,13 @@ struct KeptOutput {
   int most = 0;
 };
 
-/// logits: [count, stride], of which the first `vocab` columns count; rows, out: [count]; banned:
-/// indexed by rows.
+/// Samples rows. logits: [count, stride], of which the first `vocab` columns count; rows, out:
+/// [count]; banned: indexed by rows.
 void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
             const TokenId* banned, int count, std::byte* workspace, Sampled* out,
             const KeptOutput& kept, cudaStream_t stream);
 
-/// out: [count, best], 1 <= best <= kMaxRanked.
+/// Ranks tokens of rows. out: [count, best], 1 <= best <= kMaxRanked.
 void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
           const TokenId* banned, int count, int best, std::byte* workspace, Ranked* out,
           cudaStream_t stream);

@@ -53,7 +53,7 @@ void ThreadPool::run(Job job, void* context) {
   context_ = context;
   std::uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   if (generation == kClosed) ++generation;
-  // The gate opens with the job's data visible to whoever enters.
+  // The gate opens with the job's data visible to entering threads.
   gate_.store(std::uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation);
   generation_.notify_all();

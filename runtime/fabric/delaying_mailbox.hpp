@@ -1,4 +1,4 @@
-// For tests: messages that take their time.
+// A mailbox that delays messages, for tests.
 #pragma once
 
 #include <algorithm>

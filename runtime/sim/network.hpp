@@ -17,10 +17,10 @@ struct Links {
   Link network{5e-6, 50e9};  ///< between nodes
 };
 
-/// Queues what a rank sends, and what it receives, one after the other. Messages are not held up by
-/// blocks: a network cuts both into packets. Ranks' clocks are apart by the work that each is at,
-/// so a later send may be told here first: an earlier one still goes before it where there is time.
-/// Not thread-safe.
+/// Queues a rank's sends one after the other, and likewise its receives. Messages are not held up
+/// by blocks: a network cuts both into packets. Ranks' clocks are apart by the work that each is
+/// at, so a later send may be told here first: an earlier one still goes before it where there is
+/// time. Not thread-safe.
 class Network {
  public:
   /// node_of_rank: [ranks] the node of each.

@@ -49,10 +49,9 @@ struct StepOutcome {
   double step_seconds = 0;   ///< in the engine
 };
 
-/// Decides speculation step by step: considers(), then, if it says so, choose(), then, if any
-/// length is not 0, select(), and in the end observe(). A state machine without a clock, whose
-/// chance comes from a seed: equal calls, equal answers. No answer can change a trajectory. Not
-/// thread-safe.
+/// Decides speculation step by step: considers(); if true, choose(); if any length is not 0,
+/// select(); in the end observe(). A state machine without a clock, random by a seed alone: equal
+/// calls, equal answers. No answer can change a trajectory. Not thread-safe.
 class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
@@ -85,7 +84,7 @@ int draft_alike(const DraftQuery& query, int length, std::span<int> lengths);
 /// mean below equation 3.)
 class MeanGoodput {
  public:
-  /// A step that took no time tells nothing.
+  /// Ignores a step that took no time.
   void record(const StepOutcome& measured);
   [[nodiscard]] int visits() const { return visits_; }
   [[nodiscard]] double value() const { return mean_; }  ///< tokens a second; 0 while none was seen
@@ -95,12 +94,12 @@ class MeanGoodput {
   double mean_ = 0;
 };
 
-/// The tokens by falling value, a request's parents before its children: every prefix is closed
-/// under parents, and the prefix of k tokens is the selection of the highest expected number of
-/// accepted tokens under a budget of k rows over the whole batch (TETRIS).
+/// Orders tokens by falling value, a request's parents before its children. Every prefix is closed
+/// under parents, and the prefix of k tokens is the selection with the most expected accepted
+/// tokens under a budget of k rows over the whole batch (TETRIS).
 void order_by_value(const DraftedTokens& drafted, std::vector<int>& order);
 
-/// Always the same length; everything is verified.
+/// Drafts the same length always, and verifies everything.
 class FixedLength final : public DraftLengthPolicy {
  public:
   explicit FixedLength(int length) : length_(length) {}

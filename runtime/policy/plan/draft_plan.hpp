@@ -43,8 +43,8 @@ struct DraftPrices {
 /// The step of a query, without drafts.
 [[nodiscard]] StepShape plain_step(const DraftQuery& query);
 
-/// Candidates across the batch by falling value (TETRIS), and the prefixes of that order that give
-/// the highest goodput:
+/// Orders candidates across the batch by falling value (TETRIS), and finds the prefixes of this
+/// order with the highest goodput:
 ///
 ///   (requests + sum of values) / (draft seconds + step seconds(rows)).
 ///

@@ -13,7 +13,7 @@ struct TailRequest {
   std::vector<int> methods;  ///< methods that it has already, its first among them
 };
 
-/// A rank, or a group that acts as one, that races for requests which others have.
+/// A rank, or a group acting as one, that races for other groups' requests.
 struct Racer {
   int worker = 0;  ///< the caller's key
   int method = 0;  ///< index of the drafting method

@@ -16,7 +16,7 @@ double step_seconds(const MoveCosts* costs, double requests, double context) {
 /// Seconds until requests, given by falling remaining tokens, have ended.
 double drain(const MoveCosts* costs, std::span<const Movable> requests) {
   double seconds = 0;
-  double context = 0;  // of those that still run, together
+  double context = 0;  // positions of running requests, together
   for (std::size_t i = 0; i < requests.size(); ++i) {
     context += requests[i].positions;
     const double after = i + 1 < requests.size() ? requests[i + 1].remaining : 0;
