@@ -1,4 +1,4 @@
-// The layout of telemetry shards, shared by their writer and the merge. Private to this folder.
+// The layout of telemetry shards, shared by their writer and the merge. Private to io.
 //
 //   a dataset of each record, by the name in kTables: compound rows with the columns of kColumns,
 //       appended under SWMR

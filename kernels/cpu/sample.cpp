@@ -41,8 +41,9 @@ PACELINE_INLINE void chunk_bits(const PhiloxRounds& rounds, std::uint32_t chunk,
   philox(lane_ids() + set1(chunk * 16U), rounds, bits);
 }
 
-/// Fewest bits whose noise reaches `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which is at
-/// least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
+/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d asks for w >=
+/// exp(-e^-d), which is at least 1 - e^-d. The margin covers the rounding of the noise and of
+/// scores about `score`.
 PACELINE_INLINE U32 least_bits(F32 needed, float score) {
   const F32 magnitude = set1(score < 0 ? -score : score) + max(needed, set1(0.0F) - needed);
   const F32 margin = set1(1e-3F) + set1(1e-6F) * magnitude;

@@ -83,8 +83,9 @@ __device__ __forceinline__ float gumbel(std::uint32_t bits) {
   return -log_reduced(n, f);
 }
 
-/// Fewest bits whose noise reaches `needed`: -ln(-ln w) >= d asks for w >= exp(-e^-d), which is at
-/// least 1 - e^-d. The margin covers the rounding of the noise and of scores about `score`.
+/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d asks for w >=
+/// exp(-e^-d), which is at least 1 - e^-d. The margin covers the rounding of the noise and of
+/// scores about `score`.
 __device__ __forceinline__ std::uint32_t least_bits(float needed, float score) {
   const float margin = 1e-3F + 1e-6F * (fabsf(score) + fabsf(needed));
   const float complement = exponential(margin - needed) * 1.001F * 4294967296.0F;
