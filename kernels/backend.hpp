@@ -4,9 +4,8 @@
 //  * every output row is a function of its own input row alone: reduced over K in one fixed order
 //    whatever the number of rows, threads or neighbours;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
-//  with
-//    online softmax in tile order; splits of a backend's own choice are added up in order, whatever
-//    the KV block size, the rows computed together or the threads that share them;
+//    with online softmax in tile order; splits of a backend's own choice are added up in order,
+//    whatever the KV block size, the rows computed together or the threads that share them;
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
 //

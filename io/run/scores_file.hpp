@@ -1,10 +1,10 @@
 // DIR/scores-NAME.h5, beside a run's trajectories.h5: log-probabilities of its responses under
 // other weights, or the same.
 //
-//   /scores/offsets i64 [N+1]   /scores/{logprob,sampling_logprob} f32 [tokens]: as in
-//   /trajectories,
-//       but of these weights and sampling parameters; sampling_logprob is -infinity where the token
-//       could not have been sampled
+//   /scores/offsets i64 [N+1]
+//   /scores/{logprob,sampling_logprob} f32 [tokens]: as in /trajectories, but of these weights and
+//       sampling parameters; sampling_logprob is -infinity where the token could not have been
+//       sampled
 //   /scores/checksum u64 [N]: /trajectories/checksum of the scored responses
 //   attributes of /: the manifest of a run under these weights
 #pragma once

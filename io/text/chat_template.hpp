@@ -40,7 +40,6 @@ enum class ChatFamily : std::uint8_t {
 ///
 /// Prompts must be the same tomorrow, so no template gets today's date: without ChatOptions::date,
 /// Llama 3.1 and later give "26 Jul 2024", the date in their templates. Tools are not rendered.
-/// themselves. Tools are not rendered.
 class ChatTemplate {
  public:
   ChatTemplate() = default;  ///< no template

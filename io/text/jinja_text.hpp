@@ -17,7 +17,6 @@ struct UnreadableTemplate {};
 
 /// The template as Jinja reads it: lines end with LF alone, and the last one with nothing. Throws
 /// UnreadableTemplate when the text is not UTF-8.
-/// Throws UnreadableTemplate when the text is not UTF-8.
 [[nodiscard]] std::string jinja_source(std::string_view text);
 
 enum class TagKind : std::uint8_t { text, output, block, comment };

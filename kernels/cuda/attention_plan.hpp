@@ -13,9 +13,8 @@
 //    way: they need room for one state a row. So do all rows, of trees too, where there is no room
 //    for the states of every split.
 //  * Decoding siblings, whose block tables begin alike, walk shared blocks together. Where these
-//  end
-//    within a split, the state is kept and each sibling resumes from it: resuming items are of the
-//    second phase, a launch of its own.
+//    end within a split, the state is kept and each sibling resumes from it: resuming items are of
+//    the second phase, a launch of its own.
 //  * The rows of a tree walk the tiles before its first drafted position together. The tiles from
 //    there on are walked once for each path, their keys put in order of position, because the order
 //    of keys within a product is part of the result.

@@ -19,7 +19,6 @@ namespace paceline::fabric {
 /// clock, for a failed link leaves kernels waiting for ever, and the host with them. On a failure
 /// it aborts the communicator, so that kernels end, and ends the job. Nothing is unwound, for that
 /// would wait for the other ranks too.
-/// unwound, for that would wait for the other ranks too.
 class NcclGroup final : public TensorParallelGroup, private kernels::cuda::StreamWatch {
  public:
   /// Duplicates `comm`; collective. `api` and `backend` must outlive the group. `room`: bytes of

@@ -51,8 +51,7 @@ struct RequestPlan {
 ///   may draft with n-grams, and drafter ranks with a model.
 /// - A request that every way would slow down is decoded plainly.
 /// - A longer window must win half a percent, for its waste takes time of others, which the model
-/// of
-///   one request does not see.
+///   of one request does not see.
 [[nodiscard]] std::vector<RequestPlan> reconfigure(const ReconfigurationFacts& facts,
                                                    std::span<const double> acceptance,
                                                    std::span<const std::size_t> due);

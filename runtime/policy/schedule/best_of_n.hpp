@@ -50,8 +50,8 @@ struct BestOfN {
 ///
 /// Where this departs from the paper:
 /// - Its pseudocode loops over methods outside and requests inside; its prose is depth first.
-/// Racers
-///   of different methods have rooms apart, so that both assign the same; we follow the prose.
+///   Racers of different methods have rooms apart, so that both assign the same; we follow the
+///   prose.
 /// - A request is not given a method twice: there a second call would move it to another worker.
 /// - A freed worker that finds no request keeps no role, and is there for the next call.
 [[nodiscard]] BestOfN assign_best_of_n(const BestOfNFacts& facts);
