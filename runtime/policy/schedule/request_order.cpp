@@ -19,7 +19,7 @@ std::uint32_t most_tokens(std::span<const Prompt> prompts, std::uint32_t prompt,
 
 void RequestOrder::add(RequestId id, std::uint32_t tokens) {
   const std::uint64_t prompt = prompts_.try_emplace(id.prompt, prompts_.size()).first->second;
-  places_.try_emplace(id, Place{places_.size(), prompt});
+  arrivals_.try_emplace(id, Arrival{arrivals_.size(), prompt});
   const Precedence precedence = this->precedence(id, tokens);
   if (!by_id_.try_emplace(id, Waiting{tokens, precedence}).second)
     throw std::logic_error("a request that waits is to wait");
@@ -33,14 +33,14 @@ void RequestOrder::remove(RequestId id) {
   by_id_.erase(at);
 }
 
-void RequestOrder::enter(const Entry& entry) {
-  waiting_.insert(entry);
-  entered(entry);
+void RequestOrder::enter(const Candidate& candidate) {
+  waiting_.insert(candidate);
+  entered(candidate);
 }
 
-void RequestOrder::leave(const Entry& entry) {
-  waiting_.erase(entry);
-  left(entry);
+void RequestOrder::leave(const Candidate& candidate) {
+  waiting_.erase(candidate);
+  left(candidate);
 }
 
 std::optional<RequestId> RequestOrder::nth(const Slot& /*slot*/, std::size_t n) const {
@@ -75,7 +75,7 @@ void RequestOrder::renew(std::uint32_t prompt) {
 }
 
 Precedence FirstCome::precedence(RequestId id, std::uint32_t /*tokens*/) {
-  return {.key = static_cast<double>(place(id).request)};
+  return {.key = static_cast<double>(arrival(id).request)};
 }
 
 Precedence QueueAgain::precedence(RequestId /*id*/, std::uint32_t /*tokens*/) {
@@ -83,7 +83,7 @@ Precedence QueueAgain::precedence(RequestId /*id*/, std::uint32_t /*tokens*/) {
 }
 
 Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
-  return {.key = static_cast<double>(place(id).prompt), .place = place(id).request};
+  return {.key = static_cast<double>(arrival(id).prompt), .place = arrival(id).request};
 }
 
 /// The slot has the prompts with places from index/of to (index + 1)/of of all.
@@ -106,7 +106,7 @@ Precedence LongestFirst::precedence(RequestId id, std::uint32_t /*tokens*/) {
   const auto at = lengths_.find(id);
   const std::uint32_t length =
       at == lengths_.end() ? most_tokens(prompts_, id.prompt, max_tokens_) : at->second;
-  return {.key = -static_cast<double>(length), .place = place(id).request};
+  return {.key = -static_cast<double>(length), .place = arrival(id).request};
 }
 
 ContextAware::ContextAware(std::uint32_t max_tokens, std::uint64_t seed,
@@ -120,7 +120,7 @@ std::uint32_t ContextAware::estimate(std::uint32_t prompt) const {
 
 Precedence ContextAware::precedence(RequestId id, std::uint32_t tokens) {
   const std::uint32_t probe = probes_.try_emplace(id.prompt, id.sample).first->second;
-  const std::uint64_t place = this->place(id).request;
+  const std::uint64_t place = arrival(id).request;
   if (id.sample == probe) return {0, static_cast<double>(tokens), place};
   return {1, -static_cast<double>(std::max(estimate(id.prompt), tokens)), place};
 }
@@ -148,7 +148,7 @@ std::optional<RequestId> ContextAware::next(const Slot& slot) {
 /// The first waiting request of the least leased prompt; the first probe if any waits, as ever.
 std::optional<RequestId> ContextAware::least_leased() const {
   if (waiting().empty()) return std::nullopt;
-  const Entry& first = *waiting().begin();
+  const Candidate& first = *waiting().begin();
   return first.precedence.level == 0 ? first.id : starvation_.begin()->first.id;
 }
 
@@ -160,12 +160,12 @@ void ContextAware::change(std::uint32_t prompt, const Change& change) {
   if (!siblings.waiting.empty()) starvation_.insert({siblings.leases, *siblings.waiting.begin()});
 }
 
-void ContextAware::entered(const Entry& entry) {
-  change(entry.id.prompt, [&](Siblings& siblings) { siblings.waiting.insert(entry); });
+void ContextAware::entered(const Candidate& candidate) {
+  change(candidate.id.prompt, [&](Siblings& siblings) { siblings.waiting.insert(candidate); });
 }
 
-void ContextAware::left(const Entry& entry) {
-  change(entry.id.prompt, [&](Siblings& siblings) { siblings.waiting.erase(entry); });
+void ContextAware::left(const Candidate& candidate) {
+  change(candidate.id.prompt, [&](Siblings& siblings) { siblings.waiting.erase(candidate); });
 }
 
 }  // namespace paceline::policy

@@ -54,7 +54,7 @@ class RequestOrder {
   [[nodiscard]] std::vector<RequestId> upcoming(std::size_t most) const;
 
  protected:
-  struct Place {
+  struct Arrival {
     std::uint64_t request = 0;
     std::uint64_t prompt = 0;
   };
@@ -62,33 +62,34 @@ class RequestOrder {
   [[nodiscard]] virtual std::optional<RequestId> nth(const Slot& slot, std::size_t n) const;
   /// Precedence of a request that waits, or would wait from now on.
   [[nodiscard]] virtual Precedence precedence(RequestId id, std::uint32_t tokens) = 0;
-  [[nodiscard]] const Place& place(RequestId id) const { return places_.at(id); }
+  [[nodiscard]] const Arrival& arrival(RequestId id) const { return arrivals_.at(id); }
   [[nodiscard]] std::uint64_t prompts() const { return prompts_.size(); }
   /// Renews the precedences of a prompt's waiting siblings.
   void renew(std::uint32_t prompt);
 
-  struct Entry {
+  struct Candidate {
     Precedence precedence;
     RequestId id;
-    auto operator<=>(const Entry&) const = default;
+    auto operator<=>(const Candidate&) const = default;
   };
-  [[nodiscard]] const std::set<Entry>& waiting() const { return waiting_; }
-  /// Called when an entry joins or leaves the waiting ones. With another precedence it is another.
-  virtual void entered(const Entry& /*entry*/) {}
-  virtual void left(const Entry& /*entry*/) {}
+  [[nodiscard]] const std::set<Candidate>& waiting() const { return waiting_; }
+  /// Called when a candidate joins or leaves the waiting ones. With another precedence it is
+  /// another.
+  virtual void entered(const Candidate& /*candidate*/) {}
+  virtual void left(const Candidate& /*candidate*/) {}
 
  private:
   struct Waiting {
     std::uint32_t tokens = 0;
     Precedence precedence;
   };
-  void enter(const Entry& entry);
-  void leave(const Entry& entry);
+  void enter(const Candidate& candidate);
+  void leave(const Candidate& candidate);
 
-  std::map<RequestId, Place> places_;
+  std::map<RequestId, Arrival> arrivals_;
   std::map<std::uint32_t, std::uint64_t> prompts_;  ///< place, by prompt
   std::map<RequestId, Waiting> by_id_;
-  std::set<Entry> waiting_;
+  std::set<Candidate> waiting_;
 };
 
 /// First come, first served: a request that was begun goes before those that came later.
@@ -152,8 +153,8 @@ class ContextAware final : public RequestOrder {
 
  protected:
   Precedence precedence(RequestId id, std::uint32_t tokens) override;
-  void entered(const Entry& entry) override;
-  void left(const Entry& entry) override;
+  void entered(const Candidate& candidate) override;
+  void left(const Candidate& candidate) override;
 
  private:
   /// One in so many leases goes to the least leased prompt. The paper gives no share: one in 16
@@ -163,12 +164,12 @@ class ContextAware final : public RequestOrder {
   /// A prompt's requests: how many leases they had, and which of them wait.
   struct Siblings {
     std::uint64_t leases = 0;
-    std::set<Entry> waiting;
+    std::set<Candidate> waiting;
   };
   /// The first request of a prompt that has some waiting. Fewest leases come first.
   struct Starved {
     std::uint64_t leases = 0;
-    Entry first;
+    Candidate first;
     auto operator<=>(const Starved&) const = default;
   };
   /// Changes a prompt's siblings and, with them, its place among the starved.
