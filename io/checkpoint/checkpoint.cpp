@@ -120,7 +120,7 @@ struct Checkpoint::State {
     MappedFile file;
     std::uint64_t data_begin = 0;
   };
-  struct Entry {
+  struct IndexedTensor {
     TensorView view;  // dtype is meaningless where weights cannot have the stored type
     const StoredType* type = nullptr;
     std::size_t shard = 0;
@@ -129,7 +129,7 @@ struct Checkpoint::State {
   std::string directory;
   std::string index;  // path of the index, empty when there is none
   std::vector<Shard> shards;
-  std::map<std::string, Entry, std::less<>> tensors;
+  std::map<std::string, IndexedTensor, std::less<>> tensors;
   std::vector<std::vector<std::byte>> copies;  // of tensors that are misaligned in their file
   std::uint64_t total_bytes = 0;
 
@@ -150,41 +150,41 @@ struct Checkpoint::State {
         throw DataError(path + ": tensor " + show_text(stored.name) +
                         ": not listed for this file in " + index);
       }
-      tensors.emplace(stored.name, make_entry(stored, bytes));
+      tensors.emplace(stored.name, indexed(stored, bytes));
       total_bytes += stored.end - stored.begin;
       ++found;
     }
     if (promised == nullptr || found == promised->size()) return;
     for (const std::string& name : *promised) {
-      const auto entry = tensors.find(name);
-      if (entry == tensors.end() || entry->second.shard != shards.size() - 1) {
+      const auto tensor = tensors.find(name);
+      if (tensor == tensors.end() || tensor->second.shard != shards.size() - 1) {
         throw DataError(path + ": tensor " + show_text(name) + ": missing; " + index +
                         " lists it for this file");
       }
     }
   }
 
-  Entry make_entry(const StoredTensor& stored, std::span<const std::byte> file) {
-    Entry entry;
-    entry.type = stored.type;
-    entry.shard = shards.size() - 1;
-    entry.view.dtype = stored.type->dtype.value_or(DType::f32);
-    entry.view.shape = stored.shape;
-    entry.view.bytes = file.subspan(stored.begin, stored.end - stored.begin);
+  IndexedTensor indexed(const StoredTensor& stored, std::span<const std::byte> file) {
+    IndexedTensor tensor;
+    tensor.type = stored.type;
+    tensor.shard = shards.size() - 1;
+    tensor.view.dtype = stored.type->dtype.value_or(DType::f32);
+    tensor.view.shape = stored.shape;
+    tensor.view.bytes = file.subspan(stored.begin, stored.end - stored.begin);
     // Mappings begin at a page, so an offset's alignment is the address's.
     if (stored.type->dtype && stored.begin % size_of(*stored.type->dtype) != 0) {
-      copies.emplace_back(entry.view.bytes.begin(), entry.view.bytes.end());
-      entry.view.bytes = copies.back();
+      copies.emplace_back(tensor.view.bytes.begin(), tensor.view.bytes.end());
+      tensor.view.bytes = copies.back();
     }
-    return entry;
+    return tensor;
   }
 
   void hash_tensors(Hash& hash) const {
     constexpr std::uint64_t small = 256ULL << 20;
     constexpr std::size_t blocks = 16;
     constexpr std::size_t block = 4096;
-    for (const auto& [name, entry] : tensors) {
-      const std::span<const std::byte> bytes = entry.view.bytes;
+    for (const auto& [name, tensor] : tensors) {
+      const std::span<const std::byte> bytes = tensor.view.bytes;
       hash.piece(std::as_bytes(std::span(name)));
       hash.length(bytes.size());
       if (total_bytes < small || bytes.size() <= blocks * block) {
@@ -252,24 +252,24 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto found = state_->tensors.find(name);
   if (found == state_->tensors.end()) return nullptr;
-  const State::Entry& entry = found->second;
-  if (!entry.type->dtype) {
+  const State::IndexedTensor& tensor = found->second;
+  if (!tensor.type->dtype) {
     throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected BF16, F16 or F32, found " + std::string(entry.type->name));
+                    ": dtype: expected BF16, F16 or F32, found " + std::string(tensor.type->name));
   }
-  return &entry.view;
+  return &tensor.view;
 }
 
 std::optional<std::vector<std::int64_t>> Checkpoint::integers(std::string_view name) const {
   const auto found = state_->tensors.find(name);
   if (found == state_->tensors.end()) return std::nullopt;
-  const State::Entry& entry = found->second;
-  const bool wide = entry.type->name == "I64";
-  if (!wide && entry.type->name != "I32") {
+  const State::IndexedTensor& tensor = found->second;
+  const bool wide = tensor.type->name == "I64";
+  if (!wide && tensor.type->name != "I32") {
     throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected I64 or I32, found " + std::string(entry.type->name));
+                    ": dtype: expected I64 or I32, found " + std::string(tensor.type->name));
   }
-  const std::span<const std::byte> bytes = entry.view.bytes;  // not aligned
+  const std::span<const std::byte> bytes = tensor.view.bytes;  // not aligned
   const std::size_t size = wide ? sizeof(std::int64_t) : sizeof(std::int32_t);
   std::vector<std::int64_t> values(bytes.size() / size);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -292,7 +292,7 @@ const std::vector<std::int64_t>* Checkpoint::shape(std::string_view name) const 
 std::vector<std::string_view> Checkpoint::names() const {
   std::vector<std::string_view> all;
   all.reserve(state_->tensors.size());
-  for (const auto& [name, entry] : state_->tensors) all.push_back(name);
+  for (const auto& [name, tensor] : state_->tensors) all.push_back(name);
   return all;
 }
 

@@ -28,7 +28,7 @@ void GroupLogs::give_up_oldest() {
   oldest->bytes = 0;
   oldest->given_up = true;
   oldest->texts = {};
-  oldest->entries = {};
+  oldest->stretches = {};
 }
 
 std::uint64_t GroupLogs::update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
@@ -40,9 +40,9 @@ std::uint64_t GroupLogs::update(RequestId id, std::uint64_t offset, std::span<co
   if (offset > have || offset + tokens.size() <= have) return have;
   const std::span<const TokenId> rest = tokens.subspan(have - offset);
   text.tokens.insert(text.tokens.end(), rest.begin(), rest.end());
-  group.entries.push_back(
+  group.stretches.push_back(
       {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended});
-  const std::size_t added = rest.size_bytes() + sizeof(Entry);
+  const std::size_t added = rest.size_bytes() + sizeof(Stretch);
   group.bytes += added;
   bytes_ += added;
   while (bytes_ > limits_.max_bytes) give_up_oldest();
@@ -54,7 +54,7 @@ void GroupLogs::end(RequestId id, LogClient from, double now) {
   if (group.given_up) return;
   Text& text = group.texts[id.sample];
   if (std::exchange(text.ended, true)) return;
-  group.entries.push_back({from, text.tokens.size(), id.sample, 0, true});
+  group.stretches.push_back({from, text.tokens.size(), id.sample, 0, true});
   if (++group.ended == limits_.samples) erase(groups_.find(id.prompt));
 }
 
@@ -76,27 +76,27 @@ std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t mo
   if (place.epoch != group.epoch) place = {group.epoch, 0, place.group};
   std::map<std::uint32_t, std::size_t> last;  // of each sample, in the answer
   std::size_t taken = 0;
-  for (; place.entry < group.entries.size() && taken < most; ++place.entry) {
-    const Entry& entry = group.entries[place.entry];
-    if (entry.from == client) continue;
-    const std::span<const TokenId> all = group.texts.at(entry.sample).tokens;
-    const std::span<const TokenId> tokens = all.subspan(entry.offset, entry.count);
+  for (; place.entry < group.stretches.size() && taken < most; ++place.entry) {
+    const Stretch& stretch = group.stretches[place.entry];
+    if (stretch.from == client) continue;
+    const std::span<const TokenId> all = group.texts.at(stretch.sample).tokens;
+    const std::span<const TokenId> tokens = all.subspan(stretch.offset, stretch.count);
     taken += tokens.size();
-    const auto [known, added] = last.try_emplace(entry.sample, texts.size());
+    const auto [known, added] = last.try_emplace(stretch.sample, texts.size());
     if (!added) {
       LoggedText& text = texts[known->second];
-      if (text.offset + text.tokens.size() == entry.offset) {
-        text.tokens = all.subspan(text.offset, text.tokens.size() + entry.count);
-        text.ended = text.ended || entry.ended;
+      if (text.offset + text.tokens.size() == stretch.offset) {
+        text.tokens = all.subspan(text.offset, text.tokens.size() + stretch.count);
+        text.ended = text.ended || stretch.ended;
         continue;
       }
       known->second = texts.size();
     }
-    texts.push_back({{place.group, entry.sample}, entry.offset, tokens, entry.ended});
+    texts.push_back({{place.group, stretch.sample}, stretch.offset, tokens, stretch.ended});
   }
   std::uint64_t left = 0;
-  for (std::size_t i = place.entry; i < group.entries.size(); ++i)
-    left += group.entries[i].from == client ? 0 : group.entries[i].count;
+  for (std::size_t i = place.entry; i < group.stretches.size(); ++i)
+    left += group.stretches[i].from == client ? 0 : group.stretches[i].count;
   return left;
 }
 

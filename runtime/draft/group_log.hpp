@@ -77,8 +77,8 @@ class GroupLogs {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  /// A stretch of a text. Entries are in the order in which they came.
-  struct Entry {
+  /// A part of a text, as it came. Stretches are in the order in which they came.
+  struct Stretch {
     LogClient from = 0;
     std::uint64_t offset = 0;
     std::uint32_t sample = 0;
@@ -96,7 +96,7 @@ class GroupLogs {
     bool given_up = false;
     std::uint32_t ended = 0;              ///< ended texts
     std::map<std::uint32_t, Text> texts;  ///< by sample
-    std::vector<Entry> entries;
+    std::vector<Stretch> stretches;
   };
   Group& touch(GroupId id, double now);
   void give_up_oldest();

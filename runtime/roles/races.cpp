@@ -8,7 +8,7 @@ namespace paceline::roles {
 
 void Races::offer(RequestId id, std::span<const TokenId> response, int racer, std::uint64_t key) {
   const auto [at, added] = requests_.try_emplace(id);
-  Request& request = at->second;
+  RacedRequest& request = at->second;
   if (added) {
     request.response.assign(response.begin(), response.end());
     request.own = response.size();
@@ -21,7 +21,7 @@ void Races::offer(RequestId id, std::span<const TokenId> response, int racer, st
 void Races::join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key) {
   const auto [at, added] = requests_.try_emplace(id);
   if (!added) throw std::logic_error("a group races twice for a request");
-  Request& request = at->second;
+  RacedRequest& request = at->second;
   request.response.assign(response.begin(), response.end());
   request.own = response.size();
   request.held = false;
@@ -45,7 +45,7 @@ std::vector<RequestId> Races::raced_for() const {
 void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return;
-  Request& request = at->second;
+  RacedRequest& request = at->second;
   for (const TokenId token : tokens) {
     if (request.own < request.response.size()) {
       if (request.response[request.own] == token) {
@@ -62,7 +62,7 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
 }
 
 /// Sends every other group the tokens that it does not know yet.
-void Races::tell(RequestId id, Request& request) {
+void Races::tell(RequestId id, RacedRequest& request) {
   for (Other& other : request.others) {
     if (other.knows >= request.response.size()) continue;
     const auto fresh = request.response.begin() + static_cast<std::ptrdiff_t>(other.knows);
@@ -89,7 +89,7 @@ std::uint64_t Races::end(RequestId id) {
 bool Races::hear(int from, const RaceCommit& news) {
   const auto at = requests_.find(news.id);
   if (at == requests_.end()) return false;  // the race has ended here
-  Request& request = at->second;
+  RacedRequest& request = at->second;
   const auto other =
       std::find_if(request.others.begin(), request.others.end(),
                    [&](const Other& o) { return o.leader == from && o.key == news.key; });

@@ -58,18 +58,18 @@ class Races {
     std::uint64_t key = 0;  ///< of the race
     std::size_t knows = 0;  ///< response tokens that it has sent, or was sent
   };
-  struct Request {
+  struct RacedRequest {
     std::vector<TokenId> response;  ///< as far as any group has committed it
     std::size_t own = 0;            ///< tokens of it committed here
     bool held = true;               ///< by this verifier; false: it races for the holder
     std::vector<Other> others;      ///< the racers; or the holder, until it ends the race
     std::uint64_t key = 0;          ///< of the race, where this verifier is a racer
   };
-  void tell(RequestId id, Request& request);
+  void tell(RequestId id, RacedRequest& request);
 
   Mailbox& mailbox_;
   std::int32_t vocab_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, RacedRequest> requests_;
   std::uint64_t gained_ = 0;
 };
 
