@@ -191,7 +191,7 @@ io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& s
   std::vector<std::byte> bytes = writer.take();
   mpi.broadcast(bytes);
   WireReader reader(bytes);
-  std::vector<io::Entry> entries;
+  std::vector<io::StoredResponse> entries;
   get(reader, mine.paths);
   reader.get(mine.final);
   reader.get(entries);

@@ -292,7 +292,7 @@ void take_responses(Setup& setup, const io::StoredRun& run) {
   setup.config.prompts.path = run.paths.front();  // as the banner names it
   setup.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   setup.responses = run.finished.size();
-  for (const io::Entry& response : run.finished) {
+  for (const io::StoredResponse& response : run.finished) {
     const auto prompt = static_cast<std::int32_t>(run.prompts[response.prompt].tokens.size());
     const std::int64_t sequence = std::int64_t{prompt} + response.length;
     if (sequence > setup.model.max_position) {

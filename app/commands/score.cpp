@@ -144,11 +144,11 @@ std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::StoredR
   for (const policy::GroupRanks& ranks : placement.groups) degrees.push_back(ranks.tp);
   std::vector<std::int64_t> rows;
   for (const Prompt& prompt : run.prompts) rows.push_back(std::ssize(prompt.tokens));
-  for (const io::Entry& response : run.finished) rows[response.prompt] += response.length;
+  for (const io::StoredResponse& response : run.finished) rows[response.prompt] += response.length;
   const std::vector<int> dealt = policy::deal(rows, degrees);
 
-  std::vector<io::Entry> entries;
-  for (const io::Entry& response : run.finished) {
+  std::vector<io::StoredResponse> entries;
+  for (const io::StoredResponse& response : run.finished) {
     if (dealt[response.prompt] == group && response.length > 0) entries.push_back(response);
   }
   share.reserve(entries.size());

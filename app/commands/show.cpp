@@ -84,15 +84,16 @@ class Show {
                                    which, *sample, run_.manifest.samples,
                                    run_.manifest.samples - 1));
     }
-    std::span<const io::Entry> shown = responses_to(*prompt);
+    std::span<const io::StoredResponse> shown = responses_to(*prompt);
     if (sample) {
-      const auto found = std::find_if(shown.begin(), shown.end(),
-                                      [&](const io::Entry& e) { return e.sample == *sample; });
+      const auto found = std::find_if(shown.begin(), shown.end(), [&](const io::StoredResponse& e) {
+        return e.sample == *sample;
+      });
       shown = found == shown.end() ? shown.subspan(shown.size())
                                    : shown.subspan(found - shown.begin(), 1);
     }
     print_prompt(*prompt);
-    for (const io::Entry& response : shown) print_response(response);
+    for (const io::StoredResponse& response : shown) print_response(response);
     if (shown.empty()) fmt::print("\n{}: nothing is there yet\n", which);
   }
 
@@ -101,7 +102,7 @@ class Show {
     std::vector<std::size_t> order(run_.prompts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::vector<std::uint32_t> longest(order.size());
-    for (const io::Entry& response : responses_)
+    for (const io::StoredResponse& response : responses_)
       longest[response.prompt] = std::max(longest[response.prompt], response.length);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return longest[a] > longest[b]; });
@@ -113,10 +114,12 @@ class Show {
   }
 
  private:
-  static bool by_id(const io::Entry& a, const io::Entry& b) { return a.id() < b.id(); }
+  static bool by_id(const io::StoredResponse& a, const io::StoredResponse& b) {
+    return a.id() < b.id();
+  }
 
-  [[nodiscard]] std::span<const io::Entry> responses_to(std::uint64_t prompt) const {
-    const auto before = [](const io::Entry& e, std::uint64_t p) { return e.prompt < p; };
+  [[nodiscard]] std::span<const io::StoredResponse> responses_to(std::uint64_t prompt) const {
+    const auto before = [](const io::StoredResponse& e, std::uint64_t p) { return e.prompt < p; };
     const auto begin = std::lower_bound(responses_.begin(), responses_.end(), prompt, before);
     const auto end = std::lower_bound(begin, responses_.end(), prompt + 1, before);
     return {begin, end};
@@ -131,20 +134,21 @@ class Show {
   }
 
   void print_line(std::size_t prompt) const {
-    const std::span<const io::Entry> all = responses_to(prompt);
+    const std::span<const io::StoredResponse> all = responses_to(prompt);
     const std::vector<TokenId>& tokens = run_.prompts[prompt].tokens;
     std::string at = fmt::format("{}:-", prompt);
     std::string longest = "-";
     std::string mean = "-";
     std::string reward = "-";
     if (!all.empty()) {
-      const io::Entry& top = *std::max_element(
-          all.begin(), all.end(),
-          [](const io::Entry& a, const io::Entry& b) { return a.length < b.length; });
+      const io::StoredResponse& top = *std::max_element(
+          all.begin(), all.end(), [](const io::StoredResponse& a, const io::StoredResponse& b) {
+            return a.length < b.length;
+          });
       double sum = 0;
       double rewards = 0;
       std::size_t scored = 0;
-      for (const io::Entry& response : all) {
+      for (const io::StoredResponse& response : all) {
         sum += response.length;
         if (std::isnan(response.reward)) continue;
         rewards += response.reward;
@@ -175,7 +179,7 @@ class Show {
     fmt::print("\n{}\n", text_of(prompt.tokens));
   }
 
-  void print_response(const io::Entry& entry) const {
+  void print_response(const io::StoredResponse& entry) const {
     Trajectory response;
     io::read_responses(run_, {&entry, 1}, [&](Trajectory&& read) { response = std::move(read); });
     fmt::print("\nresponse {}:{}, {}, ended by {}, reward {}, weight version {}\n", entry.prompt,
@@ -207,7 +211,7 @@ class Show {
 
   io::StoredRun run_;
   std::optional<io::Tokenizer> tokenizer_;
-  std::vector<io::Entry> responses_;  ///< finished and partial, ascending by id
+  std::vector<io::StoredResponse> responses_;  ///< finished and partial, ascending by id
 };
 
 }  // namespace

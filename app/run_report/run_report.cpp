@@ -65,7 +65,7 @@ std::optional<RewardFigures> rewards_of(const std::string& path, double threshol
     for (const std::string& warning : run.warnings) say("warning: {}", warning);
     std::vector<RewardedResponse> responses;
     responses.reserve(run.finished.size());
-    for (const io::Entry& entry : run.finished)
+    for (const io::StoredResponse& entry : run.finished)
       responses.push_back({entry.id(), entry.length, entry.reward});
     RewardFigures figures = reward_figures(responses, threshold);
     figures.complete = run.complete;

@@ -28,9 +28,10 @@ DigestReport digest_report(const std::string& path) {
   const auto lock = h5::lock_hdf5();
   StoredRun run = open_stored_run(path);
   const std::vector<std::size_t> rank = rank_by_uid(run.prompts);
-  std::sort(run.finished.begin(), run.finished.end(), [&](const Entry& a, const Entry& b) {
-    return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
-  });
+  std::sort(run.finished.begin(), run.finished.end(),
+            [&](const StoredResponse& a, const StoredResponse& b) {
+              return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
+            });
   TrajectoryDigest digest;
   read_responses(run, run.finished, [&](Trajectory&& response) {
     const Prompt& prompt = run.prompts[response.id.prompt];

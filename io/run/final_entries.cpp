@@ -9,7 +9,7 @@
 
 namespace paceline::io {
 
-std::vector<Entry> final_entries(const std::string& path, const RunManifest& manifest) {
+std::vector<StoredResponse> final_entries(const std::string& path, const RunManifest& manifest) {
   const TokenColumns columns(path, "trajectories/");
   const auto read = [&columns]<typename T>(T /*type*/, const std::string& name) {
     return h5::read_all<T>(columns.file(), "trajectories/" + name);
@@ -27,7 +27,7 @@ std::vector<Entry> final_entries(const std::string& path, const RunManifest& man
                offsets.size() == count + 1 && offsets.front() == 0 && offsets.back() == tokens &&
                std::is_sorted(offsets.begin(), offsets.end()) && reason.size() == count &&
                reward.size() == count && version.size() == count && checksum.size() == count;
-  std::vector<Entry> entries;
+  std::vector<StoredResponse> entries;
   entries.reserve(sound ? count : 0);
   for (std::size_t i = 0; sound && i < count; ++i) {
     IndexRow row;
@@ -53,7 +53,7 @@ std::vector<Entry> final_entries(const std::string& path, const RunManifest& man
   return entries;
 }
 
-RewardExtras final_extras(const std::string& path, const std::vector<Entry>& entries) {
+RewardExtras final_extras(const std::string& path, const std::vector<StoredResponse>& entries) {
   const std::string name = "trajectories/reward_extra";
   const h5::File file = h5::File::open(path);
   RewardExtras extras;

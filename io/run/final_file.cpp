@@ -24,7 +24,7 @@ void check_complete(const ShardIndex& index, const RunManifest& manifest) {
   const std::uint64_t expected = manifest.prompts * manifest.samples;
   if (index.finished.size() == expected) return;
   std::uint64_t next = 0;  // the first missing one
-  for (const Entry& entry : index.finished) {
+  for (const StoredResponse& entry : index.finished) {
     if (entry.prompt * std::uint64_t{manifest.samples} + entry.sample != next) break;
     ++next;
   }
@@ -40,7 +40,7 @@ void check_complete(const ShardIndex& index, const RunManifest& manifest) {
 struct Responses {
   std::span<const std::string> paths;
   std::string prefix;  ///< as TokenColumns takes it
-  const std::vector<Entry>& entries;
+  const std::vector<StoredResponse>& entries;
   const RewardExtras& extras;
 };
 
@@ -55,28 +55,28 @@ h5::Dataset column(const h5::File& file, const std::string& name, std::uint64_t 
 
 /// Writes a column with one value a response.
 template <typename T, typename Value>
-void write_column(const h5::File& file, const std::string& name, const std::vector<Entry>& entries,
-                  const Value& value) {
+void write_column(const h5::File& file, const std::string& name,
+                  const std::vector<StoredResponse>& entries, const Value& value) {
   std::vector<T> values;
   values.reserve(entries.size());
-  for (const Entry& entry : entries) values.push_back(static_cast<T>(value(entry)));
+  for (const StoredResponse& entry : entries) values.push_back(static_cast<T>(value(entry)));
   h5::Dataset dataset = column<T>(file, name, values.size());
   dataset.template append<T>(values);
   dataset.flush();
 }
 
 /// Writes the checksum of rewards, which the responses' own checksums do not cover.
-void write_reward_checksum(const h5::File& file, const std::vector<Entry>& entries) {
+void write_reward_checksum(const h5::File& file, const std::vector<StoredResponse>& entries) {
   const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
   h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
 }
 
-void write_extras(const h5::File& file, const std::vector<Entry>& entries,
+void write_extras(const h5::File& file, const std::vector<StoredResponse>& entries,
                   const RewardExtras& extras) {
   if (extras.empty()) return;
   std::vector<std::string> texts;
   texts.reserve(entries.size());
-  for (const Entry& entry : entries) {
+  for (const StoredResponse& entry : entries) {
     const auto extra = extras.find(entry.id());
     texts.push_back(extra == extras.end() ? "" : extra->second);
   }
@@ -85,7 +85,7 @@ void write_extras(const h5::File& file, const std::vector<Entry>& entries,
   h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
 }
 
-void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
+void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries) {
   write_column<std::int32_t>(file, "prompt_index", entries, [](auto& e) { return e.prompt; });
   write_column<std::int32_t>(file, "sample_index", entries, [](auto& e) { return e.sample; });
   write_column<float>(file, "reward", entries, [](auto& e) { return e.reward; });
@@ -104,7 +104,7 @@ void write_rows(const h5::File& file, const std::vector<Entry>& entries) {
   }
   std::vector<std::int64_t> offsets{0};
   offsets.reserve(entries.size() + 1);
-  for (const Entry& entry : entries) offsets.push_back(offsets.back() + entry.length);
+  for (const StoredResponse& entry : entries) offsets.push_back(offsets.back() + entry.length);
   h5::Dataset dataset = column<std::int64_t>(file, "offsets", offsets.size());
   dataset.append<std::int64_t>(offsets);
   dataset.flush();
@@ -156,7 +156,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
   read_in_order(from.paths, from.prefix, from.entries, window_bytes, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       if (window.intact(i)) continue;
-      const Entry& entry = window.entries[i];
+      const StoredResponse& entry = window.entries[i];
       throw IoError("cannot read " + from.paths[entry.source] + ": the response to prompt " +
                     std::to_string(entry.prompt) + ", sample " + std::to_string(entry.sample) +
                     " is damaged: --resume generates it again");
@@ -170,7 +170,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
 
 /// Writes a temporary file; `fill` writes values of tokens. Leaves nothing behind when it throws.
 void write_temporary(const std::string& path, const RunManifest& manifest,
-                     std::span<const Prompt> prompts, const std::vector<Entry>& entries,
+                     std::span<const Prompt> prompts, const std::vector<StoredResponse>& entries,
                      const RewardExtras& extras, std::uint64_t tokens,
                      const std::function<void(TokenDatasets&)>& fill) {
   h5::File file = h5::File::create(path, h5::File::Kind::final);
@@ -198,7 +198,7 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
                            std::size_t window_bytes) {
   FinalFileReport report;
   report.path = path;
-  for (const Entry& entry : from.entries) {
+  for (const StoredResponse& entry : from.entries) {
     report.tokens += entry.length;
     report.rewards += std::isnan(entry.reward) ? 0 : 1;
   }
@@ -236,8 +236,9 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
 std::string write_hollow_file(const std::string& path, const RunManifest& manifest,
                               std::span<const Prompt> prompts, std::uint64_t tokens) {
   const auto lock = h5::lock_hdf5();
-  write_temporary(path, manifest, prompts, std::vector<Entry>(manifest.prompts * manifest.samples),
-                  {}, tokens, [tokens](TokenDatasets& to) {
+  write_temporary(path, manifest, prompts,
+                  std::vector<StoredResponse>(manifest.prompts * manifest.samples), {}, tokens,
+                  [tokens](TokenDatasets& to) {
                     if (tokens == 0) return;
                     const TokenId id = 0;
                     const float value = 0;
@@ -254,7 +255,7 @@ FinalFileReport add_rewards(const std::string& directory, std::span<const Reward
   const std::string path = (fs::path(directory) / kFinalName).string();
   const RunManifest manifest = read_manifest(path);
   const std::vector<Prompt> prompts = read_prompts(path);
-  std::vector<Entry> entries = final_entries(path, manifest);
+  std::vector<StoredResponse> entries = final_entries(path, manifest);
   RewardExtras all = final_extras(path, entries);
   for (const Reward& reward : rewards) {
     entries.at(std::size_t{reward.id.prompt} * manifest.samples + reward.id.sample).reward =

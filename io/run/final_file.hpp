@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
-#include "io/run/entry.hpp"
 #include "io/run/manifest.hpp"
+#include "io/run/stored_response.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {

@@ -336,7 +336,7 @@ ResumeState RunDirectory::read_state() const {
   ResumeState state;
   state.warnings = std::move(index.warnings);
   state.finished.reserve(index.finished.size());
-  for (const Entry& entry : index.finished) state.finished.push_back(entry.id());
+  for (const StoredResponse& entry : index.finished) state.finished.push_back(entry.id());
   state.partial.reserve(index.partial.size());
   read_in_order(index.paths, "", index.partial, std::size_t{32} << 20, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
@@ -345,7 +345,7 @@ ResumeState RunDirectory::read_state() const {
   });
   state.unscored = {std::move(index.paths), complete_, std::move(index.finished)};
   std::erase_if(state.unscored.entries,
-                [](const Entry& entry) { return !std::isnan(entry.reward); });
+                [](const StoredResponse& entry) { return !std::isnan(entry.reward); });
   return state;
 }
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "io/run/entry.hpp"
 #include "io/run/manifest.hpp"
+#include "io/run/stored_response.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
@@ -25,8 +25,8 @@ namespace paceline::io {
 /// Finished responses without a reward, with their places: any rank can read them.
 struct Unscored {
   std::vector<std::string> paths;
-  bool final = false;          ///< of the final file; else of shards
-  std::vector<Entry> entries;  ///< ascending by id
+  bool final = false;                   ///< of the final file; else of shards
+  std::vector<StoredResponse> entries;  ///< ascending by id
 };
 
 /// Reads these responses with bounded memory, leaving out damaged ones. Throws IoError.

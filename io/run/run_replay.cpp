@@ -69,7 +69,7 @@ RecordedRun read_recorded_run(const std::string& directory) {
   run.vocabulary = stored.manifest.vocabulary;
   run.prompts = std::move(stored.prompts);
   run.lengths.resize(run.prompts.size());
-  for (const Entry& entry : stored.finished)
+  for (const StoredResponse& entry : stored.finished)
     run.lengths[entry.prompt].push_back(static_cast<std::int32_t>(entry.length));
   read_telemetry(telemetry, run);
   return run;

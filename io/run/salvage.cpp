@@ -157,7 +157,7 @@ bool has(const Bytes& file, const void* bytes, std::size_t size) {
 /// nowhere in the file (the attribute that holds it may be damaged itself).
 std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint64_t responses) {
   std::vector<float> rewards = file.read<float>(places[reward], 0, responses);
-  std::vector<Entry> entries(responses);
+  std::vector<StoredResponse> entries(responses);
   for (std::uint64_t i = 0; i < responses; ++i) entries[i].reward = rewards[i];
   const std::uint64_t sum = checksum_of_rewards(entries);
   return has(file, &sum, sizeof sum) ? rewards : std::vector<float>();
@@ -167,7 +167,7 @@ std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint
 /// column.
 std::optional<RewardExtras> extras_in(const std::string& path, const Bytes& file,
                                       const RunManifest& manifest) {
-  std::vector<Entry> entries(manifest.prompts * manifest.samples);
+  std::vector<StoredResponse> entries(manifest.prompts * manifest.samples);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     entries[i].prompt = static_cast<std::uint32_t>(i / manifest.samples);
     entries[i].sample = static_cast<std::uint32_t>(i % manifest.samples);

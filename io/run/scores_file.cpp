@@ -29,7 +29,7 @@ std::string scores_path(const std::string& directory, const std::string& name) {
 
 struct ScoresWriter::State {
   std::string path;
-  std::span<const Entry> responses;
+  std::span<const StoredResponse> responses;
   h5::File file;
   h5::Dataset logprob, sampling_logprob;
 };
@@ -47,7 +47,7 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
     const h5::Handle group = file.group("scores");
     std::vector<std::int64_t> offsets{0};
     std::vector<std::uint64_t> checksums;
-    for (const Entry& entry : run.finished) {
+    for (const StoredResponse& entry : run.finished) {
       offsets.push_back(offsets.back() + entry.length);
       checksums.push_back(entry.checksum);
     }
@@ -81,7 +81,7 @@ void ScoresWriter::discard() {
 
 void ScoresWriter::write(std::size_t response, std::span<const float> logprob,
                          std::span<const float> sampling_logprob) {
-  const Entry& entry = state_->responses[response];
+  const StoredResponse& entry = state_->responses[response];
   if (logprob.size() != entry.length || sampling_logprob.size() != entry.length)
     throw std::logic_error("scores of another response");
   const auto lock = h5::lock_hdf5();

@@ -46,10 +46,10 @@ std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
   return XXH3_64bits_withSeed(kept.ids.data(), kept.ids.size_bytes(), hash);
 }
 
-std::uint64_t checksum_of_rewards(std::span<const Entry> entries) {
+std::uint64_t checksum_of_rewards(std::span<const StoredResponse> entries) {
   std::vector<std::uint32_t> bits;
   bits.reserve(entries.size());
-  for (const Entry& entry : entries)
+  for (const StoredResponse& entry : entries)
     bits.push_back(std::isnan(entry.reward) ? ~0U : std::bit_cast<std::uint32_t>(entry.reward));
   return XXH3_64bits(bits.data(), bits.size() * sizeof bits[0]);
 }

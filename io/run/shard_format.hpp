@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "io/hdf5/file.hpp"
-#include "io/run/entry.hpp"
+#include "io/run/stored_response.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
@@ -65,7 +65,7 @@ struct KeptSpans {
                                         const KeptSpans& kept);
 
 /// XXH3-64 of the rewards of responses in order; all missing ones count the same.
-[[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const Entry> entries);
+[[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const StoredResponse> entries);
 /// XXH3-64 of the extras in the same order.
 [[nodiscard]] std::uint64_t checksum_of_extras(std::span<const std::string> extras);
 

@@ -172,12 +172,13 @@ void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
 }
 
 /// Keeps one entry for each id: the last written of finished ones, the longest of partial ones.
-void keep_one_each(std::vector<Entry>& entries, bool longest) {
+void keep_one_each(std::vector<StoredResponse>& entries, bool longest) {
   // Stable: within an id the order of attempts, ranks and rows stays.
-  std::stable_sort(entries.begin(), entries.end(), [longest](const Entry& a, const Entry& b) {
-    if (a.id() != b.id()) return a.id() < b.id();
-    return longest && a.length < b.length;
-  });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [longest](const StoredResponse& a, const StoredResponse& b) {
+                     if (a.id() != b.id()) return a.id() < b.id();
+                     return longest && a.length < b.length;
+                   });
   std::size_t kept = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (i + 1 < entries.size() && entries[i + 1].id() == entries[i].id()) continue;
@@ -186,10 +187,10 @@ void keep_one_each(std::vector<Entry>& entries, bool longest) {
   entries.resize(kept);
 }
 
-void warn_of_disagreement(const std::vector<Entry>& sorted, ShardIndex& index) {
+void warn_of_disagreement(const std::vector<StoredResponse>& sorted, ShardIndex& index) {
   for (std::size_t i = 1; i < sorted.size(); ++i) {
-    const Entry& a = sorted[i - 1];
-    const Entry& b = sorted[i];
+    const StoredResponse& a = sorted[i - 1];
+    const StoredResponse& b = sorted[i];
     if (a.id() != b.id() || a.checksum == b.checksum) continue;
     index.warnings.push_back("prompt " + std::to_string(a.prompt) + " sample " +
                              std::to_string(a.sample) + " differs between " +
@@ -235,14 +236,16 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
       result.warnings.push_back(std::string(error.what()) + "; what it held is left out");
     }
   }
-  std::stable_sort(result.finished.begin(), result.finished.end(),
-                   [](const Entry& a, const Entry& b) { return a.id() < b.id(); });
+  std::stable_sort(
+      result.finished.begin(), result.finished.end(),
+      [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
   warn_of_disagreement(result.finished, result);
   keep_one_each(result.finished, false);
   join_rewards(rewards, result);
-  std::erase_if(result.partial, [&](const Entry& entry) {
-    return std::binary_search(result.finished.begin(), result.finished.end(), entry,
-                              [](const Entry& a, const Entry& b) { return a.id() < b.id(); });
+  std::erase_if(result.partial, [&](const StoredResponse& entry) {
+    return std::binary_search(
+        result.finished.begin(), result.finished.end(), entry,
+        [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
   });
   keep_one_each(result.partial, true);
   return result;

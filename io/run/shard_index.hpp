@@ -11,12 +11,12 @@
 namespace paceline::io {
 
 struct ShardIndex {
-  std::vector<std::string> paths;  ///< of Entry::source
+  std::vector<std::string> paths;  ///< of StoredResponse::source
   /// One for each id, ascending, with its reward. The last written stands: a later attempt only
   /// generates unreadable responses again.
-  std::vector<Entry> finished;
-  std::vector<Entry> partial;  ///< likewise, the longest of each id, none finished
-  RewardExtras extras;         ///< of the finished ones' rewards
+  std::vector<StoredResponse> finished;
+  std::vector<StoredResponse> partial;  ///< likewise, the longest of each id, none finished
+  RewardExtras extras;                  ///< of the finished ones' rewards
   std::vector<std::string> warnings;
 };
 

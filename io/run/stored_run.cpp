@@ -56,14 +56,14 @@ StoredRun open_finished_run(const std::string& directory) {
   return open_stored_run(file_of_run(directory, kFinalName));
 }
 
-void read_responses(const StoredRun& run, std::span<const Entry> responses,
+void read_responses(const StoredRun& run, std::span<const StoredResponse> responses,
                     const std::function<void(Trajectory&&)>& use) {
   constexpr std::size_t kWindowBytes = std::size_t{32} << 20;
   const auto lock = h5::lock_hdf5();
   read_in_order(run.paths, run.complete ? "trajectories/" : "", responses, kWindowBytes,
                 [&](const Window& window) {
                   for (std::size_t i = 0; i < window.entries.size(); ++i) {
-                    const Entry& entry = window.entries[i];
+                    const StoredResponse& entry = window.entries[i];
                     if (!window.intact(i)) {
                       throw IoError("cannot read " + run.paths[entry.source] +
                                     ": the response to prompt " + std::to_string(entry.prompt) +

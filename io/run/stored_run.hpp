@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "io/run/entry.hpp"
 #include "io/run/manifest.hpp"
+#include "io/run/stored_response.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
@@ -16,10 +16,10 @@ struct StoredRun {
   RunManifest manifest;
   std::vector<Prompt> prompts;
   bool complete = false;           ///< it has its final file, which is then the only one of `paths`
-  std::vector<std::string> paths;  ///< of Entry::source
-  std::vector<Entry> finished;     ///< ascending by id; in a complete run every response
-  std::vector<Entry> partial;      ///< likewise, responses that a resumed run continues
-  RewardExtras extras;             ///< of the finished ones
+  std::vector<std::string> paths;  ///< of StoredResponse::source
+  std::vector<StoredResponse> finished;  ///< ascending by id; in a complete run every response
+  std::vector<StoredResponse> partial;   ///< likewise, responses that a resumed run continues
+  RewardExtras extras;                   ///< of the finished ones
   std::vector<std::string> warnings;
 };
 
@@ -37,7 +37,7 @@ struct StoredRun {
 
 /// Reads some of the run's responses, in their order, with bounded memory. Throws IoError, also
 /// where one is damaged.
-void read_responses(const StoredRun& run, std::span<const Entry> responses,
+void read_responses(const StoredRun& run, std::span<const StoredResponse> responses,
                     const std::function<void(Trajectory&&)>& use);
 
 }  // namespace paceline::io

@@ -42,7 +42,7 @@ void Kept::set_start() {
     start.push_back(start.back() + static_cast<std::size_t>(count));
 }
 
-Entry::Entry(const IndexRow& row, std::uint32_t file)
+StoredResponse::StoredResponse(const IndexRow& row, std::uint32_t file)
     : offset(row.offset),
       weight_version(row.weight_version),
       checksum(row.checksum),
@@ -52,7 +52,7 @@ Entry::Entry(const IndexRow& row, std::uint32_t file)
       source(file),
       finish_reason(row.finish_reason) {}
 
-IndexRow Entry::row() const {
+IndexRow StoredResponse::row() const {
   return {offset, weight_version, checksum, prompt, sample, length, finish_reason};
 }
 
@@ -107,7 +107,7 @@ void TokenColumns::read(std::uint64_t first, std::uint64_t count, TokenId* token
 }
 
 Trajectory Window::trajectory(std::size_t i) const {
-  const Entry& entry = entries[i];
+  const StoredResponse& entry = entries[i];
   const auto part = [&](const auto& values) {
     return std::vector(values.begin() + static_cast<std::ptrdiff_t>(start[i]),
                        values.begin() + static_cast<std::ptrdiff_t>(start[i + 1]));
@@ -135,13 +135,13 @@ bool Window::intact(std::size_t i) const {
 }
 
 void read_in_order(std::span<const std::string> paths, const std::string& prefix,
-                   std::span<const Entry> entries, std::size_t window_bytes,
+                   std::span<const StoredResponse> entries, std::size_t window_bytes,
                    const std::function<void(const Window&)>& use) {
   if (entries.empty()) return;
   Window window;
   std::vector<std::size_t> by_place;
   std::size_t total = 0;
-  for (const Entry& entry : entries) total += entry.length;
+  for (const StoredResponse& entry : entries) total += entry.length;
   const std::size_t token_bytes = TokenColumns(paths[entries[0].source], prefix).token_bytes();
   const std::size_t most = std::min(total, window_bytes / token_bytes);
   std::size_t first = 0;
@@ -161,15 +161,15 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
     by_place.resize(window.entries.size());
     std::iota(by_place.begin(), by_place.end(), std::size_t{0});
     std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) {
-      const Entry& x = window.entries[a];
-      const Entry& y = window.entries[b];
+      const StoredResponse& x = window.entries[a];
+      const StoredResponse& y = window.entries[b];
       return std::tie(x.source, x.offset, a) < std::tie(y.source, y.offset, b);
     });
     std::optional<TokenColumns> columns;
     std::uint32_t source = 0;
     std::map<std::size_t, Kept> kept;  // of one read, by its first response
     for (std::size_t k = 0; k < by_place.size();) {
-      const Entry& entry = window.entries[by_place[k]];
+      const StoredResponse& entry = window.entries[by_place[k]];
       // Responses that are neighbours both in the file and in the window are read at once.
       std::size_t run = 1;
       std::uint64_t count = entry.length;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "io/hdf5/file.hpp"
-#include "io/run/entry.hpp"
 #include "io/run/shard_format.hpp"
+#include "io/run/stored_response.hpp"
 
 namespace paceline::io {
 
@@ -58,7 +58,7 @@ class TokenColumns {
 /// Consecutive responses of some order: response i has tokens [start[i], start[i + 1]) of the
 /// arrays.
 struct Window {
-  std::span<const Entry> entries;
+  std::span<const StoredResponse> entries;
   std::vector<std::size_t> start;
   std::vector<TokenId> tokens;
   std::vector<float> logprob;
@@ -78,7 +78,7 @@ struct Window {
 /// file is opened once and read front to back, so the number of open files stays one. Throws
 /// IoError naming the file.
 void read_in_order(std::span<const std::string> paths, const std::string& prefix,
-                   std::span<const Entry> entries, std::size_t window_bytes,
+                   std::span<const StoredResponse> entries, std::size_t window_bytes,
                    const std::function<void(const Window&)>& use);
 
 }  // namespace paceline::io

@@ -114,7 +114,7 @@ TEST_F(SalvageTest, WhatWasSaidBesideRewardsIsKeptOrTheyAreLeftOutToo) {
     EXPECT_TRUE(run.extras.empty() || run.extras == extras ||
                 run.extras.size() + 2 >= extras.size())
         << at;
-    for (const Entry& entry : run.finished) {
+    for (const StoredResponse& entry : run.finished) {
       if (!extras.contains(entry.id())) continue;
       ASSERT_EQ(std::isnan(entry.reward), !run.extras.contains(entry.id())) << at;
       const auto kept_extra = run.extras.find(entry.id());

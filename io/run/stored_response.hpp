@@ -17,7 +17,7 @@ struct IndexRow;
 
 /// A response in a file: its index row, its file, and its reward. 48 bytes, for memory holds one
 /// for every response of a run.
-struct Entry {
+struct StoredResponse {
   std::uint64_t offset = 0;
   std::uint64_t weight_version = 0;
   std::uint64_t checksum = 0;
@@ -28,11 +28,11 @@ struct Entry {
   std::uint32_t source = 0;  ///< index of the file
   std::uint8_t finish_reason = 0;
 
-  Entry() = default;
-  Entry(const IndexRow& row, std::uint32_t file);
+  StoredResponse() = default;
+  StoredResponse(const IndexRow& row, std::uint32_t file);
   [[nodiscard]] IndexRow row() const;
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
 };
-static_assert(sizeof(Entry) == 48);
+static_assert(sizeof(StoredResponse) == 48);
 
 }  // namespace paceline::io
