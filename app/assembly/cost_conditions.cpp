@@ -8,21 +8,8 @@
 namespace paceline::app {
 
 std::string shape_text(const ModelConfig& model, DType compute) {
-  ModelShape shape;
-  shape.family = name_of(model.architecture);
-  shape.layers = model.layers;
-  shape.hidden = model.hidden;
-  shape.heads = model.heads;
-  shape.kv_heads = model.kv_heads;
-  shape.head_dim = model.head_dim;
-  shape.intermediate = model.intermediate;
-  shape.vocab = model.vocab;
-  return shape_text(shape, compute);
-}
-
-std::string shape_text(const ModelShape& model, DType compute) {
   std::string text = fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens",
-                                 model.family, model.layers, model.hidden, model.heads,
+                                 model.family->model_type, model.layers, model.hidden, model.heads,
                                  model.kv_heads, model.head_dim, model.intermediate, model.vocab);
   if (model.latent)
     text += fmt::format(", latent attention of {} + {}", model.latent->kv_rank, model.latent->rope);

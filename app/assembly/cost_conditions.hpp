@@ -6,15 +6,12 @@
 
 #include "app/assembly/drafters.hpp"
 #include "runtime/core/model_config.hpp"
-#include "runtime/core/model_shape.hpp"
 #include "runtime/costs/cost_table.hpp"
 
 namespace paceline::app {
 
-/// The shape of a model, on which its costs depend: CostConditions::model. Both descriptions of a
-/// model give the same text.
+/// The shape of a model, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
-[[nodiscard]] std::string shape_text(const ModelShape& model, DType compute);
 
 /// How the conditions of `profile` differ from `now`, or a drafter that the profile does not know;
 /// empty: the profile holds. `degrees`: of the groups, rising. `whose`: "this run".

@@ -9,6 +9,7 @@
 #include "app/assembly/weight_store.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/model/families/families.hpp"
 
 namespace paceline::app {
 namespace {
@@ -107,7 +108,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   const auto read_head = [&](const io::DrafterSetting& setting) {
     auto head = std::make_unique<DraftHead>();
     if (is_there(setting.path)) {
-      head->checkpoint = io::load_eagle3(setting.path);
+      head->checkpoint = io::load_eagle3(model::families(), setting.path);
     } else {
       head->checkpoint.config = io::load_eagle3_config(setting.path);
     }
@@ -117,7 +118,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   };
   const auto read_model = [&](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
-    draft->config = io::load_model_config(path);
+    draft->config = io::load_model_config(model::families(), path);
     if (is_there(path)) {
       draft->weights = std::make_unique<io::Checkpoint>(path);
       io::check_tensor_shapes(draft->config, *draft->weights);
@@ -132,7 +133,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
 std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings) {
   const auto read_model = [](const std::string& path) {
     auto draft = std::make_unique<DraftModel>();
-    draft->config = io::load_model_config(path);
+    draft->config = io::load_model_config(model::families(), path);
     draft->compute = compute_of(draft->config.dtype);
     return draft;
   };

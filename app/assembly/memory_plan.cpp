@@ -17,6 +17,7 @@
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
+#include "runtime/model/decoder.hpp"
 #include "runtime/model/eagle3_head.hpp"
 #include "runtime/model/sharding.hpp"
 #include "runtime/protocol/draft_messages.hpp"
@@ -63,7 +64,7 @@ std::uint64_t device_bytes(const Setup& setup) {
       std::uint64_t{1} * most.max_batch * (1 + most.max_draft) + most.prefill_chunk;
   const int tp = setup.layout.placement.least_tp();
   std::uint64_t bytes = buffers(setup.model, setup.compute, tp, rows);
-  if (!setup.shape) bytes += embeddings(setup.model, setup.weights.get(), setup.compute, tp);
+  if (!setup.priced) bytes += embeddings(setup.model, setup.weights.get(), setup.compute, tp);
   for (const int degree : setup.layout.placement.degrees())
     bytes += degree > 1 ? fabric::kGroupExchangeBytes : 0;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
@@ -104,8 +105,8 @@ std::int64_t groups_of_drafter(const Setup& setup) {
 }
 
 kernels::KvShape head_shape(const Setup& setup, const DraftHead& head) {
-  const ModelConfig& layer = head.checkpoint.config.layer;
-  return {1, layer.kv_heads, layer.head_dim, setup.config.engine.kv_block, setup.compute};
+  return model::kv_shape(head.checkpoint.config.layer, 1, setup.config.engine.kv_block,
+                         setup.compute);
 }
 
 /// Blocks that suspended draft models give to a group's pool: their KV, and their weights where the
@@ -139,8 +140,8 @@ DrafterMemory drafter_memory(const Setup& setup, Role role) {
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
     const DraftModel& draft = *drafter.model;
-    const kernels::KvShape shape{draft.config.layers, draft.config.kv_heads, draft.config.head_dim,
-                                 setup.config.engine.kv_block, draft.compute};
+    const kernels::KvShape shape =
+        model::kv_shape(draft.config, 1, setup.config.engine.kv_block, draft.compute);
     memory.weights += model::weight_bytes(draft.config, draft.compute, 1);
     memory.kv += shape.block_bytes() * draft.kv_blocks;
   }
@@ -170,7 +171,7 @@ namespace {
 
 /// Advice on how to get a rank more memory, or to need less.
 std::string remedy(const Setup& setup) {
-  if (setup.shape)
+  if (setup.priced)
     return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
            "(simulation.gpu_memory)";
   return setup.backend.on_device()
@@ -199,9 +200,8 @@ void plan_memory(Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
   const std::int32_t blocks_per_request =
       kv::Sequences::blocks_needed(setup.longest_sequence, engine.kv_block);
-  const kernels::KvShape shape{setup.model.layers,
-                               setup.model.kv_heads / setup.layout.placement.least_tp(),
-                               setup.model.head_dim, engine.kv_block, setup.compute};
+  const kernels::KvShape shape = model::kv_shape(setup.model, setup.layout.placement.least_tp(),
+                                                 engine.kv_block, setup.compute);
   MemoryPlan& memory_plan = setup.memory;
   memory_plan.weights = weight_memory(setup);
   memory_plan.logits = logit_bytes(setup, memory_per_rank);
@@ -243,9 +243,9 @@ void plan_memory(Setup& setup) {
   for (ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr) continue;
     const ModelConfig& draft = drafter.model->config;
-    drafter.model->kv_blocks = static_cast<std::int32_t>(blocks_for_texts(
-        {draft.layers, draft.kv_heads, draft.head_dim, engine.kv_block, drafter.model->compute},
-        setup.layout.drafters() > 0));
+    drafter.model->kv_blocks = static_cast<std::int32_t>(
+        blocks_for_texts(model::kv_shape(draft, 1, engine.kv_block, drafter.model->compute),
+                         setup.layout.drafters() > 0));
   }
   if (DraftHead* head = draft_head(setup)) {
     const io::SpeculationSection& settings = setup.config.speculation;

@@ -26,6 +26,7 @@
 #include "io/config/yaml_tree.hpp"
 #include "io/text/chat_template.hpp"
 #include "kernels/limits.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -79,7 +80,7 @@ namespace {
 /// Reads the model and drafters. `plans`: a run is only planned, and files may be absent.
 void read_model(Setup& setup, Standing& standing, bool plans) {
   const std::string& path = setup.config.model.path;
-  setup.model = io::load_model_config(path, tokenizer_directory(setup.config));
+  setup.model = io::load_model_config(model::families(), path, tokenizer_directory(setup.config));
   if (plans && !io::Checkpoint::is_there(path)) {
     setup.absent.push_back("weights of " + path);
   } else {

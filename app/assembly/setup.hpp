@@ -21,7 +21,6 @@
 #include "io/text/tokenizer.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/core/model_config.hpp"
-#include "runtime/core/model_shape.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/policy/place/kv_pool_plan.hpp"
@@ -43,7 +42,7 @@ enum class TokenizerState : std::uint8_t {
 struct Setup {
   io::RunConfig config;
   ModelConfig model;
-  std::optional<ModelShape> shape;          ///< of a simulation: the target's shape, in more detail
+  std::optional<ModelConfig> priced;        ///< of a simulation: the target as its costs see it
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
   TokenizerState tokenizer_state = TokenizerState::read;

@@ -74,12 +74,13 @@ DType stored_dtype(const ModelConfig& config, const io::Checkpoint* weights) {
 }
 
 std::uint64_t target_bytes(const Setup& setup, int tp) {
-  if (!setup.shape) return model::weight_bytes(setup.model, setup.compute, tp);
+  if (!setup.priced) return model::weight_bytes(setup.model, setup.compute, tp);
   const io::SimulationSection& simulation = setup.config.simulation;
-  const double all = setup.shape->weight_bytes();
+  const ModelConfig& priced = *setup.priced;
+  const double all = stored_weight_bytes(priced);
   double bytes = all / tp;
   if (simulation.gpu_sharing == io::GpuSharing::experts)
-    bytes += (simulation.gpus_per_rank - 1) * (all - setup.shape->expert_bytes()) / tp;
+    bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
   return static_cast<std::uint64_t>(bytes);
 }
 

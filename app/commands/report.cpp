@@ -251,7 +251,7 @@ std::string banner_text(const Setup& setup, int ranks) {
                   counted(setup.threads, "thread"), setup.backend.name, setup.backend.device_name,
                   setup.backend.device_name.empty() ? "" : ", ", setup.backend.isa);
   text += fmt::format("  model {} ({}, {}, hidden {}, {}, {}, vocabulary {}, {})\n",
-                      setup.config.model.path, name_of(setup.model.architecture),
+                      setup.config.model.path, setup.model.family->model_type,
                       counted(setup.model.layers, "layer"), setup.model.hidden,
                       counted(setup.model.heads, "head"), counted(setup.model.kv_heads, "kv head"),
                       setup.model.vocab, name_of(setup.compute));

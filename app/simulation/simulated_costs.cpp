@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <stdexcept>
 
 #include "app/assembly/cost_conditions.hpp"
-#include "io/checkpoint/model_shape_reader.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/measured/gpu_tables.hpp"
@@ -64,8 +64,13 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   std::vector<sim::NamedDraft> drafts;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr) continue;
-    drafts.push_back({drafter.name, io::load_model_shape(drafter.setting.path),
-                      drafter.head ? config.speculation.paths.value_or(1) : 0});
+    if (drafter.head == nullptr) {
+      drafts.push_back({drafter.name, drafter.model->config});
+      continue;
+    }
+    const Eagle3Config& head = drafter.head->checkpoint.config;
+    drafts.push_back({drafter.name, head.layer, config.speculation.paths.value_or(1)});
+    drafts.back().config.vocab = head.draft_vocab;
   }
   const std::vector<int> degrees = setup.layout.placement.degrees();
   const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
@@ -77,7 +82,7 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   system.network.bandwidth = config.simulation.link.network_bandwidth;
   CostTable table;
   try {
-    table = sim::gpu_costs(measured, io::load_model_shape(config.model.path), gpus, drafts, system);
+    table = sim::gpu_costs(measured, *setup.priced, gpus, drafts, system);
   } catch (const std::invalid_argument& error) {  // a bad degree, or sizes not measured
     throw UsageError(fmt::format(
         "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
@@ -85,6 +90,8 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
         gpus, directory, error.what()));
   }
   table.conditions.tp = tp;  // counted in ranks, not GPUs
+  const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
+  table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : setup.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr)
@@ -117,7 +124,7 @@ CostTable of_drafters(const Setup& setup, CostTable table) {
 void require_holds(const Setup& setup, const CostTable& profile) {
   const io::EngineSection& engine = setup.config.engine;
   CostConditions now = profile.conditions;
-  now.model = shape_text(*setup.shape, setup.compute);
+  now.model = shape_text(*setup.priced, setup.compute);
   if (engine.backend != "auto") now.backend = engine.backend;
   if (engine.isa != "auto" && now.backend == "cpu") now.isa = engine.isa;
   now.threads = engine.threads.value_or(now.threads);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "runtime/model/sharding.hpp"
 #include "runtime/sim/drafter.hpp"
 #include "runtime/sim/modelled_head.hpp"
 
@@ -12,8 +13,7 @@ namespace paceline::app {
 
 kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at) {
   if (looked_at) return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
-  return {setup.model.layers, setup.model.kv_heads / tp, setup.model.head_dim,
-          setup.config.engine.kv_block, setup.compute};
+  return model::kv_shape(setup.model, tp, setup.config.engine.kv_block, setup.compute);
 }
 
 SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,

@@ -13,29 +13,28 @@
 #include "app/commands/report.hpp"
 #include "app/simulation/simulated_costs.hpp"
 #include "app/simulation/simulated_work.hpp"
-#include "io/checkpoint/model_shape_reader.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/policy/place/layout.hpp"
 
 namespace paceline::app {
 namespace {
 
-/// The configuration of a model that no decoder runs, for roles, layouts and KV. Latent attention
-/// keeps one vector for a position; here it counts as one head, its halves as key and value.
-ModelConfig modelled(const ModelShape& shape, const Auto<std::int32_t>& context) {
-  if (!context && shape.context == 0)
+/// A model for roles, layouts and KV, whatever it is made of. Latent attention keeps one vector for
+/// a position; here it counts as one head, its halves as key and value.
+ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
+  if (!context && priced.max_position == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
-  ModelConfig model;
-  model.vocab = shape.vocab;
-  model.hidden = shape.hidden;
-  model.intermediate = shape.intermediate;
-  model.layers = shape.layers;
-  model.heads = shape.heads;
-  model.kv_heads = shape.latent ? 1 : shape.kv_heads;
-  model.head_dim = static_cast<std::int32_t>(shape.kv_width() / (2 * model.kv_heads));
-  model.max_position = context.value_or(shape.context);
-  model.dtype = shape.bytes_per_parameter == 4 ? DType::f32 : DType::bf16;
+  ModelConfig model = priced;
+  model.family = &model::llama;  // a dense decoder
+  model.kv_heads = priced.latent ? 1 : priced.kv_heads;
+  model.head_dim = priced.kv_width() / (2 * model.kv_heads);
+  model.latent.reset();
+  model.experts.reset();
+  model.max_position = context.value_or(priced.max_position);
+  if (model.dtype == DType::f16) model.dtype = DType::bf16;
   return model;
 }
 
@@ -93,8 +92,8 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   Setup& setup = simulation.setup;
   setup.config = read_config(arguments, io::Purpose::simulation);
   settle_mode(setup);
-  setup.shape = io::load_model_shape(setup.config.model.path);
-  setup.model = modelled(*setup.shape, setup.config.simulation.context);
+  setup.priced = io::load_model_sizes(model::families(), setup.config.model.path);
+  setup.model = modelled(*setup.priced, setup.config.simulation.context);
   setup.compute = setup.config.model.dtype.value_or(setup.model.dtype);
   setup.drafters = read_drafter_shapes(setup.config.speculation);
   setup.facts = facts_of(setup.config.simulation);

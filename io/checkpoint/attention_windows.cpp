@@ -76,15 +76,14 @@ void check_qwen(const JsonSection& config, const ModelConfig& model) {
 }  // namespace
 
 void check_windows(const JsonSection& config, const ModelConfig& model) {
-  switch (model.architecture) {
-    case Architecture::qwen2:
-    case Architecture::qwen3:
+  switch (model.family->windows) {
+    case Windows::by_layer:
       check_qwen(config, model);
       return;
-    case Architecture::mistral:
+    case Windows::all:
       require_whole(config, model, window_of(config), "");
       return;
-    case Architecture::llama:
+    case Windows::unknown:
       // transformers computes it without windows whatever the file says: what says otherwise was
       // written for another model.
       if (config.find("sliding_window") != nullptr)

@@ -70,7 +70,6 @@ class Reader {
 
   void read_layer() {
     ModelConfig& layer = config_.layer;
-    layer.architecture = Architecture::llama;
     // Not max_position_embeddings: heads are used at any position, whatever they say.
     constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
                                                   "num_hidden_layers", "num_attention_heads"};

@@ -87,43 +87,7 @@ std::vector<std::int32_t> read_target_ids(const Eagle3Config& config, const Chec
 
 }  // namespace
 
-std::vector<ExpectedTensor> expected_tensors(const Eagle3Config& config) {
-  const ModelConfig& layer = config.layer;
-  const std::int64_t hidden = layer.hidden;
-  const std::int64_t intermediate = layer.intermediate;
-  const std::int64_t queries = std::int64_t{layer.heads} * layer.head_dim;
-  const std::int64_t keys = std::int64_t{layer.kv_heads} * layer.head_dim;
-  const std::int64_t features = config.features() * std::int64_t{config.target_hidden};
-  const std::string& in = config.prefix;
-  std::vector<ExpectedTensor> all{
-      {"fc.weight", {hidden, features}},
-      {in + "hidden_norm.weight", {hidden}},
-      {in + "input_layernorm.weight", {hidden}},
-      {in + "self_attn.q_proj.weight", {queries, 2 * hidden}},
-      {in + "self_attn.k_proj.weight", {keys, 2 * hidden}},
-      {in + "self_attn.v_proj.weight", {keys, 2 * hidden}},
-      {in + "self_attn.o_proj.weight", {hidden, queries}},
-      {in + "post_attention_layernorm.weight", {hidden}},
-      {in + "mlp.gate_proj.weight", {intermediate, hidden}},
-      {in + "mlp.up_proj.weight", {intermediate, hidden}},
-      {in + "mlp.down_proj.weight", {hidden, intermediate}},
-      {"norm.weight", {hidden}},
-      {"lm_head.weight", {config.draft_vocab, hidden}},
-  };
-  if (config.feature_norm == FeatureNorm::joined) all.push_back({"input_norm.weight", {features}});
-  if (config.feature_norm == FeatureNorm::each) {
-    for (int i = 0; i < config.features(); ++i)
-      all.push_back({fmt::format("fc_norm.{}.weight", i), {config.target_hidden}});
-  }
-  if (layer.qk_norm) {
-    all.push_back({in + "self_attn.q_norm.weight", {layer.head_dim}});
-    all.push_back({in + "self_attn.k_norm.weight", {layer.head_dim}});
-  }
-  if (config.own_embeddings) all.push_back({embeddings, {layer.vocab, hidden}});
-  return all;
-}
-
-Eagle3Checkpoint load_eagle3(const std::string& directory) {
+Eagle3Checkpoint load_eagle3(const Families& families, const std::string& directory) {
   require_safetensors(directory);
   Eagle3Checkpoint head;
   head.config = load_eagle3_config(directory);
@@ -133,7 +97,7 @@ Eagle3Checkpoint load_eagle3(const std::string& directory) {
   if (head.weights->shape(head.config.prefix + "self_attn.q_norm.weight") != nullptr)
     head.config.layer.qk_norm = true;
   std::set<std::string, std::less<>> names{"d2t", "t2d"};
-  for (ExpectedTensor& expected : expected_tensors(head.config)) {
+  for (ExpectedTensor& expected : expected_tensors(families.describe_eagle3(head.config))) {
     check_shape(*head.weights, expected);
     names.insert(std::move(expected.name));
   }

@@ -22,7 +22,7 @@ struct Eagle3Checkpoint {
 /// was found: unless every tensor is there with its shape, none is unknown, and `d2t` names each of
 /// the target's tokens once at most. `t2d` is left unused, for `d2t` says all that it does.
 /// own_embeddings: there are some, be they the target's or not.
-[[nodiscard]] Eagle3Checkpoint load_eagle3(const std::string& directory);
+[[nodiscard]] Eagle3Checkpoint load_eagle3(const Families& families, const std::string& directory);
 
 /// Throws DataError unless the head, of the directory of that name, reads what this target gives:
 /// its embeddings, where it has none, its tokens and the features of its layers.
@@ -35,8 +35,5 @@ void require_fits(const std::string& directory, const Eagle3Config& head,
 
 /// The type in which the head's embeddings are stored, of which it has some.
 [[nodiscard]] DType embedding_dtype(const Eagle3Checkpoint& head);
-
-/// By the configuration's prefix; without d2t.
-[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const Eagle3Config& config);
 
 }  // namespace paceline::io

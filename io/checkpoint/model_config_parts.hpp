@@ -6,8 +6,8 @@
 
 namespace paceline::io {
 
-/// Sizes in elements, of model.architecture. Required: vocab_size, hidden_size, intermediate_size,
-/// num_hidden_layers and num_attention_heads.
+/// Sizes in elements, by the rules of model.family. Required: vocab_size, hidden_size,
+/// intermediate_size, num_hidden_layers and num_attention_heads.
 void read_sizes(const JsonSection& config, ModelConfig& model);
 
 /// Throws DataError on an activation that the decoder has not, and on quantized weights.

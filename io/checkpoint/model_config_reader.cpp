@@ -4,7 +4,10 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "io/checkpoint/attention_windows.hpp"
 #include "io/checkpoint/json_section.hpp"
@@ -19,71 +22,51 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct ArchitectureName {
-  std::string_view class_name;  // in "architectures"
-  std::string_view model_type;
-  Architecture architecture;
-};
-constexpr std::array<ArchitectureName, 4> architecture_names{{
-    {"LlamaForCausalLM", "llama", Architecture::llama},
-    {"MistralForCausalLM", "mistral", Architecture::mistral},
-    {"Qwen2ForCausalLM", "qwen2", Architecture::qwen2},
-    {"Qwen3ForCausalLM", "qwen3", Architecture::qwen3},
-}};
-
-/// Where `key` says one of `names`, which.
-template <class Names>
-const ArchitectureName& known_architecture(const JsonSection& config, const char* key,
-                                           const std::string& found, const Names& name_of) {
-  std::array<std::string_view, architecture_names.size()> supported;
-  for (std::size_t i = 0; i < supported.size(); ++i) {
-    supported[i] = architecture_names[i].*name_of;
-    if (found == supported[i]) return architecture_names[i];
+/// Where `key` says one of the names, which. Families that are not `computed` count where they are
+/// only priced.
+const Family& known_family(const JsonSection& config, const Families& families, bool computed,
+                           const char* key, const std::string& found,
+                           std::string_view Family::*name) {
+  std::vector<std::string_view> supported;
+  for (const Family* family : families.models) {
+    if (computed && !family->computed) continue;
+    if (found == family->*name) return *family;
+    supported.push_back(family->*name);
   }
   config.fail_choice(key, found, supported);
 }
 
 // transformers goes by "model_type", others by "architectures": what both say must be one model.
-Architecture read_architecture(const JsonSection& config) {
-  const ArchitectureName* by_class = nullptr;
+const Family& read_family(const JsonSection& config, const Families& families, bool computed) {
+  const Family* by_class = nullptr;
   const json* list = config.find("architectures");
   if (list != nullptr && !(list->is_array() && list->empty())) {
     if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
       config.fail_expected("architectures", "a list with one name");
     }
-    by_class = &known_architecture(config, "architectures", (*list)[0].get<std::string>(),
-                                   &ArchitectureName::class_name);
+    by_class = &known_family(config, families, computed, "architectures",
+                             (*list)[0].get<std::string>(), &Family::class_name);
   }
   const std::optional<std::string> type = config.text("model_type");
   if (by_class == nullptr) {
     if (!type) config.fail("architectures", "missing, and model_type too");
-    return known_architecture(config, "model_type", *type, &ArchitectureName::model_type)
-        .architecture;
+    return known_family(config, families, computed, "model_type", *type, &Family::model_type);
   }
-  if (type && *type != by_class->model_type) {
+  if (type && computed && *type != by_class->model_type) {
     config.fail("model_type", "expected " + std::string(by_class->model_type) +
                                   ", for architectures says " + std::string(by_class->class_name) +
                                   ", found " + show_text(*type));
   }
-  return by_class->architecture;
+  return *by_class;
 }
 
 void read_biases(const JsonSection& config, ModelConfig& model) {
-  switch (model.architecture) {
-    case Architecture::qwen2:
-      model.attention_bias = true;  // whatever the file says, as in transformers
-      break;
-    case Architecture::llama:
-      model.attention_bias = model.output_bias = config.flag("attention_bias");
-      model.mlp_bias = config.flag("mlp_bias");
-      break;
-    case Architecture::mistral:
-      break;  // it has none
-    case Architecture::qwen3:
-      model.attention_bias = model.output_bias = config.flag("attention_bias");
-      model.qk_norm = true;
-      break;
-  }
+  const Family& family = *model.family;
+  const bool attention = family.attention_bias_key && config.flag("attention_bias");
+  model.attention_bias = family.qkv_bias || attention;
+  model.output_bias = attention;
+  model.mlp_bias = family.mlp_bias_key && config.flag("mlp_bias");
+  model.qk_norm = family.head_norms;
 }
 
 // transformers 5 says "dtype", 4 says "torch_dtype"; absent means float32 there.
@@ -102,6 +85,74 @@ DType read_dtype(const JsonSection& config) {
     found = type;
   }
   return found.value_or(DType::f32);
+}
+
+// Other quantised weights are not known.
+bool is_fp8(const JsonSection& config) {
+  const json* object = config.find("quantization_config");
+  if (object == nullptr) return false;
+  if (!object->is_object()) config.fail_expected("quantization_config", "an object");
+  const JsonSection quantization(*object, config.file(), "quantization_config.");
+  constexpr std::array<std::string_view, 1> methods{"fp8"};
+  const std::string method = quantization.text("quant_method").value_or("");
+  if (method != methods[0]) quantization.fail_choice("quant_method", method, methods);
+  return true;
+}
+
+constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
+constexpr std::int32_t kMostCount = 1 << 14;  // layers, experts
+
+void read_latent(const JsonSection& config, ModelConfig& model) {
+  constexpr std::array<const char*, 4> required{"kv_lora_rank", "qk_nope_head_dim",
+                                                "qk_rope_head_dim", "v_head_dim"};
+  config.require(required);
+  model.head_dim = *config.integer("qk_nope_head_dim", 1, kMostWidth);
+  model.latent = LatentConfig{.q_rank = config.integer("q_lora_rank", 1, kMostWidth).value_or(0),
+                              .kv_rank = *config.integer("kv_lora_rank", 1, kMostWidth),
+                              .rope = *config.integer("qk_rope_head_dim", 1, kMostWidth),
+                              .value_dim = *config.integer("v_head_dim", 1, kMostWidth)};
+}
+
+// Every layer after the dense ones has experts: steps between them are not known here.
+void require_every_layer(const JsonSection& config, const char* key) {
+  if (config.integer(key, 1, kMostCount).value_or(1) != 1) config.fail_expected(key, "1");
+}
+
+void read_qwen_experts(const JsonSection& config, ModelConfig& model) {
+  constexpr std::array<const char*, 3> required{"num_experts", "num_experts_per_tok",
+                                                "moe_intermediate_size"};
+  config.require(required);
+  require_every_layer(config, "decoder_sparse_step");
+  ExpertConfig experts;
+  experts.routed = *config.integer("num_experts", 1, kMostCount);
+  experts.chosen = *config.integer("num_experts_per_tok", 1, experts.routed);
+  experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
+  if (const json* dense = config.find("mlp_only_layers")) {
+    const auto is_layer = [&model](const json& layer) {
+      return layer.is_number_integer() && layer >= 0 && layer < model.layers;
+    };
+    if (!dense->is_array() || !std::all_of(dense->begin(), dense->end(), is_layer))
+      config.fail_expected("mlp_only_layers", "a list of layers");
+    std::set<std::int32_t> layers;
+    for (const json& layer : *dense) layers.insert(layer.get<std::int32_t>());
+    experts.dense_layers.assign(layers.begin(), layers.end());
+  }
+  model.experts = experts;
+}
+
+void read_deepseek_experts(const JsonSection& config, ModelConfig& model) {
+  constexpr std::array<const char*, 4> required{"n_routed_experts", "num_experts_per_tok",
+                                                "moe_intermediate_size", "first_k_dense_replace"};
+  config.require(required);
+  require_every_layer(config, "moe_layer_freq");
+  ExpertConfig experts;
+  experts.routed = *config.integer("n_routed_experts", 1, kMostCount);
+  experts.chosen = *config.integer("num_experts_per_tok", 1, experts.routed);
+  experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
+  experts.shared_width = experts.width * config.integer("n_shared_experts", 0, 64).value_or(0);
+  experts.dense_layers.resize(*config.integer("first_k_dense_replace", 0, model.layers));
+  std::iota(experts.dense_layers.begin(), experts.dense_layers.end(), 0);
+  model.experts = experts;
 }
 
 // nullopt when the key is absent.
@@ -168,7 +219,8 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
   model.layers = *config.integer("num_hidden_layers", 1, 4096);
   model.heads = *config.integer("num_attention_heads", 1, 1 << 14);
   const auto kv_heads = config.integer("num_key_value_heads", 1, model.heads);
-  if (!kv_heads && model.architecture != Architecture::llama) {
+  const Family* const family = model.family;  // null: a head's layer, which may leave out both
+  if (!kv_heads && family != nullptr && family->needs_kv_heads) {
     // The default of others is a fixed number of their first release, none for other sizes.
     config.fail("num_key_value_heads", "missing");
   }
@@ -178,11 +230,13 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
                          "a divisor of num_attention_heads (" + std::to_string(model.heads) + ")");
   }
 
+  // DeepSeek's head_dim, where a file has one, is something else in every release.
+  if (family != nullptr && family->latent_attention) return;
   if (const auto head_dim = config.integer("head_dim", 2, 4096)) {
     model.head_dim = *head_dim;
     if (model.head_dim % 2 != 0) config.fail_expected("head_dim", "an even number");
   } else {
-    if (model.architecture == Architecture::qwen3) config.fail("head_dim", "missing");
+    if (family != nullptr && family->needs_head_dim) config.fail("head_dim", "missing");
     model.head_dim = model.hidden / model.heads;
     if (model.hidden % model.heads != 0 || model.head_dim % 2 != 0 || model.head_dim > 4096) {
       config.fail_expected("hidden_size", "an even multiple of num_attention_heads (" +
@@ -202,14 +256,14 @@ void check_supported(const JsonSection& config) {
   }
 }
 
-ModelConfig parse_model_config(std::string_view text, const std::string& name,
-                               std::string_view generation_text,
+ModelConfig parse_model_config(const Families& families, std::string_view text,
+                               const std::string& name, std::string_view generation_text,
                                const std::string& generation_name) {
   const json root = parse_json_object(text, name);
   const JsonSection config(root, name, "");
 
   ModelConfig model;
-  model.architecture = read_architecture(config);
+  model.family = &read_family(config, families, true);
   constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
                                                 "intermediate_size",   "num_hidden_layers",
                                                 "num_attention_heads", "max_position_embeddings"};
@@ -244,7 +298,34 @@ std::string generation_config_path(const std::string& directory, const std::stri
   return "";
 }
 
-ModelConfig load_model_config(const std::string& directory, const std::string& otherwise) {
+ModelConfig parse_model_sizes(const Families& families, std::string_view text,
+                              const std::string& name) {
+  const json root = parse_json_object(text, name);
+  const JsonSection config(root, name, "");
+  ModelConfig model;
+  model.family = &read_family(config, families, false);
+  constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
+                                                "num_hidden_layers", "num_attention_heads"};
+  config.require(required);
+  read_sizes(config, model);
+  model.max_position = config.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
+  if (model.family->latent_attention) read_latent(config, model);
+  if (model.family->experts == ExpertKeys::qwen) read_qwen_experts(config, model);
+  if (model.family->experts == ExpertKeys::deepseek) read_deepseek_experts(config, model);
+  read_biases(config, model);
+  model.tied_embeddings = config.flag("tie_word_embeddings");
+  model.fp8 = is_fp8(config);
+  model.dtype = model.fp8 ? DType::bf16 : read_dtype(config);
+  return model;
+}
+
+ModelConfig load_model_sizes(const Families& families, const std::string& directory) {
+  const std::string path = fs::path(directory) / "config.json";
+  return parse_model_sizes(families, read_text_file(path), path);
+}
+
+ModelConfig load_model_config(const Families& families, const std::string& directory,
+                              const std::string& otherwise) {
   const std::string path = fs::path(directory) / "config.json";
   const std::string generation_path = generation_config_path(directory, otherwise);
   if (!fs::exists(path)) require_no_adapter(directory);
@@ -255,7 +336,7 @@ ModelConfig load_model_config(const std::string& directory, const std::string& o
     if (generation.empty())
       throw DataError(generation_path + ": not valid JSON: the file is empty");
   }
-  return parse_model_config(text, path, generation, generation_path);
+  return parse_model_config(families, text, path, generation, generation_path);
 }
 
 }  // namespace paceline::io

@@ -13,12 +13,12 @@
 namespace paceline::io {
 
 /// Reads `directory`/config.json, and generation_config.json when present there or else in
-/// `otherwise` (a directory; empty: none). Supported: Llama, Mistral, Qwen2 and Qwen3 causal
-/// models, rotary type default, linear, dynamic, yarn or llama3, full attention, silu, unquantized.
+/// `otherwise` (a directory; empty: none). Supported: the families that are computed, rotary type
+/// default, linear, dynamic, yarn or llama3, full attention, silu, unquantized.
 /// Throws DataError naming file, key, value, what is supported and the nearest name, both places
 /// where two of the file contradict each other, and a PEFT adapter that is there alone; IoError
 /// when a file cannot be read. Thread-safe.
-[[nodiscard]] ModelConfig load_model_config(const std::string& directory,
+[[nodiscard]] ModelConfig load_model_config(const Families& families, const std::string& directory,
                                             const std::string& otherwise = "");
 /// The generation_config.json that counts; empty when there is none.
 [[nodiscard]] std::string generation_config_path(const std::string& directory,
@@ -26,9 +26,17 @@ namespace paceline::io {
 
 /// The same from the files' text; `name` stands for config.json in messages. An empty
 /// `generation_text` means that there is no generation config.
-[[nodiscard]] ModelConfig parse_model_config(std::string_view text, const std::string& name,
+[[nodiscard]] ModelConfig parse_model_config(const Families& families, std::string_view text,
+                                             const std::string& name,
                                              std::string_view generation_text,
                                              const std::string& generation_name);
+
+/// A model of any known family, for pricing: sizes and stored type alone are read, and the result
+/// says nothing of whether the decoder can run it. Weights may be fp8. Errors and thread-safety as
+/// above.
+[[nodiscard]] ModelConfig load_model_sizes(const Families& families, const std::string& directory);
+[[nodiscard]] ModelConfig parse_model_sizes(const Families& families, std::string_view text,
+                                            const std::string& name);
 
 /// The same of an EAGLE-3 head's directory: the configuration of its one layer, and what is its
 /// own. Its tensors say the rest (load_eagle3). Keys that transformers has not: draft_vocab_size,
@@ -36,15 +44,6 @@ namespace paceline::io {
 /// norm_output, fc_norm, norm_before_fc and eagle_aux_hidden_state_layer_ids.
 [[nodiscard]] Eagle3Config load_eagle3_config(const std::string& directory);
 [[nodiscard]] Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name);
-
-/// A tensor that a model of this configuration has, by its Hugging Face name. Shape in elements,
-/// row-major: [outputs, inputs] for a projection.
-struct ExpectedTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-/// Embedding first, then layer by layer, then norm and head (no head when embeddings are tied).
-[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
 /// Throws DataError unless every expected tensor is there with its shape and a dtype that weights
 /// may have, and nothing is there that the configuration has no place for (a bias, a further layer:

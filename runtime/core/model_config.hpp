@@ -1,21 +1,18 @@
-// What config.json says of a model, in the terms the decoder uses.
+// What config.json says of a model. Its layers and tensors follow from it by its family
+// (model_description.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "runtime/core/model_description.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
-
-/// mistral: without a sliding window, which makes it a Llama.
-enum class Architecture : std::uint8_t { llama, mistral, qwen2, qwen3 };
-[[nodiscard]] constexpr const char* name_of(Architecture a) {
-  constexpr const char* names[] = {"llama", "mistral", "qwen2", "qwen3"};
-  return names[static_cast<int>(a)];
-}
 
 // How the rotary embedding's frequencies are scaled (config.json "rope_scaling" or
 // "rope_parameters"), as transformers computes them.
@@ -54,17 +51,40 @@ struct Llama3RopeScaling {
 using RopeScaling = std::variant<std::monostate, LinearRopeScaling, DynamicRopeScaling,
                                  YarnRopeScaling, Llama3RopeScaling>;
 
-/// A dense decoder with grouped-query attention. Sizes in elements.
+/// Experts: gated MLPs, of which a router chooses some for every row.
+struct ExpertConfig {
+  std::int32_t routed = 0;        ///< experts of a layer
+  std::int32_t chosen = 0;        ///< of these, by each row; 1 to routed
+  std::int32_t width = 0;         ///< of one expert
+  std::int32_t shared_width = 0;  ///< of the experts that every row uses, together; 0: none
+  std::vector<std::int32_t> dense_layers;  ///< ascending; they have one MLP instead
+
+  [[nodiscard]] bool in_layer(std::int32_t n) const {
+    return !std::binary_search(dense_layers.begin(), dense_layers.end(), n);
+  }
+};
+
+/// Multi-head latent attention (LatentAttention).
+struct LatentConfig {
+  std::int32_t q_rank = 0;  ///< 0: queries are projected at once
+  std::int32_t kv_rank = 0;
+  std::int32_t rope = 0;       ///< of each query, and of each position's key, which heads share
+  std::int32_t value_dim = 0;  ///< of each head
+};
+
+/// A decoder with gated MLPs. Sizes in elements.
 struct ModelConfig {
-  Architecture architecture = Architecture::qwen2;
+  const Family* family = nullptr;  ///< set wherever a description is asked for
   std::int32_t vocab = 0;
   std::int32_t hidden = 0;
-  std::int32_t intermediate = 0;
+  std::int32_t intermediate = 0;  ///< width of an MLP that is no expert
   std::int32_t layers = 0;
   std::int32_t heads = 0;     ///< query heads
   std::int32_t kv_heads = 0;  ///< divides heads
-  std::int32_t head_dim = 0;
-  std::int32_t max_position = 0;  ///< context length, tokens
+  std::int32_t head_dim = 0;  ///< with latent attention, of a key's part without rotary embedding
+  std::int32_t max_position = 0;  ///< context length, tokens; 0: not said
+  std::optional<ExpertConfig> experts;
+  std::optional<LatentConfig> latent;
   float norm_epsilon = 1e-6F;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
@@ -73,7 +93,8 @@ struct ModelConfig {
   bool output_bias = false;      ///< bias on o (Llama with attention_bias)
   bool mlp_bias = false;         ///< biases on gate, up, down (Llama when it says so)
   bool qk_norm = false;          ///< RMSNorm of each q and k head (Qwen3)
-  DType dtype = DType::bf16;     ///< of the stored weights
+  DType dtype = DType::bf16;     ///< of the stored weights; of fp8, what they are converted to
+  bool fp8 = false;              ///< most weights are stored in one byte each
   std::vector<TokenId> eos;      ///< end tokens, from generation_config.json or else config.json
   std::vector<TokenId> placeholders;  ///< of images, videos, sounds: what no response says
 
@@ -85,6 +106,27 @@ struct ModelConfig {
     while (kv_heads % (2 * s) == 0 && intermediate % (4 * s) == 0 && s < 64) s *= 2;
     return s;
   }
+  /// Elements that a layer keeps of a position.
+  [[nodiscard]] std::int32_t kv_width() const {
+    return latent ? latent->kv_rank + latent->rope : 2 * kv_heads * head_dim;
+  }
+  /// Layers with an ordinary MLP.
+  [[nodiscard]] std::int32_t dense_layers() const {
+    return experts ? static_cast<std::int32_t>(experts->dense_layers.size()) : layers;
+  }
+  /// Bytes of a stored matrix element. Quantised weights are counted as what most of them are;
+  /// their scales are less than a hundredth.
+  [[nodiscard]] double stored_bytes() const {
+    return fp8 ? 1.0 : static_cast<double>(size_of(dtype));
+  }
 };
+
+[[nodiscard]] inline ModelDescription describe(const ModelConfig& config) {
+  return config.family->describe(config);
+}
+/// Bytes of a model's matrices as they are stored, embeddings and head included.
+[[nodiscard]] double stored_weight_bytes(const ModelConfig& config);
+/// Of them, those of routed experts, which GPUs may share while each has all else.
+[[nodiscard]] double stored_expert_bytes(const ModelConfig& config);
 
 }  // namespace paceline

@@ -9,8 +9,8 @@ namespace paceline::model {
 
 namespace {
 
-const float* floats(const Weights::Vector& vector) {
-  return vector == nullptr ? nullptr : reinterpret_cast<const float*>(vector->data());
+std::int64_t mlp_width(const ModelConfig& config, const Shard& shard) {
+  return shard.range(Cut::even, config.intermediate).count;
 }
 
 }  // namespace
@@ -21,7 +21,12 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
     : backend_(backend),
       weights_(std::move(weights)),
       group_(group),
-      feature_layers_(std::move(features)) {
+      feature_layers_(std::move(features)),
+      activations_(backend),
+      attention_(activations_, weights_->config(), weights_->shard(),
+                 backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()),
+      mlp_(activations_, mlp_width(weights_->config(), weights_->shard()),
+           backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()) {
   const ModelConfig& config = weights_->config();
   const Shard& shard = weights_->shard();
   if (shard.rank != group.rank() || shard.size != group.size())
@@ -32,33 +37,25 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
   const std::size_t hidden = config.hidden;
-  const std::size_t q_width = static_cast<std::size_t>(shard.heads) * config.head_dim;
-  const std::size_t qkv_width = q_width + 2UL * shard.kv_heads * config.head_dim;
   const std::size_t element = size_of(weights_->compute());
-  residual_ = activation<float>(most.rows, hidden);
-  delta_ = activation<float>(most.rows, hidden);
-  qkv_ = activation<float>(most.rows, qkv_width);
-  if (backend_.gates_in_work()) gate_up_ = activation<float>(most.rows, 2UL * shard.intermediate);
-  logits_ = activation<float>(most.logit_rows, shard.vocab());
-  normed_ = activation<std::byte>(most.rows, hidden * element);
-  query_ = activation<std::byte>(most.rows, q_width * element);
-  attended_ = activation<std::byte>(most.rows, q_width * element);
-  gated_ = activation<std::byte>(most.rows, shard.intermediate * element);
-  last_ = activation<std::byte>(most.logit_rows, hidden * element);
+  residual_ = activations_.make<float>(most.rows, hidden);
+  delta_ = activations_.make<float>(most.rows, hidden);
+  logits_ = activations_.make<float>(most.logit_rows, shard.vocab());
+  normed_ = activations_.make<std::byte>(most.rows, hidden * element);
+  last_ = activations_.make<std::byte>(most.logit_rows, hidden * element);
   if (!feature_layers_.empty())
-    features_ = activation<std::byte>(most.rows, feature_layers_.size() * hidden * element);
+    features_ = activations_.make<std::byte>(most.rows, feature_layers_.size() * hidden * element);
+}
+
+std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
+  const Shard shard = shard_of(config, 0, size);
+  return config.hidden * (2 * sizeof(float) + size_of(compute)) +
+         GroupedAttentionPass::row_bytes(config, shard, compute) +
+         GatedMlpPass::row_bytes(mlp_width(config, shard), compute);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {
-  const ModelConfig& config = weights_->config();
-  return {config.layers, weights_->shard().kv_heads, config.head_dim, block, weights_->compute()};
-}
-
-template <class T>
-Decoder::Activation<T> Decoder::activation(int rows, std::size_t width) {
-  const std::size_t bytes = rows * width * sizeof(T);
-  activation_bytes_ += bytes;
-  return {backend_.allocate(bytes), width};
+  return model::kv_shape(weights_->config(), weights_->shard().size, block, weights_->compute());
 }
 
 const float* Decoder::forward(std::span<const TokenId> tokens,
@@ -75,44 +72,30 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
 // threads: nothing here looks at the batch, or changes the decoder.
 void Decoder::compute(kernels::Operations& operations) {
   const ModelConfig& config = weights_->config();
-  const Shard& shard = weights_->shard();
   const DType dtype = weights_->compute();
   const kernels::PassRows& part = operations.rows();
   const int rows = part.rows;
   const int hidden = config.hidden;
   float* const residual = residual_.row(part.first_row);
   float* const delta = delta_.row(part.first_row);
-  float* const qkv = qkv_.row(part.first_row);
   std::byte* const normed = normed_.row(part.first_row);
-  std::byte* const query = query_.row(part.first_row);
-  std::byte* const attended = attended_.row(part.first_row);
-  std::byte* const gated = gated_.row(part.first_row);
-  kernels::QkvParams params{shard.heads, shard.kv_heads, config.head_dim,
-                            nullptr,     nullptr,        config.norm_epsilon};
 
   operations.embed(weights_->embedding(), residual);
   if (!weights_->embedding_is_whole())
     group_.all_reduce_tree({residual, static_cast<std::size_t>(rows) * hidden});
   const float* added = nullptr;
   for (int index = 0; index < config.layers; ++index) {
-    const Weights::Layer& layer = weights_->layers()[index];
+    const LayerWeights& layer = weights_->layers()[index];
     operations.add_rmsnorm(residual, added, floats(layer.attention_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
     store_features(operations, index);
-    operations.linear(*layer.qkv, normed, rows, qkv);
-    params.q_norm = floats(layer.q_norm);
-    params.k_norm = floats(layer.k_norm);
-    operations.rope_and_store(params, rope_view_, index, qkv, query);
-    operations.attention(params, index, query, attended);
-    operations.linear(*layer.output, attended, rows, delta);
-    reduce(operations, layer.output_bias, delta);
+    attention_.compute(operations, layer.attention, rope_view_, index, normed, delta);
+    reduce(operations, layer.attention.output_bias, delta);
 
     operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
-    operations.linear_swiglu(*layer.gate_up, normed, rows, gate_up_.row(part.first_row), dtype,
-                             gated);
-    operations.linear(*layer.down, gated, rows, delta);
-    reduce(operations, layer.down_bias, delta);
+    mlp_.compute(operations, layer.mlp, normed, delta);
+    reduce(operations, layer.mlp.down_bias, delta);
     added = delta;
   }
   const bool reads_last = !feature_layers_.empty() && feature_layers_.back() == config.layers;
@@ -140,7 +123,7 @@ void Decoder::store_features(kernels::Operations& operations, int layer) {
 }
 
 // Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
-void Decoder::reduce(kernels::Operations& operations, const Weights::Vector& bias, float* delta) {
+void Decoder::reduce(kernels::Operations& operations, const Vector& bias, float* delta) {
   const int rows = operations.rows().rows;
   const int hidden = weights_->config().hidden;
   group_.all_reduce_tree({delta, static_cast<std::size_t>(rows) * hidden});

@@ -1,4 +1,4 @@
-// The dense decoder (Llama, Qwen2, Qwen3) as a sequence of backend operations over a ragged batch.
+// A decoder as a sequence of backend operations over a ragged batch.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,9 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/model/activations.hpp"
+#include "runtime/model/gated_mlp.hpp"
+#include "runtime/model/grouped_attention.hpp"
 #include "runtime/model/weights.hpp"
 
 namespace paceline::model {
@@ -31,7 +34,7 @@ class Decoder {
     if (!weights_->embedding_is_whole()) return nullptr;
     return {weights_, &weights_->embedding()};
   }
-  [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
+  [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
 
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
@@ -49,44 +52,32 @@ class Decoder {
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
  private:
-  /// Rows of a pass in memory of the backend.
-  template <class T>
-  struct Activation {
-    std::unique_ptr<kernels::Buffer> buffer;
-    std::size_t width = 0;  ///< elements of a row
-    /// Null where there are none.
-    [[nodiscard]] T* row(int index) const {
-      return buffer == nullptr ? nullptr : reinterpret_cast<T*>(buffer->data()) + index * width;
-    }
-  };
-
-  template <class T>
-  [[nodiscard]] Activation<T> activation(int rows, std::size_t width);
   void compute(kernels::Operations& operations);
   void store_features(kernels::Operations& operations, int layer);
-  void reduce(kernels::Operations& operations, const Weights::Vector& bias, float* delta);
+  void reduce(kernels::Operations& operations, const Vector& bias, float* delta);
 
   kernels::Backend& backend_;
   std::shared_ptr<const Weights> weights_;
   TensorParallelGroup& group_;
-  Weights::Vector rope_;  ///< see rope_table
+  Vector rope_;  ///< see rope_table
   kernels::RopeTable rope_view_;
   std::unique_ptr<kernels::Recording> recording_;
   std::vector<std::int32_t> feature_layers_;
 
-  std::size_t activation_bytes_ = 0;
+  Activations activations_;
+  GroupedAttentionPass attention_;
+  GatedMlpPass mlp_;
   // Rows as the backend pads them; bytes are values of the compute dtype.
   Activation<float> residual_;      ///< [max_rows, hidden]
   Activation<float> delta_;         ///< [max_rows, hidden]
-  Activation<float> qkv_;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
-  Activation<float> gate_up_;       ///< [max_rows, 2 * intermediate], if the backend wants it
   Activation<float> logits_;        ///< [max_logit_rows, shard vocab]
   Activation<std::byte> normed_;    ///< [max_rows, hidden]
-  Activation<std::byte> query_;     ///< [max_rows, heads * head_dim]
-  Activation<std::byte> attended_;  ///< [max_rows, heads * head_dim]
-  Activation<std::byte> gated_;     ///< [max_rows, intermediate]
   Activation<std::byte> last_;      ///< [max_logit_rows, hidden]
   Activation<std::byte> features_;  ///< [max_rows, feature layers * hidden]; without: no memory
 };
+
+/// Bytes of one row of a step's buffers on one rank of `size`, its logits left out, where gates and
+/// ups have no buffer (Backend::gates_in_work()).
+[[nodiscard]] std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size);
 
 }  // namespace paceline::model

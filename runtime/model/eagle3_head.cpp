@@ -1,7 +1,5 @@
 #include "runtime/model/eagle3_head.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -9,47 +7,30 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/sharding.hpp"
 #include "runtime/model/weight_loader.hpp"
 
 namespace paceline::model {
-namespace {
-
-const float* floats(const Weights::Vector& vector) {
-  return vector == nullptr ? nullptr : reinterpret_cast<const float*>(vector->data());
-}
-
-std::uint64_t layer_weights(const ModelConfig& layer) {
-  const std::uint64_t h = layer.hidden;
-  const std::uint64_t d = layer.head_dim;
-  return (layer.heads + 2 * layer.kv_heads) * d * 2 * h + layer.heads * d * h +
-         3 * h * static_cast<std::uint64_t>(layer.intermediate);
-}
-
-}  // namespace
-
 Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& config,
                              const WeightSource& source, DType compute, const SharedPacking& shared)
     : config_(config), compute_(compute) {
-  const std::int64_t hidden = config.layer.hidden;
+  const HeadDescription head = describe_eagle3(config);
+  const Shard whole = shard_of(config.layer, 0, 1);
   WeightLoader loader(backend, source, compute, shared);
-  const std::int64_t features = config.features() * std::int64_t{config.target_hidden};
-  fc_ = loader.pack({{"fc.weight", 0, hidden, 0, features}}, {}, kernels::kAnySegments);
-  if (config.feature_norm == FeatureNorm::joined)
-    fc_norms_.push_back(loader.uploaded("input_norm.weight", features));
-  for (int i = 0; config.feature_norm == FeatureNorm::each && i < config.features(); ++i) {
-    fc_norms_.push_back(loader.uploaded(fmt::format("fc_norm.{}.weight", i), config.target_hidden));
-  }
-  feature_norm_ = loader.uploaded(config.prefix + "hidden_norm.weight", hidden);
-  layer_ = loader.layer(config.prefix, config.layer, shard_of(config.layer, 0, 1), 2 * hidden);
-  final_norm_ = loader.uploaded("norm.weight", hidden);
+  fc_ = loader.pack({&head.fc}, whole, kernels::kAnySegments);
+  for (const Norm& norm : head.fc_norms) fc_norms_.push_back(loader.uploaded(norm));
+  feature_norm_ = loader.uploaded(head.feature_norm);
+  layer_ = loader.layer(head.layer, whole);
+  final_norm_ = loader.uploaded(head.final_norm);
   // Who packs the output, which is as tall, answers for the embeddings.
   const bool answers = loader.packs();
-  output_ = loader.pack({{"lm_head.weight", 0, config.draft_vocab, 0, hidden}}, {}, 1);
+  output_ = loader.pack({&head.output}, whole, 1);
   if (!config.target_ids.empty()) target_ids_ = kernels::upload(backend, config.target_ids);
-  if (config.own_embeddings) {
-    const WeightLoader::Part all{"embed_tokens.weight", 0, config.layer.vocab, 0, hidden};
+  if (head.embedding) {
+    const WeightLoader::Part all = WeightLoader::whole(*head.embedding);
     if (answers) loader.require_usable(all);
     embedding_ = loader.embedding(all);
   }
@@ -59,23 +40,17 @@ Eagle3Weights::Eagle3Weights(kernels::Backend& backend, const Eagle3Config& conf
 
 std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& config,
                          DType compute) {
-  const ModelConfig& layer = config.layer;
-  const auto of = [&](std::int64_t n, std::int64_t k) {
-    return backend.packed_bytes(n, k, compute);
-  };
-  const std::int64_t d = layer.head_dim;
-  return of(layer.hidden, config.features() * std::int64_t{config.target_hidden}) +
-         of((layer.heads + 2 * layer.kv_heads) * d, 2 * std::int64_t{layer.hidden}) +
-         of(layer.hidden, layer.heads * d) +
-         of(2 * std::int64_t{layer.intermediate}, layer.hidden) +
-         of(layer.hidden, layer.intermediate) + of(config.draft_vocab, layer.hidden);
+  const HeadDescription head = describe_eagle3(config);
+  return backend.packed_bytes(head.fc.outputs, head.fc.inputs, compute) +
+         packed_bytes(backend, head.layer, shard_of(config.layer, 0, 1), compute) +
+         backend.packed_bytes(head.output.outputs, head.output.inputs, compute);
 }
 
 std::uint64_t weight_bytes(const Eagle3Config& config, DType compute) {
-  const std::uint64_t h = config.layer.hidden;
+  const HeadDescription head = describe_eagle3(config);
   return size_of(compute) *
-         (config.features() * h * static_cast<std::uint64_t>(config.target_hidden) +
-          layer_weights(config.layer) + static_cast<std::uint64_t>(config.draft_vocab) * h);
+         static_cast<std::uint64_t>(head.fc.elements() + matrix_elements(head.layer) +
+                                    head.output.elements());
 }
 
 std::uint64_t row_bytes(const Eagle3Config& config, DType compute) {
@@ -98,7 +73,12 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
       embedding_(weights_->embedding() == nullptr
                      ? std::move(embedding)
                      : std::shared_ptr<const kernels::Embedding>(weights_, weights_->embedding())),
-      shard_(shard_of(weights_->config().layer, 0, 1)) {
+      shard_(shard_of(weights_->config().layer, 0, 1)),
+      activations_(backend),
+      attention_(activations_, weights_->config().layer, shard_,
+                 backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()),
+      mlp_(activations_, weights_->config().layer.intermediate,
+           backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()) {
   const Eagle3Config& config = weights_->config();
   const ModelConfig& layer = config.layer;
   first_ = backend_.make_recording({weights_->bytes(), true});
@@ -108,32 +88,26 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
   const std::size_t hidden = layer.hidden;
-  const std::size_t q_width = static_cast<std::size_t>(layer.heads) * layer.head_dim;
   const std::size_t element = size_of(weights_->compute());
-  target_features_ = activation<std::byte>(most.rows, feature_bytes());
+  target_features_ = activations_.make<std::byte>(most.rows, feature_bytes());
   for (int i = 0; i < static_cast<int>(weights_->fc_norms().size()); ++i) {
     const bool joined = config.feature_norm == FeatureNorm::joined;
-    stored_features_.push_back(
-        activation<float>(most.rows, (joined ? config.features() : 1) * config.target_hidden));
+    stored_features_.push_back(activations_.make<float>(
+        most.rows, (joined ? config.features() : 1) * config.target_hidden));
   }
   if (config.feature_norm == FeatureNorm::each)
-    part_normed_ = activation<float>(most.rows, config.target_hidden);
-  features_ = activation<float>(most.rows, hidden);
-  embedded_ = activation<float>(most.rows, hidden);
-  feature_normed_ = activation<float>(most.rows, hidden);
-  delta_ = activation<float>(most.rows, hidden);
-  qkv_ = activation<float>(most.rows, q_width + 2UL * layer.kv_heads * layer.head_dim);
-  if (backend_.gates_in_work()) gate_up_ = activation<float>(most.rows, 2UL * layer.intermediate);
-  input_ = activation<std::byte>(most.rows, 2 * hidden * element);
-  normed_ = activation<std::byte>(most.rows, hidden * element);
-  query_ = activation<std::byte>(most.rows, q_width * element);
-  attended_ = activation<std::byte>(most.rows, q_width * element);
-  gated_ = activation<std::byte>(most.rows, layer.intermediate * element);
-  last_ = activation<std::byte>(most.logit_rows, hidden * element);
-  last_features_ = activation<float>(most.logit_rows, hidden);
-  draft_logits_ = activation<float>(most.logit_rows, config.draft_vocab);
+    part_normed_ = activations_.make<float>(most.rows, config.target_hidden);
+  features_ = activations_.make<float>(most.rows, hidden);
+  embedded_ = activations_.make<float>(most.rows, hidden);
+  feature_normed_ = activations_.make<float>(most.rows, hidden);
+  delta_ = activations_.make<float>(most.rows, hidden);
+  input_ = activations_.make<std::byte>(most.rows, 2 * hidden * element);
+  normed_ = activations_.make<std::byte>(most.rows, hidden * element);
+  last_ = activations_.make<std::byte>(most.logit_rows, hidden * element);
+  last_features_ = activations_.make<float>(most.logit_rows, hidden);
+  draft_logits_ = activations_.make<float>(most.logit_rows, config.draft_vocab);
   if (config.target_ids.empty()) return;
-  logits_ = activation<float>(most.logit_rows, layer.vocab);
+  logits_ = activations_.make<float>(most.logit_rows, layer.vocab);
   // What a pass writes is the head's tokens alone; the others are out of the question for ever.
   const std::vector<float> nothing(layer.vocab, -std::numeric_limits<float>::infinity());
   for (int row = 0; row < most.logit_rows; ++row)
@@ -141,16 +115,8 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const Eagle3We
                    std::as_bytes(std::span(nothing)));
 }
 
-template <class T>
-Eagle3Head::Activation<T> Eagle3Head::activation(int rows, std::size_t width) {
-  const std::size_t bytes = rows * width * sizeof(T);
-  activation_bytes_ += bytes;
-  return {backend_.allocate(bytes), width};
-}
-
 kernels::KvShape Eagle3Head::kv_shape(int block) const {
-  const ModelConfig& layer = weights_->config().layer;
-  return {1, layer.kv_heads, layer.head_dim, block, weights_->compute()};
+  return model::kv_shape(weights_->config().layer, 1, block, weights_->compute());
 }
 
 std::size_t Eagle3Head::feature_bytes() const {
@@ -273,7 +239,7 @@ void Eagle3Head::read_input(kernels::Operations& operations, bool of_target) {
 void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
   const Eagle3Config& config = weights_->config();
   const ModelConfig& layer = config.layer;
-  const Weights::Layer& weights = weights_->layer();
+  const LayerWeights& weights = weights_->layer();
   const DType dtype = weights_->compute();
   const kernels::PassRows& part = operations.rows();
   const int rows = part.rows;
@@ -281,28 +247,14 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
   float* const residual =
       (config.norm_before_residual ? feature_normed_ : features_).row(part.first_row);
   float* const delta = delta_.row(part.first_row);
-  float* const qkv = qkv_.row(part.first_row);
   std::byte* const normed = normed_.row(part.first_row);
-  std::byte* const query = query_.row(part.first_row);
-  std::byte* const attended = attended_.row(part.first_row);
-  std::byte* const gated = gated_.row(part.first_row);
-  const kernels::QkvParams params{layer.heads,
-                                  layer.kv_heads,
-                                  layer.head_dim,
-                                  floats(weights.q_norm),
-                                  floats(weights.k_norm),
-                                  layer.norm_epsilon};
 
   read_input(operations, of_target);
-  operations.linear(*weights.qkv, input_.row(part.first_row), rows, qkv);
-  operations.rope_and_store(params, rope_view_, 0, qkv, query);
-  operations.attention(params, 0, query, attended);
-  operations.linear(*weights.output, attended, rows, delta);
+  attention_.compute(operations, weights.attention, rope_view_, 0, input_.row(part.first_row),
+                     delta);
   operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), layer.norm_epsilon, rows,
                          hidden, dtype, normed);
-  operations.linear_swiglu(*weights.gate_up, normed, rows, gate_up_.row(part.first_row), dtype,
-                           gated);
-  operations.linear(*weights.down, gated, rows, delta);
+  mlp_.compute(operations, weights.mlp, normed, delta);
   if (part.logit_rows == 0) return;
   // The feature of the next row is the layer's outcome before that norm, or after it.
   const float* outcome = residual;

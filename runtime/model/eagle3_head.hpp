@@ -14,6 +14,9 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/weight_source.hpp"
+#include "runtime/model/activations.hpp"
+#include "runtime/model/gated_mlp.hpp"
+#include "runtime/model/grouped_attention.hpp"
 #include "runtime/model/weights.hpp"
 
 namespace paceline::model {
@@ -34,28 +37,28 @@ class Eagle3Weights {
 
   [[nodiscard]] const kernels::Linear& fc() const { return *fc_; }
   /// attention_norm: of the embedding.
-  [[nodiscard]] const Weights::Layer& layer() const { return layer_; }
-  [[nodiscard]] const Weights::Vector& feature_norm() const { return feature_norm_; }
+  [[nodiscard]] const LayerWeights& layer() const { return layer_; }
+  [[nodiscard]] const Vector& feature_norm() const { return feature_norm_; }
   /// Of what `fc` reads: none, one of all of it, or one for each layer's features.
-  [[nodiscard]] const std::vector<Weights::Vector>& fc_norms() const { return fc_norms_; }
+  [[nodiscard]] const std::vector<Vector>& fc_norms() const { return fc_norms_; }
   /// Null: they are the target's.
   [[nodiscard]] const kernels::Embedding* embedding() const { return embedding_.get(); }
-  [[nodiscard]] const Weights::Vector& final_norm() const { return final_norm_; }
+  [[nodiscard]] const Vector& final_norm() const { return final_norm_; }
   [[nodiscard]] const kernels::Linear& output() const { return *output_; }
   /// [draft_vocab] int32; null: the same ids.
-  [[nodiscard]] const Weights::Vector& target_ids() const { return target_ids_; }
+  [[nodiscard]] const Vector& target_ids() const { return target_ids_; }
 
  private:
   Eagle3Config config_;
   DType compute_;
   std::size_t bytes_ = 0;
   std::unique_ptr<kernels::Linear> fc_;  ///< [hidden, features * target_hidden]
-  std::vector<Weights::Vector> fc_norms_;
-  Weights::Layer layer_;
-  Weights::Vector feature_norm_;             ///< [hidden]
-  Weights::Vector final_norm_;               ///< [hidden]
+  std::vector<Vector> fc_norms_;
+  LayerWeights layer_;
+  Vector feature_norm_;                      ///< [hidden]
+  Vector final_norm_;                        ///< [hidden]
   std::unique_ptr<kernels::Linear> output_;  ///< [draft_vocab, hidden]
-  Weights::Vector target_ids_;
+  Vector target_ids_;
   std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
 };
 
@@ -64,8 +67,9 @@ class Eagle3Weights {
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const Eagle3Config& config,
                                        DType compute);
 
-/// Bytes that a head's packed matrices take, and a row of its buffers, logits left out.
+/// Bytes that a head's packed matrices take.
 [[nodiscard]] std::uint64_t weight_bytes(const Eagle3Config& config, DType compute);
+/// Bytes of a row of its buffers, logits left out.
 [[nodiscard]] std::uint64_t row_bytes(const Eagle3Config& config, DType compute);
 
 /// Computes with a head, in buffers for its largest pass. Used by one thread.
@@ -86,7 +90,7 @@ class Eagle3Head {
 
   [[nodiscard]] kernels::KvShape kv_shape(int block) const;
   [[nodiscard]] const Eagle3Weights& weights() const { return *weights_; }
-  [[nodiscard]] std::size_t activation_bytes() const { return activation_bytes_; }
+  [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
   /// Bytes of one row's features of the target: of the compute dtype, as Decoder::features().
   [[nodiscard]] std::size_t feature_bytes() const;
 
@@ -103,18 +107,6 @@ class Eagle3Head {
                  std::byte* cache);
 
  private:
-  template <class T>
-  struct Activation {
-    std::unique_ptr<kernels::Buffer> buffer;
-    std::size_t width = 0;  ///< elements of a row
-    /// Null where there are none.
-    [[nodiscard]] T* row(int index) const {
-      return buffer == nullptr ? nullptr : reinterpret_cast<T*>(buffer->data()) + index * width;
-    }
-  };
-
-  template <class T>
-  [[nodiscard]] Activation<T> activation(int rows, std::size_t width);
   Output run(kernels::Recording& recording, bool of_target, std::span<const TokenId> tokens,
              std::span<const kernels::Segment> segments, std::span<const std::int32_t> logit_rows,
              const kernels::KvShape& kv, std::byte* cache);
@@ -127,12 +119,14 @@ class Eagle3Head {
   std::shared_ptr<const Eagle3Weights> weights_;
   std::shared_ptr<const kernels::Embedding> embedding_;
   Shard shard_;
-  Weights::Vector rope_;
+  Vector rope_;
   kernels::RopeTable rope_view_;
   std::unique_ptr<kernels::Recording> first_;  ///< of rows that follow on the target's features
   std::unique_ptr<kernels::Recording> next_;   ///< of the others
 
-  std::size_t activation_bytes_ = 0;
+  Activations activations_;
+  GroupedAttentionPass attention_;
+  GatedMlpPass mlp_;
   // Rows as the backend pads them; bytes are values of the compute dtype.
   Activation<std::byte> target_features_;           ///< [max_rows, features * target_hidden]
   std::vector<Activation<float>> stored_features_;  ///< as fc_norms(): what they normalise
@@ -141,17 +135,12 @@ class Eagle3Head {
   Activation<float> embedded_;                      ///< [max_rows, hidden]
   Activation<float> feature_normed_;                ///< [max_rows, hidden]
   Activation<float> delta_;                         ///< [max_rows, hidden]
-  Activation<float> qkv_;                           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
-  Activation<float> gate_up_;        ///< [max_rows, 2 * intermediate], if the backend wants it
-  Activation<std::byte> input_;      ///< [max_rows, 2 * hidden]
-  Activation<std::byte> normed_;     ///< [max_rows, hidden]
-  Activation<std::byte> query_;      ///< [max_rows, heads * head_dim]
-  Activation<std::byte> attended_;   ///< [max_rows, heads * head_dim]
-  Activation<std::byte> gated_;      ///< [max_rows, intermediate]
-  Activation<std::byte> last_;       ///< [max_logit_rows, hidden]
-  Activation<float> last_features_;  ///< [max_logit_rows, hidden]
-  Activation<float> draft_logits_;   ///< [max_logit_rows, draft_vocab]
-  Activation<float> logits_;         ///< [max_logit_rows, vocab]; same ids: no memory
+  Activation<std::byte> input_;                     ///< [max_rows, 2 * hidden]
+  Activation<std::byte> normed_;                    ///< [max_rows, hidden]
+  Activation<std::byte> last_;                      ///< [max_logit_rows, hidden]
+  Activation<float> last_features_;                 ///< [max_logit_rows, hidden]
+  Activation<float> draft_logits_;                  ///< [max_logit_rows, draft_vocab]
+  Activation<float> logits_;  ///< [max_logit_rows, vocab]; same ids: no memory
 };
 
 }  // namespace paceline::model

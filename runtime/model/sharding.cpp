@@ -22,11 +22,7 @@ Shard shard_of(const ModelConfig& config, int rank, int size) {
   shard.rank = rank;
   shard.size = size;
   shard.heads = config.heads / size;
-  shard.first_head = rank * shard.heads;
   shard.kv_heads = config.kv_heads / size;
-  shard.first_kv_head = rank * shard.kv_heads;
-  shard.intermediate = config.intermediate / size;
-  shard.first_intermediate = rank * shard.intermediate;
   shard.segments = segments / size;
   const std::int32_t panel = config.vocab >= 64 * size ? 64 : 1;  // so that each rank has some
   const std::int32_t panels = (config.vocab + panel - 1) / panel;
@@ -36,28 +32,41 @@ Shard shard_of(const ModelConfig& config, int rank, int size) {
   return shard;
 }
 
+Range Shard::range(Cut cut, std::int64_t extent) const {
+  switch (cut) {
+    case Cut::whole:
+      return {0, extent};
+    case Cut::even:
+      return {extent / size * rank, extent / size};
+    case Cut::vocab:
+      break;
+  }
+  return {first_vocab[rank], vocab()};
+}
+
+std::vector<std::vector<const Projection*>> packed_matrices(const LayerDescription& layer) {
+  const auto& attention = std::get<GroupedAttention>(layer.attention);
+  const auto& mlp = std::get<GatedMlp>(layer.mlp);
+  return {{&attention.q, &attention.k, &attention.v},
+          {&attention.output},
+          {&mlp.gate, &mlp.up},
+          {&mlp.down}};
+}
+
+kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute) {
+  return {config.layers, config.kv_heads / size, config.head_dim, block, compute};
+}
+
 std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
-  const std::uint64_t h = config.hidden;
-  const std::uint64_t d = config.head_dim;
-  const std::uint64_t layer = (config.heads + 2 * config.kv_heads) * d * h + config.heads * d * h +
-                              3 * h * static_cast<std::uint64_t>(config.intermediate);
-  return size_of(compute) * (config.layers * layer + static_cast<std::uint64_t>(config.vocab) * h) /
-         size;
+  const ModelDescription model = describe(config);
+  return size_of(compute) *
+         static_cast<std::uint64_t>(layer_elements(model) + model.head.elements()) / size;
 }
 
 std::uint64_t embedding_bytes(const ModelConfig& config, DType stored, DType compute, int size) {
   const DType copied = kernels::copied_as(stored);
   if (config.tied_embeddings && size_of(copied) <= size_of(compute)) return 0;
   return size_of(copied) * static_cast<std::uint64_t>(config.vocab) * config.hidden / size;
-}
-
-std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
-  const std::uint64_t q = static_cast<std::uint64_t>(config.heads) * config.head_dim / size;
-  const std::uint64_t kv = static_cast<std::uint64_t>(config.kv_heads) * config.head_dim / size;
-  const std::uint64_t hidden = config.hidden;
-  const std::uint64_t intermediate = config.intermediate / size;
-  return sizeof(float) * (2 * hidden + q + 2 * kv) +
-         size_of(compute) * (hidden + 2 * q + intermediate);
 }
 
 }  // namespace paceline::model

@@ -46,27 +46,32 @@ bool WeightLoader::packs() const {
   return taken_ * shared_.parts / shared_.memory.size() == static_cast<std::size_t>(shared_.part);
 }
 
-std::unique_ptr<kernels::Linear> WeightLoader::pack(std::initializer_list<Part> parts,
-                                                    std::span<const float> bias, int segments) {
-  return pack_by(parts, [&](std::span<const MatrixSlice> slices, const kernels::PackPlace& place) {
+WeightLoader::Part WeightLoader::part(const Projection& matrix, const Shard& shard) {
+  const Range rows = shard.range(matrix.output_cut, matrix.outputs);
+  const Range columns = shard.range(matrix.input_cut, matrix.inputs);
+  return {matrix.name + ".weight", rows.first, rows.count, columns.first, columns.count};
+}
+
+std::unique_ptr<kernels::Linear> WeightLoader::pack(
+    std::initializer_list<const Projection*> matrices, const Shard& shard, int segments) {
+  return pack_by(matrices, shard, [&](auto slices, auto bias, const kernels::PackPlace& place) {
     return backend_.pack(slices, bias, segments, compute_, place);
   });
 }
 
-std::unique_ptr<kernels::Linear> WeightLoader::pack_gate_up(std::initializer_list<Part> parts,
-                                                            std::span<const float> bias) {
-  return pack_by(parts, [&](std::span<const MatrixSlice> slices, const kernels::PackPlace& place) {
-    return backend_.pack_gate_up(slices, bias, compute_, place);
-  });
-}
-
-std::unique_ptr<kernels::Linear> WeightLoader::pack_by(std::initializer_list<Part> parts,
-                                                       const Pack& pack) {
+std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
+    std::initializer_list<const Projection*> matrices, const Shard& shard, const Pack& pack) {
   std::vector<MatrixSlice> slices;
+  std::vector<float> bias;
   std::int64_t rows = 0;
-  for (const Part& part : parts) {
-    slices.push_back(slice_of(part));
-    rows += part.rows;
+  for (const Projection* matrix : matrices) {
+    slices.push_back(slice_of(part(*matrix, shard)));
+    if (matrix->bias && matrix->input_cut == Cut::whole) {
+      const std::vector<float> own =
+          vector_of(matrix->name + ".bias", slices.back().first_row, slices.back().rows);
+      bias.insert(bias.end(), own.begin(), own.end());
+    }
+    rows += slices.back().rows;
   }
   kernels::PackPlace place;
   if (!shared_.memory.empty()) {
@@ -77,11 +82,11 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_by(std::initializer_list<Par
     taken_ += size;
   }
   try {
-    auto packed = pack(slices, place);
+    auto packed = pack(slices, bias, place);
     bytes_ += packed->bytes();
     return packed;
   } catch (const kernels::UnusableWeight& bad) {
-    fail(std::data(parts)[bad.place.slice].name, bad);
+    fail(std::data(matrices)[bad.place.slice]->name + ".weight", bad);
   }
 }
 
@@ -116,62 +121,30 @@ std::vector<float> WeightLoader::vector_of(const std::string& name, std::int64_t
   return values;
 }
 
-std::vector<float> WeightLoader::stacked(std::initializer_list<std::string> names,
-                                         std::int64_t first, std::int64_t count) const {
-  std::vector<float> all;
-  for (const std::string& name : names) {
-    const std::vector<float> part = vector_of(name, first, count);
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
+Vector WeightLoader::summed_bias(const Projection& matrix) const {
+  if (!matrix.bias) return nullptr;
+  return kernels::upload(backend_, vector_of(matrix.name + ".bias", 0, matrix.outputs));
 }
 
-Weights::Layer WeightLoader::layer(const std::string& prefix, const ModelConfig& config,
-                                   const Shard& shard, std::int64_t attention_width) {
-  Weights::Layer layer;
-  const std::int64_t d = config.head_dim;
-  const std::int64_t hidden = config.hidden;
-  const std::int64_t q_first = shard.first_head * d;
-  const std::int64_t q_rows = shard.heads * d;
-  const std::int64_t kv_first = shard.first_kv_head * d;
-  const std::int64_t kv_rows = shard.kv_heads * d;
-
-  layer.attention_norm = uploaded(prefix + "input_layernorm.weight", hidden);
-  layer.mlp_norm = uploaded(prefix + "post_attention_layernorm.weight", hidden);
-  if (config.qk_norm) {
-    layer.q_norm = uploaded(prefix + "self_attn.q_norm.weight", d);
-    layer.k_norm = uploaded(prefix + "self_attn.k_norm.weight", d);
-  }
-
-  std::vector<float> bias;
-  if (config.attention_bias) {
-    bias = vector_of(prefix + "self_attn.q_proj.bias", q_first, q_rows);
-    const std::vector<float> kv_bias = stacked(
-        {prefix + "self_attn.k_proj.bias", prefix + "self_attn.v_proj.bias"}, kv_first, kv_rows);
-    bias.insert(bias.end(), kv_bias.begin(), kv_bias.end());
-  }
-  layer.qkv = pack({{prefix + "self_attn.q_proj.weight", q_first, q_rows, 0, attention_width},
-                    {prefix + "self_attn.k_proj.weight", kv_first, kv_rows, 0, attention_width},
-                    {prefix + "self_attn.v_proj.weight", kv_first, kv_rows, 0, attention_width}},
-                   bias, kernels::kAnySegments);
-
-  layer.output =
-      pack({{prefix + "self_attn.o_proj.weight", 0, hidden, q_first, q_rows}}, {}, shard.segments);
-  if (config.output_bias) layer.output_bias = uploaded(prefix + "self_attn.o_proj.bias", hidden);
-
-  const std::int64_t first = shard.first_intermediate;
-  const std::int64_t width = shard.intermediate;
-  bias.clear();
-  if (config.mlp_bias) {
-    bias = stacked({prefix + "mlp.gate_proj.bias", prefix + "mlp.up_proj.bias"}, first, width);
-    layer.down_bias = uploaded(prefix + "mlp.down_proj.bias", hidden);
-  }
-  layer.gate_up = pack_gate_up({{prefix + "mlp.gate_proj.weight", first, width, 0, hidden},
-                                {prefix + "mlp.up_proj.weight", first, width, 0, hidden}},
-                               bias);
-  layer.down =
-      pack({{prefix + "mlp.down_proj.weight", 0, hidden, first, width}}, {}, shard.segments);
-  return layer;
+LayerWeights WeightLoader::layer(const LayerDescription& layer, const Shard& shard) {
+  const auto& attention = std::get<GroupedAttention>(layer.attention);
+  const auto& mlp = std::get<GatedMlp>(layer.mlp);
+  LayerWeights weights;
+  weights.attention_norm = uploaded(layer.attention_norm);
+  weights.mlp_norm = uploaded(layer.mlp_norm);
+  if (attention.q_norm) weights.attention.q_norm = uploaded(*attention.q_norm);
+  if (attention.k_norm) weights.attention.k_norm = uploaded(*attention.k_norm);
+  weights.attention.qkv =
+      pack({&attention.q, &attention.k, &attention.v}, shard, kernels::kAnySegments);
+  weights.attention.output = pack({&attention.output}, shard, shard.segments);
+  weights.attention.output_bias = summed_bias(attention.output);
+  weights.mlp.gate_up = pack_by({&mlp.gate, &mlp.up}, shard,
+                                [&](auto slices, auto bias, const kernels::PackPlace& place) {
+                                  return backend_.pack_gate_up(slices, bias, compute_, place);
+                                });
+  weights.mlp.down = pack({&mlp.down}, shard, shard.segments);
+  weights.mlp.down_bias = summed_bias(mlp.down);
+  return weights;
 }
 
 }  // namespace paceline::model

@@ -29,6 +29,12 @@ class WeightLoader {
     std::int64_t first_column, columns;
   };
 
+  [[nodiscard]] static Part whole(const Projection& matrix) {
+    return {matrix.name + ".weight", 0, matrix.outputs, 0, matrix.inputs};
+  }
+  /// A rank's part.
+  [[nodiscard]] static Part part(const Projection& matrix, const Shard& shard);
+
   WeightLoader(kernels::Backend& backend, const WeightSource& source, DType compute,
                const SharedPacking& shared = {})
       : backend_(backend), source_(source), compute_(compute), shared_(shared) {}
@@ -41,25 +47,18 @@ class WeightLoader {
       const Part& rows, const kernels::Linear* head = nullptr) const {
     return backend_.embedding(slice_of(rows), head);
   }
-  /// The parts stacked.
-  [[nodiscard]] std::unique_ptr<kernels::Linear> pack(std::initializer_list<Part> parts,
-                                                      std::span<const float> bias, int segments);
-  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_gate_up(std::initializer_list<Part> parts,
-                                                              std::span<const float> bias);
+  /// The rank's parts of matrices, stacked, with the biases of outputs that are not to be summed
+  /// over ranks.
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack(
+      std::initializer_list<const Projection*> matrices, const Shard& shard, int segments);
   /// Whether it is this process that packs what comes next.
   [[nodiscard]] bool packs() const;
   void require_usable(const Part& part) const;
-  [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
-                                             std::int64_t count) const;
-  [[nodiscard]] std::vector<float> stacked(std::initializer_list<std::string> names,
-                                           std::int64_t first, std::int64_t count) const;
-  [[nodiscard]] Weights::Vector uploaded(const std::string& name, std::int64_t count) const {
-    return kernels::upload(backend_, vector_of(name, 0, count));
+  [[nodiscard]] Vector uploaded(const Norm& norm) const {
+    return kernels::upload(backend_, vector_of(norm.name + ".weight", 0, norm.width));
   }
-  /// A share of a decoder layer. `prefix`: of its tensors' names; `attention_width`: elements that
-  /// its attention reads of a row.
-  [[nodiscard]] Weights::Layer layer(const std::string& prefix, const ModelConfig& config,
-                                     const Shard& shard, std::int64_t attention_width);
+  /// A rank's share of a dense layer.
+  [[nodiscard]] LayerWeights layer(const LayerDescription& layer, const Shard& shard);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
@@ -67,10 +66,15 @@ class WeightLoader {
                          const std::string& what) const;
   [[noreturn]] void fail(const std::string& name, const kernels::UnusableWeight& bad) const;
   [[nodiscard]] kernels::MatrixSlice slice_of(const Part& part) const;
+  [[nodiscard]] std::vector<float> vector_of(const std::string& name, std::int64_t first,
+                                             std::int64_t count) const;
+  /// The whole bias of a matrix whose outputs are summed over ranks; null: it has none.
+  [[nodiscard]] Vector summed_bias(const Projection& matrix) const;
   using Pack = std::function<std::unique_ptr<kernels::Linear>(std::span<const kernels::MatrixSlice>,
+                                                              std::span<const float> bias,
                                                               const kernels::PackPlace&)>;
-  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_by(std::initializer_list<Part> parts,
-                                                         const Pack& pack);
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_by(
+      std::initializer_list<const Projection*> matrices, const Shard& shard, const Pack& pack);
 
   kernels::Backend& backend_;
   const WeightSource& source_;

@@ -1,38 +1,31 @@
 #include "runtime/model/weights.hpp"
 
-#include <fmt/format.h>
-
-#include <string>
-
 #include "runtime/model/weight_loader.hpp"
 
 namespace paceline::model {
-namespace {
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
-WeightLoader::Part embeddings(const ModelConfig& config, std::int64_t first, std::int64_t count) {
-  return {kEmbedding, first, count, 0, config.hidden};
+std::size_t packed_bytes(const kernels::Backend& backend, const LayerDescription& layer,
+                         const Shard& shard, DType compute) {
+  std::size_t bytes = 0;
+  for (const std::vector<const Projection*>& matrix : packed_matrices(layer)) {
+    std::int64_t rows = 0;
+    for (const Projection* part : matrix) rows += shard.outputs(*part);
+    bytes += backend.packed_bytes(rows, shard.inputs(*matrix.front()), compute);
+  }
+  return bytes;
 }
-
-}  // namespace
 
 std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                          const Shard& shard, DType compute) {
-  const auto of = [&](std::int64_t n, std::int64_t k) {
-    return backend.packed_bytes(n, k, compute);
-  };
-  const std::int64_t d = config.head_dim;
-  const std::size_t layer = of((shard.heads + 2 * shard.kv_heads) * d, config.hidden) +
-                            of(config.hidden, shard.heads * d) +
-                            of(2 * std::int64_t{shard.intermediate}, config.hidden) +
-                            of(config.hidden, shard.intermediate);
-  return config.layers * layer + of(shard.vocab(), config.hidden);
+  std::size_t bytes = backend.packed_bytes(shard.vocab(), config.hidden, compute);
+  for (const LayerDescription& layer : describe(config).layers)
+    bytes += packed_bytes(backend, layer, shard, compute);
+  return bytes;
 }
 
 Weights::Weights(const ModelConfig& config, const WeightSource& source, const Shard& shard,
                  DType compute, bool splits_embeddings)
     : config_(config),
+      description_(describe(config)),
       source_(source),
       shard_(shard),
       compute_(compute),
@@ -49,31 +42,27 @@ Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const Wei
 /// False: that was the last. Between parts the source's pages are let go, so that stored and packed
 /// weights are never both in memory.
 bool Weights::load_part(WeightLoader& loader) {
-  const WeightLoader::Part all = embeddings(config_, 0, config_.vocab);
-  const WeightLoader::Part share =
-      embeddings(config_, shard_.first_vocab[shard_.rank], shard_.vocab());
-  const bool tied = config_.tied_embeddings;
+  const WeightLoader::Part all = WeightLoader::whole(description_.embedding);
+  const WeightLoader::Part share = WeightLoader::part(description_.embedding, shard_);
+  const bool tied = description_.tied_embeddings;
   if (layers_.empty()) {
     loader.require_supported(config_);
     // Tied ones wait for the head.
     if (!tied) embedding_ = loader.embedding(embedding_is_whole_ ? all : share);
   }
-  if (static_cast<int>(layers_.size()) < config_.layers) {
-    layers_.push_back(loader.layer(fmt::format("model.layers.{}.", layers_.size()), config_, shard_,
-                                   config_.hidden));
+  if (layers_.size() < description_.layers.size()) {
+    layers_.push_back(loader.layer(description_.layers[layers_.size()], shard_));
     source_.release_pages();
     return true;
   }
-  final_norm_ = loader.uploaded("model.norm.weight", config_.hidden);
+  final_norm_ = loader.uploaded(description_.final_norm);
   // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
   // matrix.
-  WeightLoader::Part head = share;
   if (!tied) {
     if (loader.packs()) loader.require_usable(share);
     source_.release_pages();
-    head.name = "lm_head.weight";
   }
-  head_ = loader.pack({head}, {}, 1);
+  head_ = loader.pack({tied ? &description_.embedding : &description_.head}, shard_, 1);
   source_.release_pages();
   if (tied) {
     const bool same_rows = shard_.size == 1 || !embedding_is_whole_;
@@ -101,7 +90,8 @@ Weights::~Weights() { source_.release_pages(); }
 std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
                                                          const ModelConfig& config,
                                                          const WeightSource& source) {
-  return WeightLoader(backend, source, DType::f32).embedding(embeddings(config, 0, config.vocab));
+  return WeightLoader(backend, source, DType::f32)
+      .embedding(WeightLoader::whole(describe(config).embedding));
 }
 
 std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,

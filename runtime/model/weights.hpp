@@ -30,24 +30,40 @@ struct SharedPacking {
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                                        const Shard& shard, DType compute);
 
+/// The same of one dense layer.
+[[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend,
+                                       const LayerDescription& layer, const Shard& shard,
+                                       DType compute);
+
 class WeightLoader;
+
+using Vector = std::unique_ptr<kernels::Buffer>;  ///< fp32; null: the model has none
+
+/// A rank's share of a layer's grouped attention (GroupedAttention).
+struct AttentionWeights {
+  Vector q_norm, k_norm;                    ///< [head_dim]
+  std::unique_ptr<kernels::Linear> qkv;     ///< [(heads + 2 kv_heads) * head_dim, inputs]
+  std::unique_ptr<kernels::Linear> output;  ///< [hidden, heads * head_dim]
+  Vector output_bias;                       ///< [hidden]
+};
+
+/// A rank's share of a layer's gated MLP (GatedMlp).
+struct MlpWeights {
+  std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * width, hidden]
+  std::unique_ptr<kernels::Linear> down;     ///< [hidden, width]
+  Vector down_bias;                          ///< [hidden]
+};
+
+struct LayerWeights {
+  Vector attention_norm;  ///< [hidden]
+  AttentionWeights attention;
+  Vector mlp_norm;  ///< [hidden]
+  MlpWeights mlp;
+};
 
 /// Does not change once loaded. Memory of the backend: used where that is.
 class Weights {
  public:
-  using Vector = std::unique_ptr<kernels::Buffer>;  ///< fp32; null: the model has none
-  struct Layer {
-    Vector attention_norm;                     ///< [hidden]
-    Vector mlp_norm;                           ///< [hidden]
-    Vector q_norm, k_norm;                     ///< [head_dim]
-    Vector output_bias;                        ///< [hidden]
-    Vector down_bias;                          ///< [hidden]
-    std::unique_ptr<kernels::Linear> qkv;      ///< [(heads + 2 kv_heads) * head_dim, hidden]
-    std::unique_ptr<kernels::Linear> output;   ///< [hidden, heads * head_dim]
-    std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * intermediate, hidden]
-    std::unique_ptr<kernels::Linear> down;     ///< [hidden, intermediate]
-  };
-
   /// Packs the share. `compute`: dtype of weights, matrix inputs and KV. `backend` and `source`
   /// must outlive this (a backend may read embedding rows from the mapped file). With `shared` it
   /// packs a part, and there is nothing to compute with before every process has loaded its own.
@@ -68,7 +84,7 @@ class Weights {
   /// Whether it has all rows. Else it has those of the rank's share of the vocabulary, and rows of
   /// a batch are the sum of what the ranks read.
   [[nodiscard]] bool embedding_is_whole() const { return embedding_is_whole_; }
-  [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
+  [[nodiscard]] const std::vector<LayerWeights>& layers() const { return layers_; }
   [[nodiscard]] const Vector& final_norm() const { return final_norm_; }  ///< [hidden]
   [[nodiscard]] const kernels::Linear& head() const { return *head_; }    ///< [shard vocab, hidden]
 
@@ -79,12 +95,13 @@ class Weights {
   [[nodiscard]] bool load_part(WeightLoader& loader);
 
   ModelConfig config_;
+  ModelDescription description_;
   const WeightSource& source_;
   Shard shard_;
   DType compute_;
   std::size_t bytes_ = 0;
 
-  std::vector<Layer> layers_;
+  std::vector<LayerWeights> layers_;
   Vector final_norm_;
   std::unique_ptr<kernels::Linear> head_;
   bool embedding_is_whole_;

@@ -21,23 +21,23 @@ constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 
 /// Bytes of an activation or KV element: bf16, whatever the weights are.
 constexpr double kValueBytes = 2;
 
-void check_parts(int gpus, int parts, const char* what, const ModelShape& shape) {
+void check_parts(int gpus, int parts, const char* what) {
   if (gpus >= 1 && parts % gpus == 0) return;
   throw std::invalid_argument(std::to_string(gpus) + " GPUs do not divide the " +
-                              std::to_string(parts) + " " + what + " of " + shape.name);
+                              std::to_string(parts) + " " + what + " of the model");
 }
 
 /// One model on one or several GPUs.
 class ModelCosts {
  public:
-  ModelCosts(const GpuTimes& times, const ModelShape& shape, int gpus, const GpuSystem& system)
-      : times_(times), shape_(shape), system_(system) {
+  ModelCosts(const GpuTimes& times, const ModelConfig& config, int gpus, const GpuSystem& system)
+      : times_(times), config_(config), system_(system) {
     if (system.sharing == Sharing::experts && gpus > 1) {
-      check_parts(gpus, shape.experts ? shape.experts->routed : 0, "routed experts", shape);
-      if (!shape.experts) throw std::invalid_argument(shape.name + " has no experts to share");
+      if (!config.experts) throw std::invalid_argument("the model has no experts to share");
+      check_parts(gpus, config.experts->routed, "routed experts");
       ep_ = gpus;
     } else {
-      check_parts(gpus, shape.heads, "heads", shape);
+      check_parts(gpus, config.heads, "heads");
       tp_ = gpus;
     }
   }
@@ -46,17 +46,17 @@ class ModelCosts {
     std::vector<CostCurve::Point> points;
     for (const double rows : rows_of_all(kDecodeRows)) {
       const double head =
-          times_.product(shape_.hidden, part(shape_.vocab), dealt(rows), weight_bytes());
-      points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor + head});
+          times_.product(config_.hidden, part(config_.vocab), dealt(rows), weight_bytes());
+      points.push_back({rows, pass(rows) + config_.layers * times_.attention().floor + head});
     }
     return CostCurve(std::move(points), first_row_position());
   }
 
   [[nodiscard]] CostCurve prefill() const {
     std::vector<CostCurve::Point> points;
-    const double position = shape_.layers * prompt_flops() / times_.attention().flops / ep_;
+    const double position = config_.layers * prompt_flops() / times_.attention().flops / ep_;
     for (const double rows : rows_of_all(kPrefillRows)) {
-      points.push_back({rows, pass(rows) + shape_.layers * times_.attention().floor +
+      points.push_back({rows, pass(rows) + config_.layers * times_.attention().floor +
                                   position * rows * (rows + 1) / 2});
     }
     return CostCurve(std::move(points), position);
@@ -67,9 +67,11 @@ class ModelCosts {
     const CostCurve rows = decode();
     const CostCurve rows_of_prompts = prefill();
     const auto second = [&](double n) {  // the second vector's part of queries, keys and values
-      return product(shape_.hidden, (shape_.heads + 2 * kv_heads()) * shape_.head_dim, n);
+      return product(config_.hidden, (config_.heads + 2 * kv_heads()) * config_.head_dim, n);
     };
-    const auto features = [&](double n) { return product(3.0 * shape_.hidden, shape_.hidden, n); };
+    const auto features = [&](double n) {
+      return product(3.0 * config_.hidden, config_.hidden, n);
+    };
     std::vector<CostCurve::Point> first, round, prompts;
     for (const CostCurve::Point& p : rows.points()) {
       first.push_back(
@@ -100,47 +102,47 @@ class ModelCosts {
     }
     return rows;
   }
-  [[nodiscard]] double weight_bytes() const { return shape_.bytes_per_parameter; }
+  [[nodiscard]] double weight_bytes() const { return config_.stored_bytes(); }
   /// Each head of keys and values is on at least one GPU, and on several where there are more.
-  [[nodiscard]] double kv_heads() const { return std::max(1.0, part(shape_.kv_heads)); }
+  [[nodiscard]] double kv_heads() const { return std::max(1.0, part(config_.kv_heads)); }
 
   /// Arithmetic of one layer on one GPU, for a row and a position that it attends to. Latent
   /// attention multiplies by the stored vectors when decoding, by keys and values in prompts.
   [[nodiscard]] double decode_flops() const {
-    if (!shape_.latent) return prompt_flops();
-    return part(shape_.heads) * 2.0 * (2.0 * shape_.latent->kv_rank + shape_.latent->rope);
+    if (!config_.latent) return prompt_flops();
+    return part(config_.heads) * 2.0 * (2.0 * config_.latent->kv_rank + config_.latent->rope);
   }
   [[nodiscard]] double prompt_flops() const {
-    const double key = shape_.head_dim + (shape_.latent ? shape_.latent->rope : 0);
-    const double value = shape_.latent ? shape_.latent->value_dim : shape_.head_dim;
-    return part(shape_.heads) * 2.0 * (key + value);
+    const double key = config_.head_dim + (config_.latent ? config_.latent->rope : 0);
+    const double value = config_.latent ? config_.latent->value_dim : config_.head_dim;
+    return part(config_.heads) * 2.0 * (key + value);
   }
   /// Bytes of one layer's position that one GPU takes in.
   [[nodiscard]] double position_bytes() const {
-    if (shape_.latent) return kValueBytes * shape_.kv_width();
-    const double heads = system_.grouped_attention ? kv_heads() : part(shape_.heads);
-    return kValueBytes * 2.0 * heads * shape_.head_dim;
+    if (config_.latent) return kValueBytes * config_.kv_width();
+    const double heads = system_.grouped_attention ? kv_heads() : part(config_.heads);
+    return kValueBytes * 2.0 * heads * config_.head_dim;
   }
   [[nodiscard]] double arithmetic_position() const {
-    return shape_.layers * decode_flops() / times_.attention().flops / ep_;
+    return config_.layers * decode_flops() / times_.attention().flops / ep_;
   }
   [[nodiscard]] double first_row_position() const {
     return std::max(arithmetic_position(),
-                    shape_.layers * position_bytes() / times_.attention().stream / ep_);
+                    config_.layers * position_bytes() / times_.attention().stream / ep_);
   }
 
   /// Seconds of all layers, embedding and last norm, without attention.
   [[nodiscard]] double pass(double all_rows) const {
     const double rows = dealt(all_rows);
-    const double hidden = shape_.hidden;
+    const double hidden = config_.hidden;
     const double norm = times_.elementwise(GpuOp::norm, hidden, rows);
     const double layer = 2 * norm + 2 * times_.elementwise(GpuOp::add, hidden, rows) +
                          projections(rows) + 2 * all_reduce(rows);
-    const int dense = shape_.dense_layers();
+    const int dense = config_.dense_layers();
     double seconds = times_.elementwise(GpuOp::embedding, hidden, rows) + norm;
-    seconds += shape_.layers * layer;
-    if (dense > 0) seconds += dense * mlp(shape_.intermediate, rows);
-    if (dense < shape_.layers) seconds += (shape_.layers - dense) * experts(all_rows);
+    seconds += config_.layers * layer;
+    if (dense > 0) seconds += dense * mlp(config_.intermediate, rows);
+    if (dense < config_.layers) seconds += (config_.layers - dense) * experts(all_rows);
     return seconds;
   }
 
@@ -150,20 +152,20 @@ class ModelCosts {
 
   /// Seconds of attention's projections, with rotary embedding.
   [[nodiscard]] double projections(double rows) const {
-    const double hidden = shape_.hidden;
-    const double heads = part(shape_.heads);
-    if (!shape_.latent) {
-      const double q = heads * shape_.head_dim;
-      const double kv = kv_heads() * shape_.head_dim;
+    const double hidden = config_.hidden;
+    const double heads = part(config_.heads);
+    if (!config_.latent) {
+      const double q = heads * config_.head_dim;
+      const double kv = kv_heads() * config_.head_dim;
       return product(hidden, q + 2 * kv, rows) + product(q, hidden, rows) +
              times_.elementwise(GpuOp::rope, q + kv, rows);
     }
-    const LatentShape& latent = *shape_.latent;
-    const double query = heads * (shape_.head_dim + latent.rope);
+    const LatentConfig& latent = *config_.latent;
+    const double query = heads * (config_.head_dim + latent.rope);
     const double kept = latent.kv_rank + latent.rope;
     // Expansion: queries into the latent space and values out of it, or keys and values out of it.
     const double expand =
-        product(latent.kv_rank, heads * (shape_.head_dim + latent.value_dim), rows);
+        product(latent.kv_rank, heads * (config_.head_dim + latent.value_dim), rows);
     const double in = latent.q_rank > 0 ? product(hidden, latent.q_rank + kept, rows) +
                                               product(latent.q_rank, query, rows)
                                         : product(hidden, query + kept, rows);
@@ -172,23 +174,23 @@ class ModelCosts {
   }
 
   [[nodiscard]] double mlp(double width, double rows) const {
-    return product(shape_.hidden, 2 * part(width), rows) +
+    return product(config_.hidden, 2 * part(width), rows) +
            times_.elementwise(GpuOp::activation, part(width), rows) +
-           product(part(width), shape_.hidden, rows);
+           product(part(width), config_.hidden, rows);
   }
 
   /// Seconds of the experts that some row chose, side by side, each with the mean number of rows.
   [[nodiscard]] double experts(double rows) const {
-    const ExpertShape& e = *shape_.experts;
+    const ExpertConfig& e = *config_.experts;
     const double share = static_cast<double>(e.chosen) / e.routed;
     const double read = e.routed * (1 - std::pow(1 - share, rows));
     const double width = part(e.width) * std::max(1.0, read / ep_);
     const double rows_each = rows * e.chosen / read;
-    double seconds = product(shape_.hidden, e.routed, dealt(rows)) +  // the router, on every GPU
-                     product(shape_.hidden, 2 * width, rows_each) +
+    double seconds = product(config_.hidden, e.routed, dealt(rows)) +  // the router, on every GPU
+                     product(config_.hidden, 2 * width, rows_each) +
                      times_.elementwise(GpuOp::activation, part(e.width), dealt(rows * e.chosen)) +
-                     product(width, shape_.hidden, rows_each) + to_experts_and_back(rows);
-    if (e.shared > 0) seconds += mlp(static_cast<double>(e.width) * e.shared, dealt(rows));
+                     product(width, config_.hidden, rows_each) + to_experts_and_back(rows);
+    if (e.shared_width > 0) seconds += mlp(e.shared_width, dealt(rows));
     return seconds;
   }
 
@@ -197,7 +199,7 @@ class ModelCosts {
   /// network.
   [[nodiscard]] double to_experts_and_back(double rows) const {
     if (ep_ == 1) return 0;
-    const double bytes = dealt(rows) * shape_.experts->chosen * shape_.hidden;
+    const double bytes = dealt(rows) * config_.experts->chosen * config_.hidden;
     const double node = std::min(1.0, static_cast<double>(times_.most_workers()) / ep_);
     const auto exchange = [&](double sent) {
       return system_.network.latency + std::max(sent * node / (system_.nvlink / 2),
@@ -208,7 +210,7 @@ class ModelCosts {
 
   [[nodiscard]] double all_reduce(double rows) const {
     if (tp_ == 1) return 0;
-    const double bytes = kValueBytes * rows * shape_.hidden;
+    const double bytes = kValueBytes * rows * config_.hidden;
     const int node = times_.most_workers();
     if (tp_ <= node) return times_.all_reduce(bytes, tp_, system_.nvlink);
     if (tp_ % node != 0) {
@@ -223,7 +225,7 @@ class ModelCosts {
   }
 
   const GpuTimes& times_;
-  const ModelShape& shape_;
+  const ModelConfig& config_;
   int tp_ = 1;  ///< GPUs that share each layer
   int ep_ = 1;  ///< GPUs that share routed experts alone
   const GpuSystem& system_;
@@ -239,7 +241,7 @@ CostCurve first_round(const CostCurve& round) {
 
 }  // namespace
 
-CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, int gpus,
+CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
                     std::span<const NamedDraft> drafts, const GpuSystem& system) {
   if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0)) {
     throw std::invalid_argument("a rate of the GPUs' links is out of range");
@@ -247,12 +249,14 @@ CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target, i
   const GpuTimes times(measured);
   const ModelCosts costs(times, target, gpus, system);
   CostTable table;
-  table.conditions = {.backend = "cuda", .isa = "sm_90", .tp = gpus, .model = target.name};
+  table.conditions.backend = "cuda";
+  table.conditions.isa = "sm_90";
+  table.conditions.tp = gpus;
   table.decode = costs.decode();
   table.drafted_position = costs.further_row_position();
   table.prefill = costs.prefill();
   for (const NamedDraft& draft : drafts) {
-    const ModelCosts draft_costs(times, draft.shape, 1, system);
+    const ModelCosts draft_costs(times, draft.config, 1, system);
     if (draft.head_paths > 0) {
       table.drafters.push_back(draft_costs.head(draft.name, draft.head_paths));
       continue;

@@ -32,7 +32,7 @@
 #include <string>
 
 #include "runtime/core/gpu_measurements.hpp"
-#include "runtime/core/model_shape.hpp"
+#include "runtime/core/model_config.hpp"
 #include "runtime/costs/cost_table.hpp"
 
 namespace paceline::sim {
@@ -59,8 +59,8 @@ struct GpuSystem {
 
 /// A draft model or head, whole on one GPU.
 struct NamedDraft {
-  std::string name;  ///< as telemetry calls it
-  ModelShape shape;
+  std::string name;    ///< as telemetry calls it
+  ModelConfig config;  ///< of a head, its layer with the vocabulary of its output
   /// Paths of an EAGLE-3 head's tree, a row of each level for each. Beyond a model of its shape a
   /// head has the product that joins three features, in the first round and for prompts, and its
   /// queries, keys and values are of two vectors. 0: a model.
@@ -74,7 +74,7 @@ struct NamedDraft {
 /// over the network: a GPU's part of a request. Pure. Throws std::invalid_argument when `gpus` does
 /// not divide the heads (TP) or the routed experts, when a rate of `system` is not above 0, or when
 /// a measurement is missing.
-[[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelShape& target,
+[[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target,
                                   int gpus, std::span<const NamedDraft> drafts,
                                   const GpuSystem& system = {});
 

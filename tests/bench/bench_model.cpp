@@ -7,12 +7,13 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/model/families/families.hpp"
 
 namespace paceline::bench {
 
 BenchModel load_model(const std::string& folder, const LaterLayers& later) {
   BenchModel model;
-  model.config = io::load_model_config(folder);
+  model.config = io::load_model_config(model::families(), folder);
   const std::filesystem::path path(folder);
   if (std::filesystem::exists(path / "model.safetensors") ||
       std::filesystem::exists(path / "model.safetensors.index.json")) {

@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/model_shape_reader.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "io/measured/gpu_tables.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/sim/gpu_costs.hpp"
 #include "runtime/sim/gpu_times.hpp"
 
@@ -117,13 +118,13 @@ void leave_one_out(const GpuMeasurements& all) {
 
 void print_steps(const GpuMeasurements& all, const std::string& models, const std::string& name,
                  int tp) {
-  const ModelShape shape = io::load_model_shape(models + "/" + name);
-  const CostTable costs = sim::gpu_costs(all, shape, tp, {});
+  const ModelConfig config = io::load_model_sizes(model::families(), models + "/" + name);
+  const CostTable costs = sim::gpu_costs(all, config, tp, {});
   sim::GpuSystem per_query_head;
   per_query_head.grouped_attention = false;
-  const CostTable slow = sim::gpu_costs(all, shape, tp, {}, per_query_head);
+  const CostTable slow = sim::gpu_costs(all, config, tp, {}, per_query_head);
   std::printf("%-18s %2d %8.2f", name.c_str(), tp,
-              shape.weight_bytes() / tp / sim::kGpuBandwidth * 1e3);
+              stored_weight_bytes(config) / tp / sim::kGpuBandwidth * 1e3);
   for (const double rows : {1.0, 8.0, 32.0, 128.0, 256.0, 512.0}) {
     std::printf(" %7.2f", costs.decode.seconds(rows) * 1e3);
   }

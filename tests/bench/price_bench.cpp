@@ -17,6 +17,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/bench/cublas.hpp"
 #include "tests/bench/device_timing.hpp"
 
@@ -140,7 +141,7 @@ void print(const char* name, int rows, const Times& t, double weight_bytes, doub
 
 void bench_model(const std::string& folder, const LinearDevice& device,
                  const bench::Cublas& cublas) {
-  const ModelConfig config = io::load_model_config(folder);
+  const ModelConfig config = io::load_model_config(model::families(), folder);
   std::printf("\n%s\n", folder.c_str());
   std::printf("product   rows     ours us   cuBLAS us  ratio     GB/s   TFLOP/s\n");
   Times step[kMost];

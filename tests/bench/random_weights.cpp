@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/model/families/families.hpp"
 
 namespace paceline::bench {
 namespace {
@@ -26,7 +27,7 @@ int layer_of(std::string_view name) {
 }
 
 double spread_of(const ModelConfig& config, const LaterLayers& later,
-                 const io::ExpectedTensor& tensor) {
+                 const ExpectedTensor& tensor) {
   const std::string_view name = tensor.name;
   const double unit = 1 / std::sqrt(static_cast<double>(tensor.shape.back()));
   if (name.starts_with("model.embed_tokens"))
@@ -66,7 +67,7 @@ void make_values(std::uint16_t* out, std::uint32_t first, std::size_t count, std
 
 RandomWeights::RandomWeights(const ModelConfig& config, const LaterLayers& later)
     : pool_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
-  for (io::ExpectedTensor& expected : io::expected_tensors(config)) {
+  for (ExpectedTensor& expected : expected_tensors(describe(config))) {
     Tensor tensor;
     tensor.view.dtype = DType::bf16;
     tensor.size = 1;

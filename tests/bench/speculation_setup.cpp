@@ -12,6 +12,7 @@
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
 #include "runtime/kv/sequences.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/bench/machine.hpp"
 
 namespace paceline::bench {
@@ -75,7 +76,7 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
     draft = o.layers_draft == 0 ? load_model(o.draft) : first_layers(target.config, o.layers_draft);
   }
   if (!o.head.empty()) {
-    head = io::load_eagle3(o.head);
+    head = io::load_eagle3(model::families(), o.head);
     io::require_fits(o.head, head->config, target.config);
   }
   if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {

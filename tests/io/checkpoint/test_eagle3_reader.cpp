@@ -1,5 +1,6 @@
 // EAGLE-3 heads as they are published, and what is said of those that are not.
 #include "io/checkpoint/eagle3_reader.hpp"
+#include "runtime/model/families/families.hpp"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ class Eagle3Reader : public testing::Test {
     head.draft_vocab = 8;
     head.prefix = prefix;
     tensors_.clear();
-    for (const ExpectedTensor& tensor : expected_tensors(head)) {
+    for (const ExpectedTensor& tensor : expected_tensors(model::describe_eagle3(head))) {
       std::size_t size = 2;
       for (const std::int64_t n : tensor.shape) size *= static_cast<std::size_t>(n);
       tensors_[tensor.name] = {"BF16", tensor.shape, std::string(size, '\0')};
@@ -64,7 +65,7 @@ class Eagle3Reader : public testing::Test {
   }
   [[nodiscard]] Eagle3Checkpoint load() const {
     write();
-    return load_eagle3(directory_.path());
+    return load_eagle3(model::families(), directory_.path());
   }
   [[nodiscard]] std::string error() const {
     return test::message_of<DataError>([&] { (void)load(); });
@@ -297,7 +298,7 @@ TEST_F(Eagle3Reader, APickleIsToBeConverted) {
   directory_.write("config.json", config_.dump());
   directory_.write("pytorch_model.bin", "PK");
   const std::string message =
-      test::message_of<DataError>([&] { (void)load_eagle3(directory_.path()); });
+      test::message_of<DataError>([&] { (void)load_eagle3(model::families(), directory_.path()); });
   EXPECT_EQ(message.find(directory_.path() +
                          ": expected model.safetensors, found pytorch_model.bin; convert it"),
             0U);

@@ -8,6 +8,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/io/expect_error.hpp"
 
 namespace paceline::io {
@@ -17,7 +18,7 @@ namespace {
 class FakeWeights final : public WeightSource {
  public:
   explicit FakeWeights(const ModelConfig& config) {
-    for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    for (const ExpectedTensor& tensor : expected_tensors(describe(config))) {
       tensors[tensor.name] = {DType::bf16, tensor.shape, {}};
     }
   }
@@ -39,7 +40,7 @@ class FakeWeights final : public WeightSource {
 
 ModelConfig small() {
   ModelConfig config;
-  config.architecture = Architecture::llama;
+  config.family = &model::llama;
   config.vocab = 10;
   config.hidden = 8;
   config.intermediate = 12;
@@ -56,15 +57,15 @@ std::string error_of(const ModelConfig& config, const FakeWeights& weights) {
 
 TEST(ExpectedTensors, Names) {
   ModelConfig config = small();
-  const auto plain = expected_tensors(config);
+  const auto plain = expected_tensors(describe(config));
   EXPECT_EQ(plain.size(), 12U);
   EXPECT_EQ(plain.front().name, "model.embed_tokens.weight");
   EXPECT_EQ(plain.front().shape, (std::vector<std::int64_t>{10, 8}));
   EXPECT_EQ(plain.back().name, "lm_head.weight");
   config.tied_embeddings = true;
-  EXPECT_EQ(expected_tensors(config).size(), 11U);
+  EXPECT_EQ(expected_tensors(describe(config)).size(), 11U);
   config.attention_bias = config.output_bias = config.mlp_bias = config.qk_norm = true;
-  EXPECT_EQ(expected_tensors(config).size(), 11U + 4 + 3 + 2);
+  EXPECT_EQ(expected_tensors(describe(config)).size(), 11U + 4 + 3 + 2);
 }
 
 TEST(ExpectedTensors, ChecksWeights) {
@@ -150,7 +151,7 @@ class Fixture : public testing::TestWithParam<const char*> {};
 TEST_P(Fixture, IsWhatItsConfigSays) {
   const std::string folder =
       std::string(PACELINE_SOURCE_DIR) + "/tests/models/parity/" + GetParam();
-  const ModelConfig config = load_model_config(folder);
+  const ModelConfig config = load_model_config(model::families(), folder);
   const Checkpoint weights(folder);
   EXPECT_NO_THROW(check_tensor_shapes(config, weights));
   EXPECT_EQ(has_own_head(config, weights), std::string(GetParam()) == "llama-own-head");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/io/checkpoint/files.hpp"
 #include "tests/io/expect_error.hpp"
 
@@ -43,7 +44,8 @@ json qwen3() {
 }
 
 ModelConfig parse(const json& config, const std::string& generation = "") {
-  return parse_model_config(config.dump(), "config.json", generation, "generation_config.json");
+  return parse_model_config(model::families(), config.dump(), "config.json", generation,
+                            "generation_config.json");
 }
 std::string error_of(const json& config, const std::string& generation = "") {
   return test::message_of<DataError>([&] { (void)parse(config, generation); });
@@ -64,7 +66,7 @@ std::string error_without(json config, const char* key) {
 
 TEST(ModelConfig, Qwen2) {
   const ModelConfig m = parse(qwen2());
-  EXPECT_EQ(m.architecture, Architecture::qwen2);
+  EXPECT_EQ(m.family, &model::qwen2);
   EXPECT_EQ(m.vocab, 151936);
   EXPECT_EQ(m.hidden, 896);
   EXPECT_EQ(m.intermediate, 4864);
@@ -87,7 +89,7 @@ TEST(ModelConfig, Qwen2) {
 
 TEST(ModelConfig, Llama3) {
   const ModelConfig m = parse(llama3());
-  EXPECT_EQ(m.architecture, Architecture::llama);
+  EXPECT_EQ(m.family, &model::llama);
   EXPECT_EQ(m.head_dim, 64);
   EXPECT_FALSE(m.attention_bias);
   EXPECT_EQ(scaling<Llama3RopeScaling>(m).factor, 32.0F);
@@ -123,7 +125,7 @@ TEST(ModelConfig, Llama2Defaults) {
     config.erase(key);
   }
   const ModelConfig m = parse(config);
-  EXPECT_EQ(m.architecture, Architecture::llama);
+  EXPECT_EQ(m.family, &model::llama);
   EXPECT_EQ(m.kv_heads, 32);
   EXPECT_EQ(m.head_dim, 64);
   EXPECT_EQ(m.rope_theta, 10000.0);
@@ -135,7 +137,7 @@ TEST(ModelConfig, Llama2Defaults) {
 
 TEST(ModelConfig, Qwen3) {
   const ModelConfig m = parse(qwen3());
-  EXPECT_EQ(m.architecture, Architecture::qwen3);
+  EXPECT_EQ(m.family, &model::qwen3);
   EXPECT_EQ(m.head_dim, 128);
   EXPECT_TRUE(m.qk_norm);
   EXPECT_FALSE(m.attention_bias);
@@ -168,7 +170,7 @@ TEST(ModelConfig, UnsupportedModels) {
             "config.json: architectures: expected a list with one name, found [\"A\",\"B\"]");
   json by_type = qwen2();
   by_type["architectures"] = nullptr;
-  EXPECT_EQ(parse(by_type).architecture, Architecture::qwen2);
+  EXPECT_EQ(parse(by_type).family, &model::qwen2);
   EXPECT_EQ(error_with(by_type, "model_type", "gemma"),
             "config.json: model_type: expected llama, mistral, qwen2 or qwen3, found 'gemma'");
   EXPECT_EQ(error_without(by_type, "model_type"),
@@ -227,7 +229,7 @@ json mistral() {
 
 TEST(ModelConfig, MistralWithoutAWindow) {
   const ModelConfig m = parse(mistral());
-  EXPECT_EQ(m.architecture, Architecture::mistral);
+  EXPECT_EQ(m.family, &model::mistral);
   EXPECT_FALSE(m.attention_bias);
   json biased = mistral();
   biased["attention_bias"] = true;  // which transformers does not read
@@ -431,28 +433,34 @@ TEST(ModelConfig, MissingAndImpossibleSizes) {
 
 TEST(ModelConfig, FilesOfADirectory) {
   const test::TemporaryDirectory d;
-  EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); }),
-            d.file("config.json") + ": No such file or directory");
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { (void)load_model_config(model::families(), d.path()); }),
+      d.file("config.json") + ": No such file or directory");
   d.write("adapter_config.json", R"({"peft_type": "LORA", "base_model_name_or_path": "Q/B"})");
-  EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); })
-                .find(d.path() + ": a PEFT adapter alone (adapter_config.json), of the base model "
-                                 "'Q/B', without a model's weights; merge it once with python3"),
-            0U);
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { (void)load_model_config(model::families(), d.path()); })
+          .find(d.path() + ": a PEFT adapter alone (adapter_config.json), of the base model "
+                           "'Q/B', without a model's weights; merge it once with python3"),
+      0U);
   d.write("config.json", qwen2().dump());
-  EXPECT_EQ(load_model_config(d.path()).eos, std::vector<TokenId>{151645});
+  EXPECT_EQ(load_model_config(model::families(), d.path()).eos, std::vector<TokenId>{151645});
   const test::TemporaryDirectory elsewhere;
   elsewhere.write("generation_config.json", "{\"eos_token_id\": 5}");
-  EXPECT_EQ(load_model_config(d.path(), elsewhere.path()).eos, std::vector<TokenId>{5});
+  EXPECT_EQ(load_model_config(model::families(), d.path(), elsewhere.path()).eos,
+            std::vector<TokenId>{5});
   d.write("generation_config.json", "{\"eos_token_id\": 3}");
-  EXPECT_EQ(load_model_config(d.path()).eos, std::vector<TokenId>{3});
-  EXPECT_EQ(load_model_config(d.path(), elsewhere.path()).eos, std::vector<TokenId>{3});
+  EXPECT_EQ(load_model_config(model::families(), d.path()).eos, std::vector<TokenId>{3});
+  EXPECT_EQ(load_model_config(model::families(), d.path(), elsewhere.path()).eos,
+            std::vector<TokenId>{3});
   d.write("generation_config.json", "");
-  EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); }),
-            d.file("generation_config.json") + ": not valid JSON: the file is empty");
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { (void)load_model_config(model::families(), d.path()); }),
+      d.file("generation_config.json") + ": not valid JSON: the file is empty");
   d.write("generation_config.json", "{}");
   d.write("config.json", "{\"a\": 1, \"a\": 2}");
-  EXPECT_EQ(test::message_of<DataError>([&] { (void)load_model_config(d.path()); }),
-            d.file("config.json") + ": duplicate key \"a\"");
+  EXPECT_EQ(
+      test::message_of<DataError>([&] { (void)load_model_config(model::families(), d.path()); }),
+      d.file("config.json") + ": duplicate key \"a\"");
 }
 
 }  // namespace

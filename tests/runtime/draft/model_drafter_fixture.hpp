@@ -14,6 +14,7 @@
 #include "io/text/tokenizer.hpp"
 #include "runtime/draft/model_drafter.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/runtime/draft/naive_tree.hpp"
 
 namespace paceline::draft {
@@ -26,7 +27,7 @@ inline constexpr int kContext = 512;
 
 struct Model {
   explicit Model(const std::string& name)
-      : config(io::load_model_config(kModels + name)), weights(kModels + name) {}
+      : config(io::load_model_config(model::families(), kModels + name)), weights(kModels + name) {}
   ModelConfig config;
   io::Checkpoint weights;
 };

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "runtime/kv/block_pool.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/draft/model_drafter_fixture.hpp"
 #include "tests/runtime/model/random_model.hpp"
@@ -62,7 +63,7 @@ class HeadDrafterTest : public ModelDrafterFixture {
  protected:
   void use(int draft_vocab) {
     const Eagle3Config config = head_config(draft_vocab);
-    const test::RandomModel random(io::expected_tensors(config));
+    const test::RandomModel random(expected_tensors(model::describe_eagle3(config)));
     weights_ = std::make_shared<model::Eagle3Weights>(*backend_, config, random, DType::bf16);
     embedding_ = backend_->embedding(
         kernels::test::whole(*target().weights.find("model.embed_tokens.weight")));

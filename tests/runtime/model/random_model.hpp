@@ -11,12 +11,14 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/weight_source.hpp"
+#include "runtime/model/families/families.hpp"
 
 namespace paceline::test {
 
 /// A decoder with grouped heads and biases, as small as tests of passes want it.
 inline ModelConfig small_config(int layers, int max_position) {
   ModelConfig config;
+  config.family = &model::qwen2;
   config.vocab = 80;
   config.hidden = 48;
   config.intermediate = 64;
@@ -33,11 +35,12 @@ inline ModelConfig small_config(int layers, int max_position) {
 /// one, biases about zero.
 class RandomModel final : public WeightSource {
  public:
-  explicit RandomModel(const ModelConfig& config) : RandomModel(io::expected_tensors(config)) {}
-  explicit RandomModel(const std::vector<io::ExpectedTensor>& tensors) {
+  explicit RandomModel(const ModelConfig& config)
+      : RandomModel(expected_tensors(describe(config))) {}
+  explicit RandomModel(const std::vector<ExpectedTensor>& tensors) {
     std::mt19937 engine(5);
     std::normal_distribution<float> normal;
-    for (const io::ExpectedTensor& tensor : tensors) {
+    for (const ExpectedTensor& tensor : tensors) {
       std::size_t size = 1;
       for (const std::int64_t n : tensor.shape) size *= static_cast<std::size_t>(n);
       std::vector<float>& values = values_[tensor.name];

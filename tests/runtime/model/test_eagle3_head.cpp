@@ -14,6 +14,7 @@
 #include "io/checkpoint/eagle3_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -56,7 +57,7 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
     answers_ = std::make_unique<io::Checkpoint>(
         io::Checkpoint::from_file(folder / "reference.safetensors"));
     backend_ = kernels::test::backend_named(GetParam().backend);
-    checkpoint_ = io::load_eagle3(folder);
+    checkpoint_ = io::load_eagle3(model::families(), folder);
     config_ = checkpoint_.config;
     const auto load = [&](const model::SharedPacking& shared) {
       return std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint_.weights,

@@ -14,6 +14,7 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -63,7 +64,7 @@ class Parity : public testing::TestWithParam<Case> {
   void SetUp() override {
     const fs::path& folder = GetParam().fixture;
     std::ifstream(folder / "reference.json") >> reference_;
-    config_ = io::load_model_config(folder);
+    config_ = io::load_model_config(model::families(), folder);
     weights_ = std::make_unique<io::Checkpoint>(folder);
     io::check_tensor_shapes(config_, *weights_);
     if (io::has_own_head(config_, *weights_)) config_.tied_embeddings = false;

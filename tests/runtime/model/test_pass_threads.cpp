@@ -7,6 +7,7 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -25,7 +26,7 @@ struct Outcome {
 
 Outcome run(const std::filesystem::path& folder, const std::string& isa, int threads, DType compute,
             int requests) {
-  const ModelConfig config = io::load_model_config(folder);
+  const ModelConfig config = io::load_model_config(model::families(), folder);
   const io::Checkpoint weights(folder);
   fabric::SingleRankGroup group;
   const auto backend = kernels::make_cpu_backend(threads, isa);

@@ -121,7 +121,7 @@ TEST(Shard, CoversEverythingOnce) {
   std::int32_t vocab = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const Shard shard = shard_of(config, rank, 4);
-    EXPECT_EQ(shard.first_head, heads);
+    EXPECT_EQ(shard.range(Cut::even, config.heads).first, heads);
     EXPECT_EQ(shard.first_vocab[rank], vocab);
     EXPECT_EQ(shard.first_vocab[rank] % 64, 0);
     EXPECT_EQ(shard.segments, 1);

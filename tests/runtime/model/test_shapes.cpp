@@ -8,6 +8,7 @@
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/model/rope.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/random_model.hpp"
@@ -17,9 +18,9 @@ namespace {
 
 using Vector = std::vector<double>;
 
-ModelConfig shape(Architecture architecture, int head_dim, int hidden, int intermediate) {
+ModelConfig shape(const Family& family, int head_dim, int hidden, int intermediate) {
   ModelConfig config;
-  config.architecture = architecture;
+  config.family = &family;
   config.vocab = 70;
   config.hidden = hidden;
   config.intermediate = intermediate;
@@ -29,8 +30,8 @@ ModelConfig shape(Architecture architecture, int head_dim, int hidden, int inter
   config.head_dim = head_dim;
   config.max_position = 128;
   config.norm_epsilon = 1e-5F;
-  config.attention_bias = architecture == Architecture::qwen2;
-  config.qk_norm = architecture == Architecture::qwen3;
+  config.attention_bias = &family == &model::qwen2;
+  config.qk_norm = &family == &model::qwen3;
   config.dtype = DType::f32;
   return config;
 }
@@ -164,11 +165,11 @@ class Shapes : public testing::TestWithParam<std::string> {
 
 TEST_P(Shapes, LogitsMatchFloat64WhateverTheSizes) {
   for (const ModelConfig& config :
-       {shape(Architecture::llama, 40, 64, 96), shape(Architecture::qwen3, 40, 160, 104),
-        shape(Architecture::qwen2, 80, 62, 90), shape(Architecture::llama, 96, 48, 64),
-        shape(Architecture::qwen3, 256, 32, 64), shape(Architecture::llama, 8, 24, 40),
-        shape(Architecture::qwen2, 104, 66, 70), shape(Architecture::llama, 16, 65, 97),
-        shape(Architecture::qwen3, 24, 33, 31), shape(Architecture::qwen2, 32, 64, 95)}) {
+       {shape(model::llama, 40, 64, 96), shape(model::qwen3, 40, 160, 104),
+        shape(model::qwen2, 80, 62, 90), shape(model::llama, 96, 48, 64),
+        shape(model::qwen3, 256, 32, 64), shape(model::llama, 8, 24, 40),
+        shape(model::qwen2, 104, 66, 70), shape(model::llama, 16, 65, 97),
+        shape(model::qwen3, 24, 33, 31), shape(model::qwen2, 32, 64, 95)}) {
     SCOPED_TRACE("heads of " + std::to_string(config.head_dim) + ", hidden " +
                  std::to_string(config.hidden) + ", intermediate " +
                  std::to_string(config.intermediate));
@@ -205,7 +206,7 @@ TEST_P(Shapes, LogitsMatchFloat64WhateverTheSizes) {
 
 TEST_P(Shapes, SizesThatNoBackendComputesAreDataErrors) {
   for (const int head_dim : {4, 20, 100, 264, 320}) {
-    const ModelConfig config = shape(Architecture::llama, head_dim, 32, 32);
+    const ModelConfig config = shape(model::llama, head_dim, 32, 32);
     const test::RandomModel weights(config);
     try {
       static_cast<void>(logits_of(*backend_, config, weights, DType::f32, kTokens));
@@ -251,7 +252,7 @@ std::vector<std::string> complaints(kernels::Backend& backend, const ModelConfig
 }
 
 TEST_P(Shapes, WeightsThatAreNotFiniteAreNamed) {
-  ModelConfig config = shape(Architecture::qwen3, 8, 20, 24);
+  ModelConfig config = shape(model::qwen3, 8, 20, 24);
   config.vocab = 130;
   config.attention_bias = config.output_bias = config.mlp_bias = true;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -261,7 +262,7 @@ TEST_P(Shapes, WeightsThatAreNotFiniteAreNamed) {
     test::RandomModel weights(config);
     for (const int ranks : {1, 2}) {
       EXPECT_TRUE(complaints(*backend_, config, weights, ranks, DType::bf16).empty());
-      for (const io::ExpectedTensor& tensor : io::expected_tensors(config)) {
+      for (const ExpectedTensor& tensor : expected_tensors(describe(config))) {
         std::vector<float>& values = weights.values(tensor.name);
         const std::size_t at = values.size() - 3;
         const float before = values[at];

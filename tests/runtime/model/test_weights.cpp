@@ -11,6 +11,7 @@
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/families/families.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
 namespace paceline::model {
@@ -18,9 +19,9 @@ namespace {
 
 constexpr int kTokens = 9;
 
-ModelConfig config_of(Architecture architecture, bool tied) {
+ModelConfig config_of(const Family& family, bool tied) {
   ModelConfig config;
-  config.architecture = architecture;
+  config.family = &family;
   config.vocab = 130;
   config.hidden = 40;
   config.intermediate = 56;
@@ -31,8 +32,8 @@ ModelConfig config_of(Architecture architecture, bool tied) {
   config.max_position = 32;
   config.norm_epsilon = 1e-5F;
   config.tied_embeddings = tied;
-  config.attention_bias = architecture == Architecture::qwen2;
-  config.qk_norm = architecture == Architecture::qwen3;
+  config.attention_bias = &family == &model::qwen2;
+  config.qk_norm = &family == &model::qwen3;
   return config;
 }
 
@@ -69,7 +70,7 @@ TEST(Weights, LoadedInPartsGiveTheSameBits) {
   const auto backend = kernels::make_cpu_backend(2);
   fabric::SingleRankGroup alone;
   for (const bool tied : {false, true}) {
-    const ModelConfig config = config_of(Architecture::qwen2, tied);
+    const ModelConfig config = config_of(model::qwen2, tied);
     const test::RandomModel source(config);
     const auto whole = load_weights(*backend, config, source, alone, DType::bf16);
     WeightLoading loading(*backend, config, source, shard_of(config, 0, 1), DType::bf16);
@@ -89,10 +90,9 @@ TEST(Weights, LoadedInPartsGiveTheSameBits) {
 TEST(Weights, ThatAreSharedGiveTheSameBits) {
   const auto backend = kernels::make_cpu_backend(2);
   fabric::SingleRankGroup alone;
-  for (const Architecture architecture :
-       {Architecture::llama, Architecture::qwen2, Architecture::qwen3}) {
+  for (const Family* family : {&model::llama, &model::qwen2, &model::qwen3}) {
     for (const DType compute : {DType::bf16, DType::f32}) {
-      const ModelConfig config = config_of(architecture, architecture != Architecture::llama);
+      const ModelConfig config = config_of(*family, family != &model::llama);
       const test::RandomModel source(config);
       const auto own = load_weights(*backend, config, source, alone, compute);
       const std::vector<float> expected = logits_of(*backend, own);
@@ -110,7 +110,7 @@ TEST(Weights, ThatAreSharedGiveTheSameBits) {
 // Each process reads a piece of the files, and no two the same one.
 TEST(Weights, EachMatrixIsPackedByOne) {
   const auto backend = kernels::make_cpu_backend(1);
-  const ModelConfig config = config_of(Architecture::qwen2, false);
+  const ModelConfig config = config_of(model::qwen2, false);
   const test::RandomModel source(config);
   for (const int tp : {1, 2}) {
     const Shard shard = shard_of(config, tp - 1, tp);
@@ -136,7 +136,7 @@ TEST(Weights, EachMatrixIsPackedByOne) {
 // Whoever packs a matrix answers for it, and for as much of the embeddings as its head has rows.
 TEST(Weights, OneProcessComplainsOfABadOne) {
   const auto backend = kernels::make_cpu_backend(1);
-  const ModelConfig config = config_of(Architecture::llama, false);
+  const ModelConfig config = config_of(model::llama, false);
   test::RandomModel source(config);
   const Shard shard = shard_of(config, 0, 1);
   const std::size_t bytes = packed_bytes(*backend, config, shard, DType::bf16);
@@ -163,7 +163,7 @@ TEST(Weights, OneProcessComplainsOfABadOne) {
 
 TEST(Weights, MemoryThatIsTooSmallIsRefused) {
   const auto backend = kernels::make_cpu_backend(1);
-  const ModelConfig config = config_of(Architecture::llama, true);
+  const ModelConfig config = config_of(model::llama, true);
   const test::RandomModel source(config);
   const Shard shard = shard_of(config, 0, 1);
   const std::size_t bytes = packed_bytes(*backend, config, shard, DType::bf16);

@@ -5,16 +5,15 @@
 #include <string>
 
 #include "runtime/core/gpu_measurements.hpp"
-#include "runtime/core/model_shape.hpp"
+#include "runtime/core/model_config.hpp"
 
 namespace paceline::test {
 
 constexpr double kMicro = 1e-6;
 
 /// 3 layers of 8 query heads and 2 of keys and values, 64 elements each.
-inline ModelShape small_shape() {
-  ModelShape shape;
-  shape.name = "small";
+inline ModelConfig small_shape() {
+  ModelConfig shape;
   shape.layers = 3;
   shape.hidden = 512;
   shape.heads = 8;

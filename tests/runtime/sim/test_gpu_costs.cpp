@@ -6,8 +6,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "io/checkpoint/model_shape_reader.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "io/measured/gpu_tables.hpp"
+#include "runtime/model/families/families.hpp"
 #include "runtime/sim/gpu_costs.hpp"
 #include "runtime/sim/gpu_times.hpp"
 #include "tests/runtime/sim/measured_gpu.hpp"
@@ -28,7 +29,6 @@ TEST(GpuCosts, AStepIsTheSumOfWhatWasMeasured) {
   const double itself = 3 * 4.0 * 8 * 64 / 100e12;
   EXPECT_NEAR(costs.prefill.seconds(1), (2 + 3 + 3 * (layer + 6)) * kMicro + itself, 1e-12);
   EXPECT_EQ(costs.conditions.backend, "cuda");
-  EXPECT_EQ(costs.conditions.model, "small");
   EXPECT_TRUE(costs.drafters.empty());
 }
 
@@ -42,7 +42,7 @@ TEST(GpuCosts, TensorParallelStepsHaveTwoAllReducesALayer) {
 }
 
 TEST(GpuCosts, TensorParallelOverNodesAddsARing) {
-  ModelShape shape = small_shape();
+  ModelConfig shape = small_shape();
   GpuSystem system;
   system.nvlink = sim::kMeasuredNvlink;
   const double node = gpu_costs(small_gpu(), shape, 2, {}, system).decode.seconds(1);
@@ -85,8 +85,8 @@ TEST(GpuCosts, Positions) {
 }
 
 TEST(GpuCosts, LatentAttentionKeepsOneVectorOnEveryGpu) {
-  ModelShape shape = small_shape();
-  shape.latent = LatentShape{.q_rank = 0, .kv_rank = 96, .rope = 32, .value_dim = 64};
+  ModelConfig shape = small_shape();
+  shape.latent = LatentConfig{.q_rank = 0, .kv_rank = 96, .rope = 32, .value_dim = 64};
   const CostTable costs = gpu_costs(small_gpu(), shape, 2, {});
   // 128 elements of 2 bytes; 4 heads x 2 x (96 + 32 + 96) operations take less time than those.
   EXPECT_NEAR(costs.decode.per_position(), 3 * 256 / 1e12, 1e-18);
@@ -96,9 +96,9 @@ TEST(GpuCosts, LatentAttentionKeepsOneVectorOnEveryGpu) {
 }
 
 TEST(GpuCosts, OnlyExpertsThatSomeRowChoseAreRead) {
-  ModelShape shape = small_shape();
+  ModelConfig shape = small_shape();
   shape.experts =
-      ExpertShape{.routed = 8, .chosen = 2, .shared = 1, .width = 64, .dense_layers = 1};
+      ExpertConfig{.routed = 8, .chosen = 2, .width = 64, .shared_width = 64, .dense_layers = {0}};
   const GpuMeasurements all = small_gpu();
   const sim::GpuTimes times(all);
   const auto experts = [&](double read, double rows) {
@@ -121,9 +121,9 @@ TEST(GpuCosts, OnlyExpertsThatSomeRowChoseAreRead) {
 }
 
 TEST(GpuCosts, GpusThatShareExpertsHaveRowsOfTheirOwn) {
-  ModelShape shape = small_shape();
+  ModelConfig shape = small_shape();
   shape.experts =
-      ExpertShape{.routed = 8, .chosen = 2, .shared = 1, .width = 64, .dense_layers = 1};
+      ExpertConfig{.routed = 8, .chosen = 2, .width = 64, .shared_width = 64, .dense_layers = {0}};
   const GpuMeasurements all = small_gpu();
   const sim::GpuTimes times(all);
   GpuSystem system;
@@ -190,23 +190,32 @@ class PublishedGpuCosts : public testing::Test {
     if (folder == nullptr) GTEST_SKIP() << "PACELINE_GPU_TABLES is not set";
     measured_ = io::load_gpu_tables(folder);
   }
-  static ModelShape shape(const char* name) {
-    return io::load_model_shape(std::string(PACELINE_SOURCE_DIR "/configs/simulated/models/") +
-                                name);
+  static ModelConfig shape(const char* name) {
+    return io::load_model_sizes(
+        model::families(), std::string(PACELINE_SOURCE_DIR "/configs/simulated/models/") + name);
+  }
+  /// Bytes of what one row is multiplied by: all layers and the head, of routed experts the chosen.
+  static double active_bytes(const ModelConfig& config) {
+    const ModelDescription model = describe(config);
+    const double experts = static_cast<double>(expert_elements(model));
+    const double chosen =
+        config.experts ? experts * config.experts->chosen / config.experts->routed : 0;
+    return (static_cast<double>(layer_elements(model) + model.head.elements()) - experts + chosen) *
+           config.stored_bytes();
   }
   GpuMeasurements measured_;
 };
 
 TEST_F(PublishedGpuCosts, StepsLieBetweenWeightsOnPaperAndWhatPapersSay) {
-  const ModelShape target = shape("Qwen2.5-32B");
+  const ModelConfig target = shape("Qwen2.5-32B");
   const CostTable costs = gpu_costs(measured_, target, 4, {});
-  EXPECT_GT(costs.decode.seconds(1), target.weight_bytes() / 4 / sim::kGpuBandwidth);
+  EXPECT_GT(costs.decode.seconds(1), stored_weight_bytes(target) / 4 / sim::kGpuBandwidth);
   // "the decoding latency of Qwen2.5-32B model is lower than 13 ms when the batch size per worker
   // is one" (SpecActor, section 5.1), at TP 4.
   EXPECT_LT(costs.decode.seconds(1), 13e-3);
   // A prompt's 4,096 rows take at least their arithmetic.
   EXPECT_GT(costs.prefill.seconds(4096),
-            2 * 4096 * (target.active_parameters() - 5120.0 * 152064) / 4 / sim::kGpuFlops);
+            2 * 4096 * static_cast<double>(layer_elements(describe(target))) / 4 / sim::kGpuFlops);
 }
 
 TEST_F(PublishedGpuCosts, MoreGpusAreFasterAndMoreRowsSlower) {
@@ -226,10 +235,10 @@ TEST_F(PublishedGpuCosts, EverySimulatedModelHasThem) {
        {std::pair{"Qwen2.5-0.5B", 1}, std::pair{"Qwen2.5-1.5B", 1}, std::pair{"Qwen2.5-7B", 1},
         std::pair{"Qwen2-VL-72B", 8}, std::pair{"Llama-3.1-8B", 1},
         std::pair{"Moonlight-16B-A3B", 1}, std::pair{"Kimi-K2", 32}}) {
-    const ModelShape model = shape(name);
+    const ModelConfig model = shape(name);
     const CostTable costs = gpu_costs(measured_, model, tp, {});
     // Reading what one row is multiplied by is the least that a step takes.
-    const double read = model.active_parameters() * model.bytes_per_parameter / tp;
+    const double read = active_bytes(model) / tp;
     EXPECT_GT(costs.decode.seconds(1), read / sim::kGpuBandwidth) << name;
     EXPECT_LT(costs.decode.seconds(1), 20e-3) << name;
   }

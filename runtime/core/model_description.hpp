@@ -1,0 +1,155 @@
+// A model as plain data: its layers, the tensors of each by their names in the checkpoint, and
+// which of them ranks of a tensor-parallel group cut. What a checkpoint must hold, how weights are
+// packed and shared out and what they weigh all follow from the description; nothing else spells a
+// layer. The files of runtime/model/families make descriptions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace paceline {
+
+struct Eagle3Config;
+struct ModelConfig;
+
+/// How the ranks of a tensor-parallel group share one side of a matrix.
+enum class Cut : std::uint8_t {
+  whole,  ///< every rank has all of it
+  even,   ///< neighbouring ranges of one length: heads, or the width of an MLP
+  vocab   ///< neighbouring ranges of whole panels (model::Shard)
+};
+
+/// A stored matrix [outputs, inputs], with an optional bias [outputs]. At most one side is cut.
+struct Projection {
+  std::string name;  ///< in the checkpoint, without ".weight" and ".bias"
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  Cut output_cut = Cut::whole;
+  Cut input_cut = Cut::whole;  ///< even: computed as canonical K-segments
+  bool bias = false;
+
+  [[nodiscard]] std::int64_t elements() const { return outputs * inputs; }
+};
+
+/// Weights of an RMSNorm, which every rank has.
+struct Norm {
+  std::string name;  ///< without ".weight"
+  std::int64_t width = 0;
+};
+
+/// Query heads that share kv heads by groups.
+struct GroupedAttention {
+  std::optional<Norm> q_norm, k_norm;  ///< of each head
+  Projection q, k, v, output;
+};
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a position's keys and values are
+/// kept as one vector for all heads.
+struct LatentAttention {
+  std::optional<Projection> q_down;  ///< none: `q` reads the residual stream
+  std::optional<Norm> q_norm;        ///< after q_down
+  Projection q, kv_down, kv_up, output;
+  Norm kv_norm;
+};
+
+/// down(silu(gate(x)) * up(x))
+struct GatedMlp {
+  Projection gate, up, down;
+
+  [[nodiscard]] std::int64_t elements() const {
+    return gate.elements() + up.elements() + down.elements();
+  }
+};
+
+/// Gated MLPs of which a router chooses some for every row.
+struct ExpertMlp {
+  Projection router;  ///< [experts, hidden]
+  GatedMlp expert;    ///< each of them; its names have "{}" in place of the expert's number
+  std::optional<GatedMlp> shared;  ///< used by every row
+
+  [[nodiscard]] std::int64_t experts() const { return router.outputs; }
+};
+
+struct LayerDescription {
+  Norm attention_norm;
+  std::variant<GroupedAttention, LatentAttention> attention;
+  Norm mlp_norm;
+  std::variant<GatedMlp, ExpertMlp> mlp;
+};
+
+struct ModelDescription {
+  Projection embedding;  ///< [vocab, hidden]
+  std::vector<LayerDescription> layers;
+  Norm final_norm;
+  Projection head;               ///< [vocab, hidden]
+  bool tied_embeddings = false;  ///< the head is the embeddings' matrix
+};
+
+/// An EAGLE-3 head (Eagle3Config): a layer between a projection of the target's features and an
+/// output of its own.
+struct HeadDescription {
+  Projection fc;               ///< [hidden, features of the target]
+  std::vector<Norm> fc_norms;  ///< of what fc reads
+  Norm feature_norm;
+  LayerDescription layer;  ///< its attention reads [embedding, feature]
+  Norm final_norm;
+  Projection output;                    ///< [draft_vocab, hidden]
+  std::optional<Projection> embedding;  ///< none: the target's
+};
+
+/// A tensor that a checkpoint must hold. Shape in elements, row-major.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+/// Embedding first, then layer by layer, then norm and head (no head when embeddings are tied).
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelDescription& model);
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head);
+
+/// Elements of the matrices of a layer; norms and biases, less than a thousandth of a model, are
+/// left out.
+[[nodiscard]] std::int64_t matrix_elements(const LayerDescription& layer);
+/// Elements of the matrices of all layers.
+[[nodiscard]] std::int64_t layer_elements(const ModelDescription& model);
+/// Elements of the matrices of all routed experts.
+[[nodiscard]] std::int64_t expert_elements(const ModelDescription& model);
+
+/// Attention windows that config.json of a family may speak of; none is supported.
+enum class Windows : std::uint8_t {
+  unknown,   ///< transformers computes the family without windows, whatever the file says
+  all,       ///< of every layer
+  by_layer,  ///< of the layers that the file names
+};
+
+/// Keys under which config.json speaks of experts.
+enum class ExpertKeys : std::uint8_t { none, qwen, deepseek };
+
+/// A model family: how config.json speaks of it, and its description. A constant.
+struct Family {
+  std::string_view class_name;  ///< in "architectures"
+  std::string_view model_type;
+  ModelDescription (*describe)(const ModelConfig& config);
+  bool qkv_bias = false;            ///< always, whatever the file says
+  bool attention_bias_key = false;  ///< "attention_bias": biases on q, k, v and output
+  bool mlp_bias_key = false;        ///< "mlp_bias": biases on gate, up and down
+  bool head_norms = false;          ///< RMSNorm of each query and key head
+  bool needs_kv_heads = true;       ///< the file must say num_key_value_heads
+  bool needs_head_dim = false;      ///< the file must say head_dim
+  Windows windows = Windows::unknown;
+  ExpertKeys experts = ExpertKeys::none;
+  bool latent_attention = false;
+  bool computed = true;  ///< false: known to the simulation alone
+};
+
+/// The families that a program knows.
+struct Families {
+  std::span<const Family* const> models;
+  HeadDescription (*describe_eagle3)(const Eagle3Config& config);
+};
+
+}  // namespace paceline

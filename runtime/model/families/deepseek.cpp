@@ -1,0 +1,58 @@
+// DeepSeek-V3 and what has its architecture: Moonlight, Kimi-K2.
+#include "runtime/model/families/families.hpp"
+#include "runtime/model/families/layers.hpp"
+
+namespace paceline::model {
+namespace {
+
+LatentAttention latent_attention(const ModelConfig& config, const std::string& prefix) {
+  const LatentConfig& latent = *config.latent;
+  const std::int64_t queries = std::int64_t{config.heads} * (config.head_dim + latent.rope);
+  const std::int64_t values = std::int64_t{config.heads} * latent.value_dim;
+  LatentAttention attention;
+  if (latent.q_rank > 0) {
+    attention.q_down = {prefix + "q_a_proj", latent.q_rank, config.hidden};
+    attention.q_norm = {prefix + "q_a_layernorm", latent.q_rank};
+    attention.q = {prefix + "q_b_proj", queries, latent.q_rank, Cut::even};
+  } else {
+    attention.q = {prefix + "q_proj", queries, config.hidden, Cut::even};
+  }
+  attention.kv_down = {prefix + "kv_a_proj_with_mqa", latent.kv_rank + latent.rope, config.hidden};
+  attention.kv_norm = {prefix + "kv_a_layernorm", latent.kv_rank};
+  attention.kv_up = {prefix + "kv_b_proj",
+                     std::int64_t{config.heads} * (config.head_dim + latent.value_dim),
+                     latent.kv_rank, Cut::even};
+  attention.output = {prefix + "o_proj", config.hidden, values, Cut::whole, Cut::even};
+  return attention;
+}
+
+ExpertMlp experts(const ModelConfig& config, const std::string& prefix) {
+  const ExpertConfig& experts = *config.experts;
+  ExpertMlp mlp{.router = {prefix + "gate", experts.routed, config.hidden},
+                .expert = gated_mlp(prefix + "experts.{}.", config.hidden, experts.width),
+                .shared = {}};
+  if (experts.shared_width > 0)
+    mlp.shared = gated_mlp(prefix + "shared_experts.", config.hidden, experts.shared_width);
+  return mlp;
+}
+
+ModelDescription describe(const ModelConfig& config) {
+  return decoder(config, [&config](const std::string& prefix, std::int32_t n) {
+    LayerDescription layer = dense_layer(config, prefix, config.hidden);
+    layer.attention = latent_attention(config, prefix + "self_attn.");
+    if (config.experts->in_layer(n)) layer.mlp = experts(config, prefix + "mlp.");
+    return layer;
+  });
+}
+
+}  // namespace
+
+const Family deepseek{.class_name = "DeepseekV3ForCausalLM",
+                      .model_type = "deepseek_v3",
+                      .describe = describe,
+                      .needs_kv_heads = false,
+                      .experts = ExpertKeys::deepseek,
+                      .latent_attention = true,
+                      .computed = false};
+
+}  // namespace paceline::model

@@ -1,0 +1,22 @@
+// The model families that paceline knows, each described by a file of its own. To add one, write
+// its file and name it in families.cpp.
+#pragma once
+
+#include "runtime/core/model_description.hpp"
+
+namespace paceline::model {
+
+extern const Family llama;
+extern const Family mistral;  ///< without a sliding window, which makes it a Llama
+extern const Family qwen2;
+extern const Family qwen2_vl;  ///< the text part; simulated alone
+extern const Family qwen3;
+extern const Family qwen3_moe;  ///< simulated alone
+extern const Family deepseek;   ///< DeepSeek-V3, Moonlight, Kimi-K2; simulated alone
+
+[[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
+
+/// All of them, for the readers of io/checkpoint.
+[[nodiscard]] const Families& families();
+
+}  // namespace paceline::model

@@ -1,0 +1,47 @@
+#include "runtime/model/grouped_attention.hpp"
+
+namespace paceline::model {
+namespace {
+
+std::size_t query_width(const ModelConfig& config, const Shard& shard) {
+  return static_cast<std::size_t>(shard.heads) * config.head_dim;
+}
+
+std::size_t qkv_width(const ModelConfig& config, const Shard& shard) {
+  return query_width(config, shard) + 2UL * shard.kv_heads * config.head_dim;
+}
+
+}  // namespace
+
+GroupedAttentionPass::GroupedAttentionPass(Activations& activations, const ModelConfig& config,
+                                           const Shard& shard, int max_rows, DType compute)
+    : params_{shard.heads, shard.kv_heads, config.head_dim, nullptr, nullptr, config.norm_epsilon} {
+  const std::size_t query_bytes = query_width(config, shard) * size_of(compute);
+  qkv_ = activations.make<float>(max_rows, qkv_width(config, shard));
+  query_ = activations.make<std::byte>(max_rows, query_bytes);
+  attended_ = activations.make<std::byte>(max_rows, query_bytes);
+}
+
+std::uint64_t GroupedAttentionPass::row_bytes(const ModelConfig& config, const Shard& shard,
+                                              DType compute) {
+  return sizeof(float) * qkv_width(config, shard) +
+         2 * query_width(config, shard) * size_of(compute);
+}
+
+void GroupedAttentionPass::compute(kernels::Operations& operations, const AttentionWeights& weights,
+                                   const kernels::RopeTable& rope, int layer,
+                                   const std::byte* input, float* delta) {
+  const kernels::PassRows& part = operations.rows();
+  float* const qkv = qkv_.row(part.first_row);
+  std::byte* const query = query_.row(part.first_row);
+  std::byte* const attended = attended_.row(part.first_row);
+  kernels::QkvParams params = params_;
+  params.q_norm = floats(weights.q_norm);
+  params.k_norm = floats(weights.k_norm);
+  operations.linear(*weights.qkv, input, part.rows, qkv);
+  operations.rope_and_store(params, rope, layer, qkv, query);
+  operations.attention(params, layer, query, attended);
+  operations.linear(*weights.output, attended, part.rows, delta);
+}
+
+}  // namespace paceline::model
