@@ -13,15 +13,15 @@ using nlohmann::json;
 
 constexpr std::int32_t no_window = std::numeric_limits<std::int32_t>::max();
 
-/// Positions that a layer with a window sees. Null is no window, and an absent key is the default
-/// of transformers.
+/// Window of a layer that has one, in positions. Null means no window; an absent key means the
+/// default of transformers.
 std::int32_t window_of(const JsonSection& config) {
   constexpr std::int32_t default_window = 4096;
   if (!config.object().contains("sliding_window")) return default_window;
   return config.integer("sliding_window", 1, no_window).value_or(no_window);
 }
 
-/// `where`: " in ...", or nothing.
+/// Throws unless the window covers the context. `where`: " in ...", or empty.
 void require_whole(const JsonSection& config, const ModelConfig& model, std::int32_t window,
                    const std::string& where) {
   if (window >= model.max_position) return;
@@ -32,7 +32,7 @@ void require_whole(const JsonSection& config, const ModelConfig& model, std::int
                   (said ? "" : " (the default)") + where);
 }
 
-// "layer_types" of transformers 5: a kind for each layer.
+// Checks "layer_types" of transformers 5: a kind for each layer.
 void check_layer_types(const JsonSection& config, const json& kinds, std::int32_t layers) {
   if (!kinds.is_array()) config.fail_expected("layer_types", "a list of layer kinds");
   if (std::ssize(kinds) != layers) {
@@ -47,7 +47,7 @@ void check_layer_types(const JsonSection& config, const json& kinds, std::int32_
   }
 }
 
-// Layers from max_window_layers on have windows, or those that layer_types names.
+// Layers with windows: from max_window_layers on, or as layer_types names them.
 void check_qwen(const JsonSection& config, const ModelConfig& model) {
   constexpr std::int32_t default_first = 28;
   const bool uses = config.flag("use_sliding_window");
@@ -84,8 +84,8 @@ void check_windows(const JsonSection& config, const ModelConfig& model) {
       require_whole(config, model, window_of(config), "");
       return;
     case Windows::unknown:
-      // transformers computes it without windows whatever the file says: what says otherwise was
-      // written for another model.
+      // transformers computes the family without windows whatever the file says: settings of
+      // windows come from another model.
       if (config.find("sliding_window") != nullptr)
         require_whole(config, model, window_of(config), " in a llama, which has none");
       if (config.flag("use_sliding_window"))

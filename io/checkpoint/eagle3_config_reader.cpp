@@ -21,8 +21,8 @@ using nlohmann::json;
 constexpr const char* layer_key = "transformer_layer_config";
 constexpr const char* ids_key = "eagle_aux_hidden_state_layer_ids";
 
-// By which published heads say what they are. All of them are Llama layers, or Qwen3's in
-// speculators, whatever the target is.
+// Class names of published heads. All are Llama layers, or Qwen3's in speculators, whatever the
+// target.
 constexpr std::array<std::string_view, 5> class_names{"LlamaForCausalLMEagle3",
                                                       "Eagle3LlamaForCausalLM", "LlamaForCausalLM",
                                                       "Eagle3Speculator", "Eagle3DraftModel"};
@@ -38,8 +38,8 @@ void check_class(const JsonSection& config) {
     config.fail_choice("architectures", name, class_names);
 }
 
-/// Reads one head. `head`: the whole object; `layer`: the one that has the layer's sizes, which may
-/// be the same; `eagle`: "eagle_config", which may be empty.
+/// Reads one head. `head`: the whole object; `layer`: the object with the layer's sizes, perhaps
+/// the same; `eagle`: "eagle_config", perhaps empty.
 class Reader {
  public:
   Reader(const JsonSection& head, const JsonSection& layer, const JsonSection& eagle, bool nested)
@@ -70,7 +70,7 @@ class Reader {
 
   void read_layer() {
     ModelConfig& layer = config_.layer;
-    // Not max_position_embeddings: heads are used at any position, whatever they say.
+    // max_position_embeddings is not required: heads are used at any position, whatever it says.
     constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
                                                   "num_hidden_layers", "num_attention_heads"};
     layer_.require(required);
@@ -129,7 +129,7 @@ class Reader {
     config_.feature_norm = each     ? FeatureNorm::each
                            : joined ? FeatureNorm::joined
                                     : FeatureNorm::none;
-    // What else a head may have, or do without, by NVIDIA's names.
+    // Further options of a head, by NVIDIA's names.
     for (const auto& [key, usual] : {std::pair{"use_aux_hidden_state", true},
                                      {"use_input_layernorm_in_first_layer", true},
                                      {"use_last_layernorm", true},
@@ -141,8 +141,8 @@ class Reader {
     }
   }
 
-  // Ids at the top are vLLM's: the stream that enters a layer. Those of eagle_config are SGLang's
-  // and SpecForge's: what comes out of it, and so enters the next.
+  // Ids at the top are vLLM's: the stream that enters a layer. Ids of eagle_config are SGLang's and
+  // SpecForge's: the stream that leaves a layer, and so enters the next.
   void read_read_layers() {
     const std::vector<std::int32_t> entered = ids(head_, 0);
     const std::vector<std::int32_t> left = ids(eagle_, 1);
@@ -163,7 +163,7 @@ class Reader {
     }
   }
 
-  /// Those of one object, `more` added to each; empty: none are named.
+  /// Layer ids of one object, `more` added to each; empty: it names none.
   static std::vector<std::int32_t> ids(const JsonSection& section, std::int32_t more) {
     constexpr std::int32_t most = 4096;
     const json* list = section.find(ids_key);
@@ -181,7 +181,7 @@ class Reader {
     return layers;
   }
 
-  // A key may stand in either object, and says the same where it stands in both.
+  // Reads a key of either object; where both have it, both must say the same.
   template <class T, class Get>
   std::optional<T> either(const char* key, const Get& get) const {
     const std::optional<T> outer = get(head_);

@@ -18,22 +18,22 @@ struct Eagle3Checkpoint {
   std::unique_ptr<Checkpoint> weights;
 };
 
-/// Reads and checks a head. Throws DataError naming file, tensor or key, what was expected and what
-/// was found: unless every tensor is there with its shape, none is unknown, and `d2t` names each of
-/// the target's tokens once at most. `t2d` is left unused, for `d2t` says all that it does.
-/// own_embeddings: there are some, be they the target's or not.
+/// Reads and checks a head. Throws DataError naming file, tensor or key, the expected and the found
+/// value, unless every tensor is there with its shape, none is unknown, and `d2t` names each of the
+/// target's tokens once at most. `t2d` stays unused, for `d2t` contains it. Sets own_embeddings
+/// where it has any, be they the target's or not.
 [[nodiscard]] Eagle3Checkpoint load_eagle3(const Families& families, const std::string& directory);
 
-/// Throws DataError unless the head, of the directory of that name, reads what this target gives:
-/// its embeddings, where it has none, its tokens and the features of its layers.
+/// Throws DataError unless the head, of the directory of that name, fits this target: its
+/// embeddings (where the head has none), its tokens and the features of its layers.
 void require_fits(const std::string& directory, const Eagle3Config& head,
                   const ModelConfig& target);
 
-/// Whether the head's embeddings hold what the model's do, by which it then embeds. Reads both,
-/// until they differ: one rank's work, not every rank's.
+/// Whether the head's embeddings equal the model's, which then serve both. Reads both until they
+/// differ: one rank's work, not every rank's.
 [[nodiscard]] bool has_target_embeddings(const Eagle3Checkpoint& head, const WeightSource& target);
 
-/// The type in which the head's embeddings are stored, of which it has some.
+/// The stored type of the head's embeddings, which must exist.
 [[nodiscard]] DType embedding_dtype(const Eagle3Checkpoint& head);
 
 }  // namespace paceline::io

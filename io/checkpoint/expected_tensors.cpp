@@ -33,7 +33,7 @@ const TensorView& find_expected(const ModelConfig& config, const WeightSource& w
   return *found;
 }
 
-// What transformers leaves unused too.
+// Whether transformers ignores the tensor too.
 bool is_harmless(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 float value_of(const TensorView& tensor, std::size_t i) {
@@ -52,7 +52,7 @@ float value_of(const TensorView& tensor, std::size_t i) {
 
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights) {
   std::set<std::string, std::less<>> names;
-  // A head may be stored beside tied embeddings: of their shape.
+  // A head stored beside tied embeddings has their shape.
   ModelConfig stored = config;
   stored.tied_embeddings = config.tied_embeddings && weights.find(head_of(config)) == nullptr;
   for (ExpectedTensor& expected : expected_tensors(describe(stored))) {
@@ -105,7 +105,7 @@ DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {
     const TensorView& found = find_expected(config, weights, expected);
     bytes[static_cast<std::size_t>(found.dtype)] += found.bytes.size();
   }
-  // Of equals that which is said first.
+  // The first of equal types counts.
   for (const DType type : {DType::bf16, DType::f16}) {
     if (bytes[static_cast<std::size_t>(type)] >= *std::max_element(bytes.begin(), bytes.end()))
       return type;

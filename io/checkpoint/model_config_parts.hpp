@@ -1,4 +1,4 @@
-// What models and EAGLE-3 heads read of config.json alike. For this folder's sources only.
+// Parts of config.json that models and EAGLE-3 heads share. Private to this folder.
 #pragma once
 
 #include "io/checkpoint/json_section.hpp"
@@ -10,7 +10,7 @@ namespace paceline::io {
 /// intermediate_size, num_hidden_layers and num_attention_heads.
 void read_sizes(const JsonSection& config, ModelConfig& model);
 
-/// Throws DataError on an activation that the decoder has not, and on quantized weights.
+/// Throws DataError on an activation that the decoder lacks, and on quantized weights.
 void check_supported(const JsonSection& config);
 
 }  // namespace paceline::io

@@ -22,8 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Where `key` says one of the names, which. Families that are not `computed` count where they are
-/// only priced.
+/// The family whose name `key` gives. Families that are not `computed` count only where models are
+/// priced.
 const Family& known_family(const JsonSection& config, const Families& families, bool computed,
                            const char* key, const std::string& found,
                            std::string_view Family::*name) {
@@ -36,7 +36,8 @@ const Family& known_family(const JsonSection& config, const Families& families, 
   config.fail_choice(key, found, supported);
 }
 
-// transformers goes by "model_type", others by "architectures": what both say must be one model.
+// Reads the family: transformers uses "model_type", others "architectures"; both must name one
+// model.
 const Family& read_family(const JsonSection& config, const Families& families, bool computed) {
   const Family* by_class = nullptr;
   const json* list = config.find("architectures");
@@ -69,7 +70,7 @@ void read_biases(const JsonSection& config, ModelConfig& model) {
   model.qk_norm = family.head_norms;
 }
 
-// transformers 5 says "dtype", 4 says "torch_dtype"; absent means float32 there.
+// Reads the dtype: "dtype" in transformers 5, "torch_dtype" in 4; absent means float32.
 DType read_dtype(const JsonSection& config) {
   constexpr std::array<std::string_view, 3> names{"bfloat16", "float16", "float32"};
   constexpr std::array<DType, 3> types{DType::bf16, DType::f16, DType::f32};
@@ -87,7 +88,7 @@ DType read_dtype(const JsonSection& config) {
   return found.value_or(DType::f32);
 }
 
-// Other quantised weights are not known.
+// Whether weights are fp8. Other quantised weights throw.
 bool is_fp8(const JsonSection& config) {
   const json* object = config.find("quantization_config");
   if (object == nullptr) return false;
@@ -113,7 +114,7 @@ void read_latent(const JsonSection& config, ModelConfig& model) {
                               .value_dim = *config.integer("v_head_dim", 1, kMostWidth)};
 }
 
-// Every layer after the dense ones has experts: steps between them are not known here.
+// Throws unless every layer after the dense ones has experts: steps between them are not supported.
 void require_every_layer(const JsonSection& config, const char* key) {
   if (config.integer(key, 1, kMostCount).value_or(1) != 1) config.fail_expected(key, "1");
 }
@@ -155,7 +156,7 @@ void read_deepseek_experts(const JsonSection& config, ModelConfig& model) {
   model.experts = experts;
 }
 
-// nullopt when the key is absent.
+// Reads the end tokens; nullopt when the key is absent.
 std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int32_t vocab) {
   const json* value = config.find("eos_token_id");
   if (value == nullptr) return std::nullopt;
@@ -176,8 +177,8 @@ std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int
   return ids;
 }
 
-// "image_token_id", "vision_start_token_id", "audio_token_index" and the like. Older files have
-// negative ones, which are no rows of the vocabulary.
+// Reads "image_token_id", "vision_start_token_id", "audio_token_index" and the like. Negative ids
+// of older files are no rows of the vocabulary.
 std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
   constexpr std::array<std::string_view, 9> kinds{"image", "video", "vision", "audio", "speech",
                                                   "boi",   "eoi",   "boa",    "eoa"};
@@ -193,7 +194,7 @@ std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
   return ids;
 }
 
-// A directory that has an adapter's configuration and no model's.
+// Throws on a directory with an adapter's configuration and no model's.
 void require_no_adapter(const std::string& directory) {
   const std::string path = fs::path(directory) / "adapter_config.json";
   if (!fs::exists(path)) return;
@@ -211,7 +212,7 @@ void require_no_adapter(const std::string& directory) {
 
 }  // namespace
 
-// The bounds are far above any model of this kind and keep products of two within 64 bits.
+// Bounds are far above any model of this kind and keep products of two within 64 bits.
 void read_sizes(const JsonSection& config, ModelConfig& model) {
   model.vocab = *config.integer("vocab_size", 2, 1 << 24);
   model.hidden = *config.integer("hidden_size", 2, 1 << 20);
@@ -221,7 +222,7 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
   const auto kv_heads = config.integer("num_key_value_heads", 1, model.heads);
   const Family* const family = model.family;  // null: a head's layer, which may leave out both
   if (!kv_heads && family != nullptr && family->needs_kv_heads) {
-    // The default of others is a fixed number of their first release, none for other sizes.
+    // Other families' default is a fixed number of their first release, wrong for other sizes.
     config.fail("num_key_value_heads", "missing");
   }
   model.kv_heads = kv_heads.value_or(model.heads);
@@ -230,7 +231,7 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
                          "a divisor of num_attention_heads (" + std::to_string(model.heads) + ")");
   }
 
-  // DeepSeek's head_dim, where a file has one, is something else in every release.
+  // DeepSeek's head_dim, where a file has one, means something else in every release.
   if (family != nullptr && family->latent_attention) return;
   if (const auto head_dim = config.integer("head_dim", 2, 4096)) {
     model.head_dim = *head_dim;

@@ -1,4 +1,4 @@
-// config.json and generation_config.json of a Hugging Face directory, read into a ModelConfig.
+// Reader of config.json and generation_config.json of a Hugging Face directory.
 #pragma once
 
 #include <cstdint>
@@ -13,57 +13,56 @@
 namespace paceline::io {
 
 /// Reads `directory`/config.json, and generation_config.json when present there or else in
-/// `otherwise` (a directory; empty: none). Supported: the families that are computed, rotary type
-/// default, linear, dynamic, yarn or llama3, full attention, silu, unquantized.
-/// Throws DataError naming file, key, value, what is supported and the nearest name, both places
-/// where two of the file contradict each other, and a PEFT adapter that is there alone; IoError
-/// when a file cannot be read. Thread-safe.
+/// `otherwise` (a directory; empty: none). Supported: the computed families, rotary type default,
+/// linear, dynamic, yarn or llama3, full attention, silu, unquantized. Throws DataError naming
+/// file, key, value, the supported values and the nearest name, both places where two of the file
+/// contradict each other, and a PEFT adapter without a model; IoError when a file cannot be read.
+/// Thread-safe.
 [[nodiscard]] ModelConfig load_model_config(const Families& families, const std::string& directory,
                                             const std::string& otherwise = "");
-/// The generation_config.json that counts; empty when there is none.
+/// Path of the generation_config.json in use; empty when there is none.
 [[nodiscard]] std::string generation_config_path(const std::string& directory,
                                                  const std::string& otherwise);
 
-/// The same from the files' text; `name` stands for config.json in messages. An empty
-/// `generation_text` means that there is no generation config.
+/// Parses the files' text; `name` stands for config.json in messages. An empty `generation_text`
+/// means that there is no generation config.
 [[nodiscard]] ModelConfig parse_model_config(const Families& families, std::string_view text,
                                              const std::string& name,
                                              std::string_view generation_text,
                                              const std::string& generation_name);
 
-/// A model of any known family, for pricing: sizes and stored type alone are read, and the result
-/// says nothing of whether the decoder can run it. Weights may be fp8. Errors and thread-safety as
-/// above.
+/// Reads a model of any known family, for pricing: only sizes and stored type, whether the decoder
+/// can run it or not. Weights may be fp8. Errors and thread-safety as above.
 [[nodiscard]] ModelConfig load_model_sizes(const Families& families, const std::string& directory);
 [[nodiscard]] ModelConfig parse_model_sizes(const Families& families, std::string_view text,
                                             const std::string& name);
 
-/// The same of an EAGLE-3 head's directory: the configuration of its one layer, and what is its
-/// own. Its tensors say the rest (load_eagle3). Keys that transformers has not: draft_vocab_size,
-/// by default vocab_size, target_hidden_size, by default hidden_size, norm_before_residual,
-/// norm_output, fc_norm, norm_before_fc and eagle_aux_hidden_state_layer_ids.
+/// Reads an EAGLE-3 head's configuration: its one layer, and the head's own keys. Its tensors
+/// complete it (load_eagle3). Keys unknown to transformers: draft_vocab_size, by default
+/// vocab_size, target_hidden_size, by default hidden_size, norm_before_residual, norm_output,
+/// fc_norm, norm_before_fc and eagle_aux_hidden_state_layer_ids.
 [[nodiscard]] Eagle3Config load_eagle3_config(const std::string& directory);
 [[nodiscard]] Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name);
 
-/// Throws DataError unless every expected tensor is there with its shape and a dtype that weights
-/// may have, and nothing is there that the configuration has no place for (a bias, a further layer:
-/// the results would silently be another model's); the message names tensor, file, expected and
-/// found. Stored rotary frequencies are left unused.
+/// Throws DataError unless every expected tensor is there with its shape and a dtype of weights,
+/// and no tensor is there that the configuration has no place for (a bias, a further layer: the
+/// results would silently be another model's); the message names tensor, file, the expected and the
+/// found value. Stored rotary frequencies are ignored.
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights);
 
-/// Whether config.json ties the embeddings but a head of other values is stored beside them. The
-/// head is the one that was trained, and what transformers 5 computes with: tied_embeddings is to
-/// be false then. Reads both, until they differ: one rank's work, not every rank's.
+/// Whether config.json ties the embeddings but a head with other values is stored beside them. The
+/// head was trained, and transformers 5 computes with it: tied_embeddings must then be false. Reads
+/// both until they differ: one rank's work, not every rank's.
 [[nodiscard]] bool has_own_head(const ModelConfig& config, const WeightSource& weights);
 
-/// Whether two tensors hold the same numbers, whatever types they are stored in.
+/// Whether two tensors hold the same numbers, whatever their stored types.
 [[nodiscard]] bool same_values(const TensorView& a, const TensorView& b);
 
-/// Whether any of the expected tensors is stored in fp16, which bf16 does not hold.
+/// Whether any of the expected tensors is stored in fp16, whose values bf16 does not hold exactly.
 [[nodiscard]] bool stores_f16(const ModelConfig& config, const WeightSource& weights);
 
 /// The dtype in which most bytes of the expected tensors are stored, whatever config.json says.
-/// Throws DataError when one is missing.
+/// Throws DataError when a tensor is missing.
 [[nodiscard]] DType stored_dtype(const ModelConfig& config, const WeightSource& weights);
 
 }  // namespace paceline::io
