@@ -50,17 +50,6 @@ AttentionPlanner::AttentionPlanner(const AttentionPlannerOptions& options) : opt
                                                     std::to_string(max_pairs(options.head_dim)));
 }
 
-std::size_t AttentionPlanner::most_words(int rows, int segments, int positions) const {
-  // A row is in at most one item for each split, and one more where it keeps a state there. Chains
-  // have no more positions than their tree has rows, and long chains are fewer.
-  const int splits = (positions - 1) / kAttentionSplit + 1;
-  const auto items = static_cast<std::size_t>(item_bucket(rows * (splits + 1)) + item_bucket(rows));
-  const std::size_t tables = (positions + rows - 1) / options_.block + 1;
-  const std::size_t paths = static_cast<std::size_t>(rows + 1) * (rows + 1) / 4;
-  return items * kItemWords + static_cast<std::size_t>(rows) * kRowWords + segments * tables +
-         paths;
-}
-
 int AttentionPlanner::most_slots(int rows, int positions) const {
   const int splits = (positions - 1) / kAttentionSplit + 1;
   return std::max(rows, std::min(options_.most_slots, rows * splits));

@@ -122,10 +122,8 @@ class AttentionPlanner {
   const AttentionPlan& plan(std::span<const Segment> segments, const RowPlan& rows,
                             const AttentionGrid& at_least = {});
 
-  /// Most words of a plan for `rows` rows of `segments` segments, at positions below `positions`,
-  /// whose trees are of one pass.
-  [[nodiscard]] std::size_t most_words(int rows, int segments, int positions) const;
-  /// Most slots of such a plan: never more than most_slots and the rows.
+  /// Most slots of a plan for `rows` rows at positions below `positions`: never more than
+  /// most_slots and the rows.
   [[nodiscard]] int most_slots(int rows, int positions) const;
 
  private:

@@ -132,11 +132,4 @@ void DraftStore::speculate(SpeculationSlot& slot, SpeculationScratch& scratch) c
                     : draft::speculate(*group.tree, slot.text, slot.options, slot.output, scratch);
 }
 
-void DraftStore::batch_speculate(std::span<SpeculationSlot> batch, ThreadPool& pool) {
-  scratch_.resize(pool.size());
-  pool.for_units(
-      static_cast<int>(batch.size()),
-      [&](int thread, int item) { speculate(batch[item], scratch_[thread]); }, kAloneSlots);
-}
-
 }  // namespace paceline::draft

@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/suffix_speculation.hpp"
 #include "runtime/draft/suffix_tree.hpp"
 
@@ -23,9 +22,6 @@ struct StoreLimits {
   std::size_t max_group_bytes = std::size_t{1} << 28;
   double default_ttl = 3600;  ///< of groups that were never registered, seconds
 };
-
-/// Most requests that one thread drafts for sooner than another thread wakes up.
-inline constexpr int kAloneSlots = 16;
 
 /// SpeculationSlot::size of a text that no tree ends with, for instance one that is assumed in
 /// part.
@@ -44,7 +40,7 @@ struct SpeculationSlot {
 
 /// Memory: a group past max_group_bytes forgets the older half of each of its texts (and is built
 /// anew); past max_bytes in all, the groups longest without an update go. Times: seconds on one
-/// clock of the caller's. Not thread-safe, but for what batch_speculate does inside.
+/// clock of the caller's. Not thread-safe, but for speculate().
 class DraftStore {
  public:
   explicit DraftStore(const StoreLimits& limits);
@@ -65,7 +61,6 @@ class DraftStore {
   void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
                std::span<const TokenId> tokens, double now);
 
-  void batch_speculate(std::span<SpeculationSlot> batch, ThreadPool& pool);
   /// Drafts for one slot; several threads may call this at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
 
@@ -99,7 +94,6 @@ class DraftStore {
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
   std::size_t bytes_ = 0;
-  std::vector<SpeculationScratch> scratch_;  ///< [threads]
 };
 
 }  // namespace paceline::draft

@@ -31,7 +31,7 @@ struct DraftClientOptions {
 /// A drafter that learns from siblings, extended to siblings generated elsewhere. The client tells
 /// the servers what is committed here, and asks them for what others commit to the groups that have
 /// requests here (the paper's register_group). Speculation is the drafter's own, over what it holds
-/// itself (batch_speculate), and never waits for an answer: a server that lags, does not read or
+/// itself, and never waits for an answer: a server that lags, does not read or
 /// says nothing costs acceptance alone. Nonsense from a server is dropped.
 ///
 /// The client tells and asks in told(), that is, between two steps of a verifier that drafts.

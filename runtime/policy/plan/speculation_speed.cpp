@@ -23,32 +23,12 @@ double accepted_probability(double p, int a, int w) {
   return a < w ? std::pow(p, a) * (1 - p) : std::pow(p, w);
 }
 
-double paper_tau(double p, int w) {
-  double tau = w * accepted_probability(p, w, w);
-  for (int a = 0; a < w; ++a) tau += accepted_probability(p, a, w) * (a + 1) / 2.0;
-  return tau;
-}
-
-double waiting_tau(double p, int w) { return geometric_sum(p, w) / (2 - std::pow(p, w)); }
-
 Pace decoupled_pace(double p, int w, double drafting) {
   const double n = std::max(1.0, drafting + 0.5);
   if (p == 0 || n >= w) return {};  // nothing drafted arrives in time
   const double catches_up = std::pow(p, n);
   const double ahead = catches_up / (catches_up + 1 - std::pow(p, w));
   return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
-}
-
-double decoupled_waste(double p, int w) {
-  // A share p of all refutations meets requests that were ahead, 1 - p those that were behind.
-  double accepted_before = 0;
-  double refuted = 0;
-  for (int a = 0; a < w; ++a) {
-    accepted_before += a * accepted_probability(p, a, w);
-    refuted += accepted_probability(p, a, w);
-  }
-  if (refuted == 0) return 0;
-  return (1 - p) * (2 * w - 1 - p * accepted_before / refuted);
 }
 
 double coupled_tau(double p, int w) { return geometric_sum(p, w + 1); }

@@ -24,10 +24,8 @@ namespace paceline::policy {
 //
 //   E[tokens] / E[periods] = ((1 - p^w) / (1 - p)) / (2 - p^w).
 //
-// Neither holds here, for our verifier does not wait (decoupled_pace()). Both serve comparison
-// alone; nothing decides by them.
-[[nodiscard]] double paper_tau(double p, int w);
-[[nodiscard]] double waiting_tau(double p, int w);
+// Neither holds here, for our verifier does not wait (decoupled_pace()), and its tau is never below
+// the second.
 
 /// Progress of a request in a step of its verifier, on average.
 struct Pace {
@@ -55,11 +53,6 @@ struct Pace {
 /// With n = 1 this is tau_w = ((1 - p^w) / (1 - p)) / (1 + p - p^w), and exact: where the paper's
 /// verifier waits one period for a new window, ours has 1/p plain steps.
 [[nodiscard]] Pace decoupled_pace(double p, int w, double drafting);
-
-/// Drafted tokens wasted for each committed one; fewer where the drafter does not get through two
-/// windows within a step. A refutation after a tokens wastes 2w - 1 - a of them; one of a request
-/// that was behind wastes all 2w - 1.
-[[nodiscard]] double decoupled_waste(double p, int w);
 
 /// Tokens of a step that verifies w tokens drafted just before: w + 1 if all are accepted. (The
 /// coupled model, which the paper leaves out.)

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 #include "runtime/draft/draft_store.hpp"
 #include "tests/runtime/draft/naive_tree.hpp"
@@ -99,42 +100,26 @@ TEST(DraftStore, TheGroupsLongestWithoutUpdateGoFirst) {
   EXPECT_NE(store.tree(98), nullptr);
 }
 
-TEST(DraftStore, BatchesDoNotDependOnThreadsOrOnWhereTheTextIs) {
+TEST(DraftStore, DraftsDoNotDependOnWhereTheTextIs) {
   std::mt19937 random(4);
   DraftStore store({.depth = 12});
-  std::vector<Text> texts;
   for (std::uint32_t request = 0; request < 200; ++request) {
-    texts.push_back(random_text(random, 200, 4));
-    store.update(request / 8, request % 8, 0, texts.back(), 0);
-  }
-  std::vector<std::vector<DraftBuffers>> drafts;
-  std::vector<std::vector<int>> counts;
-  for (const int threads : {1, 2, 5}) {
-    for (const bool current : {true, false}) {
-      ThreadPool pool(threads);
-      drafts.emplace_back(texts.size(), DraftBuffers(8));
-      std::vector<SpeculationSlot> batch(texts.size());
-      for (std::uint32_t request = 0; request < batch.size(); ++request) {
-        SpeculationSlot& slot = batch[request];
-        slot.group = request / 8;
-        slot.sample = current ? request % 8 : 99;
-        slot.size = texts[request].size();
-        slot.text = std::span(texts[request]).last(11);
-        slot.options.limits = {8, 4, 3};
-        slot.output = drafts.back()[request].output();
-      }
-      for (int repeat = 0; repeat < 3; ++repeat) store.batch_speculate(batch, pool);
-      counts.emplace_back();
-      for (const SpeculationSlot& slot : batch) counts.back().push_back(slot.result.count);
-    }
-  }
-  for (std::size_t i = 1; i < drafts.size(); ++i) {
-    ASSERT_EQ(counts[i], counts[0]);
-    for (std::size_t request = 0; request < texts.size(); ++request) {
-      EXPECT_EQ(drafts[i][request].tokens, drafts[0][request].tokens);
-      EXPECT_EQ(drafts[i][request].parents, drafts[0][request].parents);
-      EXPECT_EQ(drafts[i][request].scores, drafts[0][request].scores);
-    }
+    const Text text = random_text(random, 200, 4);
+    store.update(request / 8, request % 8, 0, text, 0);
+    const auto drafted = [&](std::uint32_t sample) {
+      DraftBuffers draft(8);
+      SpeculationScratch scratch;
+      SpeculationSlot slot;
+      slot.group = request / 8;
+      slot.sample = sample;
+      slot.size = text.size();
+      slot.text = std::span(text).last(11);
+      slot.options.limits = {8, 4, 3};
+      slot.output = draft.output();
+      store.speculate(slot, scratch);
+      return std::tuple(slot.result.count, draft.tokens, draft.parents, draft.scores);
+    };
+    EXPECT_EQ(drafted(request % 8), drafted(99)) << request;
   }
 }
 
