@@ -6,6 +6,9 @@
 namespace paceline::draft {
 namespace {
 
+/// Most requests that one thread drafts for sooner than another thread wakes up.
+constexpr int kAloneSlots = 16;
+
 /// A group that was dropped and begins anew has the same time to live.
 StoreLimits store_limits(const SuffixDrafterOptions& options) {
   StoreLimits limits = options.store;

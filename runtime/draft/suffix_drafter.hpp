@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/core/request.hpp"
+#include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/draft_store.hpp"
 #include "runtime/draft/drafter.hpp"
 
