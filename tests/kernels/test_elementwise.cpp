@@ -30,10 +30,18 @@ class ElementwiseTest : public EachBackendAndType {};
 
 TEST_P(ElementwiseTest, AddRmsNormMatchesFloat64) {
   Random random(1);
-  for (const auto& [rows, width] : {std::tuple{1, 16}, {3, 7}, {5, 896}, {2, 131}, {40, 600}}) {
+  for (const auto& [rows, width] : {std::tuple{1, 16},
+                                    {3, 7},
+                                    {5, 896},
+                                    {2, 131},
+                                    {40, 600},
+                                    {3, 100},
+                                    {2, 5121},
+                                    {1, 32768}}) {
     for (const bool with_delta : {false, true}) {
-      const std::vector<float> x = random.normals(rows * width, 3.0F);
-      const std::vector<float> delta = random.normals(rows * width);
+      const float size = width == 100 ? 1e-3F : 3.0F;  // so small that epsilon matters
+      const std::vector<float> x = random.normals(rows * width, size);
+      const std::vector<float> delta = random.normals(rows * width, size);
       const std::vector<float> weight = random.normals(width);
       const auto [state, out] =
           add_rmsnorm(*backend(2), x, with_delta ? delta : std::vector<float>(), weight, dtype());
@@ -50,7 +58,7 @@ TEST_P(ElementwiseTest, AddRmsNormMatchesFloat64) {
           ASSERT_NEAR(result[r * width + i], expected,
                       std::abs(expected) * (unit_roundoff(dtype()) + 2e-6) + 1e-30);
         }
-        // Alone, the row has the same bits.
+        // Alone, and so at another alignment where the width is odd, the row has the same bits.
         const auto part = [&, r = r, width = width](const std::vector<float>& of) {
           return std::vector<float>(of.begin() + r * width, of.begin() + (r + 1) * width);
         };

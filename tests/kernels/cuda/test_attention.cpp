@@ -327,31 +327,6 @@ TEST_P(CudaAttention, MatchesFloat64) {
   }
 }
 
-TEST_P(CudaAttention, PromptsHaveTheBitsOfDecoding) {
-  Random random(2);
-  for (const HeadShape& shape : {HeadShape{14, 2, 64}, {3, 3, 32}}) {
-    Tokens tokens(random, shape, GetParam());
-    const std::vector<int> prompt = tokens.add(139);
-    Step whole(tokens, 16, 20);
-    whole.add({}, prompt);
-    const std::vector<Bytes> expected = whole.run();
-    for (const int p : {0, 1, 15, 16, 63, 64, 65, 127, 138}) {
-      const std::vector<int> context(prompt.begin(), prompt.begin() + p + 1);
-      ASSERT_EQ(alone(tokens, context), expected[p]) << p;
-      expect_near_float64(tokens, context, expected[p]);
-    }
-    int position = 0;
-    for (const int chunk : {1, 2, 61, 5, 3, 67}) {
-      Step step(tokens, chunk % 2 == 0 ? 48 : 128, 20);
-      const auto first = prompt.begin() + position;
-      step.add({prompt.begin(), first}, {first, first + chunk});
-      const std::vector<Bytes> rows = step.run();
-      for (int i = 0; i < chunk; ++i) ASSERT_EQ(rows[i], expected[position + i]) << position + i;
-      position += chunk;
-    }
-  }
-}
-
 TEST_P(CudaAttention, ChunksAcrossSplitsHaveTheBitsOfDecoding) {
   Random random(3);
   Tokens tokens(random, {7, 1, 64}, GetParam());
@@ -460,27 +435,6 @@ TEST_P(CudaAttention, WhoeverEndsLastMergesInOrder) {
     }),
               folded)
         << i;
-  }
-}
-
-// What a row may not see leaves no trace, whatever it is: here values as large as they get.
-TEST_P(CudaAttention, UnseenPositionsLeaveNoTrace) {
-  Random random(7);
-  Tokens tokens(random, {14, 2, 64}, GetParam());
-  const std::vector<int> before = tokens.add(60);
-  const std::vector<int> rows = tokens.add(9);
-  Step step(tokens, 16, 20);
-  step.add(before, rows);
-  const std::vector<Bytes> expected = step.run();
-  for (int other = 0; other < 3; ++other) {
-    std::vector<int> changed(rows.begin(), rows.begin() + 4);
-    const std::vector<int> different = tokens.add(5);
-    changed.insert(changed.end(), different.begin(), different.end());
-    Step again(tokens, 16, 20);
-    again.add(before, changed);
-    const std::vector<Bytes> out = again.run();
-    for (int i = 0; i < 4; ++i) ASSERT_EQ(out[i], expected[i]) << i;
-    for (int i = 4; i < 9; ++i) ASSERT_NE(out[i], expected[i]) << i;
   }
 }
 

@@ -98,16 +98,6 @@ Values head(const Values& in, int rows, int k) {
   return {std::vector<float>(in.values.begin(), in.values.begin() + rows * k), in.dtype};
 }
 
-/// Columns [first, first + width) of a matrix with k columns.
-Values columns(const Values& from, int k, int first, int width) {
-  std::vector<float> part;
-  for (std::size_t row = 0; row < from.values.size(); row += k) {
-    part.insert(part.end(), from.values.begin() + row + first,
-                from.values.begin() + row + first + width);
-  }
-  return {part, from.dtype};
-}
-
 /// The definition, element by element. A link of the bf16 chain is the emulated mma: the products
 /// added to the accumulator in double, rounded once.
 float defined(const float* weight, const float* in, const LinearLayout& layout) {
@@ -163,47 +153,6 @@ std::string describe(const LinearPlan& plan, int rows) {
 }
 
 class CudaLinearTest : public testing::TestWithParam<DType> {};
-
-TEST_P(CudaLinearTest, MatchesFloat64AtOddSizes) {
-  const DType dtype = GetParam();
-  Random random(1);
-  Workspace workspace;
-  for (const auto& [rows, n, k, segments] : {std::tuple{1, 1, 2, 1},
-                                             {3, 31, 6, 1},
-                                             {2, 65, 130, 1},
-                                             {5, 97, 36, 2},
-                                             {13, 129, 64, 4},
-                                             {70, 200, 66, 1},
-                                             {1, 300, 896, 2},
-                                             {130, 50, 1000, 4},
-                                             {9, 33, 4864, 8},
-                                             {4, 40, 1024, 64}}) {
-    const Values values(random.normals(static_cast<std::size_t>(n) * k), dtype);
-    const std::vector<float> bias = random.normals(n);
-    const Values in(random.normals(static_cast<std::size_t>(rows) * k), dtype);
-    for (const bool with_bias : {false, true}) {
-      const Weight weight(values, n, k, segments, dtype, with_bias ? bias : std::vector<float>());
-      const LinearPlan plan = plan_linear(weight.layout, rows, kLarge);
-      const std::vector<float> out = multiply(plan, weight, in, rows, workspace);
-      for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < n; ++j) {
-          double sum = with_bias ? bias[j] : 0;
-          double magnitude = std::abs(sum);
-          for (int i = 0; i < k; ++i) {
-            const double term =
-                static_cast<double>(in.values[r * k + i]) * values.values[j * k + i];
-            sum += term;
-            magnitude += std::abs(term);
-          }
-          // Each addition rounds once, relative to the running sum.
-          ASSERT_NEAR(out[r * n + j], sum, (k + 2) * 6e-8 * magnitude)
-              << n << " x " << k << ", " << describe(plan, rows) << ", row " << r << " column "
-              << j;
-        }
-      }
-    }
-  }
-}
 
 /// Every plan gives the bits of the definition, whatever the number of rows.
 void every_plan_gives_the_definition(DType dtype, int n, int k, int segments,
@@ -267,117 +216,6 @@ TEST_P(CudaLinearTest, EveryPlanGivesTheProductsGated) {
     EXPECT_TRUE(workspace.counters_are_zero());
     // What takes turns is in no order that anybody else wants.
     EXPECT_THROW(static_cast<void>(multiply(LinearPlan{}, weight, in, rows, workspace)), Error);
-  }
-}
-
-TEST_P(CudaLinearTest, RowsDoNotDependOnTheirNumber) {
-  const DType dtype = GetParam();
-  const int n = 72;
-  const int k = 544;
-  Random random(2);
-  Workspace workspace;
-  const Values values(random.normals(n * k), dtype);
-  const Values in(random.normals(130 * k), dtype);
-  for (const int segments : {1, 2}) {
-    const Weight weight(values, n, k, segments, dtype);
-    const std::vector<float> expected = defined(values, in, weight.layout);
-    std::set<int> shapes;
-    for (int rows = 1; rows <= 130; rows += rows < 20 ? 1 : 10) {
-      for (const LinearDevice& device : {kSmall, kLarge, kTight}) {
-        const LinearPlan plan = plan_linear(weight.layout, rows, device);
-        shapes.insert(plan.shape);
-        const std::vector<float> out = multiply(plan, weight, head(in, rows, k), rows, workspace);
-        ASSERT_TRUE(same_bits(out, {expected.begin(), expected.begin() + rows * n}))
-            << segments << " segments, " << describe(plan, rows);
-      }
-    }
-    if (dtype == DType::bf16) {
-      EXPECT_GE(shapes.size(), 3U);  // or this has compared a kernel with itself
-    }
-  }
-}
-
-TEST_P(CudaLinearTest, SegmentsOfRanksJoinIntoTheSingleRankResult) {
-  const DType dtype = GetParam();
-  const int n = 40;
-  const int k = 8 * 290;
-  const int rows = 11;
-  Random random(3);
-  Workspace workspace;
-  const Values values(random.normals(n * k), dtype);
-  const Values in(random.normals(rows * k), dtype);
-  for (const int segments : {2, 4, 8}) {
-    const Weight whole(values, n, k, segments, dtype);
-    const LinearPlan plan = plan_linear(whole.layout, rows, kLarge);
-    const std::vector<float> expected = multiply(plan, whole, in, rows, workspace);
-    for (int ranks = 2; ranks <= segments; ranks *= 2) {
-      const int width = k / ranks;
-      std::vector<std::vector<float>> partial;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Weight share(columns(values, k, rank * width, width), n, width, segments / ranks,
-                           dtype);
-        const LinearPlan share_plan = plan_linear(share.layout, rows, kSmall);
-        partial.push_back(
-            multiply(share_plan, share, columns(in, k, rank * width, width), rows, workspace));
-      }
-      for (int step = 1; step < ranks; step *= 2) {
-        for (int rank = 0; rank < ranks; rank += 2 * step) {
-          for (std::size_t i = 0; i < expected.size(); ++i)
-            partial[rank][i] += partial[rank + step][i];
-        }
-      }
-      EXPECT_TRUE(same_bits(partial[0], expected)) << ranks << " ranks, " << segments;
-    }
-  }
-}
-
-TEST_P(CudaLinearTest, RowsDoNotSeeTheirNeighbours) {
-  // NaN and infinity in other rows, and past the end of a segment that is no whole step.
-  const DType dtype = GetParam();
-  const int n = 20;
-  const int k = 2 * 264;
-  const int rows = 12;
-  Random random(4);
-  Workspace workspace;
-  const Values values(random.normals(n * k), dtype);
-  std::vector<float> input = random.normals(rows * k);
-  const Values clean(input, dtype);
-  for (int r = 0; r < rows; r += 2) {
-    for (int i = 0; i < k; ++i) {
-      input[r * k + i] = i % 2 == 0 ? std::numeric_limits<float>::infinity()
-                                    : std::numeric_limits<float>::quiet_NaN();
-    }
-  }
-  const Weight weight(values, n, k, 2, dtype);
-  const std::vector<float> expected = defined(values, clean, weight.layout);
-  for (const LinearPlan& plan : linear_plans(weight.layout, rows, kSmall)) {
-    const std::vector<float> out = multiply(plan, weight, Values(input, dtype), rows, workspace);
-    for (int r = 1; r < rows; r += 2) {
-      const auto row = [&](const std::vector<float>& of) {
-        return std::vector<float>(of.begin() + r * n, of.begin() + (r + 1) * n);
-      };
-      ASSERT_TRUE(same_bits(row(out), row(expected))) << describe(plan, rows) << ", row " << r;
-    }
-  }
-}
-
-TEST_P(CudaLinearTest, PacksWhatIsStoredInEitherType) {
-  const DType dtype = GetParam();
-  const int n = 45;
-  const int k = 48;
-  Random random(5);
-  Workspace workspace;
-  std::vector<float> identity(k * k);
-  for (int i = 0; i < k; ++i) identity[i * k + i] = 1.0F;
-  for (const DType stored : {DType::bf16, DType::f32}) {
-    const Values values(random.normals(n * k), stored);
-    const Weight weight(values, n, k, 1, dtype);
-    const Values rounded(values.values, dtype);
-    const std::vector<float> out = multiply(plan_linear(weight.layout, k, kLarge), weight,
-                                            Values(identity, dtype), k, workspace);
-    for (int i = 0; i < k; ++i) {
-      for (int j = 0; j < n; ++j) ASSERT_EQ(out[i * n + j], rounded.values[j * k + i]);
-    }
   }
 }
 
