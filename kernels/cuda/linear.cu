@@ -19,7 +19,7 @@ template <class Shape>
 void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t stream) {
   args.feature_tiles = (args.n + Shape::kFeatures - 1) / Shape::kFeatures;
   args.row_tiles = (args.rows + Shape::kRows - 1) / Shape::kRows;
-  args.places = args.feature_tiles * args.row_tiles * args.splits;
+  args.units = args.feature_tiles * args.row_tiles * args.splits;
   constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // quads of a tile
   args.parts = args.waiting + plan.grid * args.levels * kSum;
   launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream, args);

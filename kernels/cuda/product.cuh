@@ -44,7 +44,7 @@ struct ProductArgs {
   void* out;                ///< [rows, n] fp32; `gated`: [rows, n / 2] bf16
   unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
   float4* waiting;          ///< [blocks][levels][quads][owners]: waiting segment sums
-  float4* parts;            ///< [places][quads][owners]: sums of splits, if there are several
+  float4* parts;            ///< [units][quads][owners]: sums of splits, if there are several
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
   bool gated;                  ///< LinearLayout::gated
@@ -54,7 +54,7 @@ struct ProductArgs {
   int row_tiles;
   int splits;
   int levels;  ///< tree_levels() of the segments of a split
-  int places;  ///< feature_tiles * row_tiles * splits
+  int units;   ///< feature_tiles * row_tiles * splits
 };
 
 /// Row tiles that run beside each other before the next feature tile: weights are then read from
@@ -62,14 +62,14 @@ struct ProductArgs {
 inline constexpr int kRasterRows = 16;
 
 /// A unit of a block's work: a tile, or its part of one.
-struct Place {
+struct WorkUnit {
   int tile;          ///< without the split
   int feature_tile;  ///< of the block's shape
   int row_tile;
   int first_segment;
 };
 
-__device__ __forceinline__ Place place_of(const ProductArgs& args, int index) {
+__device__ __forceinline__ WorkUnit unit_of(const ProductArgs& args, int index) {
   const int tile = index / args.splits;
   const int group = tile / (kRasterRows * args.feature_tiles);
   const int first = group * kRasterRows;
@@ -86,20 +86,20 @@ struct Part {
   int steps;  ///< 0 past the last chunk
 };
 
-/// The segment of the place that a chunk belongs to.
+/// The segment of the unit that a chunk belongs to.
 __device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
   return args.segment_chunks == 1
              ? chunk
              : static_cast<int>(__umulhi(static_cast<unsigned>(chunk), args.chunks_reciprocal));
 }
 
-/// The part of a chunk. chunk: counted from the first segment of the place.
-__device__ __forceinline__ Part part_of(const ProductArgs& args, const Place& place, int chunk,
+/// The part of a chunk. chunk: counted from the first segment of the unit.
+__device__ __forceinline__ Part part_of(const ProductArgs& args, const WorkUnit& unit, int chunk,
                                         int part) {
   const int segment = segment_of(args, chunk);
   const int step = (chunk - segment * args.segment_chunks) * kChunkSteps + part * kStageSteps;
   const int left = segment < args.segments / args.splits ? args.segment_steps - step : 0;
-  return {place.first_segment + segment, step, max(0, min(left, kStageSteps))};
+  return {unit.first_segment + segment, step, max(0, min(left, kStageSteps))};
 }
 
 /// A thread's share of a tile: [quads][4], the D fragments of its warp's mma.
@@ -138,10 +138,10 @@ struct Position {
 /// Starts the copies of a stage: part `part` of the chunk that the thread's slice has at work. Each
 /// slice copies for itself.
 template <class Shape>
-__device__ __forceinline__ void load_stage(const ProductArgs& args, const Place& place,
+__device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUnit& unit,
                                            const Position<Shape>& position, int chunk, int part,
                                            std::byte* stage) {
-  const Part at = part_of(args, place, chunk, part);
+  const Part at = part_of(args, unit, chunk, part);
   if (at.steps == 0) return;  // missing steps are never read
   const int owner = position.owner;
 
@@ -149,7 +149,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
   constexpr int kTilesAtOnce = Shape::kOwners > kTileVectors ? Shape::kOwners / kTileVectors : 1;
   constexpr int kPasses = Shape::kOwners < kTileVectors ? kTileVectors / Shape::kOwners : 1;
   const int of_tile = owner % kTileVectors;
-  int tile = place.feature_tile * Shape::kFeatureTiles + owner / kTileVectors;
+  int tile = unit.feature_tile * Shape::kFeatureTiles + owner / kTileVectors;
   const std::size_t tile_bytes = static_cast<std::size_t>(args.segments * args.segment_steps) * 512;
   const std::byte* from =
       args.weight + tile * tile_bytes + of_tile * 16 +
@@ -176,7 +176,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Place&
   const int element = at.first_step * kStep + piece * 8;  // of the segment
   if (piece / 2 >= at.steps) return;
   int row = owner / kPieces;  // of the tile
-  int input_row = place.row_tile * Shape::kRows + row;
+  int input_row = unit.row_tile * Shape::kRows + row;
   const std::size_t row_bytes = static_cast<std::size_t>(args.k) * 2;
   const std::byte* row_from =
       args.in + input_row * row_bytes + (at.segment * args.segment_length + element) * 2;
@@ -315,13 +315,13 @@ __device__ __forceinline__ void multiply_stage_async(const std::byte* stage,
 /// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or the
 /// results of gate and up.
 template <class Shape>
-__device__ __forceinline__ void write_quad(const ProductArgs& args, const Place& place,
+__device__ __forceinline__ void write_quad(const ProductArgs& args, const WorkUnit& unit,
                                            const Position<Shape>& position, int m, int n,
                                            float4 quad) {
-  const int tile = place.feature_tile * Shape::kFeatureTiles + position.warp_m * Shape::kM + m;
+  const int tile = unit.feature_tile * Shape::kFeatureTiles + position.warp_m * Shape::kM + m;
   const int feature = tile * 16 + position.lane / 4 * 2;
   const int first_row =
-      place.row_tile * Shape::kRows + (position.warp_n * Shape::kN + n) * 8 + position.lane % 4 * 2;
+      unit.row_tile * Shape::kRows + (position.warp_n * Shape::kN + n) * 8 + position.lane % 4 * 2;
   if (feature >= args.n) return;
   const bool both = feature + 1 < args.n;
   if (args.bias != nullptr) {
@@ -366,7 +366,7 @@ __device__ __forceinline__ void store_sum(float4* to, const Accumulators<Shape>&
   }
 }
 
-/// Takes the sum of segment `segment` of the place up the tree: it joins the neighbours that wait
+/// Takes the sum of segment `segment` of the unit up the tree: it joins the neighbours that wait
 /// for it, and then waits itself. The last segment's sum contains all the others, and stays.
 template <class Shape>
 __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Shape>& position,
@@ -396,7 +396,7 @@ __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Sh
 
 /// Writes the tile, by the owners.
 template <class Shape>
-__device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& place,
+__device__ __forceinline__ void write_sum(const ProductArgs& args, const WorkUnit& unit,
                                           const Position<Shape>& position,
                                           const Accumulators<Shape>& sum) {
   if (position.slice != 0) return;
@@ -404,7 +404,7 @@ __device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& 
   for (int m = 0; m < Shape::kM; ++m) {
 #pragma unroll
     for (int n = 0; n < Shape::kN; ++n) {
-      write_quad<Shape>(args, place, position, m, n,
+      write_quad<Shape>(args, unit, position, m, n,
                         make_float4(sum[m][n][0], sum[m][n][1], sum[m][n][2], sum[m][n][3]));
     }
   }
@@ -412,28 +412,28 @@ __device__ __forceinline__ void write_sum(const ProductArgs& args, const Place& 
 
 /// Adds the sums of a tile's splits and writes the tile, by the owners.
 template <class Shape>
-__device__ __forceinline__ void write_splits(const ProductArgs& args, const Place& place,
+__device__ __forceinline__ void write_splits(const ProductArgs& args, const WorkUnit& unit,
                                              const Position<Shape>& position) {
   if (position.slice != 0) return;
-  const float4* parts = stored_sum<Shape>(args.parts, place.tile * args.splits, position);
+  const float4* parts = stored_sum<Shape>(args.parts, unit.tile * args.splits, position);
 #pragma unroll 1
   for (int q = 0; q < Shape::kQuads; ++q) {
     const float4 quad = segment_tree(args.splits, [&](int split) {
       return __ldcg(parts + (static_cast<std::size_t>(split) * Shape::kQuads + q) * Shape::kOwners);
     });
-    write_quad<Shape>(args, place, position, q / Shape::kN, q % Shape::kN, quad);
+    write_quad<Shape>(args, unit, position, q / Shape::kN, q % Shape::kN, quad);
   }
 }
 
 /// Returns true in all threads of the block that is the last of those that share the tile, which
 /// then sees the others' stores. `ticket`: shared memory.
-__device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const Place& place,
+__device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const WorkUnit& unit,
                                                unsigned* ticket) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    *ticket = atomicAdd(args.arrivals + place.tile, 1U);
-    if (*ticket == static_cast<unsigned>(args.splits) - 1) args.arrivals[place.tile] = 0;
+    *ticket = atomicAdd(args.arrivals + unit.tile, 1U);
+    if (*ticket == static_cast<unsigned>(args.splits) - 1) args.arrivals[unit.tile] = 0;
     __threadfence();
   }
   __syncthreads();
@@ -504,10 +504,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   int copy_index = static_cast<int>(blockIdx.x);
   int copy_chunk = 0;
   int copy_part = 0;
-  Place copy_place = place_of(args, copy_index);
+  WorkUnit copy_unit = unit_of(args, copy_index);
   const auto copy_next = [&](int slot) {
-    if (copy_index < args.places) {
-      load_stage<Shape>(args, copy_place, position, copy_chunk + position.slice, copy_part,
+    if (copy_index < args.units) {
+      load_stage<Shape>(args, copy_unit, position, copy_chunk + position.slice, copy_part,
                         stages + slot * Shape::kStageBytes);
       if (++copy_part == kStagesPerChunk) {
         copy_part = 0;
@@ -515,7 +515,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
         if (copy_chunk == rounded) {
           copy_chunk = 0;
           copy_index += stride;
-          if (copy_index < args.places) copy_place = place_of(args, copy_index);
+          if (copy_index < args.units) copy_unit = unit_of(args, copy_index);
         }
       }
     }
@@ -528,8 +528,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   [[maybe_unused]] WeightFragments<Shape> fragments;
   Accumulators<Shape> chain;
   Accumulators<Shape> sum;
-  for (int index = static_cast<int>(blockIdx.x); index < args.places; index += stride) {
-    const Place place = place_of(args, index);
+  for (int index = static_cast<int>(blockIdx.x); index < args.units; index += stride) {
+    const WorkUnit unit = unit_of(args, index);
     clear<Shape>(sum);
     for (int first_chunk = 0; first_chunk < rounded; first_chunk += Shape::kSlices) {
       clear<Shape>(chain);
@@ -541,7 +541,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
         // stage before, or the one before that.
         __syncthreads();
         copy_next(free_slot);
-        const int steps = part_of(args, place, first_chunk + position.slice, part).steps;
+        const int steps = part_of(args, unit, first_chunk + position.slice, part).steps;
         const std::byte* stage = stages + slot * Shape::kStageBytes;
         if constexpr (Shape::kWarpgroups) {
           multiply_stage_async<Shape>(stage, position, steps, fragments, chain);
@@ -559,13 +559,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
       fold<Shape>(args, position, first_chunk, exchange, chain, sum);
     }
     if (args.splits == 1) {
-      write_sum<Shape>(args, place, position, sum);
+      write_sum<Shape>(args, unit, position, sum);
       continue;
     }
     if (position.slice == 0) {
       store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
     }
-    if (last_to_arrive(args, place, ticket)) write_splits<Shape>(args, place, position);
+    if (last_to_arrive(args, unit, ticket)) write_splits<Shape>(args, unit, position);
   }
 }
 
