@@ -8,7 +8,7 @@ namespace paceline::kernels::cuda {
 namespace {
 
 /// Kinds of passes that an owner remembers. A graph of a large model takes a megabyte or two.
-constexpr std::size_t kMostEntries = 256;
+constexpr std::size_t kMostPasses = 256;
 /// Bytes of arrivals for as many rows as most owners ever have: 2,048 of 8 kv heads. Growing with
 /// each larger pass would drop the graphs.
 constexpr std::size_t kArrivalBytes = std::size_t{64} << 10;
@@ -23,15 +23,15 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
                                cudaStream_t stream) {
   const std::byte* const before = stage_.device();
   static_cast<void>(stage_.room(batch, stream));
-  if (stage_.device() != before) entries_.clear();
+  if (stage_.device() != before) passes_.clear();
   if (states_.size() < states) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    entries_.clear();  // they hold the old addresses, and the next line may throw
+    passes_.clear();  // they hold the old addresses, and the next line may throw
     states_ = DeviceMemory(states);
   }
   if (arrivals_.size() < arrivals) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    entries_.clear();
+    passes_.clear();
     arrivals_ = DeviceMemory(std::max(arrivals + arrivals / 2, kArrivalBytes));
     PACELINE_CUDA_CHECK(cudaMemsetAsync(arrivals_.data(), 0, arrivals_.size(), stream));
   }
@@ -40,16 +40,16 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
 void GraphRecording::run(const PassKey& key, cudaStream_t stream,
                          const std::function<void()>& operations) {
   if (!recordable_) return operations();
-  auto at = std::find_if(entries_.begin(), entries_.end(),
-                         [&](const Entry& entry) { return entry.key == key; });
-  if (at == entries_.end()) {
+  auto at = std::find_if(passes_.begin(), passes_.end(),
+                         [&](const RecordedPass& pass) { return pass.key == key; });
+  if (at == passes_.end()) {
     operations();
-    if (entries_.size() == kMostEntries) {
-      entries_.erase(
-          std::min_element(entries_.begin(), entries_.end(),
-                           [](const Entry& a, const Entry& b) { return a.used < b.used; }));
+    if (passes_.size() == kMostPasses) {
+      passes_.erase(std::min_element(
+          passes_.begin(), passes_.end(),
+          [](const RecordedPass& a, const RecordedPass& b) { return a.used < b.used; }));
     }
-    entries_.push_back({key, nullptr, ++clock_});
+    passes_.push_back({key, nullptr, ++clock_});
     return;
   }
   at->used = ++clock_;

@@ -48,7 +48,7 @@ class GraphRecording final : public Recording {
     void operator()(cudaGraphExec_t graph) const;
   };
   using Graph = std::unique_ptr<CUgraphExec_st, Destroy>;
-  struct Entry {
+  struct RecordedPass {
     PassKey key;
     Graph graph;  ///< null: the pass was seen once
     std::uint64_t used = 0;
@@ -59,7 +59,7 @@ class GraphRecording final : public Recording {
   MirroredStage stage_;
   DeviceMemory states_;
   DeviceMemory arrivals_;
-  std::vector<Entry> entries_;
+  std::vector<RecordedPass> passes_;
   std::uint64_t clock_ = 0;
 };
 
