@@ -102,13 +102,13 @@ struct PackPlace {
 /// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past the range of
 /// bf16. The catcher names the tensor.
 struct UnusableWeight : DataError {
-  struct Place {
+  struct Element {
     std::size_t slice = 0;             ///< index of the slice
     std::int64_t row = 0, column = 0;  ///< in the stored matrix
   };
-  UnusableWeight(const Place& where, const std::string& message)
+  UnusableWeight(const Element& where, const std::string& message)
       : DataError(message), place(where) {}
-  Place place;
+  Element place;
 };
 
 /// Logits that nothing can be sampled of: one is NaN or infinite. The catcher names the weights.
