@@ -200,8 +200,8 @@ TEST_P(LinearTest, PlacesHoldWhatMatricesOfTheirOwnWould) {
       Error);
 }
 
-// Rows of odd width lie side by side, and segments may end in the midst of a step: what is beside
-// them leaves no trace.
+// Rows of odd width lie side by side, and segments may end in the midst of a step: neighbours leave
+// no trace.
 TEST_P(LinearTest, RowsDoNotMix) {
   Random random(12);
   const auto on = backend();

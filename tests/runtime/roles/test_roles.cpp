@@ -110,7 +110,8 @@ TEST(Roles, RacesAndChangesOfRolesChangeNothing) {
   EXPECT_GT(accepted, 1000U);
 }
 
-/// What has ended is right, and what has not is the beginning of it. Returns the rest of the work.
+/// Checks that ended responses are right, and partial ones beginnings of them. Returns the rest of
+/// the work.
 std::vector<Trajectory> rest_of(const Outcome& stopped, const Responses& whole) {
   for (const auto& [id, t] : stopped.finished) EXPECT_EQ(t.tokens, whole.at(id).tokens);
   std::map<RequestId, Trajectory> partial;

@@ -81,7 +81,7 @@ struct Moves {
   std::int32_t chunk = 0;      ///< tokens of a lease
 };
 
-/// What all ranks of a run share.
+/// The surroundings that all ranks of a run share.
 struct Surroundings {
   Surroundings(std::uint64_t number, const policy::Placement& placement, const Moves& how,
                const DrafterRanks& ahead)
@@ -127,7 +127,7 @@ struct Engine {
   KvShare share;
 };
 
-/// A verifier with what it is handed. `speculates`: by n-grams of its own.
+/// A verifier with all that it uses. `speculates`: by n-grams of its own.
 struct VerifierRank {
   VerifierRank(Surroundings& around, Mailbox& mailbox, const Clock& time, Engine& engine,
                TrajectorySink& sink, TelemetrySink& telemetry, const policy::Placement& placement,
@@ -184,7 +184,7 @@ struct VerifierRank {
   Verifier verifier;
 };
 
-/// A rank, and what it is now.
+/// A rank in one role after another.
 class Rank final : public sim::Actor {
  public:
   Rank(Surroundings& around, int rank, const policy::Placement& placement)
@@ -200,7 +200,7 @@ class Rank final : public sim::Actor {
     become(placement);
   }
 
-  /// A turn of its role, or what follows at its end. It takes a while, at times a long one.
+  /// A turn of its role, or the step to its next role. Either takes a while, at times a long one.
   Turn turn() override {
     EXPECT_LT(sink.unflushed_for(), kFlushSeconds + kLongestTurn);
     Turn turn{true};
