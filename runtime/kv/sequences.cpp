@@ -18,15 +18,17 @@ const Sequences::Sequence& Sequences::at(Handle sequence) const {
   return s;
 }
 
-std::int32_t Sequences::blocks_idle() const {
-  std::int32_t idle = 0;
-  for (const Prefix& prefix : prefixes_) {
-    if (prefix.users == 0) idle += static_cast<std::int32_t>(prefix.blocks.size());
-  }
-  return idle;
+void Sequences::use(Prefix& prefix) {
+  if (prefix.users++ == 0) idle_ -= static_cast<std::int32_t>(prefix.blocks.size());
 }
 
+void Sequences::leave(Prefix& prefix) {
+  if (--prefix.users == 0) idle_ += static_cast<std::int32_t>(prefix.blocks.size());
+}
+
+/// Drops a prompt that nobody uses.
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
+  idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
   prefix_of_prompt_.erase(prefix->prompt);
   prefixes_.erase(prefix);
@@ -60,9 +62,9 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   const std::int32_t last = (prompt_length - 1) / block_;
   const std::int32_t needed =
       owner ? blocks_needed(positions, block_) : blocks_for(positions, block_) - last;
-  if (!owner) ++known->second->users;  // in use, or it would make room for itself
+  if (!owner) use(*known->second);  // or it would make room for itself
   if (!make_room(needed)) {
-    if (!owner) --known->second->users;
+    if (!owner) leave(*known->second);
     return std::nullopt;
   }
   if (free_.empty()) {
@@ -209,7 +211,8 @@ void Sequences::forget(Handle sequence) {
   std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
   if (s.owner && !s.prefix->ready) hand_over_prompt(sequence);
   if (s.spare >= 0) pool_.release(std::exchange(s.spare, -1));
-  if (--s.prefix->users == 0 && !s.prefix->ready) drop(s.prefix);
+  leave(*s.prefix);
+  if (s.prefix->users == 0 && !s.prefix->ready) drop(s.prefix);
   s.open = false;
   free_.push_back(sequence);
 }

@@ -126,7 +126,7 @@ class Sequences {
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
   /// Blocks in use by prompts that nobody uses, which are freed when room is needed.
-  [[nodiscard]] std::int32_t blocks_idle() const;
+  [[nodiscard]] std::int32_t blocks_idle() const { return idle_; }
   [[nodiscard]] std::int32_t block() const { return block_; }
 
  private:
@@ -167,6 +167,8 @@ class Sequences {
   void hand_over_prompt(Handle sequence);
   void forget(Handle sequence);
   void give_back(std::span<const std::int32_t> blocks);
+  void use(Prefix& prefix);
+  void leave(Prefix& prefix);
   void drop(std::list<Prefix>::iterator prefix);
 
   std::int32_t block_;
@@ -175,6 +177,7 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
+  std::int32_t idle_ = 0;  ///< blocks of prefixes that nobody uses
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;

@@ -23,12 +23,15 @@ std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   }
   link_.store({key, 0, parcel.blocks});
   stored_[key] = {.parcel = std::move(parcel), .positions = positions};
+  due_.insert(key);
   return positions;
 }
 
 void KvExchange::forget(std::uint64_t key) {
   const auto at = stored_.find(key);
-  if (at != stored_.end()) at->second.forgotten = true;
+  if (at == stored_.end()) return;
+  at->second.forgotten = true;
+  due_.insert(key);
 }
 
 bool KvExchange::kept_for(std::uint64_t key, int leader) const {
@@ -44,6 +47,7 @@ void KvExchange::on(const Pull& pull) {
     } else {
       stored->second.wanted = pull;
     }
+    due_.insert(pull.key);
     return;
   }
   const auto at = parcels_.find(pull.key);
@@ -60,6 +64,7 @@ void KvExchange::on(const Pull& pull) {
   std::vector<std::int32_t> blocks = at->second.kv.blocks;
   blocks.erase(blocks.begin(), blocks.begin() + pull.first_block);
   at->second.pulled = true;
+  due_.insert(pull.key);
   link_.move({.key = pull.key, .peer = at->second.to, .send = 1, .blocks = std::move(blocks)});
 }
 
@@ -95,6 +100,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   const Pull pull{origin.key, first / kv_block_, ranks_};
   batcher_.expect(id, {first, origin.positions});
   arriving_[origin.key] = {id, origin.positions - first};
+  due_.insert(origin.key);
   if (own) {
     on(pull);
   } else {
@@ -120,23 +126,26 @@ bool KvExchange::arriving(RequestId id) const {
 bool KvExchange::settle() {
   bool any = false;
   link_.settle();
-  for (auto it = parcels_.begin(); it != parcels_.end();) {
-    if (it->second.pulled && link_.ended(it->first)) {
-      batcher_.release(it->second.kv);
-      it = parcels_.erase(it);
-      any = true;
-    } else {
-      ++it;
+  for (auto it = due_.begin(); it != due_.end();) {
+    const std::uint64_t key = *it;
+    if (const auto stored = stored_.find(key); stored != stored_.end()) {
+      any = settle_stored(key, stored->second) || any;
+      const bool in_flight = stored_.contains(key) && stored->second.state != Stored::State::stored;
+      it = in_flight ? std::next(it) : due_.erase(it);
+      continue;
     }
-  }
-  any = settle_stored() || any;
-  for (auto it = arriving_.begin(); it != arriving_.end();) {
-    // Restores from this group's own store end in settle_stored().
-    const std::optional<bool> complete =
-        stored_.contains(it->first) ? std::nullopt : link_.ended(it->first);
-    if (complete) arrived(it->second, *complete);
-    any = any || complete;
-    it = complete ? arriving_.erase(it) : std::next(it);
+    const std::optional<bool> complete = link_.ended(key);
+    if (!complete) {
+      ++it;
+      continue;
+    }
+    if (const auto arriving = arriving_.extract(key)) {
+      arrived(arriving.mapped(), *complete);
+    } else {
+      batcher_.release(parcels_.extract(key).mapped().kv);
+    }
+    any = true;
+    it = due_.erase(it);
   }
   return any;
 }
@@ -165,17 +174,13 @@ void KvExchange::begin_to_leave(std::uint64_t key, Stored& stored) {
 }
 
 /// KV that has reached the store gives its blocks back. Stored KV that is wanted leaves; KV that
-/// has left, or that nobody will want, is dropped.
-bool KvExchange::settle_stored() {
+/// has left, or that nobody will want, is dropped. Returns whether an operation ended.
+bool KvExchange::settle_stored(std::uint64_t key, Stored& stored) {
   bool any = false;
-  for (auto it = stored_.begin(); it != stored_.end();) {
-    auto& [key, stored] = *it;
+  for (;;) {
     if (stored.state != Stored::State::stored) {
       const std::optional<bool> complete = link_.ended(key);
-      if (!complete) {
-        ++it;
-        continue;
-      }
+      if (!complete) return any;
       any = true;
       if (stored.state == Stored::State::leaving) {
         left(key, *complete);
@@ -185,17 +190,12 @@ bool KvExchange::settle_stored() {
         stored.state = Stored::State::stored;
       }
     }
-    if (stored.wanted && !stored.forgotten) {
-      begin_to_leave(key, stored);
-      if (!stored.forgotten) continue;  // the transfer may have ended at once
-    }
-    if (stored.forgotten) {
-      link_.drop(key);
-      it = stored_.erase(it);
-    } else {
-      ++it;
-    }
+    if (stored.wanted && !stored.forgotten) begin_to_leave(key, stored);
+    if (stored.forgotten) break;
+    if (stored.state == Stored::State::stored) return any;
   }
+  link_.drop(key);
+  stored_.erase(key);
   return any;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -67,8 +68,8 @@ class KvExchange {
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
 
-  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. Returns
-  /// whether anything ended.
+  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. Looks at what
+  /// is in flight or was asked for since, not at all that is kept. Returns whether anything ended.
   [[nodiscard]] bool settle();
   /// Frees parcels of groups without a place in `placement`: such a group holds no request any
   /// more, and pulls no KV of one that moved. For copies it answers until it has `ended`.
@@ -101,7 +102,7 @@ class KvExchange {
 
   void arrived(const Arriving& arriving, bool complete);
   void begin_to_leave(std::uint64_t key, Stored& stored);
-  [[nodiscard]] bool settle_stored();
+  [[nodiscard]] bool settle_stored(std::uint64_t key, Stored& stored);
   void left(std::uint64_t key, bool complete);
   [[nodiscard]] std::vector<std::int32_t> blocks_of(RequestId id, std::int32_t first_block,
                                                     std::int32_t positions) const;
@@ -115,6 +116,7 @@ class KvExchange {
   std::map<std::uint64_t, Parcel> parcels_;     ///< by key
   std::map<std::uint64_t, Arriving> arriving_;  ///< likewise
   std::map<std::uint64_t, Stored> stored_;      ///< likewise
+  std::set<std::uint64_t> due_;                 ///< keys in flight, or newly wanted or forgotten
   std::uint64_t fetched_ = 0;
 };
 
