@@ -44,8 +44,7 @@ bool Batcher::admit(Admission& request) {
   if (!handle) return false;
 
   Request& r = requests_.emplace_back(Request{.trajectory = std::move(request.trajectory),
-                                              .tokens = std::move(request.prompt),
-                                              .prompt_length = prompt,
+                                              .prompt = std::move(request.prompt),
                                               .kv = *handle,
                                               .noise = request.noise,
                                               .version = request.version,
@@ -60,9 +59,8 @@ bool Batcher::admit(Admission& request) {
     r.matcher = StopMatcher(r.sampling.stops->strings);
     if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
   }
-  for (const TokenId token : r.trajectory.tokens) {  // the response so far, if it goes on
-    r.tokens.push_back(token);
-    if (text_ != nullptr) r.matcher.append(text_->bytes_of(token));
+  if (text_ != nullptr) {  // the response so far, if it goes on
+    for (const TokenId token : r.trajectory.tokens) r.matcher.append(text_->bytes_of(token));
   }
   settled_ = false;
   return true;
@@ -83,7 +81,7 @@ bool Batcher::runs(RequestId id) const {
 std::vector<RunningRequest> Batcher::running() const {
   std::vector<RunningRequest> running;
   for (const Request& r : requests_)
-    running.push_back({r.trajectory.id, static_cast<std::uint32_t>(r.trajectory.tokens.size())});
+    running.push_back({r.trajectory.id, static_cast<std::uint32_t>(r.response())});
   return running;
 }
 
@@ -94,7 +92,7 @@ std::int32_t Batcher::own_from(RequestId id) const { return kv_.own_from(at(id).
 void Batcher::expect(RequestId id, const Arrival& arrival) {
   Request& r = at(id);
   if (arrival.first < kv_.own_from(r.kv) || arrival.first % limits_.kv_block != 0 ||
-      arrival.end >= static_cast<std::int32_t>(r.tokens.size()))
+      arrival.end >= r.text())
     throw std::logic_error("KV that arrives where it has no place");
   r.arrival = arrival;
   r.arrived = false;
@@ -130,8 +128,7 @@ const Step& Batcher::kv_work() {
 
 /// Moves the request out, in the form in which it can be admitted again.
 Admission Batcher::take(Request& r) {
-  r.tokens.resize(r.prompt_length);
-  return {std::move(r.trajectory),      std::move(r.tokens),  r.noise, r.version,
+  return {std::move(r.trajectory),      std::move(r.prompt),  r.noise, r.version,
           std::max(r.until, r.renewed), std::move(r.sampling)};
 }
 
@@ -165,7 +162,7 @@ void Batcher::renew(RequestId id, std::uint32_t until) {
 
 /// Makes room for the request's next rows, bit by bit. False where the pool is too full.
 bool Batcher::grow(const Request& r) {
-  const auto text = static_cast<std::int32_t>(r.tokens.size());
+  const std::int32_t text = r.text();
   const std::int32_t most = longest(r);
   if (kv_.reserved(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
   // Only a draft needs more room than the one row that must have a place.
@@ -175,7 +172,7 @@ bool Batcher::grow(const Request& r) {
 /// Puts a renewed lease in force, if there is room for it.
 void Batcher::go_on(Request& r) {
   if (r.renewed == 0) return;
-  if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length, r.renewed, r.sampling)))
+  if (limits_.growth == 0 && !kv_.reserve(r.kv, longest(r.prompt_length(), r.renewed, r.sampling)))
     return;
   r.until = std::exchange(r.renewed, 0);
   r.named = false;
@@ -223,12 +220,10 @@ void Batcher::settle() {
 std::int32_t Batcher::remaining(const Request& r) const {
   const std::int32_t length = kv_.length(r.kv);
   if (length < r.arrival.end) return std::max(length, r.arrival.first) - length;
-  return static_cast<std::int32_t>(r.tokens.size()) - (rests(r) ? 1 : 0) - length;
+  return r.text() - (rests(r) ? 1 : 0) - length;
 }
 
-bool Batcher::decodes(const Request& r) const {
-  return kv_.length(r.kv) + 1 == static_cast<std::int32_t>(r.tokens.size());
-}
+bool Batcher::decodes(const Request& r) const { return kv_.length(r.kv) + 1 == r.text(); }
 
 /// Counts KV that has arrived as the request's, once all positions before it are computed.
 void Batcher::take_arrived(Request& r) {
@@ -263,7 +258,7 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
 }
 
 void Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
-  const std::int32_t index = static_cast<std::int32_t>(r.trajectory.tokens.size()) + depth;
+  const std::int32_t index = r.response() + depth;
   StepSample& sample = step_.samples.emplace_back();
   sample.noise = r.noise;
   sample.row = row;
@@ -277,13 +272,18 @@ bool Batcher::ends(const Request& r, TokenId token) const {
 }
 
 void Batcher::add_rows(Request& r, std::int32_t rows) {
-  const std::int32_t length = kv_.length(r.kv);
+  const std::int32_t first = kv_.length(r.kv);
+  const std::int32_t end = first + rows;
+  const std::int32_t prompt = r.prompt_length();
   const StepPart& part = add_part(r, rows);
-  step_.tokens.insert(step_.tokens.end(), r.tokens.begin() + length,
-                      r.tokens.begin() + length + rows);
+  const auto add = [this](const std::vector<TokenId>& tokens, std::int32_t from, std::int32_t to) {
+    if (from < to)
+      step_.tokens.insert(step_.tokens.end(), tokens.begin() + from, tokens.begin() + to);
+  };
+  add(r.prompt, first, std::min(end, prompt));
+  add(r.trajectory.tokens, std::max(first - prompt, 0), end - prompt);
   draft_index_.resize(step_.tokens.size(), -1);
-  if (length + rows == static_cast<std::int32_t>(r.tokens.size()))
-    add_sample(r, part.first_row + rows - 1, 0);
+  if (end == r.text()) add_sample(r, part.first_row + rows - 1, 0);
 }
 
 void Batcher::add_draft(Request& r, const DraftTree& draft) {
@@ -298,7 +298,7 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   draft_index_.insert(draft_index_.end(), rows_.draft().begin(), rows_.draft().end());
   for (std::int32_t row = 0; row < rows_.size(); ++row) {
     const std::int32_t token = rows_.draft()[row];
-    step_.tokens.push_back(token < 0 ? r.tokens.back() : draft.tokens[token]);
+    step_.tokens.push_back(token < 0 ? r.last() : draft.tokens[token]);
     add_sample(r, part.first_row + row, rows_.depth()[row]);
   }
   counts_.drafted += rows_.size() - 1;
@@ -307,8 +307,7 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
 // A response ends at its longest whatever is drafted. A tree's rows take as many slots of the cache
 // as it has tokens, so its size, not its depth alone, must keep to the room there is.
 std::int32_t Batcher::most_drafted(const Request& r) const {
-  const auto text = static_cast<std::int32_t>(r.tokens.size());
-  return std::min(longest(r) - 1, kv_.reserved(r.kv)) - text;
+  return std::min(longest(r) - 1, kv_.reserved(r.kv)) - r.text();
 }
 
 std::span<const Decoding> Batcher::decoding() {
@@ -318,8 +317,7 @@ std::span<const Decoding> Batcher::decoding() {
   for (Request& r : requests_) {
     if (!can_run(r)) continue;
     if (decodes(r)) {
-      decoding_.push_back({r.trajectory.id, static_cast<std::int32_t>(r.trajectory.tokens.size()),
-                           static_cast<std::int32_t>(r.tokens.size()), most_drafted(r)});
+      decoding_.push_back({r.trajectory.id, r.response(), r.text(), most_drafted(r)});
     } else {
       prefill_rows_ = std::min(prefill_rows_ + remaining(r), limits_.prefill_chunk);
     }
@@ -351,7 +349,7 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       add_rows(r, rows);
       budget -= rows;
       counts_.prefill_tokens += rows;
-      counts_.recomputed += std::clamp(end - r.prompt_length, 0, rows);
+      counts_.recomputed += std::clamp(end - r.prompt_length(), 0, rows);
     }
   }
   kv_.take_work(step_.kv);
@@ -362,7 +360,6 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
 std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const kernels::Sampled& sampled = sampled_[sample];
   Trajectory& t = r.trajectory;
-  r.tokens.push_back(sampled.token);
   t.tokens.push_back(sampled.token);
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);
@@ -371,12 +368,12 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
     t.kept.push_back(sampled.kept);
     t.kept_ids.insert(t.kept_ids.end(), kept.begin(), kept.end());
   }
-  const auto length = static_cast<std::int32_t>(t.tokens.size());
+  const std::int32_t length = r.response();
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (ends(r, sampled.token)) return FinishReason::stop_id;
   if (matched && length >= sampling_.min_tokens) return FinishReason::stop_string;
   if (length >= max_tokens(r.sampling)) return FinishReason::length;
-  if (r.prompt_length + length >= limits_.context) return FinishReason::context;
+  if (r.text() >= limits_.context) return FinishReason::context;
   return std::nullopt;
 }
 
@@ -455,7 +452,7 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     } else {
       kv_.advance(r.kv, rows);
       for (std::int32_t row = 0; row < rows; ++row) computed_rows_.push_back(part.first_row + row);
-      if (kv_.length(r.kv) == static_cast<std::int32_t>(r.tokens.size())) {
+      if (kv_.length(r.kv) == r.text()) {
         committed_tokens_.push_back(sampled[next_sample].token);
         reason = append(r, next_sample++);
       }

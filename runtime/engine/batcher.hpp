@@ -168,8 +168,7 @@ class Batcher {
  private:
   struct Request {
     Trajectory trajectory;
-    std::vector<TokenId> tokens;  ///< prompt and response
-    std::int32_t prompt_length = 0;
+    std::vector<TokenId> prompt;
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
     NoiseKey noise;
@@ -182,6 +181,12 @@ class Batcher {
     bool arrived = false;
     std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
     bool named = false;         ///< ending() has named it for this lease
+    [[nodiscard]] std::int32_t prompt_length() const { return std::ssize(prompt); }
+    [[nodiscard]] std::int32_t response() const { return std::ssize(trajectory.tokens); }
+    [[nodiscard]] std::int32_t text() const { return prompt_length() + response(); }
+    [[nodiscard]] TokenId last() const {
+      return (trajectory.tokens.empty() ? prompt : trajectory.tokens).back();
+    }
   };
   using Requests = std::list<Request>;
 
@@ -191,7 +196,7 @@ class Batcher {
   [[nodiscard]] std::int32_t longest(std::int32_t prompt_length, std::uint32_t until,
                                      const RequestSampling& own) const;
   [[nodiscard]] std::int32_t longest(const Request& r) const {
-    return longest(r.prompt_length, r.until, r.sampling);
+    return longest(r.prompt_length(), r.until, r.sampling);
   }
   [[nodiscard]] std::int32_t most_drafted(const Request& r) const;
   [[nodiscard]] const Request& at(RequestId id) const;

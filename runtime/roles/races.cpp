@@ -6,27 +6,19 @@
 
 namespace paceline::roles {
 
-void Races::offer(RequestId id, std::span<const TokenId> response, int racer, std::uint64_t key) {
-  const auto [at, added] = requests_.try_emplace(id);
-  RacedRequest& request = at->second;
-  if (added) {
-    request.response.assign(response.begin(), response.end());
-    request.own = response.size();
-  }
-  if (!request.held) throw std::logic_error("a racer lets another group race");
-  request.others.push_back({racer, key, response.size()});
-  tell(id, request);  // tokens of other racers beyond `response`
+void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t key) {
+  RacedRequest& request = requests_.try_emplace(id, RacedRequest{.own = response}).first->second;
+  if (!request.held || request.own != response)
+    throw std::logic_error("a race for a request that is not held here as it is offered");
+  request.others.push_back({racer, key, response});
+  tell(id, request, {});  // tokens of other racers beyond the response
 }
 
-void Races::join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key) {
-  const auto [at, added] = requests_.try_emplace(id);
-  if (!added) throw std::logic_error("a group races twice for a request");
-  RacedRequest& request = at->second;
-  request.response.assign(response.begin(), response.end());
-  request.own = response.size();
-  request.held = false;
-  request.key = key;
-  request.others.push_back({holder, key, response.size()});
+void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t key) {
+  const RacedRequest joined{
+      .own = response, .held = false, .others = {{holder, key, response}}, .key = key};
+  if (!requests_.try_emplace(id, joined).second)
+    throw std::logic_error("a group races twice for a request");
 }
 
 bool Races::races_for(RequestId id) const {
@@ -46,33 +38,34 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return;
   RacedRequest& request = at->second;
-  for (const TokenId token : tokens) {
-    if (request.own < request.response.size()) {
-      if (request.response[request.own] == token) {
-        ++request.own;
-        continue;
-      }
-      request.response.resize(request.own);  // a racer foretold a wrong token
-      for (Other& other : request.others) other.knows = std::min(other.knows, request.own);
-    }
-    request.response.push_back(token);
-    ++request.own;
+  std::vector<TokenId>& ahead = request.ahead;
+  const auto agreed = std::mismatch(ahead.begin(), ahead.end(), tokens.begin(), tokens.end()).first;
+  const auto count = static_cast<std::size_t>(agreed - ahead.begin());
+  if (agreed != ahead.end() && count < tokens.size()) {  // a racer foretold a wrong token
+    ahead.clear();
+    for (Other& other : request.others) other.knows = std::min(other.knows, request.own + count);
+  } else {
+    ahead.erase(ahead.begin(), agreed);
   }
-  tell(id, request);
+  request.own += tokens.size();
+  tell(id, request, tokens);
 }
 
-/// Sends every other group the tokens that it does not know yet.
-void Races::tell(RequestId id, RacedRequest& request) {
+/// Sends every other group the tokens that it does not know yet. `fresh`: those last committed
+/// here.
+void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh) {
+  std::vector<TokenId> last(fresh.begin(), fresh.end());
+  last.insert(last.end(), request.ahead.begin(), request.ahead.end());
   for (Other& other : request.others) {
-    if (other.knows >= request.response.size()) continue;
-    const auto fresh = request.response.begin() + static_cast<std::ptrdiff_t>(other.knows);
+    if (other.knows >= request.known()) continue;
+    const auto lacks = static_cast<std::ptrdiff_t>(request.known() - other.knows);
     mailbox_.send({other.leader, Address::Port::role},
                   encode(RaceCommit{id,
                                     other.key,
                                     static_cast<std::int32_t>(other.knows),
                                     0,
-                                    {fresh, request.response.end()}}));
-    other.knows = request.response.size();
+                                    {last.end() - lacks, last.end()}}));
+    other.knows = request.known();
   }
 }
 
@@ -97,24 +90,23 @@ bool Races::hear(int from, const RaceCommit& news) {
       news.base >= 0 && std::all_of(news.tokens.begin(), news.tokens.end(),
                                     [this](TokenId t) { return t >= 0 && t < vocab_; });
   if (other == request.others.end() || !sense) return false;
-  const std::size_t known = request.response.size();
+  const std::size_t known = request.known();
   const std::size_t said = news.base + news.tokens.size();
   if (static_cast<std::size_t>(news.base) <= known && said > known) {
     const auto fresh = news.tokens.end() - static_cast<std::ptrdiff_t>(said - known);
-    request.response.insert(request.response.end(), fresh, news.tokens.end());
+    request.ahead.insert(request.ahead.end(), fresh, news.tokens.end());
     if (request.held) gained_ += said - known;
   }
-  other->knows = std::max(other->knows, std::min(said, request.response.size()));
+  other->knows = std::max(other->knows, std::min(said, request.known()));
   if (news.over != 0) request.others.erase(other);
   if (news.over != 0 && !request.held) return true;
-  tell(news.id, request);
+  tell(news.id, request, {});
   return false;
 }
 
 std::span<const TokenId> Races::foretold(RequestId id) const {
   const auto at = requests_.find(id);
-  if (at == requests_.end()) return {};
-  return std::span(at->second.response).subspan(at->second.own);
+  return at == requests_.end() ? std::span<const TokenId>() : at->second.ahead;
 }
 
 }  // namespace paceline::roles

@@ -28,10 +28,11 @@ class Races {
   /// `vocab`: messages with tokens past it are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
-  /// As the holder: another group, led by `racer`, has a copy of the request with this response.
-  void offer(RequestId id, std::span<const TokenId> response, int racer, std::uint64_t key);
-  /// As a racer: the request was offered by its holder.
-  void join(RequestId id, std::span<const TokenId> response, int holder, std::uint64_t key);
+  /// As the holder: another group, led by `racer`, has a copy of the request. `response`: its
+  /// tokens so far.
+  void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
+  /// As a racer: the request was offered by its holder, with so many tokens.
+  void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
   /// All requests that this verifier only races for.
@@ -59,13 +60,14 @@ class Races {
     std::size_t knows = 0;  ///< response tokens that it has sent, or was sent
   };
   struct RacedRequest {
-    std::vector<TokenId> response;  ///< as far as any group has committed it
-    std::size_t own = 0;            ///< tokens of it committed here
-    bool held = true;               ///< by this verifier; false: it races for the holder
-    std::vector<Other> others;      ///< the racers; or the holder, until it ends the race
-    std::uint64_t key = 0;          ///< of the race, where this verifier is a racer
+    std::size_t own = 0;              ///< response tokens committed here
+    std::vector<TokenId> ahead = {};  ///< the next ones, as far as any group has committed them
+    bool held = true;                 ///< by this verifier; false: it races for the holder
+    std::vector<Other> others = {};   ///< the racers; or the holder, until it ends the race
+    std::uint64_t key = 0;            ///< of the race, where this verifier is a racer
+    [[nodiscard]] std::size_t known() const { return own + ahead.size(); }
   };
-  void tell(RequestId id, RacedRequest& request);
+  void tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh);
 
   Mailbox& mailbox_;
   std::int32_t vocab_;

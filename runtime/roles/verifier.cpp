@@ -259,7 +259,7 @@ void Verifier::let_race() {
     }
     offer.request.version = race.key;
     offer.request.until = policy::kToTheEnd;  // the lease is the holder's alone
-    const std::vector<TokenId> response = offer.request.trajectory.tokens;
+    const std::size_t response = offer.request.trajectory.tokens.size();
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
     races_.offer(race.id, response, race.to.leader, race.key);
   }
@@ -277,13 +277,13 @@ void Verifier::join(Offer offer) {
                         encode(RaceCommit{id, origin.key, 0, 1, {}}));
     return;
   }
-  const std::vector<TokenId>& response = offer.request.trajectory.tokens;
+  const std::size_t response = offer.request.trajectory.tokens.size();
   races_.join(id, response, offer.from.leader, origin.key);
   status_.races_begun.push_back(origin.key);
   ports_.telemetry.event({.time = ports_.clock.now(),
                           .id = id,
                           .kind = RequestEventKind::race_begun,
-                          .tokens = static_cast<std::uint32_t>(response.size()),
+                          .tokens = static_cast<std::uint32_t>(response),
                           .method = offer.method});
   enqueue(std::move(offer.request), origin, offer.method);
 }

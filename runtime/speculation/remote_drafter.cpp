@@ -142,7 +142,10 @@ void RemoteDrafter::observe(RequestId id, std::int32_t first, std::span<const st
 
 void RemoteDrafter::end(RequestId id, DraftEnd how) {
   take_back(id, request(id), how);
-  requests_.erase(id);
+  const auto next = requests_.erase(requests_.find(id));
+  const bool others = (next != requests_.end() && next->first.prompt == id.prompt) ||
+                      (next != requests_.begin() && std::prev(next)->first.prompt == id.prompt);
+  if (!others) prompts_.erase(id.prompt);
 }
 
 void RemoteDrafter::finish(RequestId id, double /*now*/) { end(id, DraftEnd::finished); }

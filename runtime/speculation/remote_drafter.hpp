@@ -119,7 +119,7 @@ class RemoteDrafter final : public draft::Drafter {
   RemoteOptions options_;
   DrafterWatch::Warn warn_;
   std::map<RequestId, Request> requests_;
-  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< tokens of prompts, by index
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests_, by index
   std::map<int, Link> links_;                              ///< by rank
   Counts counts_;
 };

@@ -39,8 +39,8 @@ struct RaceOfThree : ::testing::Test {
   RaceOfThree() {
     std::uint64_t key = 7;
     for (Group* racer : {&first, &second}) {
-      racer->races.join(kId, Tokens{1, 2}, holder.rank, key);
-      holder.races.offer(kId, Tokens{1, 2}, racer->rank, key++);
+      racer->races.join(kId, 2, holder.rank, key);
+      holder.races.offer(kId, 2, racer->rank, key++);
     }
   }
   test::Post post;
@@ -70,8 +70,8 @@ TEST_F(RaceOfThree, WhoeverComesLaterLearnsWhatIsKnown) {
   first.races.committed(kId, Tokens{3, 4, 5});
   EXPECT_FALSE(holder.listen());
   Group third(post, 6);
-  third.races.join(kId, Tokens{1, 2}, holder.rank, 9);
-  holder.races.offer(kId, Tokens{1, 2}, third.rank, 9);
+  third.races.join(kId, 2, holder.rank, 9);
+  holder.races.offer(kId, 2, third.rank, 9);
   EXPECT_FALSE(third.listen());
   EXPECT_EQ(third.foretold(), (Tokens{3, 4, 5}));
 }
@@ -96,8 +96,8 @@ TEST_F(RaceOfThree, ARacerMayGiveUpAndComeBack) {
   holder.races.committed(kId, Tokens{3, 4});
   EXPECT_FALSE(first.listen());
   EXPECT_EQ(first.messages, 0) << "it is told nothing more";
-  first.races.join(kId, Tokens{1, 2, 3, 4}, holder.rank, 9);
-  holder.races.offer(kId, Tokens{1, 2, 3, 4}, first.rank, 9);
+  first.races.join(kId, 4, holder.rank, 9);
+  holder.races.offer(kId, 4, first.rank, 9);
   holder.races.committed(kId, Tokens{5});
   EXPECT_FALSE(first.listen());
   EXPECT_EQ(first.foretold(), (Tokens{5}));
@@ -112,8 +112,8 @@ TEST_F(RaceOfThree, WhatWasSaidOfAnEarlierRaceEndsNoLaterOne) {
   EXPECT_EQ(holder.messages, 0) << "who is told that it is over has nothing to answer";
   EXPECT_EQ(second.races.end(kId), 8U) << "before it has heard of it";
   for (Group* racer : {&first, &second}) {
-    racer->races.join(kId, Tokens{1, 2}, holder.rank, 10 + racer->rank);
-    holder.races.offer(kId, Tokens{1, 2}, racer->rank, 10 + racer->rank);
+    racer->races.join(kId, 2, holder.rank, 10 + racer->rank);
+    holder.races.offer(kId, 2, racer->rank, 10 + racer->rank);
   }
   EXPECT_FALSE(holder.listen());
   EXPECT_FALSE(second.listen());
@@ -138,8 +138,8 @@ TEST_F(RaceOfThree, NothingIsBelieved) {
   EXPECT_FALSE(second.listen());
   second.races.committed(kId, Tokens{9, 3});
   EXPECT_TRUE(second.foretold().empty());
-  EXPECT_THROW(second.races.join(kId, {}, 0, 9), std::logic_error);
-  EXPECT_THROW(second.races.offer(kId, {}, 0, 9), std::logic_error);
+  EXPECT_THROW(second.races.join(kId, 2, 0, 9), std::logic_error);
+  EXPECT_THROW(second.races.offer(kId, 2, 0, 9), std::logic_error);
 }
 
 }  // namespace
