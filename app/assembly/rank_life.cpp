@@ -104,7 +104,7 @@ class RankLife::VerifierPlace final : public Place {
         speculator_(make_speculator(setup, drafters(setup, placement), machine.costs(ranks.tp),
                                     machine.clock())),
         memory_(elastic_memory(setup, ranks)),
-        verifier_({machine.mailbox(), machine.clock(), batcher_, group_, group_, speculator_.get(),
+        verifier_({machine.mailbox(), machine.clock(), batcher_, group_, speculator_.get(),
                    remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
                    machine.trajectories(), machine.telemetry()},
                   {.ranks = ranks,

@@ -33,23 +33,18 @@ void Group::finish(const std::optional<policy::Placement>& next) {
   tell(next ? encode(Place{*next}) : encode(Finish{}));
 }
 
-void Group::begin(std::uint64_t key, const Message& command) {
-  if (!members_.empty()) tell(encode(command));
-  under_way_[key] = {static_cast<int>(members_.size()), true};
-}
-
 void Group::move(const MoveKv& command) {
-  begin(command.key, command);
+  if (!members_.empty()) tell(encode(command));
   share_.move(command);
 }
 
 void Group::store(const StoreKv& command) {
-  begin(command.key, command);
+  if (!members_.empty()) tell(encode(command));
   share_.store(command);
 }
 
 void Group::restore(const RestoreKv& command) {
-  begin(command.key, command);
+  if (!members_.empty()) tell(encode(command));
   share_.restore(command);
 }
 
@@ -61,25 +56,6 @@ void Group::drop(std::uint64_t key) {
 void Group::foresee(std::span<const std::uint64_t> keys) {
   if (!members_.empty()) tell(encode(ForeseeKv{{keys.begin(), keys.end()}}));
   share_.foresee(keys);
-}
-
-void Group::heard(const KvMoved& moved) {
-  const auto at = under_way_.find(moved.key);
-  if (at == under_way_.end()) return;  // nonsense of a member that drafted before
-  Waiting& waiting = at->second;
-  --waiting.members;
-  waiting.complete = waiting.complete && moved.complete != 0;
-}
-
-std::optional<bool> Group::ended(std::uint64_t key) {
-  const auto at = under_way_.find(key);
-  if (at == under_way_.end()) throw std::logic_error("KV of which nothing was commanded");
-  if (at->second.members > 0) return std::nullopt;
-  const std::optional<bool> own = share_.ended(key);
-  if (!own) return std::nullopt;
-  const bool complete = *own && at->second.complete;
-  under_way_.erase(at);
-  return complete;
 }
 
 Member::Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,36 +16,11 @@
 
 namespace paceline::roles {
 
-/// A verifier's way to move KV: between groups, and into the group's store and out of it. A key
-/// names one operation in flight at a time.
-class KvLink {
- public:
-  virtual ~KvLink() = default;
-  /// Sends blocks to the other group, or fills them with the KV it sends under the same key.
-  virtual void move(const MoveKv& command) = 0;
-  /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
-  /// the key then.
-  virtual void store(const StoreKv& command) = 0;
-  /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
-  /// blocks' contents are undefined then.
-  virtual void restore(const RestoreKv& command) = 0;
-  /// Drops the KV stored under the key. An operation in flight on it ends incomplete, or has ended.
-  virtual void drop(std::uint64_t key) = 0;
-  /// Stored KV will be needed in this order of keys, as ForeseeKv says.
-  virtual void foresee(std::span<const std::uint64_t> keys) = 0;
-  /// Learns which operations have ended, and starts those that follow. To be called after every
-  /// wake-up.
-  virtual void settle() = 0;
-  /// Whether the key's operation ended complete; nothing while it is in flight. An operation whose
-  /// end was returned is forgotten.
-  [[nodiscard]] virtual std::optional<bool> ended(std::uint64_t key) = 0;
-  /// A member reports the end of its share.
-  virtual void heard(const KvMoved& moved) = 0;
-};
-
-/// The leader's side of a group: runs steps and moves KV together with the members. Commands travel
-/// as messages, in order. Only a step has collectives in it, so a member can always be reached.
-class Group final : public engine::StepRunner, public KvLink {
+/// The leader's side of a group: runs steps and moves KV together with the members, between groups
+/// and into the group's store and out of it. Commands travel as messages, in order. Only a step has
+/// collectives in it, so a member can always be reached. A key names one command in flight at a
+/// time; each member tells the end of its share (KvMoved).
+class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
   /// References outlive this.
@@ -65,18 +39,29 @@ class Group final : public engine::StepRunner, public KvLink {
   [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
   /// No more commands will come: the members' roles end, or change with the leader's.
   void finish(const std::optional<policy::Placement>& next);
-  void move(const MoveKv& command) override;
-  void store(const StoreKv& command) override;
-  void restore(const RestoreKv& command) override;
-  void drop(std::uint64_t key) override;
-  void foresee(std::span<const std::uint64_t> keys) override;
-  void settle() override { share_.settle(); }
-  void heard(const KvMoved& moved) override;
-  [[nodiscard]] std::optional<bool> ended(std::uint64_t key) override;
+  [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
+
+  /// Sends blocks to the other group, or fills them with the KV it sends under the same key.
+  void move(const MoveKv& command);
+  /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
+  /// the key then.
+  void store(const StoreKv& command);
+  /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
+  /// blocks' contents are undefined then.
+  void restore(const RestoreKv& command);
+  /// Drops the KV stored under the key. A command in flight on it ends incomplete, or has ended.
+  void drop(std::uint64_t key);
+  /// Stored KV will be needed in this order of keys, as ForeseeKv says.
+  void foresee(std::span<const std::uint64_t> keys);
+  /// Learns which commands have ended here, and starts what follows. To be called after every
+  /// wake-up.
+  void settle() { share_.settle(); }
+  /// Whether the leader's own share of the key's command ended complete; nothing while it is in
+  /// flight. A command whose end was returned is forgotten.
+  [[nodiscard]] std::optional<bool> ended(std::uint64_t key) { return share_.ended(key); }
 
  private:
   void tell(std::span<const std::byte> bytes);
-  void begin(std::uint64_t key, const Message& command);
 
   Mailbox& mailbox_;
   engine::StepRunner& runner_;
@@ -84,11 +69,6 @@ class Group final : public engine::StepRunner, public KvLink {
   std::vector<Address> members_;
   std::uint32_t epoch_;
   bool leads_ = false;  ///< the members were sent Lead
-  struct Waiting {
-    int members = 0;  ///< whose share is in flight
-    bool complete = true;
-  };
-  std::map<std::uint64_t, Waiting> under_way_;
 };
 
 /// Whether a message says that its sender leads the group of that epoch now.

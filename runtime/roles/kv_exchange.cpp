@@ -1,14 +1,21 @@
 #include "runtime/roles/kv_exchange.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
 namespace paceline::roles {
 
+using Kind = KvMove::Kind;
+using State = KvMove::State;
+
+// ---- KV that leaves.
+
 void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, Kind kind) {
   if (parcel.positions > 0) {
-    parcels_[key] = {std::move(parcel), to, kind};
+    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to};
   } else {
     batcher_.release(parcel);
   }
@@ -21,52 +28,73 @@ std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
     batcher_.release(parcel);
     return 0;
   }
-  link_.store({key, 0, parcel.blocks});
-  stored_[key] = {.parcel = std::move(parcel), .positions = positions};
-  due_.insert(key);
+  const auto at = moves_.try_emplace(key).first;
+  at->second = {.kind = Kind::stored, .parcel = std::move(parcel), .positions = positions};
+  post(at);
+  group_.store({key, 0, at->second.parcel.blocks});
   return positions;
 }
 
-void KvExchange::forget(std::uint64_t key) {
-  const auto at = stored_.find(key);
-  if (at == stored_.end()) return;
-  at->second.forgotten = true;
-  due_.insert(key);
-}
+void KvExchange::forget(std::uint64_t key) { on(Pull{key, Pull::kNone, {}}); }
 
 bool KvExchange::kept_for(std::uint64_t key, int leader) const {
-  if (stored_.contains(key)) return true;
-  const auto at = parcels_.find(key);
-  return at != parcels_.end() && at->second.to.leader == leader;
+  const auto at = moves_.find(key);
+  if (at == moves_.end() || at->second.kind == Kind::fetched) return false;
+  return at->second.kind == Kind::stored || at->second.to.leader == leader;
 }
 
 void KvExchange::on(const Pull& pull) {
-  if (const auto stored = stored_.find(pull.key); stored != stored_.end()) {
-    if (pull.first_block == Pull::kNone) {
-      stored->second.forgotten = true;
-    } else {
-      stored->second.wanted = pull;
-    }
-    due_.insert(pull.key);
-    return;
-  }
-  const auto at = parcels_.find(pull.key);
   const bool none = pull.first_block == Pull::kNone;
-  if (at == parcels_.end()) {
+  const auto at = moves_.find(pull.key);
+  if (at == moves_.end() || at->second.kind == Kind::fetched) {
     if (none) return;  // the group has ended, and the KV was given up
     throw std::logic_error("KV is wanted of a request that did not leave");
   }
   if (none) {
-    batcher_.release(at->second.kv);
-    parcels_.erase(at);
-    return;
+    at->second.declined = true;
+  } else {
+    at->second.wanted = pull;
   }
-  std::vector<std::int32_t> blocks = at->second.kv.blocks;
-  blocks.erase(blocks.begin(), blocks.begin() + pull.first_block);
-  at->second.pulled = true;
-  due_.insert(pull.key);
-  link_.move({.key = pull.key, .peer = at->second.to, .send = 1, .blocks = std::move(blocks)});
+  go_on(at);
 }
+
+/// Moves KV to where it is wanted: to another group, or out of the store to a request that runs
+/// here again. KV that is on its way into the store goes on from there.
+void KvExchange::go_on(Moves::iterator at) {
+  auto& [key, move] = *at;
+  if (move.state != State::prepared || !(move.wanted || move.declined)) return;
+  const bool stopped = move.request && !batcher_.runs(*move.request);
+  if (move.declined || stopped) return release(at);
+  post(at);
+  const std::int32_t first = move.wanted->first_block;
+  if (move.request) {
+    group_.restore({key, first, wanted_blocks(move)});
+  } else if (move.kind == Kind::stored) {
+    group_.move({.key = key,
+                 .peer = move.wanted->to,
+                 .send = 1,
+                 .stored = 1,
+                 .origin = key,
+                 .first_block = first});
+  } else {
+    const std::vector<std::int32_t>& blocks = move.parcel.blocks;
+    group_.move(
+        {.key = key, .peer = move.to, .send = 1, .blocks = {blocks.begin() + first, blocks.end()}});
+  }
+}
+
+void KvExchange::part_from(const policy::Placement& placement, bool ended) {
+  for (auto at = moves_.begin(); at != moves_.end();) {
+    const auto now = at++;
+    const KvMove& move = now->second;
+    const bool pulls_no_more = move.kind == Kind::given || (move.kind == Kind::copied && ended);
+    const bool there = std::find(placement.groups.begin(), placement.groups.end(), move.to) !=
+                       placement.groups.end();
+    if (move.state == State::prepared && pulls_no_more && !there) release(now);
+  }
+}
+
+// ---- KV that arrives.
 
 void KvExchange::decline(KvOrigin& origin) {
   if (origin.positions == 0) return;
@@ -77,13 +105,6 @@ void KvExchange::decline(KvOrigin& origin) {
     mailbox_.send({origin.from.leader, Address::Port::role},
                   encode(Pull{origin.key, Pull::kNone, ranks_}));
   }
-}
-
-std::vector<std::int32_t> KvExchange::blocks_of(RequestId id, std::int32_t first_block,
-                                                std::int32_t positions) const {
-  const auto end = kv::blocks_for(positions, kv_block_);
-  const auto table = batcher_.table(id).subspan(first_block, end - first_block);
-  return {table.begin(), table.end()};
 }
 
 void KvExchange::fetch(RequestId id, KvOrigin origin) {
@@ -99,123 +120,80 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   }
   const Pull pull{origin.key, first / kv_block_, ranks_};
   batcher_.expect(id, {first, origin.positions});
-  arriving_[origin.key] = {id, origin.positions - first};
-  due_.insert(origin.key);
-  if (own) {
-    on(pull);
-  } else {
-    mailbox_.send({origin.from.leader, Address::Port::role}, encode(pull));
-    link_.move({.key = origin.key,
-                .peer = origin.from,
-                .send = 0,
-                .blocks = blocks_of(id, pull.first_block, origin.positions)});
-  }
+  const auto at = moves_.try_emplace(origin.key).first;
+  KvMove& move = at->second;
+  move.request = id;
+  move.positions = origin.positions;
+  move.wanted = pull;
+  if (own) return go_on(at);
+  mailbox_.send({origin.from.leader, Address::Port::role}, encode(pull));
+  post(at);
+  group_.move({.key = origin.key, .peer = origin.from, .send = 0, .blocks = wanted_blocks(move)});
 }
 
-/// The request has its KV now, or computes it if incomplete. A request that has left does neither.
-void KvExchange::arrived(const Arriving& arriving, bool complete) {
-  if (complete) fetched_ += arriving.positions;
-  if (batcher_.runs(arriving.id)) batcher_.arrived(arriving.id, complete);
+/// The request's blocks that are to hold the wanted part.
+std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
+  const std::int32_t first = move.wanted->first_block;
+  const auto table = batcher_.table(*move.request)
+                         .subspan(first, kv::blocks_for(move.positions, kv_block_) - first);
+  return {table.begin(), table.end()};
 }
 
 bool KvExchange::arriving(RequestId id) const {
-  return std::any_of(arriving_.begin(), arriving_.end(),
-                     [id](const auto& arriving) { return arriving.second.id == id; });
+  return std::any_of(posted_.begin(), posted_.end(),
+                     [&](std::uint64_t key) { return moves_.at(key).request == id; });
+}
+
+// ---- Progress.
+
+void KvExchange::post(Moves::iterator at) {
+  at->second.post(group_.members());
+  posted_.insert(at->first);
+}
+
+void KvExchange::heard(const KvMoved& moved) {
+  const auto at = moves_.find(moved.key);
+  if (at != moves_.end()) at->second.member_ended(moved.complete != 0);
 }
 
 bool KvExchange::settle() {
+  group_.settle();
   bool any = false;
-  link_.settle();
-  for (auto it = due_.begin(); it != due_.end();) {
-    const std::uint64_t key = *it;
-    if (const auto stored = stored_.find(key); stored != stored_.end()) {
-      any = settle_stored(key, stored->second) || any;
-      const bool in_flight = stored_.contains(key) && stored->second.state != Stored::State::stored;
-      it = in_flight ? std::next(it) : due_.erase(it);
-      continue;
-    }
-    const std::optional<bool> complete = link_.ended(key);
-    if (!complete) {
-      ++it;
-      continue;
-    }
-    if (const auto arriving = arriving_.extract(key)) {
-      arrived(arriving.mapped(), *complete);
-    } else {
-      batcher_.release(parcels_.extract(key).mapped().kv);
-    }
-    any = true;
-    it = due_.erase(it);
-  }
+  for (auto at = posted_.begin(); at != posted_.end();) any = settle(moves_.find(*at++)) || any;
   return any;
 }
 
-/// Sends stored KV to the group that wants it, or restores it for a request that runs here again.
-void KvExchange::begin_to_leave(std::uint64_t key, Stored& stored) {
-  const Pull& pull = *stored.wanted;
-  if (pull.to != ranks_) {
-    link_.move({.key = key,
-                .peer = pull.to,
-                .send = 1,
-                .stored = 1,
-                .origin = key,
-                .first_block = pull.first_block});
-    stored.state = Stored::State::leaving;
-    return;
+/// Learns whether a move is done. KV in the store may be wanted already; all other is released.
+bool KvExchange::settle(Moves::iterator at) {
+  auto& [key, move] = *at;
+  const std::optional<bool> own = move.members > 0 ? std::nullopt : group_.ended(key);
+  if (!own) return false;
+  move.end(*own);
+  posted_.erase(key);
+  const bool was_put = move.kind == Kind::stored && move.parcel.positions > 0;
+  batcher_.release(std::exchange(move.parcel, {}));
+  if (was_put) {
+    move.prepare_again();
+    go_on(at);
+  } else {
+    release(at);
   }
-  const RequestId id = arriving_.at(key).id;
-  if (!batcher_.runs(id)) {  // the run was stopped
-    arriving_.erase(key);
-    stored.forgotten = true;
-    return;
-  }
-  stored.state = Stored::State::leaving;
-  link_.restore({key, pull.first_block, blocks_of(id, pull.first_block, stored.positions)});
+  return true;
 }
 
-/// KV that has reached the store gives its blocks back. Stored KV that is wanted leaves; KV that
-/// has left, or that nobody will want, is dropped. Returns whether an operation ended.
-bool KvExchange::settle_stored(std::uint64_t key, Stored& stored) {
-  bool any = false;
-  for (;;) {
-    if (stored.state != Stored::State::stored) {
-      const std::optional<bool> complete = link_.ended(key);
-      if (!complete) return any;
-      any = true;
-      if (stored.state == Stored::State::leaving) {
-        left(key, *complete);
-        stored.forgotten = true;
-      } else {
-        batcher_.release(std::exchange(stored.parcel, {}));
-        stored.state = Stored::State::stored;
-      }
-    }
-    if (stored.wanted && !stored.forgotten) begin_to_leave(key, stored);
-    if (stored.forgotten) break;
-    if (stored.state == Stored::State::stored) return any;
+/// Ends a move that is not in flight. A request that awaits KV has it now, or computes it.
+void KvExchange::release(Moves::iterator at) {
+  auto& [key, move] = *at;
+  const bool done = move.state == State::done;
+  move.release();
+  batcher_.release(move.parcel);
+  if (move.request) {
+    const bool has = done && move.complete;
+    if (has) fetched_ += move.positions - move.wanted->first_block * kv_block_;
+    if (batcher_.runs(*move.request)) batcher_.arrived(*move.request, has);
   }
-  link_.drop(key);
-  stored_.erase(key);
-  return any;
-}
-
-/// Stored KV has left. A request of this group that it was restored for has it, or computes it.
-void KvExchange::left(std::uint64_t key, bool complete) {
-  const auto at = arriving_.find(key);
-  if (at == arriving_.end()) return;
-  arrived(at->second, complete);
-  arriving_.erase(at);
-}
-
-void KvExchange::part_from(const policy::Placement& placement, bool ended) {
-  std::erase_if(parcels_, [&](auto& entry) {
-    const Parcel& parcel = entry.second;
-    const bool there = std::find(placement.groups.begin(), placement.groups.end(), parcel.to) !=
-                       placement.groups.end();
-    if (parcel.pulled || there || (parcel.kind == Kind::copied && !ended)) return false;
-    batcher_.release(parcel.kv);
-    return true;
-  });
+  if (move.kind == Kind::stored) group_.drop(key);
+  moves_.erase(at);
 }
 
 }  // namespace paceline::roles

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "runtime/policy/schedule/move_split.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/roles/group.hpp"
+#include "runtime/roles/kv_move.hpp"
 
 namespace paceline::roles {
 
@@ -32,91 +32,67 @@ class KvExchange {
  public:
   /// References outlive this. `ranks`: of the group. `costs` decide how much KV is transferred, and
   /// how much computed again.
-  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, KvLink& link, const GroupRanks& ranks,
+  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, const GroupRanks& ranks,
              const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
         batcher_(batcher),
-        link_(link),
+        group_(group),
         ranks_(ranks),
         costs_(costs),
         kv_block_(kv_block) {}
 
+  /// Keeps KV for another group, given or copied; an empty parcel is released at once.
+  void keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, KvMove::Kind kind);
   /// Stores the KV of a request that goes back to the coordinator. Returns how many positions can
   /// be restored under the key.
   std::int32_t store(std::uint64_t key, kv::Parcel parcel);
+  /// Stored KV will be wanted in this order of keys.
+  void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
   /// Nobody will want the KV stored under the key.
   void forget(std::uint64_t key);
-  /// Stored KV will be wanted in this order of keys.
-  void foresee(std::span<const std::uint64_t> keys) { link_.foresee(keys); }
 
-  /// Whether the KV is of a request that left, or of a copy for a race.
-  enum class Kind : std::uint8_t { moved, copied };
-  /// Keeps KV for another group; an empty parcel is released at once.
-  void keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, Kind kind);
   /// Whether KV is kept under the key for the group of this leader, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
   void on(const Pull& pull);
-
   /// Tells the group that keeps the KV that it is not wanted; does nothing where there is none.
   void decline(KvOrigin& origin);
   /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
   /// request that has a place in the batch.
   void fetch(RequestId id, KvOrigin origin);
+  /// A member's share has ended.
+  void heard(const KvMoved& moved);
+
+  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The work is
+  /// in proportion to what is in flight, not to what is kept. Returns whether anything ended.
+  [[nodiscard]] bool settle();
   /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
-
-  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. Looks at what
-  /// is in flight or was asked for since, not at all that is kept. Returns whether anything ended.
-  [[nodiscard]] bool settle();
   /// Frees parcels of groups without a place in `placement`: such a group holds no request any
   /// more, and pulls no KV of one that moved. For copies it answers until it has `ended`.
   void part_from(const policy::Placement& placement, bool ended);
   /// No KV is kept, stored or arriving.
-  [[nodiscard]] bool idle() const {
-    return parcels_.empty() && arriving_.empty() && stored_.empty();
-  }
+  [[nodiscard]] bool idle() const { return moves_.empty(); }
 
  private:
-  struct Parcel {
-    kv::Parcel kv;
-    GroupRanks to;
-    Kind kind = Kind::moved;
-    bool pulled = false;
-  };
-  /// KV in the store, or on its way into it or out of it.
-  struct Stored {
-    kv::Parcel parcel;  ///< the blocks, until they are stored
-    enum class State : std::uint8_t { storing, stored, leaving } state = State::storing;
-    std::int32_t positions = 0;
-    bool forgotten = false;
-    std::optional<Pull> wanted = {};  ///< by another group, or here by a request that runs again
-  };
+  using Moves = std::map<std::uint64_t, KvMove>;
 
-  struct Arriving {
-    RequestId id;
-    std::int32_t positions = 0;
-  };
-
-  void arrived(const Arriving& arriving, bool complete);
-  void begin_to_leave(std::uint64_t key, Stored& stored);
-  [[nodiscard]] bool settle_stored(std::uint64_t key, Stored& stored);
-  void left(std::uint64_t key, bool complete);
-  [[nodiscard]] std::vector<std::int32_t> blocks_of(RequestId id, std::int32_t first_block,
-                                                    std::int32_t positions) const;
+  void post(Moves::iterator at);
+  void go_on(Moves::iterator at);
+  [[nodiscard]] bool settle(Moves::iterator at);
+  void release(Moves::iterator at);
+  [[nodiscard]] std::vector<std::int32_t> wanted_blocks(const KvMove& move) const;
 
   Mailbox& mailbox_;
   engine::Batcher& batcher_;
-  KvLink& link_;
+  Group& group_;
   GroupRanks ranks_;
   policy::MoveCosts costs_;
   std::int32_t kv_block_;
-  std::map<std::uint64_t, Parcel> parcels_;     ///< by key
-  std::map<std::uint64_t, Arriving> arriving_;  ///< likewise
-  std::map<std::uint64_t, Stored> stored_;      ///< likewise
-  std::set<std::uint64_t> due_;                 ///< keys in flight, or newly wanted or forgotten
+  Moves moves_;                     ///< by key
+  std::set<std::uint64_t> posted_;  ///< keys of those that are posted
   std::uint64_t fetched_ = 0;
 };
 

@@ -37,7 +37,7 @@ class KvShare {
   /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 
-  /// These do for the rank's share what KvLink's do for the group.
+  /// These do for the rank's share what Group's do for the group.
   void move(const MoveKv& command);
   void store(const StoreKv& command);
   void restore(const RestoreKv& command);

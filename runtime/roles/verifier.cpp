@@ -12,7 +12,8 @@ namespace paceline::roles {
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
-      kv_(ports.mailbox, ports.batcher, ports.kv, options.ranks, options.costs, options.kv_block),
+      kv_(ports.mailbox, ports.batcher, ports.group, options.ranks, options.costs,
+          options.kv_block),
       races_(ports.mailbox, options.vocab),
       meter_(Role::verifier, {&ports.clock, &ports.telemetry}, ports.mailbox) {
   status_.epoch = options_.epoch;
@@ -90,7 +91,7 @@ void Verifier::take(const Envelope& envelope) {
   };
   const Receipt receipt = roles::receive(
       envelope.from, *message,
-      on<KvMoved>(a_member, [this](Address, KvMoved& moved) { ports_.kv.heard(moved); }),
+      on<KvMoved>(a_member, [this](Address, KvMoved& moved) { kv_.heard(moved); }),
       on<Lease>(the_coordinator, [this](Address, Lease& lease) { accept(std::move(lease)); }),
       on<Renew>(the_coordinator, [this](Address, Renew& order) { renew(order); }),
       on<Offer>(whole, [this](Address, Offer& offer) { accept(std::move(offer)); }),
@@ -99,7 +100,7 @@ void Verifier::take(const Envelope& envelope) {
                        if (races_.hear(from.rank, news)) give_up(news.id);
                      }),
       on<Pull>(a_taker, [this](Address, Pull& pull) { kv_.on(pull); }),
-      on<Move>(the_coordinator, [this](Address, Move& move) { moves_.push_back(move); }),
+      on<Move>(the_coordinator, [this](Address, Move& move) { moves_asked_.push_back(move); }),
       on<Race>(the_coordinator, [this](Address, Race& race) { races_asked_.push_back(race); }),
       on<Forget>(the_coordinator,
                  [this](Address, Forget& forget) {
@@ -199,7 +200,7 @@ void Verifier::stop() {
   waiting_.clear();
   given_up_.clear();
   for (const RequestId id : races_.raced_for()) end_race(id);
-  for (const Move& move : std::exchange(moves_, {})) status_.kept.push_back(move.key);
+  for (const Move& move : std::exchange(moves_asked_, {})) status_.kept.push_back(move.key);
   for (const Race& race : std::exchange(races_asked_, {})) status_.races_ended.push_back(race.key);
   status_.stopped = 1;
   changed_ = true;
@@ -210,10 +211,10 @@ void Verifier::stop() {
 /// Makes the ordered moves; a request's KV stays in a parcel until it is pulled. A request whose KV
 /// is still arriving moves once the KV is there.
 void Verifier::let_go() {
-  for (const Move& move : std::exchange(moves_, {})) {
+  for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
     if (ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) {
-      moves_.push_back(move);
+      moves_asked_.push_back(move);
       continue;
     }
     changed_ = true;
@@ -224,7 +225,7 @@ void Verifier::let_go() {
     } else if (!ports_.batcher.runs(move.id)) {
       status_.kept.push_back(move.key);
     } else {
-      (void)ports_.runner.run(ports_.batcher.kv_work());
+      (void)ports_.group.run(ports_.batcher.kv_work());
       engine::Departure departure = ports_.batcher.leave(move.id);
       hand_over(move, std::move(departure.request), std::move(departure.parcel));
     }
@@ -249,11 +250,11 @@ void Verifier::let_race() {
     offer.from = options_.ranks;
     offer.method = race.method;
     if (runs) {
-      (void)ports_.runner.run(ports_.batcher.kv_work());
+      (void)ports_.group.run(ports_.batcher.kv_work());
       engine::Departure copy = ports_.batcher.copy(race.id);
       offer.request = std::move(copy.request);
       offer.positions = copy.parcel.positions;
-      kv_.keep(race.key, std::move(copy.parcel), race.to, KvExchange::Kind::copied);
+      kv_.keep(race.key, std::move(copy.parcel), race.to, KvMove::Kind::copied);
     } else {
       offer.request = waits->request;
     }
@@ -315,7 +316,7 @@ void Verifier::remove_given_up() {
       given_up_.push_back(id);
       continue;
     }
-    (void)ports_.runner.run(ports_.batcher.kv_work());
+    (void)ports_.group.run(ports_.batcher.kv_work());
     const engine::Departure departure = ports_.batcher.leave(id);
     ports_.batcher.release(departure.parcel);
     event(id, RequestEventKind::race_left, departure.request.trajectory.tokens.size());
@@ -374,7 +375,7 @@ void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel)
     return;
   }
   const std::int32_t positions = parcel.positions;
-  kv_.keep(move.key, std::move(parcel), move.to, KvExchange::Kind::moved);
+  kv_.keep(move.key, std::move(parcel), move.to, KvMove::Kind::given);
   request.version = move.key;
   ports_.mailbox.send({move.to.leader, Address::Port::role},
                       encode(Offer{std::move(request), options_.ranks, positions}));
@@ -421,17 +422,17 @@ void Verifier::step() {
     changed_ = true;
   }
   if (step.empty()) {  // all requests wait for KV: only work in the cache is done
-    (void)ports_.batcher.commit(ports_.runner.run(step));
+    (void)ports_.batcher.commit(ports_.group.run(step));
     meter_.wait();
     return;
   }
   meter_.go_on();
   const engine::StepCounts counts = ports_.batcher.counts();
   const std::span<const kernels::Sampled> sampled =
-      ports_.runner.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
+      ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
   const std::vector<Trajectory> finished =
-      ports_.batcher.commit(sampled.first(step.samples.size()), ports_.runner.kept_ids());
+      ports_.batcher.commit(sampled.first(step.samples.size()), ports_.group.kept_ids());
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();
@@ -439,7 +440,7 @@ void Verifier::step() {
   }
   if (ports_.speculator != nullptr) {
     if (ports_.speculator->observes())
-      ports_.speculator->observe(ports_.batcher.computed(), ports_.runner);
+      ports_.speculator->observe(ports_.batcher.computed(), ports_.group);
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
     record.draft_calls = ports_.speculator->draft_calls();
@@ -469,7 +470,7 @@ void Verifier::step() {
   record.kv_blocks = static_cast<std::uint32_t>(ports_.batcher.blocks());
   if (ports_.remote != nullptr)
     record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);
-  meter_.end(ports_.runner, counts);
+  meter_.end(ports_.group, counts);
   status_.steps = meter_.sums().steps;
 }
 

@@ -9,7 +9,6 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/engine/step_runner.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/protocol/participant.hpp"
@@ -30,8 +29,7 @@ struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
-  engine::StepRunner& runner;
-  KvLink& kv;
+  Group& group;            ///< runs the steps, and moves KV
   Speculator* speculator;  ///< null: plain decoding
   RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
   DraftClient* siblings;   ///< among them too; null: no draft servers
@@ -116,7 +114,7 @@ class Verifier final : public Participant {
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;
-  std::vector<Move> moves_;           ///< ordered, not yet made
+  std::vector<Move> moves_asked_;     ///< ordered, not yet made
   std::vector<Race> races_asked_;     ///< ordered, not yet offered
   std::vector<RequestId> given_up_;   ///< raced for no longer, still in the batch
   Status status_;                     ///< the next one to send

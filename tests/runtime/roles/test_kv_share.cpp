@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -9,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/roles/group.hpp"
+#include "runtime/roles/kv_exchange.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/kv/scripted_tiers.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
@@ -156,24 +157,48 @@ TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
   EXPECT_EQ(transport.refused, theirs) << "each rank that holds heads of this one's";
 }
 
+TEST(KvMove, GoesThroughItsStatesInOrder) {
+  KvMove move;
+  EXPECT_THROW(move.end(true), std::logic_error);
+  move.post(1);
+  EXPECT_THROW(move.post(1), std::logic_error);
+  EXPECT_THROW(move.release(), std::logic_error);
+  move.member_ended(true);
+  move.member_ended(false);
+  move.end(true);
+  EXPECT_TRUE(move.complete) << "a member's share ends once";
+  move.prepare_again();
+  move.post(0);
+  move.end(false);
+  EXPECT_FALSE(move.complete);
+  move.release();
+  EXPECT_THROW(move.release(), std::logic_error);
+}
+
 // A member that drafted before may have sent anything, and that may arrive when it no longer does.
-TEST(Group, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
+TEST(KvExchange, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
   StuckTransport transport;
   test::Post post;
   test::SimulatedMailbox mailbox(post, {0});
   engine::BlockCheckingRunner runner(8, 16, 40);
   const kernels::KvShape shape{2, 2, 32, 16, DType::bf16};
-  std::vector<std::byte> memory(shape.block_bytes() * 2);
+  std::vector<std::byte> memory(shape.block_bytes() * 8);
   KvShare share(transport, {shape, memory, nullptr}, 0, 2);
   Group group(mailbox, runner, share, {1}, 0);
-  EXPECT_NO_THROW(group.heard({7, 0}));
-  group.move(move_of(1));
-  EXPECT_NO_THROW(group.heard({7, 0}));
+  engine::Batcher batcher({.kv_blocks = 8}, {}, {}, nullptr);
+  KvExchange exchange(mailbox, batcher, group, {0, 2}, {}, 16);
+  Admission request{.trajectory = {}, .prompt = std::vector<TokenId>(40), .noise = {}, .until = 50};
+  ASSERT_TRUE(batcher.admit(request));
+  exchange.fetch({}, {1, {3, 1}, 32});
+  EXPECT_TRUE(exchange.arriving({}));
+  exchange.heard({7, 0});
   transport.done = true;
-  EXPECT_EQ(group.ended(1), std::nullopt) << "the member's share is not there yet";
-  group.heard({1, 1});
-  EXPECT_EQ(group.ended(1), true) << "of another move it said that it had failed";
-  EXPECT_NO_THROW(group.heard({1, 1}));
+  EXPECT_FALSE(exchange.settle()) << "the member's share is not there yet";
+  exchange.heard({1, 1});
+  EXPECT_TRUE(exchange.settle()) << "of another move it said that it had failed";
+  EXPECT_EQ(exchange.fetched(), 32U);
+  EXPECT_TRUE(exchange.idle());
+  exchange.heard({1, 1});
 }
 
 /// A rank of a group with a store of one-number blocks, which moves when a test says so.
@@ -205,15 +230,21 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
   StoringRank first(3), second(2);  // the member has no room for three blocks
   Group group(leaders, runner, first.share, {1}, 0);
   Member member(members, runner, second.share, 0, 0);
+  std::map<std::uint64_t, bool> members_share;  // by key, whether its end was complete
   const auto rest = [&] {
     for (int i = 0; i < 3; ++i) {
       member.turn();
       first.rest();
       second.rest();
       group.settle();
-      while (const auto envelope = leaders.poll())
-        group.heard(std::get<KvMoved>(decode(envelope->bytes)));
+      while (const auto envelope = leaders.poll()) {
+        const auto moved = std::get<KvMoved>(decode(envelope->bytes));
+        members_share[moved.key] = moved.complete != 0;
+      }
     }
+  };
+  const auto ended = [&](std::uint64_t key) {
+    return group.ended(key).value() && members_share.at(key);
   };
   for (StoringRank* rank : {&first, &second}) {
     for (int block = 0; block < 3; ++block) rank->at(block) = 10 + block;
@@ -221,28 +252,28 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
   group.store({5, 0, {2, 0}});
   EXPECT_EQ(group.ended(5), std::nullopt);
   rest();
-  EXPECT_EQ(group.ended(5), true);
+  EXPECT_TRUE(ended(5));
   EXPECT_THROW((void)group.ended(5), std::logic_error) << "it is forgotten";
   for (StoringRank* rank : {&first, &second}) rank->at(1) = 0;
   group.restore({5, 1, {1}});
   rest();
-  EXPECT_EQ(group.ended(5), true);
+  EXPECT_TRUE(ended(5));
   EXPECT_EQ(first.at(1), 10U) << "the second of the blocks";
   EXPECT_EQ(second.at(1), 10U);
 
   group.store({6, 0, {0}});
   rest();
-  EXPECT_EQ(group.ended(6), false) << "the member had no room";
+  EXPECT_FALSE(ended(6)) << "the member had no room";
   const std::vector<std::uint64_t> keys{6, 5};
   group.foresee(keys);
   group.store({6, 0, {0}});
   rest();
-  EXPECT_EQ(group.ended(6), true) << "it is needed sooner than what the member has lost";
+  EXPECT_TRUE(ended(6)) << "it is needed sooner than what the member has lost";
   EXPECT_TRUE(first.store.has(5));
   EXPECT_FALSE(second.store.has(5));
   group.restore({5, 0, {0, 1}});
   rest();
-  EXPECT_EQ(group.ended(5), false) << "a share of it is not there";
+  EXPECT_FALSE(ended(5)) << "a share of it is not there";
   group.drop(5);
   group.drop(6);
   rest();

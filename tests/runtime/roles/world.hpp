@@ -138,7 +138,7 @@ struct VerifierRank {
         remote(rank),
         speculator(make_speculator(around, mailbox, placement, speculates)),
         verifier(
-            {mailbox, clock, batcher, group, group, speculator.get(),
+            {mailbox, clock, batcher, group, speculator.get(),
              remote.size() > 0 ? &remote : nullptr, nullptr, nullptr, nullptr, sink, telemetry},
             {.ranks = placement.groups[placement.group(rank)],
              .epoch = placement.epoch,
