@@ -79,7 +79,7 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
   if (role == Role::verifier || role == Role::verifier_member) {
     const auto [leader, tp] = placement.groups[placement.group(rank)];
     compute.executor = std::make_unique<engine::Executor>(
-        *compute.backend, compute.weights->get({-1, tp, rank - leader}), group_of(compute, tp),
+        *compute.backend, compute.weights->get({{}, tp, rank - leader}), group_of(compute, tp),
         setup.config.sampling, setup.stops, executor_limits(setup));
   }
   if (role != Role::verifier && role != Role::drafter) return;
@@ -91,9 +91,9 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
     embedding = compute.weights->timed(
         [&] { return model::load_embedding(*compute.backend, setup.model, *setup.weights); });
   }
-  compute.drafters = make_drafters(setup, *compute.backend, *compute.weights, compute.alone,
-                                   *compute.draft_threads, std::move(embedding),
-                                   own_drafters(setup, role, placement.drafter(rank)));
+  for (const std::int32_t d : own_drafters(setup, role, placement.drafter(rank)))
+    compute.drafters[d] = make_drafter(setup, *compute.backend, *compute.weights, compute.alone,
+                                       *compute.draft_threads, embedding, d);
 }
 
 }  // namespace paceline::app

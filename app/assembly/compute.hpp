@@ -1,9 +1,9 @@
 // The means by which a rank computes: backend, engine and drafters, made from the setup.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "app/assembly/setup.hpp"
 #include "app/assembly/weight_store.hpp"
@@ -25,7 +25,8 @@ struct Compute {
 
   // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;  ///< this rank's own
+  /// This rank's own, by their indices in setup.drafters.
+  std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
 };
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Setup& setup);

@@ -48,28 +48,17 @@ namespace {
 
 policy::TailOptions tail_options(const Setup& setup) {
   policy::TailOptions options;
-  const std::vector<std::int32_t> methods = tail_methods(setup);
-  if (methods.empty() || !setup.profile_holds()) return options;
-  const auto method = [&](std::int32_t d) {
-    const std::vector<DrafterCosts>& costs = setup.profile->drafters;
-    return policy::TailMethod{
-        d,
-        *std::find_if(costs.begin(), costs.end(),
-                      [&](const DrafterCosts& c) { return c.name == setup.drafters[d].name; }),
-        setup.speculation.acceptance[d]};
-  };
+  if (tail_methods(setup).empty() || !setup.profile_holds()) return options;
   options.home = setup.layout.placement;
-  for (const std::int32_t d : methods) options.methods.push_back(method(d));
   const bool ahead = setup.layout.drafters() > 0;
   options.mode = ahead ? SpeculationMode::decoupled : SpeculationMode::coupled;
-  for (std::int32_t d = 0; d < static_cast<std::int32_t>(setup.drafters.size()); ++d) {
-    const bool tail = std::find(methods.begin(), methods.end(), d) != methods.end();
-    if (options.first || tail || (!ahead && setup.drafters[d].model == nullptr)) continue;
-    options.first = method(d);
+  for (const roles::RosterEntry& entry : drafter_roster(setup, &*setup.profile)) {
+    const policy::TailMethod method{entry.place, entry.costs.value(), entry.acceptance};
+    const bool tail = entry.kind == roles::DrafterKind::tail;
+    (tail ? options.methods : options.raced).push_back(method);
+    if (!options.first && (ahead || setup.drafters[entry.place].model != nullptr))
+      options.first = method;
   }
-  if (ahead && options.first) options.raced.push_back(*options.first);
-  for (const std::int32_t d : own_drafters(setup, Role::verifier))
-    options.raced.push_back(method(d));
   options.window = draft_window(setup.config.speculation);
   options.longest_draft = setup.config.speculation.max_length;
   options.max_batch = setup.config.engine.max_batch;

@@ -38,9 +38,8 @@ roles::CostMeasurement measure_steps(const MeasuringRank& rank,
   const io::SpeculationSection& speculation = setup.config.speculation;
   roles::MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
                                {},    speculation.max_length, speculation.paths.value_or(1)};
-  const std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
-  for (std::size_t d = 0; d < rank.compute.drafters.size(); ++d)
-    engine.drafters.push_back({names[d], *rank.compute.drafters[d]});
+  for (const auto& [d, drafter] : rank.compute.drafters)
+    engine.drafters.push_back({setup.drafters[d].name, *drafter});
   roles::CostMeasurement measured = roles::measure_costs(engine, rank.clock, budget);
   group.finish({});
   return measured;

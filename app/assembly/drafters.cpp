@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "app/assembly/setup.hpp"
 #include "app/assembly/weight_store.hpp"
@@ -169,7 +170,10 @@ bool has_draft_models(const Setup& setup, Role role) {
 }
 
 int race_methods(const Setup& setup) {
-  return static_cast<int>(drafter_names(setup).size() - tail_methods(setup).size());
+  const roles::DrafterRoster roster = drafter_roster(setup);
+  return static_cast<int>(std::count_if(roster.begin(), roster.end(), [](const auto& entry) {
+    return entry.kind != roles::DrafterKind::tail;
+  }));
 }
 
 bool races(const Setup& setup) {
@@ -246,7 +250,7 @@ void require_chains(const Setup& setup) {
 
 std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                        const policy::DrafterPlace* place) {
-  if (place != nullptr && place->method >= 0) return {place->method};
+  if (place != nullptr && place->method) return {*place->method};
   std::vector<std::int32_t> own;
   for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
     const ConfiguredDrafter& drafter = setup.drafters[d];
@@ -258,17 +262,38 @@ std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
   return own;
 }
 
-std::vector<std::string> own_drafter_names(const Setup& setup, Role role) {
-  std::vector<std::string> names;
-  for (const std::int32_t d : own_drafters(setup, role)) names.push_back(setup.drafters[d].name);
-  return names;
+roles::DrafterRoster drafter_roster(const Setup& setup, const CostTable* costs) {
+  using Kind = roles::DrafterKind;
+  roles::DrafterRoster roster;
+  const auto add = [&](Kind kind, std::int32_t d, const std::string& name) {
+    const ConfiguredDrafter& drafter = setup.drafters[d];
+    roles::RosterEntry& entry = roster.emplace_back(roles::RosterEntry{
+        .name = name, .kind = kind, .place = d, .acceptance = drafter.acceptance});
+    if (costs == nullptr) return;
+    const auto at =
+        std::find_if(costs->drafters.begin(), costs->drafters.end(),
+                     [&](const DrafterCosts& known) { return known.name == drafter.name; });
+    if (at != costs->drafters.end()) entry.costs = *at;
+  };
+  // Drafter ranks seldom get past their first drafter, and count as it does.
+  if (setup.layout.drafters() > 0) add(Kind::ahead, 0, "drafter-ranks");
+  bool has_model = false;
+  for (const std::int32_t d : own_drafters(setup, Role::verifier)) {
+    add(Kind::own, d, setup.drafters[d].name);
+    if (setup.drafters[d].model == nullptr) continue;
+    // All draft models but the first, which the ladder ranks best, are for races and tried now and
+    // then: asking two for one token costs both (SpecActor, section 4.2: the initial selection is
+    // one method). Where costs are not known there is no ladder.
+    roster.back().reserved = setup.profile_holds() && std::exchange(has_model, true);
+  }
+  for (const std::int32_t d : tail_methods(setup))
+    add(Kind::tail, d, "ahead:" + setup.drafters[d].name);
+  return roster;
 }
 
 std::vector<std::string> drafter_names(const Setup& setup) {
-  std::vector<std::string> names = own_drafter_names(setup, Role::verifier);
-  if (setup.layout.drafters() > 0) names.insert(names.begin(), "drafter-ranks");
-  for (const std::int32_t d : tail_methods(setup))
-    names.push_back("ahead:" + setup.drafters[d].name);
+  std::vector<std::string> names;
+  for (roles::RosterEntry& entry : drafter_roster(setup)) names.push_back(std::move(entry.name));
   return names;
 }
 

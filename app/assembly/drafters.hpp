@@ -14,6 +14,7 @@
 #include "runtime/core/role.hpp"
 #include "runtime/policy/length/draft_stop.hpp"
 #include "runtime/policy/place/placement.hpp"
+#include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/stop_recorder.hpp"
 
 namespace paceline::app {
@@ -41,8 +42,9 @@ struct ConfiguredDrafter {
   io::DrafterSetting setting;
   /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR".
   std::string name;
-  std::unique_ptr<DraftModel> model;  ///< of method model
-  std::unique_ptr<DraftHead> head;    ///< of method eagle3
+  std::unique_ptr<DraftModel> model;               ///< of method model
+  std::unique_ptr<DraftHead> head;                 ///< of method eagle3
+  double acceptance = policy::kUnknownAcceptance;  ///< of its tokens, in earlier runs
 };
 
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and
@@ -73,7 +75,7 @@ struct ConfiguredDrafter {
 /// Whether groups that run dry race for requests of others (best-of-N): racing is asked for, and
 /// there are several groups and a drafter besides the one that a request has.
 [[nodiscard]] bool races(const Setup& setup);
-/// The number of drafters that may race: the first of drafter_names().
+/// The number of drafters that may race: the first of drafter_roster().
 [[nodiscard]] int race_methods(const Setup& setup);
 
 /// Indices of the draft models by which freed ranks may draft for the last requests of a group
@@ -104,10 +106,12 @@ void require_chains(const Setup& setup);
 /// Indices of the drafters that a rank makes for itself in a place.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// Names of the drafters that a verifier or a drafter rank of the layout makes for itself.
-[[nodiscard]] std::vector<std::string> own_drafter_names(const Setup& setup, Role role);
-/// Names in telemetry of the drafters that verifiers ask, in their order: drafter ranks of the
-/// layout, then the verifier's own, then ranks that draft for one group by one of tail_methods().
+/// The roster of verifiers, without drafters in it: drafter ranks of the layout, then the
+/// verifier's own, then ranks that draft for one group by one of tail_methods(). `costs`: null, or
+/// of all drafters that are known.
+[[nodiscard]] roles::DrafterRoster drafter_roster(const Setup& setup,
+                                                  const CostTable* costs = nullptr);
+/// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup);
 
 }  // namespace paceline::app

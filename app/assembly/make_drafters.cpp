@@ -31,60 +31,49 @@ draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSe
 
 }  // namespace
 
-std::vector<std::unique_ptr<draft::Drafter>> make_drafters(
-    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
-    ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding,
-    std::span<const std::int32_t> which) {
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  for (const std::int32_t index : which) {
-    const ConfiguredDrafter& drafter = setup.drafters[index];
-    const io::DrafterSetting& setting = drafter.setting;
-    switch (setting.method) {
-      case io::DrafterMethod::eagle3: {
-        const DraftHead& head = *drafter.head;
-        draft::ModelDrafterOptions options = model_options(setup, setting);
-        options.kv_blocks = head.kv_blocks;
-        // Published heads' configs say 2048, yet they draft for contexts of any length.
-        options.max_position = setup.longest_sequence;
-        // Drafter ranks draft chains.
-        if (has_head(setup, Role::drafter)) options.paths = 1;
-        if (!setting.noise) options.noise = draft::DraftNoise::greedy;
-        drafters.push_back(std::make_unique<draft::HeadDrafter>(backend, weights.get_head({index}),
-                                                                embedding, setup.config.sampling,
-                                                                setup.stops, options));
-        break;
-      }
-      case io::DrafterMethod::ngram: {
-        draft::NgramOptions options;
-        options.min_n = setting.min_match;
-        options.max_n = setting.max_match;
-        drafters.push_back(std::make_unique<draft::NgramDrafter>(options));
-        break;
-      }
-      case io::DrafterMethod::suffix: {
-        draft::SuffixDrafterOptions options;
-        options.speculation.min_match = setting.min_match;
-        options.speculation.max_match = setting.max_match;
-        options.speculation.min_probability = static_cast<float>(setting.min_probability);
-        options.store.depth = setting.depth;
-        options.store.max_bytes = setting.max_memory;
-        drafters.push_back(std::make_unique<draft::SuffixDrafter>(options, pool));
-        break;
-      }
-      case io::DrafterMethod::model: {
-        const DraftModel& draft = *drafter.model;
-        draft::ModelDrafterOptions options = model_options(setup, setting);
-        options.kv_blocks = draft.kv_blocks;
-        options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
-        const policy::WeightsId id{index};
-        drafters.push_back(std::make_unique<draft::ModelDrafter>(
-            backend, [&weights, id] { return weights.get_part(id); }, alone, setup.config.sampling,
-            setup.stops, options));
-        break;
-      }
+std::unique_ptr<draft::Drafter> make_drafter(const Setup& setup, kernels::Backend& backend,
+                                             WeightStore& weights, TensorParallelGroup& alone,
+                                             ThreadPool& pool,
+                                             std::shared_ptr<const kernels::Embedding> embedding,
+                                             std::int32_t which) {
+  const ConfiguredDrafter& drafter = setup.drafters[which];
+  const io::DrafterSetting& setting = drafter.setting;
+  switch (setting.method) {
+    case io::DrafterMethod::eagle3: {
+      draft::ModelDrafterOptions options = model_options(setup, setting);
+      options.kv_blocks = drafter.head->kv_blocks;
+      // Published heads' configs say 2048, yet they draft for contexts of any length.
+      options.max_position = setup.longest_sequence;
+      // Drafter ranks draft chains.
+      if (has_head(setup, Role::drafter)) options.paths = 1;
+      if (!setting.noise) options.noise = draft::DraftNoise::greedy;
+      return std::make_unique<draft::HeadDrafter>(backend, weights.get_head({which}),
+                                                  std::move(embedding), setup.config.sampling,
+                                                  setup.stops, options);
     }
+    case io::DrafterMethod::ngram:
+      return std::make_unique<draft::NgramDrafter>(
+          draft::NgramOptions{.min_n = setting.min_match, .max_n = setting.max_match});
+    case io::DrafterMethod::suffix: {
+      draft::SuffixDrafterOptions options;
+      options.speculation.min_match = setting.min_match;
+      options.speculation.max_match = setting.max_match;
+      options.speculation.min_probability = static_cast<float>(setting.min_probability);
+      options.store.depth = setting.depth;
+      options.store.max_bytes = setting.max_memory;
+      return std::make_unique<draft::SuffixDrafter>(options, pool);
+    }
+    case io::DrafterMethod::model:
+      break;
   }
-  return drafters;
+  const DraftModel& draft = *drafter.model;
+  draft::ModelDrafterOptions options = model_options(setup, setting);
+  options.kv_blocks = draft.kv_blocks;
+  options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
+  const policy::WeightsId id{which};
+  return std::make_unique<draft::ModelDrafter>(
+      backend, [&weights, id] { return weights.get_part(id); }, alone, setup.config.sampling,
+      setup.stops, options);
 }
 
 }  // namespace paceline::app

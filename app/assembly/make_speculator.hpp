@@ -5,11 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "runtime/core/clock.hpp"
 #include "runtime/costs/cost_table.hpp"
-#include "runtime/draft/drafter.hpp"
 #include "runtime/speculation/speculator.hpp"
 
 namespace paceline::app {
@@ -25,10 +23,11 @@ struct Setup;
 /// reconfigured, or nobody asks, or no rank drafts for others.
 [[nodiscard]] std::string not_reconfigured(const Setup& setup);
 
-/// The speculator of one verifier, null without drafters. `costs`: for policies that read costs and
-/// for reconfiguration.
-[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(
-    const Setup& setup, std::vector<std::unique_ptr<draft::Drafter>> drafters, CostTable costs,
-    const Clock& clock);
+/// The speculator of one verifier, null without drafters. `roster`: with a drafter in each entry.
+/// `costs`: for policies that read costs and for reconfiguration.
+[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
+                                                                 roles::DrafterRoster roster,
+                                                                 CostTable costs,
+                                                                 const Clock& clock);
 
 }  // namespace paceline::app

@@ -66,17 +66,22 @@ GroupRanks group_of(int rank, const policy::Placement& placement) {
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
 }
 
-/// Window of a rank that drafts by the drafter `method`, -1: by all. A rank that drafts for a
+/// Window of a rank that drafts by the drafter `method`; absent: by all. A rank that drafts for a
 /// single group sends token by token, so its window is only how far it may run ahead.
-int window(const Setup& setup, std::int32_t method) {
+int window(const Setup& setup, OptionalIndex method) {
   const io::SpeculationSection& settings = setup.config.speculation;
-  return method < 0 ? draft_window(settings) : settings.max_length;
+  return method ? settings.max_length : draft_window(settings);
 }
 
 std::vector<int> members_of(const GroupRanks& group) {
   std::vector<int> members;
   for (int member = 1; member < group.tp; ++member) members.push_back(group.leader + member);
   return members;
+}
+
+void add(DraftTally& sum, const DraftTally& tally) {
+  sum.tried += tally.tried;
+  sum.accepted += tally.accepted;
 }
 
 }  // namespace
@@ -88,8 +93,9 @@ class RankLife::Place {
   [[nodiscard]] virtual roles::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Fate of the tokens of the drafters that the role made for itself.
-  [[nodiscard]] virtual std::span<const DraftTally> tallies() const { return {}; }
+  /// Adds the fate of the tokens of drafters that the role made for itself. drafts:
+  /// [setup.drafters].
+  virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
 class RankLife::VerifierPlace final : public Place {
@@ -101,8 +107,8 @@ class RankLife::VerifierPlace final : public Place {
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),
         remote_(ranks.leader),
-        speculator_(make_speculator(setup, drafters(setup, placement), machine.costs(ranks.tp),
-                                    machine.clock())),
+        speculator_(make_speculator(setup, roster(setup, placement, machine.costs(ranks.tp)),
+                                    machine.costs(ranks.tp), machine.clock())),
         memory_(elastic_memory(setup, ranks)),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, speculator_.get(),
                    remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
@@ -132,38 +138,42 @@ class RankLife::VerifierPlace final : public Place {
     return summary;
   }
   // Drafter ranks count the tokens that they sent.
-  std::span<const DraftTally> tallies() const override {
-    if (speculator_ == nullptr) return {};
-    return speculator_->tallies().subspan(first_own_, own_);
+  void count(std::span<DraftTally> drafts) const override {
+    if (speculator_ == nullptr) return;
+    for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
+      const roles::RosterEntry& entry = speculator_->roster()[k];
+      if (entry.kind == roles::DrafterKind::own)
+        add(drafts[entry.place], speculator_->tallies()[k]);
+    }
   }
 
  private:
-  std::vector<std::unique_ptr<draft::Drafter>> drafters(const Setup& setup,
-                                                        const policy::Placement& placement) {
-    std::vector<std::unique_ptr<draft::Drafter>> drafters = machine_.drafters();
-    own_ = drafters.size();
-    for (std::unique_ptr<draft::Drafter>& drafter : drafters) {
-      if (setup.draft_servers.empty() || !drafter->learns_from_siblings()) continue;
+  roles::DrafterRoster roster(const Setup& setup, const policy::Placement& placement,
+                              const CostTable& costs) {
+    roles::DrafterRoster roster = drafter_roster(setup, &costs);
+    for (roles::RosterEntry& entry : roster) {
+      const bool by_all = entry.kind == roles::DrafterKind::ahead;
+      entry.drafter = entry.kind == roles::DrafterKind::own
+                          ? own(setup, placement, entry.place)
+                          : remote(setup, placement, by_all ? OptionalIndex() : entry.place);
+    }
+    return roster;
+  }
+  std::unique_ptr<draft::Drafter> own(const Setup& setup, const policy::Placement& placement,
+                                      std::int32_t index) {
+    std::unique_ptr<draft::Drafter> drafter = machine_.drafter(index);
+    if (!setup.draft_servers.empty() && drafter->capabilities().siblings != nullptr) {
       auto client = std::make_unique<roles::DraftClient>(
           std::move(drafter), machine_.mailbox(), machine_.clock(),
           draft_client_options(setup, placement.epoch, remote_.group()));
       siblings_ = client.get();
-      drafter = std::move(client);
+      return client;
     }
-    if (setup.config.speculation.record_stops > 0) {
-      auto recorder = std::make_unique<roles::StopRecorder>(
-          std::move(drafters.front()), stop_recording(setup.config.speculation),
-          machine_.telemetry());
-      recorder_ = recorder.get();
-      drafters.front() = std::move(recorder);
-    }
-    if (setup.layout.drafters() > 0) {
-      drafters.insert(drafters.begin(), remote(setup, placement, -1));
-      first_own_ = 1;
-    }
-    for (const std::int32_t method : tail_methods(setup))
-      drafters.push_back(remote(setup, placement, method));
-    return drafters;
+    if (setup.config.speculation.record_stops == 0) return drafter;
+    auto recorder = std::make_unique<roles::StopRecorder>(
+        std::move(drafter), stop_recording(setup.config.speculation), machine_.telemetry());
+    recorder_ = recorder.get();
+    return recorder;
   }
   std::unique_ptr<roles::ElasticMemory> elastic_memory(const Setup& setup,
                                                        const GroupRanks& ranks) {
@@ -182,13 +192,13 @@ class RankLife::VerifierPlace final : public Place {
         std::move(policy), setup.kv.blocks, setup.kv_gain);
   }
   std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
-                                         std::int32_t method) {
+                                         OptionalIndex method) {
     auto made = std::make_unique<roles::RemoteDrafter>(
         machine_.mailbox(), machine_.clock(),
         policy::drafters_of(remote_.group(), method, placement.drafters),
         roles::RemoteOptions{.vocab = setup.model.vocab,
                              .window = window(setup, method),
-                             .feature_bytes = method < 0 && has_head(setup, Role::drafter)
+                             .feature_bytes = !method && has_head(setup, Role::drafter)
                                                   ? machine_.runner().feature_bytes()
                                                   : 0},
         [&machine = machine_](const std::string& text) { machine.warn(text); });
@@ -202,8 +212,6 @@ class RankLife::VerifierPlace final : public Place {
   roles::RemoteDrafters remote_;
   roles::DraftClient* siblings_ = nullptr;
   roles::StopRecorder* recorder_ = nullptr;
-  std::size_t first_own_ = 0;  ///< index of the first own drafter in the speculator
-  std::size_t own_ = 0;        ///< number of own drafters
   std::unique_ptr<roles::Speculator> speculator_;
   std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: the pool keeps its size
   roles::Verifier verifier_;
@@ -233,19 +241,29 @@ class RankLife::DrafterPlace final : public Place {
   DrafterPlace(const Setup& setup, const policy::Placement& placement, int rank,
                RankMachine& machine, const roles::TestDrafter& test)
       : misbehaving_(machine.mailbox(), test, [&machine](double s) { machine.sleep(s); }),
+        own_(own_drafters(setup, Role::drafter, placement.drafter(rank))),
         drafter_(test.how == roles::Misbehaviour::none ? machine.mailbox() : misbehaving_,
-                 machine.clock(), machine.drafters(), machine.telemetry(),
+                 machine.clock(), drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
                   .window = window(setup, placement.drafter(rank)->method),
-                  .piece = placement.drafter(rank)->method < 0 ? 0 : 1,
+                  .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = setup.config.engine.max_batch,
                   .features = setup.compute}) {}
   roles::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }
-  std::span<const DraftTally> tallies() const override { return drafter_.tallies(); }
+  void count(std::span<DraftTally> drafts) const override {
+    for (std::size_t k = 0; k < own_.size(); ++k) add(drafts[own_[k]], drafter_.tallies()[k]);
+  }
 
  private:
+  [[nodiscard]] std::vector<std::unique_ptr<draft::Drafter>> drafters(RankMachine& machine) const {
+    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    for (const std::int32_t d : own_) drafters.push_back(machine.drafter(d));
+    return drafters;
+  }
+
   roles::MisbehavingMailbox misbehaving_;
+  std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };
 
@@ -290,7 +308,7 @@ roles::Turn RankLife::turn() {
   roles::Participant& role = place_->role();
   if (!role.over()) return role.turn();
   add(summary_, place_->end());
-  count(placement_.role(rank_), place_->tallies());
+  place_->count(drafts_);
   std::optional<policy::Placement> next = role.next();
   place_.reset();
   if (next) {
@@ -341,17 +359,6 @@ void RankLife::end() {
   machine_.telemetry().summary(summary_);
   machine_.mailbox().send(Address::coordinator(), roles::encode(roles::Summary{summary_}));
   over_ = true;
-}
-
-/// Adds the tallies of the drafters that the rank made in this role, in their order.
-void RankLife::count(Role role, std::span<const DraftTally> tallies) {
-  auto tally = tallies.begin();
-  for (const std::int32_t d : own_drafters(setup_, role, placement_.drafter(rank_))) {
-    if (tally == tallies.end()) break;
-    drafts_[d].tried += tally->tried;
-    drafts_[d].accepted += tally->accepted;
-    ++tally;
-  }
 }
 
 }  // namespace paceline::app

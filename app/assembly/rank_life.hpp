@@ -40,7 +40,6 @@ class RankLife final : public roles::Participant {
   void take(policy::Placement placement);
   void record_role(double start, double loading);
   void end();
-  void count(Role role, std::span<const DraftTally> tallies);
 
   const Setup& setup_;
   int rank_;

@@ -2,8 +2,9 @@
 // real job and of a simulated one have different machines and the same life (rank_life.hpp).
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
@@ -38,8 +39,8 @@ class RankMachine {
   /// Costs of steps and drafts in groups of degree `tp`; empty where no policy asks.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// The rank's own drafters for its role, in their order. Call once for each place.
-  [[nodiscard]] virtual std::vector<std::unique_ptr<draft::Drafter>> drafters() = 0;
+  /// One of the rank's own_drafters(), by its index in setup.drafters. Call once for each place.
+  [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 

@@ -110,8 +110,8 @@ class Rank final : public RankMachine {
   const engine::KvMemory& kv() const override { return kv_; }
   roles::KvShare& kv_share() override { return *kv_share_; }
   const CostTable& costs(int tp) const override { return of_degree(costs_, tp); }
-  std::vector<std::unique_ptr<draft::Drafter>> drafters() override {
-    return std::move(compute_->drafters);
+  std::unique_ptr<draft::Drafter> drafter(std::int32_t index) override {
+    return std::move(compute_->drafters.at(index));
   }
   TrajectorySink& trajectories() override {
     return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;

@@ -217,8 +217,10 @@ void choose_speculation(Setup& setup, const DraftHistory& history) {
 
 void put_drafters_in_order(Setup& setup) {
   std::vector<ConfiguredDrafter> ordered;
-  for (const std::int32_t drafter : setup.speculation.order)
-    ordered.push_back(std::move(setup.drafters[drafter]));
+  for (std::size_t i = 0; i < setup.speculation.order.size(); ++i) {
+    ordered.push_back(std::move(setup.drafters[setup.speculation.order[i]]));
+    ordered.back().acceptance = setup.speculation.acceptance[i];
+  }
   setup.drafters = std::move(ordered);
 }
 

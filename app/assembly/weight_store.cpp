@@ -29,31 +29,31 @@ struct Model {
 };
 
 Model model_of(const Setup& setup, const WeightsId& id) {
-  if (id.drafter < 0) {
+  if (!id.drafter) {
     return {setup.model, setup.weights.get(), setup.compute,
             model::shard_of(setup.model, id.share, id.tp)};
   }
-  const DraftModel& draft = *setup.drafters[id.drafter].model;
+  const DraftModel& draft = *setup.drafters[*id.drafter].model;
   return {draft.config, draft.weights.get(), draft.compute, model::shard_of(draft.config, 0, 1)};
 }
 
 /// The head that `id` names; null: it names a model.
 const DraftHead* head_of(const Setup& setup, const WeightsId& id) {
-  return id.drafter < 0 ? nullptr : setup.drafters[id.drafter].head.get();
+  return !id.drafter ? nullptr : setup.drafters[*id.drafter].head.get();
 }
 
 std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
   if (const DraftHead* head = head_of(setup, id))
     return model::weight_bytes(head->checkpoint.config, setup.compute);
-  if (id.drafter < 0) return target_bytes(setup, id.tp);
-  const DraftModel& draft = *setup.drafters[id.drafter].model;
+  if (!id.drafter) return target_bytes(setup, id.tp);
+  const DraftModel& draft = *setup.drafters[*id.drafter].model;
   return model::weight_bytes(draft.config, draft.compute, id.tp);
 }
 
 /// Whether a rank can lend a copy's memory to KV: the copy is of a draft model, its own, and not
 /// needed in another role. On a device every copy is its rank's own.
 bool lends(const Setup& setup, const WeightsId& id, std::size_t ranks_of_copy) {
-  return id.drafter >= 0 && head_of(setup, id) == nullptr && setup.config.elastic() &&
+  return id.drafter && head_of(setup, id) == nullptr && setup.config.elastic() &&
          (setup.backend.on_device() || (ranks_of_copy == 1 && !roles_change(setup)));
 }
 
@@ -103,7 +103,7 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
     for (int rank = 0; rank < placement.ranks; ++rank) {
       for (const int tp : degrees) {
         if ((rank / tp + 1) * tp <= placement.ranks)
-          all[rank].weights.push_back({-1, tp, rank % tp});
+          all[rank].weights.push_back({{}, tp, rank % tp});
       }
       add_drafts(rank, Role::verifier);
       add_drafts(rank, Role::drafter);
@@ -111,7 +111,7 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
     return policy::weight_copies(all);
   }
   for (const auto& [leader, tp] : placement.groups) {
-    for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({-1, tp, share});
+    for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({{}, tp, share});
     add_drafts(leader, Role::verifier);
   }
   for (const policy::DrafterPlace& drafter : placement.drafters)

@@ -304,7 +304,7 @@ std::string plan_text(const Setup& setup) {
   const int tp = setup.layout.placement.least_tp();
   const auto weights = static_cast<double>(model::weight_bytes(setup.model, setup.compute, tp));
   text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,
-                      copy_text(setup, {-1, tp, 0}), setup.longest_sequence);
+                      copy_text(setup, {{}, tp, 0}), setup.longest_sequence);
   if (setup.backend.on_device()) text += memory_use_text(setup);
   if (setup.profile) {
     const std::string& path = *setup.config.engine.profile;

@@ -38,9 +38,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   tiers_.reset();
   runner_.reset();
   kv_ = {};
-  role_ = placement.role(rank_);
-  drafters_ = own_drafters(setup, role_, placement.drafter(rank_));
-  if (role_ != Role::verifier && role_ != Role::verifier_member) return;
+  const Role role = placement.role(rank_);
+  if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
   kv_.shape = kv_shape(setup, tp, simulation.check_kv);
   const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
@@ -95,31 +94,23 @@ void SimulatedRank::make_store(int tp) {
 
 const CostTable& SimulatedRank::costs(int tp) const { return around_.simulation.costs.at(tp); }
 
-std::vector<std::unique_ptr<draft::Drafter>> SimulatedRank::drafters() {
+std::unique_ptr<draft::Drafter> SimulatedRank::drafter(std::int32_t index) {
   const Setup& setup = around_.simulation.setup;
-  const std::vector<sim::MethodAcceptance>& methods =
-      around_.simulation.workload->acceptance.methods;
-  std::vector<std::unique_ptr<draft::Drafter>> made;
-  for (const std::int32_t d : drafters_) {
-    const ConfiguredDrafter& drafter = setup.drafters[d];
-    const auto method = std::find_if(methods.begin(), methods.end(),
-                                     [&](const auto& m) { return m.name == drafter.name; });
-    const std::vector<DrafterCosts>& all = setup.profile->drafters;
-    const auto costs =
-        std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
-    const auto number = static_cast<int>(method - methods.begin());
-    const sim::AcceptanceSettings& acceptance = around_.simulation.workload->acceptance;
-    const sim::Responses& responses = *around_.simulation.responses;
-    if (drafter.head != nullptr) {
-      made.push_back(std::make_unique<sim::ModelledHead>(around_.world, actor_, *costs, number,
-                                                         acceptance, responses,
-                                                         *around_.simulation.stop_points));
-    } else {
-      made.push_back(std::make_unique<sim::ModelledDrafter>(around_.world, actor_, *costs, number,
-                                                            acceptance, responses));
-    }
+  const sim::AcceptanceSettings& acceptance = around_.simulation.workload->acceptance;
+  const sim::Responses& responses = *around_.simulation.responses;
+  const ConfiguredDrafter& drafter = setup.drafters[index];
+  const auto method = std::find_if(acceptance.methods.begin(), acceptance.methods.end(),
+                                   [&](const auto& m) { return m.name == drafter.name; });
+  const std::vector<DrafterCosts>& all = setup.profile->drafters;
+  const auto costs =
+      std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
+  const auto number = static_cast<int>(method - acceptance.methods.begin());
+  if (drafter.head != nullptr) {
+    return std::make_unique<sim::ModelledHead>(around_.world, actor_, *costs, number, acceptance,
+                                               responses, *around_.simulation.stop_points);
   }
-  return made;
+  return std::make_unique<sim::ModelledDrafter>(around_.world, actor_, *costs, number, acceptance,
+                                                responses);
 }
 
 void SimulatedRank::account(RankSummary& summary) const {

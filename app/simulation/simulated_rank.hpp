@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "app/assembly/rank_life.hpp"
 #include "app/assembly/rank_machine.hpp"
@@ -51,7 +50,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   const engine::KvMemory& kv() const override { return kv_; }
   roles::KvShare& kv_share() override { return *kv_share_; }
   const CostTable& costs(int tp) const override;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters() override;
+  std::unique_ptr<draft::Drafter> drafter(std::int32_t index) override;
   TrajectorySink& trajectories() override { return trajectories_; }
   void warn(const std::string& text) override { around_.warn(text); }
   void sleep(double seconds) override { around_.world.work(actor_, seconds); }
@@ -68,8 +67,6 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   sim::ActorId actor_;
   Mailbox* mailbox_ = nullptr;
   BlockTransport* blocks_ = nullptr;
-  Role role_ = Role::spare;
-  std::vector<std::int32_t> drafters_;  ///< indices in the setup of its own drafters, for its place
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
   std::unique_ptr<sim::ModelledTiers> tiers_;

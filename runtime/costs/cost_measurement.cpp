@@ -244,7 +244,7 @@ class Measurement {
     for (const int n : grid(engine_.limits.max_batch)) add_draft(d, n, 0);
     for (Points* points : {&drafters_[d].first, &drafters_[d].whole})
       points->front().needed = points->back().needed = true;
-    if (!engine_.drafters[d].drafter.lags()) return;
+    if (!lags(d)) return;
     for (const int tokens : {16, 64, 256}) {
       if (tokens >= engine_.limits.max_position) continue;
       add_catch_up(d, tokens, 0);
@@ -282,11 +282,15 @@ class Measurement {
     return made_up_text(std::max(context, kPeriod), engine_.vocab);
   }
 
+  [[nodiscard]] bool lags(std::size_t d) const {
+    return engine_.drafters[d].drafter.capabilities().state != nullptr;
+  }
+
   /// Tells a drafter that reads features of the first `positions` of a made-up request.
   void observe(std::size_t d, RequestId id, std::size_t positions) {
-    draft::Drafter& drafter = engine_.drafters[d].drafter;
-    if (drafter.feature_bytes() == 0) return;
-    drafter.observe(id, 0, std::vector<std::byte>(positions * drafter.feature_bytes()));
+    draft::FeatureReader* reader = engine_.drafters[d].drafter.capabilities().features;
+    if (reader == nullptr) return;
+    reader->observe(id, 0, std::vector<std::byte>(positions * reader->feature_bytes()));
   }
 
   /// False where so many requests are started already.
@@ -332,7 +336,7 @@ class Measurement {
     // A draft model that has no room for all of them, or comes to a stop, measures something else.
     const bool whole = std::all_of(slots_.begin(), slots_.end(),
                                    [&](const draft::DraftSlot& s) { return s.count >= length; });
-    return engine_.drafters[d].drafter.lags() && !whole ? 0 : std::max(seconds, 1e-9);
+    return lags(d) && !whole ? 0 : std::max(seconds, 1e-9);
   }
 
   /// Seconds of a draft of one token for a request that lacks `tokens` of its response, for a
@@ -421,8 +425,7 @@ class Measurement {
         if (requests[i] * prompt < remaining() * kContextShare / 2)
           add_draft(d, requests[i], context_);
       }
-      if (engine_.drafters[d].drafter.lags() && prompt < remaining() * kContextShare)
-        add_catch_up(d, 64, context_);
+      if (lags(d) && prompt < remaining() * kContextShare) add_catch_up(d, 64, context_);
     }
   }
 
@@ -443,7 +446,7 @@ class Measurement {
       costs.first = curve_of(drafters_[d].first);
       const auto first = [&](const Point& p) { return costs.first.seconds(p.rows, p.context); };
       if (length_ > 1) costs.round = beyond(drafters_[d].whole, first, length_ - 1);
-      if (engine_.drafters[d].drafter.lags()) costs.first = with_second_row(costs);
+      if (lags(d)) costs.first = with_second_row(costs);
       const auto one = [&](const Point& p) { return costs.first.seconds(1, p.context); };
       costs.catch_up = beyond(drafters_[d].catch_up, one, 1);
       table.drafters.push_back(std::move(costs));

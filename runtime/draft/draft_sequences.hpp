@@ -69,7 +69,7 @@ class DraftSequences {
   virtual void leave(RequestId id) = 0;
   virtual void finish(RequestId id) = 0;
   [[nodiscard]] virtual const DraftText& text(RequestId id) const = 0;
-  /// As of Drafter.
+  /// As of LaggingState and FeatureReader; feature_bytes() is 0 where no features are read.
   [[nodiscard]] virtual int lag(RequestId id) const = 0;
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
   virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
@@ -89,7 +89,7 @@ class DraftSequences {
 
   /// Gives up all KV, though not its memory.
   virtual void drop_kv() = 0;
-  /// As of Drafter. While suspended there are no rounds.
+  /// As of MemoryGiver. While suspended there are no rounds.
   [[nodiscard]] virtual bool gives_memory() const { return false; }
   virtual void suspend() {}
   [[nodiscard]] virtual bool resume() { return true; }

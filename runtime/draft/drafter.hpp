@@ -65,6 +65,80 @@ class Levels {
   virtual void judge(int level, std::span<GrowingDraft> drafts) = 0;
 };
 
+/// A drafter that reads features of the target, besides the text.
+class FeatureReader {
+ public:
+  /// Bytes of the features read at each computed position (StepRunner::feature_bytes()).
+  [[nodiscard]] virtual std::size_t feature_bytes() const = 0;
+  /// The target's features at positions of the request's text from `first` on, the prompt's
+  /// included: [positions, feature_bytes()]. Told of all positions that the target computes here
+  /// for the request, in order, before the tokens sampled there are committed; never of positions
+  /// computed elsewhere. Features that are told again are the same again.
+  virtual void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) = 0;
+
+ protected:
+  ~FeatureReader() = default;
+};
+
+/// A drafter whose state falls behind while no drafts are asked for.
+class LaggingState {
+ public:
+  /// Committed tokens of the request that the next draft for it must compute first, past those that
+  /// every draft begins with.
+  [[nodiscard]] virtual int lag(RequestId id) const = 0;
+
+ protected:
+  ~LaggingState() = default;
+};
+
+/// A drafter that learns from siblings, and so from siblings generated elsewhere.
+class SiblingLearner {
+ public:
+  /// Tokens said elsewhere, after the first `offset` tokens of the response of a request that was
+  /// not started here. `ended`: the response ends with the tokens.
+  virtual void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
+                    double now) = 0;
+
+ protected:
+  ~SiblingLearner() = default;
+};
+
+/// A drafter that drafts unasked, ahead of the verifier: on other ranks, which are to hear of each
+/// step's commits at once.
+class AheadRunner {
+ public:
+  /// Sets the draft window: tokens at a time for the request, at most as many as the drafter was
+  /// made for; 0: none. start() begins with the most.
+  virtual void set_window(RequestId id, int window) = 0;
+
+ protected:
+  ~AheadRunner() = default;
+};
+
+/// A drafter that holds memory of note, and can give it back.
+class MemoryGiver {
+ public:
+  /// Gives the memory back. There are no drafts until the drafter is resumed; all else goes on.
+  virtual void suspend() = 0;
+  /// Takes the memory again, in parts that decoding can wait for: to be called until it returns
+  /// true. Then requests catch up. A call that throws for want of memory leaves the drafter
+  /// suspended. True at once for a drafter that is not suspended.
+  [[nodiscard]] virtual bool resume() = 0;
+
+ protected:
+  ~MemoryGiver() = default;
+};
+
+/// A drafter's capabilities beyond Drafter; null: it lacks this one. A decorator returns those of
+/// its drafter together, so that none is lost.
+struct Capabilities {
+  FeatureReader* features = nullptr;
+  LaggingState* state = nullptr;
+  SiblingLearner* siblings = nullptr;
+  AheadRunner* ahead = nullptr;
+  MemoryGiver* memory = nullptr;
+};
+
 /// Proposes continuations. It never decides what is accepted, so it cannot change a trajectory; it
 /// may be late or wrong at will. Times are seconds on one clock of the caller's, which never runs
 /// backwards. Not thread-safe. Throws std::logic_error on ids that were not started, or that were
@@ -77,20 +151,6 @@ class Drafter {
   virtual void start(const DraftStart& request, double now) = 0;
   /// The target has committed these tokens after everything told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
-  /// Bytes of the target's features that the drafter reads at each computed position
-  /// (StepRunner::feature_bytes()), besides the text; 0: none.
-  [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
-  /// The target's features at positions of the request's text from `first` on, the prompt's
-  /// included: [positions, feature_bytes()]. Told of all positions that the target computes here
-  /// for the request, in order, before the tokens sampled there are committed; never of positions
-  /// computed elsewhere. Features that are told again are the same again.
-  virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
-                       std::span<const std::byte> /*features*/) {}
-  /// Whether drafting keeps state that falls behind while no drafts are asked for.
-  [[nodiscard]] virtual bool lags() const { return false; }
-  /// Committed tokens of the request that the next draft for it must compute first, past those that
-  /// every draft begins with.
-  [[nodiscard]] virtual int lag(RequestId) const { return 0; }
   /// Fills every slot's output with what may follow its committed text and assumed tokens, and sets
   /// its count. `levels`: null: drafts go to the slots' limits. A drafter whose levels are no work
   /// of their own does not ask it.
@@ -101,36 +161,12 @@ class Drafter {
   /// at all. State that helps its siblings, or the request then, may stay.
   virtual void leave(RequestId id, double now) { finish(id, now); }
 
-  /// Whether the drafter learns from siblings, and so would from siblings generated elsewhere.
-  [[nodiscard]] virtual bool learns_from_siblings() const { return false; }
-  /// Tells a drafter that does of tokens said elsewhere, after the first `offset` tokens of the
-  /// response of a request that was not started here. `ended`: the response ends with the tokens.
-  virtual void hear(RequestId /*id*/, std::uint64_t /*offset*/, std::span<const TokenId> /*tokens*/,
-                    bool /*ended*/, double /*now*/) {}
-
-  /// Whether the drafter drafts unasked, ahead of the verifier: on other ranks.
-  [[nodiscard]] virtual bool runs_ahead() const { return false; }
   /// Whether there can be drafts at all now: a drafter that runs ahead needs drafter ranks, others
   /// must not be suspended.
   [[nodiscard]] virtual bool present() const { return true; }
-  /// Sets the draft window of a drafter that runs ahead: tokens at a time for the request, at most
-  /// as many as the drafter was made for; 0: none. start() begins with the most.
-  virtual void set_window(RequestId, int /*window*/) {}
-  /// Whether the drafter wants to hear of each step's commits at once, not when it is next asked.
-  [[nodiscard]] virtual bool listens() const { return false; }
   /// All that a step committed has been told.
   virtual void told() {}
-
-  /// Whether suspend() gives memory of note back.
-  [[nodiscard]] virtual bool gives_memory() const { return false; }
-  /// Gives that memory back. There are no drafts until the drafter is resumed; all else goes on.
-  virtual void suspend() {}
-  /// Takes the memory again, in parts that decoding can wait for: to be called until it returns
-  /// true. Then requests catch up. A call that throws for want of memory leaves the drafter
-  /// suspended. True at once for a drafter that is not suspended.
-  [[nodiscard]] virtual bool resume() { return true; }
-  /// Memory of note that is held, bytes.
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }
+  [[nodiscard]] virtual Capabilities capabilities() { return {}; }
 };
 
 }  // namespace paceline::draft

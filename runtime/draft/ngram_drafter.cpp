@@ -102,12 +102,6 @@ std::uint32_t NgramIndex::place(int n) const {
   return found;
 }
 
-std::size_t NgramIndex::bytes() const {
-  std::size_t bytes = tokens_.capacity() * sizeof(TokenId);
-  for (const Table& table : tables_) bytes += table.slots.capacity() * sizeof(std::uint32_t);
-  return bytes;
-}
-
 NgramIndex& NgramDrafter::index(RequestId id) {
   const auto at = indices_.find(id);
   if (at == indices_.end()) throw std::logic_error("draft for a request that was not started");
@@ -142,12 +136,6 @@ void NgramDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* /
 void NgramDrafter::finish(RequestId id, double /*now*/) {
   static_cast<void>(index(id));
   indices_.erase(id);
-}
-
-std::size_t NgramDrafter::bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& [id, index] : indices_) bytes += index.bytes();
-  return bytes;
 }
 
 }  // namespace paceline::draft

@@ -29,7 +29,6 @@ class NgramIndex {
   /// what is found for the text and the assumed tokens together. Assumed tokens do not enter the
   /// index. Valid until the next call.
   [[nodiscard]] std::span<const TokenId> lookup(int length, std::span<const TokenId> assumed = {});
-  [[nodiscard]] std::size_t bytes() const;
 
  private:
   /// Open addressing over the n-grams of one n: where each continues, a position > 0; 0 is empty.
@@ -62,7 +61,6 @@ class NgramDrafter final : public Drafter {
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
   void finish(RequestId id, double now) override;
-  [[nodiscard]] std::size_t bytes() const override;
 
  private:
   NgramIndex& index(RequestId id);

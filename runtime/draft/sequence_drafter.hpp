@@ -34,7 +34,10 @@ struct SequenceDrafterOptions : DraftSequencesOptions {
 /// not on the batch or on held KV; but a short pool makes it shorter, or empty. It ends at stop
 /// tokens, at the response's longest and at the longest sequence. Assumed tokens count as said in
 /// all of this: the draft is what it would be if they were committed.
-class SequenceDrafter : public Drafter {
+class SequenceDrafter : public Drafter,
+                        public FeatureReader,
+                        public LaggingState,
+                        public MemoryGiver {
  public:
   /// start() to leave() run no forward pass. A request whose text has a token outside the drafter's
   /// vocabulary gets no drafts, nor does a slot that assumes one. Held KV of a request that leaves
@@ -49,7 +52,6 @@ class SequenceDrafter : public Drafter {
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
     sequences_->observe(id, first, features);
   }
-  [[nodiscard]] bool lags() const override { return true; }
   [[nodiscard]] int lag(RequestId id) const override { return sequences_->lag(id); }
   /// A token's best child comes before its others. `levels` is asked before each pass that takes
   /// drafts further. Throws std::logic_error when a request is in the batch twice, Error (internal)
@@ -57,12 +59,17 @@ class SequenceDrafter : public Drafter {
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
   [[nodiscard]] bool present() const override { return !sequences_->suspended(); }
-  [[nodiscard]] bool gives_memory() const override { return sequences_->gives_memory(); }
   /// Gives back KV and activations, and the weights unless somebody keeps them.
   void suspend() override { sequences_->suspend(); }
   /// Loads a part of the weights again; at the end drafts once to warm up.
-  bool resume() override;
-  [[nodiscard]] std::size_t bytes() const override { return sequences_->bytes(); }
+  [[nodiscard]] bool resume() override;
+  [[nodiscard]] Capabilities capabilities() override {
+    return {.features = feature_bytes() > 0 ? this : nullptr,
+            .state = this,
+            .memory = sequences_->gives_memory() ? this : nullptr};
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return sequences_->bytes(); }
 
   /// Rows of all forward passes so far, but for those that warmed up.
   [[nodiscard]] std::uint64_t rows() const { return sequences_->rows() - warm_up_rows_; }

@@ -22,7 +22,7 @@ struct SuffixDrafterOptions {
 /// Proposes for each request the draft of the higher score, its own tree's on ties. Proposals
 /// depend on the texts alone, not on threads or on how commits of siblings interleave. Assumed
 /// tokens are a part of the text that is sought in the trees, but not of the trees.
-class SuffixDrafter final : public Drafter {
+class SuffixDrafter final : public Drafter, public SiblingLearner {
  public:
   /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
   SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& pool);
@@ -34,12 +34,12 @@ class SuffixDrafter final : public Drafter {
   /// The request's group keeps its response so far.
   void leave(RequestId id, double now) override;
 
-  [[nodiscard]] bool learns_from_siblings() const override { return true; }
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
+  [[nodiscard]] Capabilities capabilities() override { return {.siblings = this}; }
 
   /// Memory of the groups' trees and the requests' own.
-  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
   struct Request {

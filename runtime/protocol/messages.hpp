@@ -32,6 +32,7 @@
 
 #include "runtime/core/admission.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/step.hpp"
@@ -105,7 +106,7 @@ struct Offer {
   Admission request;  ///< with its prompt; its version is the key of the move or race
   GroupRanks from;
   std::int32_t positions = 0;  ///< of KV that can be pulled
-  std::int32_t method = -1;    ///< Race::method; -1: the offer is a move's
+  OptionalIndex method = {};   ///< Race::method; absent: the offer is a move's
 };
 
 /// Between verifiers that race for a request: these tokens of its response are committed.

@@ -41,8 +41,11 @@ DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
       telemetry_(telemetry),
       options_(options),
       tallies_(drafters_.size()) {
-  for (const auto& drafter : drafters_)
-    feature_bytes_ = std::max(feature_bytes_, drafter->feature_bytes());
+  for (const auto& drafter : drafters_) {
+    if (draft::FeatureReader* reader = drafter->capabilities().features) readers_.push_back(reader);
+  }
+  for (const draft::FeatureReader* reader : readers_)
+    feature_bytes_ = std::max(feature_bytes_, reader->feature_bytes());
 }
 
 Turn DrafterRank::turn() {
@@ -221,9 +224,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
       ++summary_.invalid;
       continue;
     }
-    for (const auto& drafter : drafters_) {
-      if (drafter->feature_bytes() > 0) drafter->observe(stretch.id, stretch.first, features);
-    }
+    for (draft::FeatureReader* reader : readers_)
+      reader->observe(stretch.id, stretch.first, features);
     at->second.exhausted = false;
   }
 }

@@ -99,6 +99,7 @@ class DrafterRank final : public Participant {
   std::vector<std::unique_ptr<draft::Drafter>> drafters_;
   TelemetrySink& telemetry_;
   DrafterOptions options_;
+  std::vector<draft::FeatureReader*> readers_;
   std::size_t feature_bytes_ = 0;  ///< features of a position; 0: no drafter reads features
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, Request> requests_;

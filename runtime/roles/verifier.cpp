@@ -125,7 +125,7 @@ void Verifier::accept(Lease lease) {
 }
 
 void Verifier::accept(Offer offer) {
-  if (offer.method >= 0) {
+  if (offer.method) {
     join(std::move(offer));
     return;
   }
@@ -167,9 +167,9 @@ void Verifier::become(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::enqueue(Admission request, const KvOrigin& origin, int method) {
+void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex method) {
   // A request held from now on is no longer raced for; its old holder's message may still be late.
-  if (method < 0 && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
+  if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
     request.prompt = prompt;
@@ -285,7 +285,7 @@ void Verifier::join(Offer offer) {
                           .id = id,
                           .kind = RequestEventKind::race_begun,
                           .tokens = static_cast<std::uint32_t>(response),
-                          .method = offer.method});
+                          .method = *offer.method});
   enqueue(std::move(offer.request), origin, offer.method);
 }
 

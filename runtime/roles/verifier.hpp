@@ -87,7 +87,7 @@ class Verifier final : public Participant {
   void take(const Envelope& envelope);
   void accept(Lease lease);
   void accept(Offer offer);
-  void enqueue(Admission request, const KvOrigin& origin, int method = -1);
+  void enqueue(Admission request, const KvOrigin& origin, OptionalIndex method = {});
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
   void become(policy::Placement placement);
   void renew(const Renew& renew);

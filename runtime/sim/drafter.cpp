@@ -46,7 +46,6 @@ void ModelledDrafter::leave(RequestId id, double) {
 }
 
 void ModelledDrafter::suspend() {
-  if (!gives_memory()) return;
   suspended_ = true;
   prompts_.clear();
   for (auto& [id, request] : requests_) request.computed = 0;

@@ -18,7 +18,10 @@ namespace paceline::sim {
 /// count (MethodAcceptance::by_references) once this drafter knows their whole text: siblings that
 /// finished here, and those whose end draft servers told. Running siblings count for nothing,
 /// though a real tree gains by them too. Not thread-safe.
-class ModelledDrafter : public draft::Drafter {
+class ModelledDrafter : public draft::Drafter,
+                        public draft::LaggingState,
+                        public draft::SiblingLearner,
+                        public draft::MemoryGiver {
  public:
   /// `method`: its index in `all`, the workload's methods. References outlive this.
   ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
@@ -32,19 +35,22 @@ class ModelledDrafter : public draft::Drafter {
 
   void start(const draft::DraftStart& start, double now) override;
   void commit(RequestId id, std::span<const TokenId> tokens, double now) override;
-  [[nodiscard]] bool lags() const override { return !costs_.catch_up.empty(); }
   [[nodiscard]] int lag(RequestId id) const override { return lag(requests_.at(id)); }
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   void finish(RequestId id, double now) override;
   void leave(RequestId id, double now) override;
-  [[nodiscard]] bool learns_from_siblings() const override { return learns_; }
-  /// A draft model is there again as soon as it is wanted: loading takes no time.
-  [[nodiscard]] bool gives_memory() const override { return lags(); }
   [[nodiscard]] bool present() const override { return !suspended_; }
   void suspend() override;
+  /// A draft model is there again as soon as it is wanted: loading takes no time.
   [[nodiscard]] bool resume() override;
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
+  [[nodiscard]] draft::Capabilities capabilities() override {
+    const bool computes = !costs_.catch_up.empty();
+    return {.state = computes ? this : nullptr,
+            .siblings = learns_ ? this : nullptr,
+            .memory = computes ? this : nullptr};
+  }
 
  protected:
   struct Request {

@@ -28,7 +28,11 @@ class ModelledHead final : public ModelledDrafter {
 
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   /// A head keeps its one layer: giving it up would gain little.
-  [[nodiscard]] bool gives_memory() const override { return false; }
+  [[nodiscard]] draft::Capabilities capabilities() override {
+    draft::Capabilities own = ModelledDrafter::capabilities();
+    own.memory = nullptr;
+    return own;
+  }
 
  private:
   struct Job {

@@ -35,18 +35,18 @@ bool CommitLog::has(RequestId id) const {
 
 bool CommitLog::full() const { return tokens_ >= kMostTokens; }
 
-void CommitLog::tell(std::span<const std::unique_ptr<draft::Drafter>> drafters, double now) {
+void CommitLog::tell(const DrafterRoster& roster, double now) {
   for (std::size_t i = 0; i < requests_; ++i) {
     Entry& entry = entries_[i];
-    for (const auto& drafter : drafters) {
-      drafter->commit(entry.id, entry.tokens, now);
-      if (entry.finished) drafter->finish(entry.id, now);
+    for (const RosterEntry& told : roster) {
+      told.drafter->commit(entry.id, entry.tokens, now);
+      if (entry.finished) told.drafter->finish(entry.id, now);
     }
     entry.tokens.clear();
   }
   requests_ = 0;
   tokens_ = 0;
-  for (const auto& drafter : drafters) drafter->told();
+  for (const RosterEntry& told : roster) told.drafter->told();
 }
 
 }  // namespace paceline::roles

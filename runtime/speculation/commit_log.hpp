@@ -2,14 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "runtime/core/request.hpp"
 #include "runtime/core/types.hpp"
-#include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
+#include "runtime/speculation/drafter_roster.hpp"
 
 namespace paceline::roles {
 
@@ -24,7 +22,7 @@ class CommitLog {
   /// Whether it holds so much that drafters should be told now.
   [[nodiscard]] bool full() const;
   /// Tells all drafters everything, then that it was all. The log is empty then.
-  void tell(std::span<const std::unique_ptr<draft::Drafter>> drafters, double now);
+  void tell(const DrafterRoster& roster, double now);
 
  private:
   struct Entry {

@@ -184,7 +184,8 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
     }
     counts_.heard += tokens.size();
     if (requests_.contains(stretch.id)) continue;  // this client's own, known better here
-    drafter_->hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
+    drafter_->capabilities().siblings->hear(stretch.id, stretch.offset, tokens, stretch.ended != 0,
+                                            now);
   }
   for (const draft::LogPlace& place : texts.places) {
     const auto group = groups_.find(place.group);

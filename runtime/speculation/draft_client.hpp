@@ -37,7 +37,7 @@ struct DraftClientOptions {
 /// The client tells and asks in told(), that is, between two steps of a verifier that drafts.
 class DraftClient final : public draft::Drafter {
  public:
-  /// Mailbox and clock outlive this.
+  /// The drafter learns from siblings. Mailbox and clock outlive this.
   DraftClient(std::unique_ptr<draft::Drafter> drafter, Mailbox& mailbox, const Clock& clock,
               DraftClientOptions options);
 
@@ -49,14 +49,8 @@ class DraftClient final : public draft::Drafter {
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override {
     drafter_->propose(batch, now, levels);
   }
-  [[nodiscard]] bool lags() const override { return drafter_->lags(); }
-  [[nodiscard]] int lag(RequestId id) const override { return drafter_->lag(id); }
-  [[nodiscard]] bool listens() const override { return drafter_->listens(); }
-  bool present() const override { return drafter_->present(); }
-  bool gives_memory() const override { return drafter_->gives_memory(); }
-  void suspend() override { drafter_->suspend(); }
-  bool resume() override { return drafter_->resume(); }
-  [[nodiscard]] std::size_t bytes() const override { return drafter_->bytes(); }
+  [[nodiscard]] bool present() const override { return drafter_->present(); }
+  [[nodiscard]] draft::Capabilities capabilities() override { return drafter_->capabilities(); }
 
   /// Takes a message of a rank's draft server.
   void receive(int from, std::span<const std::byte> message);

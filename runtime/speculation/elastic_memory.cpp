@@ -11,7 +11,11 @@ using Kind = DraftMemoryRecord::Kind;
 ElasticMemory::ElasticMemory(const ElasticMemoryPorts& ports,
                              std::unique_ptr<policy::DraftMemoryPolicy> policy, std::int32_t blocks,
                              std::int32_t gain)
-    : ports_(ports), policy_(std::move(policy)), blocks_(blocks), gain_(gain) {}
+    : ports_(ports), policy_(std::move(policy)), blocks_(blocks), gain_(gain) {
+  for (const RosterEntry& entry : ports_.speculator.roster()) {
+    if (draft::MemoryGiver* giver = entry.drafter->capabilities().memory) givers_.push_back(giver);
+  }
+}
 
 bool ElasticMemory::turn(std::size_t waiting) {
   if (resuming_) {
@@ -40,7 +44,8 @@ bool ElasticMemory::turn(std::size_t waiting) {
 
 void ElasticMemory::expand() {
   const double start = ports_.clock.now();
-  ports_.speculator.suspend_models();  // first: there may not be room for both
+  // First: there may not be room for both.
+  for (draft::MemoryGiver* giver : givers_) giver->suspend();
   (void)ports_.runner.run(ports_.batcher.kv_work());
   if (!ports_.batcher.resize(blocks_ + gain_)) throw std::logic_error("a KV pool that cannot grow");
   (void)ports_.runner.run(ports_.batcher.kv_work());
@@ -76,7 +81,8 @@ bool ElasticMemory::contract() {
 
 void ElasticMemory::go_on_resuming() {
   const double start = ports_.clock.now();
-  resuming_ = !ports_.speculator.resume_models();
+  resuming_ = !std::all_of(givers_.begin(), givers_.end(),
+                           [](draft::MemoryGiver* giver) { return giver->resume(); });
   const double now = ports_.clock.now();
   resumed_.longest_pause = std::max(resumed_.longest_pause, now - start);
   if (resuming_) return;

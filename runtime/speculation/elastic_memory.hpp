@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
@@ -18,8 +19,8 @@ namespace paceline::roles {
 struct ElasticMemoryPorts {
   const Clock& clock;
   engine::Batcher& batcher;
-  engine::StepRunner& runner;  ///< of the whole group
-  Speculator& speculator;
+  engine::StepRunner& runner;    ///< of the whole group
+  const Speculator& speculator;  ///< whose drafters give memory
   TelemetrySink& telemetry;
 };
 
@@ -45,6 +46,7 @@ class ElasticMemory {
 
   ElasticMemoryPorts ports_;
   std::unique_ptr<policy::DraftMemoryPolicy> policy_;
+  std::vector<draft::MemoryGiver*> givers_;
   std::int32_t blocks_;
   std::int32_t gain_;
   bool expanded_ = false;

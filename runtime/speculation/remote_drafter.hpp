@@ -36,7 +36,9 @@ struct RemoteOptions {
 ///
 /// Ranks that draft by a head are sent the target's features as they are computed. Features that
 /// cannot be sent now wait: the latest, as many as a head would keep.
-class RemoteDrafter final : public draft::Drafter {
+class RemoteDrafter final : public draft::Drafter,
+                            public draft::FeatureReader,
+                            public draft::AheadRunner {
  public:
   /// Mailbox and clock outlive this.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
@@ -52,12 +54,12 @@ class RemoteDrafter final : public draft::Drafter {
   [[nodiscard]] std::size_t feature_bytes() const override { return options_.feature_bytes; }
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override;
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
-  /// True: drafter ranks must hear of every step.
-  [[nodiscard]] bool listens() const override { return true; }
-  [[nodiscard]] bool runs_ahead() const override { return true; }
   [[nodiscard]] bool present() const override { return !drafters_.empty(); }
   void set_window(RequestId id, int window) override;
   void told() override;
+  [[nodiscard]] draft::Capabilities capabilities() override {
+    return {.features = options_.feature_bytes > 0 ? this : nullptr, .ahead = this};
+  }
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
   /// Takes a message of a drafter rank, whatever it holds.

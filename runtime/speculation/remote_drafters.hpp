@@ -19,9 +19,11 @@ class RemoteDrafters {
   /// `group`: the verifier, as leader of its group.
   explicit RemoteDrafters(std::int32_t group) : group_(group) {}
 
-  /// Adds the ranks that draft by `method`, one of the run's drafters; -1: by all of the run's
+  /// Adds the ranks that draft by `method`, one of the run's drafters; absent: by all of the run's
   /// drafters, for all groups. `drafter` outlives this.
-  void add(RemoteDrafter& drafter, std::int32_t method) { drafters_.push_back({&drafter, method}); }
+  void add(RemoteDrafter& drafter, OptionalIndex method) {
+    drafters_.push_back({&drafter, method});
+  }
 
   /// From now on ranks have these places.
   void use(std::span<const policy::DrafterPlace> places);
@@ -37,7 +39,7 @@ class RemoteDrafters {
  private:
   struct Of {
     RemoteDrafter* drafter;
-    std::int32_t method;
+    OptionalIndex method;
   };
   std::int32_t group_;
   std::vector<Of> drafters_;

@@ -7,9 +7,11 @@
 
 namespace paceline::roles {
 
-RequestPlans::RequestPlans(Reconfiguration how, std::size_t drafters, int longest_draft)
+RequestPlans::RequestPlans(Reconfiguration how, const DrafterRoster& roster, int longest_draft)
     : how_(std::move(how)), longest_draft_(longest_draft) {
-  if (how_->drafters.size() != drafters) throw std::invalid_argument("costs for each drafter");
+  for (const RosterEntry& entry : roster) {
+    if (!entry.costs) throw std::invalid_argument("reconfiguration without costs of a drafter");
+  }
 }
 
 void RequestPlans::start(RequestId id, std::uint32_t response) {
@@ -21,7 +23,7 @@ const policy::RequestPlan* RequestPlans::find(RequestId id) const {
   return at != requests_.end() && at->second.plan ? &*at->second.plan : nullptr;
 }
 
-bool RequestPlans::wants(const policy::RequestPlan* plan, const draft::Drafter& drafter) {
+bool RequestPlans::wants(const policy::RequestPlan* plan, const RosterEntry& drafter) {
   return plan == nullptr || plan->mode == (drafter.runs_ahead() ? SpeculationMode::decoupled
                                                                 : SpeculationMode::coupled);
 }
@@ -56,28 +58,28 @@ void RequestPlans::commit(std::span<const engine::Committed> committed, int batc
   }
 }
 
-void RequestPlans::reconfigure(std::span<const std::unique_ptr<draft::Drafter>> drafters,
-                               double context, std::span<const double> acceptance) {
+void RequestPlans::reconfigure(const DrafterRoster& roster, double context,
+                               std::span<const double> acceptance) {
   policy::ReconfigurationFacts facts;
   facts.batch = std::max(1, batch_);
   facts.drafted_for = std::max(1.0, std::ceil(facts.batch * how_->groups_per_drafter));
-  for (std::size_t k = 0; k < drafters.size(); ++k) {
-    const bool ahead = drafters[k]->runs_ahead();
+  for (const RosterEntry& entry : roster) {
+    const bool ahead = entry.runs_ahead();
     facts.ways.push_back({ahead ? SpeculationMode::decoupled : SpeculationMode::coupled,
-                          {how_->costs, how_->drafters[k], context, how_->max_batch},
-                          !drafters[k]->present() ? 0  // the drafter is not there
-                          : ahead                 ? std::min(how_->window, longest_draft_)
-                                                  : longest_draft_});
+                          {how_->costs, *entry.costs, context, how_->max_batch},
+                          !entry.drafter->present() ? 0  // the drafter is not there
+                          : ahead                   ? std::min(how_->window, longest_draft_)
+                                                    : longest_draft_});
   }
   const std::vector<policy::RequestPlan> plans = policy::reconfigure(facts, acceptance, due_index_);
   auto plan = plans.begin();
   for (std::size_t i = 0; i < due_.size(); ++i) {
     const bool below = plan != plans.end() && plan->request == due_index_[i];
-    adopt(drafters, due_[i], below ? std::optional(*plan++) : std::nullopt);
+    adopt(roster, due_[i], below ? std::optional(*plan++) : std::nullopt);
   }
 }
 
-void RequestPlans::adopt(std::span<const std::unique_ptr<draft::Drafter>> drafters, RequestId id,
+void RequestPlans::adopt(const DrafterRoster& roster, RequestId id,
                          std::optional<policy::RequestPlan> plan) {
   Request& request = requests_.at(id);
   request.plan_batch = batch_;
@@ -89,11 +91,12 @@ void RequestPlans::adopt(std::span<const std::unique_ptr<draft::Drafter>> drafte
   if (same) return;
   PlannedRequest now{id, request.response, SpeculationMode::coupled,
                      static_cast<std::uint32_t>(longest_draft_)};
-  for (const auto& drafter : drafters) {
-    if (!drafter->runs_ahead()) continue;
-    const bool wanted = wants(plan ? &*plan : nullptr, *drafter);
-    drafter->set_window(id, !wanted ? 0 : plan ? plan->window : how_->window);
-    if (!drafter->present()) continue;
+  for (const RosterEntry& entry : roster) {
+    draft::AheadRunner* ahead = entry.drafter->capabilities().ahead;
+    if (ahead == nullptr) continue;
+    const bool wanted = wants(plan ? &*plan : nullptr, entry);
+    ahead->set_window(id, !wanted ? 0 : plan ? plan->window : how_->window);
+    if (!entry.drafter->present()) continue;
     now.mode = SpeculationMode::decoupled;
     now.longest_draft = static_cast<std::uint32_t>(how_->window);
   }

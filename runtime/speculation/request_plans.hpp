@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,9 +12,9 @@
 #include "runtime/core/request.hpp"
 #include "runtime/core/speculation_mode.hpp"
 #include "runtime/costs/cost_table.hpp"
-#include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/policy/plan/reconfiguration.hpp"
+#include "runtime/speculation/drafter_roster.hpp"
 
 namespace paceline::roles {
 
@@ -23,7 +22,6 @@ namespace paceline::roles {
 struct Reconfiguration {
   std::uint32_t every = policy::kReconfigureEvery;  ///< tokens of a request; at least 1
   CostTable costs;                                  ///< of the verifier's steps
-  std::vector<DrafterCosts> drafters;               ///< [drafters] each drafter's, where it drafts
   int window = 8;                 ///< tokens that drafter ranks run ahead by, without a plan
   double groups_per_drafter = 1;  ///< verifier groups that a drafter rank drafts for
   int max_batch = 64;             ///< requests of one call of a drafter
@@ -45,9 +43,9 @@ class RequestPlans {
  public:
   /// No drafters and no reconfigurations: no request gets a plan.
   RequestPlans() = default;
-  /// `longest_draft`: of any request. Throws std::invalid_argument unless there are costs for each
-  /// of so many drafters.
-  RequestPlans(Reconfiguration how, std::size_t drafters, int longest_draft);
+  /// `longest_draft`: of any request. Throws std::invalid_argument unless the costs of each drafter
+  /// are known.
+  RequestPlans(Reconfiguration how, const DrafterRoster& roster, int longest_draft);
 
   /// A request begins, with `response` tokens of its response there already.
   void start(RequestId id, std::uint32_t response);
@@ -56,7 +54,7 @@ class RequestPlans {
   /// The request's plan; null: it has none. Valid until the next call that is not const.
   [[nodiscard]] const policy::RequestPlan* find(RequestId id) const;
   /// Whether the drafter is to draft for a request with this plan; null: without one.
-  [[nodiscard]] static bool wants(const policy::RequestPlan* plan, const draft::Drafter& drafter);
+  [[nodiscard]] static bool wants(const policy::RequestPlan* plan, const RosterEntry& drafter);
 
   /// Takes in a step's commits. `batch`: requests that decoded. Finished requests are forgotten.
   void commit(std::span<const engine::Committed> committed, int batch);
@@ -65,8 +63,7 @@ class RequestPlans {
   /// Reconfigures the requests that are due, and tells drafters that run ahead. `context`:
   /// positions that the step's requests attend to, on average. `acceptance`: [requests of the last
   /// commit() that go on, drafters] P(next drafted token is accepted).
-  void reconfigure(std::span<const std::unique_ptr<draft::Drafter>> drafters, double context,
-                   std::span<const double> acceptance);
+  void reconfigure(const DrafterRoster& roster, double context, std::span<const double> acceptance);
   /// Requests that reconfigure() has changed since the last commit().
   [[nodiscard]] std::span<const PlannedRequest> changed() const { return changed_; }
 
@@ -76,8 +73,7 @@ class RequestPlans {
     std::optional<policy::RequestPlan> plan;  ///< absent: the request is treated like all others
     int plan_batch = 0;                       ///< decoding requests when the plan was made
   };
-  void adopt(std::span<const std::unique_ptr<draft::Drafter>> drafters, RequestId id,
-             std::optional<policy::RequestPlan> plan);
+  void adopt(const DrafterRoster& roster, RequestId id, std::optional<policy::RequestPlan> plan);
 
   std::optional<Reconfiguration> how_;
   int longest_draft_ = 0;

@@ -9,9 +9,9 @@ namespace {
 /// Steps with drafts from one trial of a later drafter, on one request, to the next.
 constexpr std::uint64_t kTrialInterval = 32;
 
-std::vector<double> priors(std::vector<double> acceptance, std::size_t drafters) {
-  if (acceptance.empty()) acceptance.assign(drafters, policy::kUnknownAcceptance);
-  if (acceptance.size() != drafters) throw std::invalid_argument("an acceptance for each drafter");
+std::vector<double> priors(const DrafterRoster& roster) {
+  std::vector<double> acceptance;
+  for (const RosterEntry& entry : roster) acceptance.push_back(entry.acceptance);
   return acceptance;
 }
 
@@ -23,28 +23,25 @@ double mean_context(std::span<const engine::Decoding> decoding) {
 
 }  // namespace
 
-Speculator::Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
-                       std::unique_ptr<policy::DraftLengthPolicy> policy,
+Speculator::Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
                        const draft::DraftLimits& limits, const Clock& clock,
                        SpeculatorOptions options)
-    : drafters_(std::move(drafters)),
+    : roster_(std::move(roster)),
       policy_(std::move(policy)),
       limits_(limits),
       clock_(clock),
-      model_(priors(std::move(options.acceptance), drafters_.size())),
-      tallies_(drafters_.size()) {
-  if (drafters_.empty()) throw std::invalid_argument("speculation without drafters");
-  reserved_ = std::move(options.reserved);
-  reserved_.resize(drafters_.size());
-  levels_ = std::move(options.levels);
-  levels_.resize(drafters_.size());
-  step_tokens_ = options.step_tokens;
+      model_(priors(roster_)),
+      tallies_(roster_.size()),
+      step_tokens_(options.step_tokens) {
+  if (roster_.empty()) throw std::invalid_argument("speculation without drafters");
   if (options.reconfigure)
-    plans_ = RequestPlans(std::move(*options.reconfigure), drafters_.size(), limits_.max_length);
-  listens_ = std::any_of(drafters_.begin(), drafters_.end(),
-                         [](const auto& drafter) { return drafter->listens(); });
-  observes_ = std::any_of(drafters_.begin(), drafters_.end(),
-                          [](const auto& drafter) { return drafter->feature_bytes() > 0; });
+    plans_ = RequestPlans(std::move(*options.reconfigure), roster_, limits_.max_length);
+  for (const RosterEntry& entry : roster_) {
+    const draft::Capabilities can = entry.drafter->capabilities();
+    if (can.features != nullptr) readers_.push_back(can.features);
+    lags_ = lags_ || can.state != nullptr;
+    listens_ = listens_ || can.ahead != nullptr;
+  }
 }
 
 void Speculator::Draft::resize(int count) {
@@ -55,17 +52,17 @@ void Speculator::Draft::resize(int count) {
   values.resize(count);
 }
 
-void Speculator::start(const Admission& request, int method) {
+void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(drafters_, now);  // it comes back
-  for (std::size_t k = 0; k < drafters_.size(); ++k) {
-    drafters_[k]->start(
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // it comes back
+  for (std::size_t k = 0; k < roster_.size(); ++k) {
+    roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
-         request.version, method < 0 || static_cast<int>(k) == method, request.sampling},
+         request.version, !method || method == static_cast<int>(k), request.sampling},
         now);
   }
-  requests_.emplace(request.trajectory.id, Request{Acceptance(drafters_.size()), method});
-  if (method < 0)
+  requests_.emplace(request.trajectory.id, Request{Acceptance(roster_.size()), method, {}});
+  if (!method)
     plans_.start(request.trajectory.id,
                  static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
@@ -79,9 +76,9 @@ policy::DraftHope Speculator::hope(const Request& request, std::size_t drafter) 
 }
 
 bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
-  if (!drafters_[drafter]->present()) return false;
-  if (d.request->method >= 0) return static_cast<int>(drafter) == d.request->method;
-  return RequestPlans::wants(d.plan, *drafters_[drafter]);
+  if (!roster_[drafter].drafter->present()) return false;
+  if (d.request->method) return d.request->method == static_cast<int>(drafter);
+  return RequestPlans::wants(d.plan, roster_[drafter]);
 }
 
 // Fills in the query of the policy. Of several drafters each request counts with its best.
@@ -94,8 +91,6 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
   response_.clear();
   most_drafted_.clear();
   decoded_.clear();
-  const bool lags = std::any_of(drafters_.begin(), drafters_.end(),
-                                [](const auto& drafter) { return drafter->lags(); });
   most_tokens_ = limits_.max_tokens;
   if (step_tokens_ > 0 && !decoding.empty())
     most_tokens_ = std::min(most_tokens_, step_tokens_ / static_cast<int>(decoding.size()));
@@ -104,12 +99,13 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     double best = 0;
     int lag = 0;
     bool served = false;  // nothing is drafted for a request whose drafters are all suspended
-    for (std::size_t k = 0; k < drafters_.size(); ++k) {
+    for (std::size_t k = 0; k < roster_.size(); ++k) {
       if (!serves(k, request)) continue;
       served = true;
-      if (reserved_[k] && request.request->method < 0) continue;
+      if (roster_[k].reserved && !request.request->method) continue;
       best = std::max(best, next_accepted(*request.request, k));
-      lag += drafters_[k]->lag(d.id);
+      const draft::LaggingState* state = roster_[k].drafter->capabilities().state;
+      lag += state != nullptr ? state->lag(d.id) : 0;
     }
     acceptance_.push_back(best);
     const int planned = request.plan != nullptr ? request.plan->window : limits_.max_length;
@@ -121,7 +117,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     foretold_.push_back(next.first(std::min<std::size_t>(next.size(), most)));
     longest_draft_.push_back(
         std::min({most - static_cast<int>(foretold_.back().size()), limits_.max_length, longest}));
-    if (lags) lag_.push_back(lag);
+    if (lags_) lag_.push_back(lag);
     response_.push_back(d.response);
     decoded_.push_back(request);
   }
@@ -134,9 +130,9 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
 
 void Speculator::describe_hopes() {
   hopes_.clear();
-  for (std::size_t k = 0; k < drafters_.size(); ++k) {
+  for (std::size_t k = 0; k < roster_.size(); ++k) {
     for (const Decoded& d : decoded_) {
-      const bool drafts = serves(k, d) && (!reserved_[k] || d.request->method >= 0);
+      const bool drafts = serves(k, d) && (!roster_[k].reserved || d.request->method);
       hopes_.push_back(drafts ? hope(*d.request, k) : policy::DraftHope{});
     }
   }
@@ -144,22 +140,13 @@ void Speculator::describe_hopes() {
 
 void Speculator::leave(RequestId id) {
   const double now = clock_.now();
-  log_.tell(drafters_, now);
-  for (const auto& drafter : drafters_) {
-    drafter->leave(id, now);
-    drafter->told();  // there may be no further step
+  log_.tell(roster_, now);
+  for (const RosterEntry& entry : roster_) {
+    entry.drafter->leave(id, now);
+    entry.drafter->told();  // there may be no further step
   }
   requests_.erase(id);
   plans_.leave(id);
-}
-
-void Speculator::suspend_models() {
-  for (const auto& drafter : drafters_) drafter->suspend();
-}
-
-bool Speculator::resume_models() {
-  return std::all_of(drafters_.begin(), drafters_.end(),
-                     [](const auto& drafter) { return drafter->resume(); });
 }
 
 /// A request that was given up may be in the batch still.
@@ -168,7 +155,8 @@ void Speculator::observe(std::span<const engine::Computed> computed, engine::Ste
     if (!requests_.contains(c.id)) continue;
     features_.resize(c.rows.size() * runner.feature_bytes());
     runner.read_features(c.rows, features_);
-    for (const auto& drafter : drafters_) drafter->observe(c.id, c.first_position, features_);
+    for (draft::FeatureReader* reader : readers_)
+      reader->observe(c.id, c.first_position, features_);
   }
 }
 
@@ -189,7 +177,7 @@ std::span<const engine::DraftTree> Speculator::draft(
       std::any_of(foretold.begin(), foretold.end(),
                   [](std::span<const TokenId> next) { return !next.empty(); });
   if (!considers && !any_foretold) return {};
-  log_.tell(drafters_, now);
+  log_.tell(roster_, now);
   describe(decoding, foretold);
   lengths_.assign(decoding.size(), 0);
   if (considers) policy_->choose(query_, lengths_);
@@ -206,7 +194,7 @@ std::span<const engine::DraftTree> Speculator::draft(
     begin(drafts_[i][0], 0, foretold_[i], 0);
     expected_.push_back(drafts_[i][0].expected_tokens);
   }
-  for (std::size_t k = 0; k < drafters_.size(); ++k) ask(static_cast<int>(k), decoding);
+  for (std::size_t k = 0; k < roster_.size(); ++k) ask(static_cast<int>(k), decoding);
   select();
   ++draft_steps_;
   draft_seconds_ = clock_.now() - now;
@@ -234,23 +222,24 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
 bool Speculator::on_trial(int drafter, std::size_t request) const {
   if (drafter == 0 || draft_steps_ % kTrialInterval != 0) return false;
   const std::uint64_t turn = draft_steps_ / kTrialInterval;
-  const std::uint64_t later = drafters_.size() - 1;
+  const std::uint64_t later = roster_.size() - 1;
   return static_cast<std::uint64_t>(drafter) == 1 + turn % later &&
          request == turn / later % lengths_.size();
 }
 
 void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
+  const RosterEntry& entry = roster_[drafter];
+  const bool ahead = entry.runs_ahead();
   slots_.clear();
   slot_request_.clear();
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     // A draft that ran ahead is there, whatever length would have been worth drafting.
-    const int length =
-        lengths_[i] > 0 && drafters_[drafter]->runs_ahead() ? longest_draft_[i] : lengths_[i];
+    const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, decoded_[i])) continue;
-    const bool kept_back = reserved_[drafter] && decoded_[i].request->method < 0;
-    const bool promises = drafter == 0 || drafters_[drafter]->runs_ahead() ||
+    const bool kept_back = entry.reserved && !decoded_[i].request->method;
+    const bool promises = drafter == 0 || ahead ||
                           static_cast<double>(foretold_[i].size()) +
                                   hope(*decoded_[i].request, drafter).tokens(length) >
                               expected_[i];
@@ -271,8 +260,8 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     slot_request_.push_back(static_cast<std::int32_t>(i));
   }
   if (slots_.empty()) return;
-  asked_models_ = asked_models_ || drafters_[drafter]->gives_memory();
-  drafters_[drafter]->propose(slots_, clock_.now(), levels_[drafter].get());
+  asked_models_ = asked_models_ || entry.drafter->capabilities().memory != nullptr;
+  entry.drafter->propose(slots_, clock_.now(), entry.levels.get());
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     Draft& other = other_[s];
     step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
@@ -318,7 +307,7 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
 /// Takes a draft in place of the best where it is better; beside the best where it ran ahead.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
-  if (drafters_[drafter]->runs_ahead()) {
+  if (roster_[drafter].runs_ahead()) {
     if (!any) return;
     const std::size_t place = ++beside_[request];
     drafts_[request].resize(std::max(drafts_[request].size(), place + 1));
@@ -412,17 +401,17 @@ void Speculator::leave_verified(std::size_t request) {
 void Speculator::record(const engine::Committed& committed) {
   const auto at = requests_.find(committed.id);
   std::size_t furthest = 0;
-  int drafter = -1;
+  OptionalIndex drafter;
   for (Draft& draft : drafts_of(committed.decoding)) {
     if (draft.tokens.size() == static_cast<std::size_t>(draft.foretold)) continue;
     find_on_text(draft, committed.tokens.first(committed.path.size()));
     record(draft, committed);
     tally(draft, committed);
-    if (drafter >= 0 && draft.on_text.size() <= furthest) continue;
+    if (drafter && draft.on_text.size() <= furthest) continue;
     furthest = draft.on_text.size();
     drafter = draft.drafter;
   }
-  if (drafter >= 0 && at != requests_.end()) at->second.drafted_by = drafter;
+  if (drafter && at != requests_.end()) at->second.drafted_by = drafter;
 }
 
 // Evidence is what the target said after the same text: a token's ancestors were said, and the
@@ -475,9 +464,10 @@ void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
 std::vector<DraftedFor> Speculator::drafted_for() const {
   std::vector<DraftedFor> drafted;
   for (const auto& [id, request] : requests_) {
-    if (request.drafted_by < 0) continue;
-    const double acceptance = next_accepted(request, static_cast<std::size_t>(request.drafted_by));
-    drafted.push_back({id, request.drafted_by, static_cast<float>(acceptance)});
+    if (!request.drafted_by) continue;
+    const std::int32_t drafter = *request.drafted_by;
+    const double acceptance = next_accepted(request, static_cast<std::size_t>(drafter));
+    drafted.push_back({id, drafter, static_cast<float>(acceptance)});
   }
   return drafted;
 }
@@ -501,27 +491,28 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
   plans_.commit(committed, query_.requests);
   if (!plans_.due().empty()) {
     // Drafters that are no longer asked would take what was accepted for waste otherwise.
-    log_.tell(drafters_, clock_.now());
+    log_.tell(roster_, clock_.now());
     reconfigure(committed);
   }
-  if (listens_ || log_.full() || requests_.empty()) log_.tell(drafters_, clock_.now());
+  if (listens_ || log_.full() || requests_.empty()) log_.tell(roster_, clock_.now());
   policy_->observe(outcome);
 }
 
 void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   for (const RequestId id : plans_.due()) {
     Request& request = requests_.at(id);
-    for (std::size_t k = 0; k < drafters_.size(); ++k) {
+    for (std::size_t k = 0; k < roster_.size(); ++k) {
       if (!serves(k, {&request, plans_.find(id)})) request.acceptance[k].fade();
     }
   }
   std::vector<double> acceptance;  // [requests that go on, drafters]
   for (const engine::Committed& c : committed) {
     if (c.finished) continue;
-    for (std::size_t k = 0; k < drafters_.size(); ++k)
-      acceptance.push_back(drafters_[k]->present() ? next_accepted(requests_.at(c.id), k) : 0);
+    for (std::size_t k = 0; k < roster_.size(); ++k)
+      acceptance.push_back(roster_[k].drafter->present() ? next_accepted(requests_.at(c.id), k)
+                                                         : 0);
   }
-  plans_.reconfigure(drafters_, query_.context, acceptance);
+  plans_.reconfigure(roster_, query_.context, acceptance);
 }
 
 }  // namespace paceline::roles

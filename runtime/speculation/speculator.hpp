@@ -11,6 +11,7 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step_runner.hpp"
@@ -19,24 +20,16 @@
 #include "runtime/protocol/messages.hpp"
 #include "runtime/speculation/acceptance_counts.hpp"
 #include "runtime/speculation/commit_log.hpp"
+#include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/joined_draft.hpp"
 #include "runtime/speculation/request_plans.hpp"
 
 namespace paceline::roles {
 
 struct SpeculatorOptions {
-  /// [drafters] How likely each drafter's tokens are accepted, as known before the run; empty:
-  /// nothing is known.
-  std::vector<double> acceptance = {};
   std::optional<Reconfiguration> reconfigure = {};  ///< absent: never
-  /// [drafters] Whether a drafter drafts in races alone, and on trial; empty: none does. The policy
-  /// does not reckon with the cost of such a drafter.
-  std::vector<bool> reserved = {};
   /// Most draft tokens of a step, of all its requests; 0: as many as each request may have.
   int step_tokens = 0;
-  /// [drafters] The judge between the levels of each drafter's drafts; null: drafts are as long as
-  /// is asked for. Empty: all are null.
-  std::vector<std::shared_ptr<draft::Levels>> levels = {};
 };
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
@@ -57,23 +50,21 @@ struct SpeculatorOptions {
 /// plan says; drafter ranks that are not wanted drop the request. Not thread-safe.
 class Speculator {
  public:
-  /// `drafters` must not be empty; the clock outlives this.
-  Speculator(std::vector<std::unique_ptr<draft::Drafter>> drafters,
-             std::unique_ptr<policy::DraftLengthPolicy> policy, const draft::DraftLimits& limits,
-             const Clock& clock, SpeculatorOptions options = {});
+  /// `roster` must not be empty, and has a drafter in each entry. The policy reckons by the
+  /// roster's order. The clock outlives this. Throws std::invalid_argument on no drafters, and
+  /// where requests are to be reconfigured and some drafter's costs are not known.
+  Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
+             const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
-  /// A request will be decoded. `method`: index of the only drafter that drafts for it; -1: any.
-  void start(const Admission& request, int method = -1);
+  [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
+  /// A request will be decoded. `method`: the only drafter that drafts for it; absent: any may.
+  void start(const Admission& request, OptionalIndex method = {});
   /// A request goes elsewhere; start() brings it back.
   void leave(RequestId id);
-  /// Drafters that hold memory of note give it back, and draft nothing until they are resumed.
-  void suspend_models();
-  /// Takes a part of that memory again (draft::Drafter::resume()). True: all drafters have theirs.
-  [[nodiscard]] bool resume_models();
-  /// Whether the last step asked a drafter that holds memory of note for drafts.
+  /// Whether the last step asked a drafter that can give memory back for drafts.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Whether some drafter reads features of the target, and observe() is to be called.
-  [[nodiscard]] bool observes() const { return observes_; }
+  [[nodiscard]] bool observes() const { return !readers_.empty(); }
   /// Reads the features of what the step computed. Called before commit() tells what it committed.
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
   /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
@@ -120,8 +111,8 @@ class Speculator {
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
   struct Request {
     Acceptance acceptance;
-    int method = -1;      ///< the only drafter that drafts for it; -1: any
-    int drafted_by = -1;  ///< drafter of its last draft; -1: none yet
+    OptionalIndex method;      ///< the only drafter that drafts for it; absent: any may
+    OptionalIndex drafted_by;  ///< drafter of its last draft; absent: nothing was drafted yet
   };
   /// A decoding request of the step.
   struct Decoded {
@@ -154,7 +145,7 @@ class Speculator {
   void tally(const Draft& draft, const engine::Committed& committed);
   void reconfigure(std::span<const engine::Committed> committed);
 
-  std::vector<std::unique_ptr<draft::Drafter>> drafters_;
+  DrafterRoster roster_;
   std::unique_ptr<policy::DraftLengthPolicy> policy_;
   draft::DraftLimits limits_;
   const Clock& clock_;
@@ -163,12 +154,11 @@ class Speculator {
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   RequestPlans plans_;
-  CommitLog log_;                                       ///< what drafters have yet to be told
-  std::vector<bool> reserved_;                          ///< [drafters]
-  std::vector<std::shared_ptr<draft::Levels>> levels_;  ///< [drafters]
-  int step_tokens_ = 0;                                 ///< 0: no bound
-  bool listens_ = false;   ///< some drafter wants to hear of commits at once
-  bool observes_ = false;  ///< some drafter reads features
+  CommitLog log_;                               ///< what drafters have yet to be told
+  std::vector<draft::FeatureReader*> readers_;  ///< drafters that read features
+  int step_tokens_ = 0;                         ///< 0: no bound
+  bool lags_ = false;                           ///< some drafter keeps state that falls behind
+  bool listens_ = false;  ///< some drafter runs ahead, and is to hear of commits at once
   std::vector<std::byte> features_;
 
   // The step under way; vectors are indexed by decoding request unless said otherwise.

@@ -60,17 +60,8 @@ class StopRecorder final : public draft::Drafter {
   void finish(RequestId id, double now) override;
   void leave(RequestId id, double now) override;
 
-  [[nodiscard]] std::size_t feature_bytes() const override { return head_->feature_bytes(); }
-  void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
-    head_->observe(id, first, features);
-  }
-  [[nodiscard]] bool lags() const override { return head_->lags(); }
-  [[nodiscard]] int lag(RequestId id) const override { return head_->lag(id); }
   [[nodiscard]] bool present() const override { return head_->present(); }
-  [[nodiscard]] bool gives_memory() const override { return head_->gives_memory(); }
-  void suspend() override { head_->suspend(); }
-  [[nodiscard]] bool resume() override { return head_->resume(); }
-  [[nodiscard]] std::size_t bytes() const override { return head_->bytes(); }
+  [[nodiscard]] draft::Capabilities capabilities() override { return head_->capabilities(); }
 
  private:
   struct Progress {

@@ -85,13 +85,14 @@ int judge(const draft::DraftSlot& slot, std::span<const TokenId> next, Tally& ta
 /// it had with `before` of them.
 void observe(draft::Drafter& drafter, RequestId id, const Response& r, std::size_t before,
              std::size_t now) {
-  const std::size_t bytes = drafter.feature_bytes();
-  if (bytes == 0) return;
+  draft::FeatureReader* reader = drafter.capabilities().features;
+  if (reader == nullptr) return;
+  const std::size_t bytes = reader->feature_bytes();
   const std::size_t prompt = r.request.prompt.size();
   const std::size_t first = before == 0 ? r.first : prompt + before - 1;
   const std::size_t end = std::min(prompt + now - 1, r.first + r.features.size() / bytes);
   if (first >= end) return;
-  drafter.observe(id, static_cast<std::int32_t>(first),
+  reader->observe(id, static_cast<std::int32_t>(first),
                   std::span(r.features).subspan((first - r.first) * bytes, (end - first) * bytes));
 }
 

@@ -29,10 +29,8 @@ using Record = std::map<std::tuple<int, int, int>, Steps>;
 
 void run(SpeculationSetup& setup, int batch, int length, const CostTable& costs, const Clock& clock,
          Record& steps, Record& drafts) {
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  for (const std::string& method : setup.options.drafters)
-    drafters.push_back(setup.drafter(method, batch, setup.options.max_tokens));
-  roles::Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(length),
+  roles::Speculator speculator(setup.drafters(batch, setup.options.max_tokens),
+                               std::make_unique<policy::FixedLength>(length),
                                {std::max(1, length), std::max(1, length), 1}, clock);
   engine::Batcher batcher = setup.batcher(batch, setup.options.max_tokens);
   for (int i = 0; i < batch; ++i) {
@@ -97,9 +95,7 @@ void print_curve(const char* name, const CostCurve& curve) {
 
 void bench_costs(SpeculationSetup& setup) {
   const SpeculationClock clock(setup.options.cpu_time);
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  for (const std::string& method : setup.options.drafters)
-    drafters.push_back(setup.drafter(method, setup.largest_batch, setup.options.max_tokens));
+  roles::DrafterRoster drafters = setup.drafters(setup.largest_batch, setup.options.max_tokens);
   const roles::CostMeasurement m = setup.measure_costs(drafters, setup.largest_batch, clock);
   drafters.clear();
   std::printf("%d measurements in %.2f s\n", m.measurements, m.seconds);

@@ -193,9 +193,7 @@ struct Contender {
 Contender make_contender(SpeculationSetup& setup, const std::string& name, const Workload& work,
                          const Clock& clock) {
   const auto [policy, length, paths] = named(name, setup.options);
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  for (const std::string& method : setup.options.drafters)
-    drafters.push_back(setup.drafter(method, work.batch, work.max_tokens));
+  roles::DrafterRoster drafters = setup.drafters(work.batch, work.max_tokens);
   CostTable costs;
   if (reads_costs(policy)) costs = setup.measure_costs(drafters, work.batch, clock).table;
   Contender contender;

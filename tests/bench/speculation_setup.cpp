@@ -176,12 +176,19 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& nam
   return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
 }
 
-roles::CostMeasurement SpeculationSetup::measure_costs(
-    std::span<const std::unique_ptr<draft::Drafter>> drafters, int max_batch, const Clock& clock) {
+roles::DrafterRoster SpeculationSetup::drafters(int max_batch, int max_tokens) {
+  roles::DrafterRoster roster;
+  for (const std::string& name : options.drafters)
+    roster.push_back({.name = name, .drafter = drafter(name, max_batch, max_tokens)});
+  return roster;
+}
+
+roles::CostMeasurement SpeculationSetup::measure_costs(const roles::DrafterRoster& drafters,
+                                                       int max_batch, const Clock& clock) {
   roles::MeasuredEngine engine{*executor, limits, target.config.vocab, {}, options.max_length};
   engine.limits.max_batch = max_batch;
-  for (std::size_t d = 0; d < drafters.size(); ++d)
-    engine.drafters.push_back({options.drafters[d], *drafters[d]});
+  for (const roles::RosterEntry& entry : drafters)
+    engine.drafters.push_back({entry.name, *entry.drafter});
   return roles::measure_costs(engine, clock, {});
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/speculation/drafter_roster.hpp"
 #include "tests/bench/bench_model.hpp"
 
 namespace paceline::bench {
@@ -88,9 +89,11 @@ struct SpeculationSetup {
   [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
                                                         int max_tokens);
 
-  /// As a run measures itself at its start, for at most 2 s. `drafters`: in the order of the names.
-  [[nodiscard]] roles::CostMeasurement measure_costs(
-      std::span<const std::unique_ptr<draft::Drafter>> drafters, int max_batch, const Clock& clock);
+  /// The drafters of the options' names, in their order.
+  [[nodiscard]] roles::DrafterRoster drafters(int max_batch, int max_tokens);
+  /// As a run measures itself at its start, for at most 2 s.
+  [[nodiscard]] roles::CostMeasurement measure_costs(const roles::DrafterRoster& drafters,
+                                                     int max_batch, const Clock& clock);
 
   SpeculationOptions options;
   BenchModel target;

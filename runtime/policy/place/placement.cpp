@@ -6,12 +6,13 @@
 
 namespace paceline::policy {
 
-std::vector<DrafterPlace> drafters_of(std::int32_t group, std::int32_t method,
+std::vector<DrafterPlace> drafters_of(std::int32_t group, OptionalIndex method,
                                       std::span<const DrafterPlace> drafters) {
   std::vector<DrafterPlace> of_group;
   std::copy_if(drafters.begin(), drafters.end(), std::back_inserter(of_group),
                [&](const DrafterPlace& drafter) {
-                 return drafter.method == method && drafter.group == (method < 0 ? -1 : group);
+                 return drafter.method == method &&
+                        drafter.group == (method ? OptionalIndex(group) : OptionalIndex());
                });
   return of_group;
 }

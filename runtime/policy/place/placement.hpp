@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/core/optional_index.hpp"
 #include "runtime/core/role.hpp"
 
 namespace paceline::policy {
@@ -21,9 +22,9 @@ struct GroupRanks {
 struct DrafterPlace {
   std::int32_t rank = 0;
   std::uint32_t since = 0;
-  /// Index, among the run's drafters, of the one that it drafts by; -1: by all, in their order.
-  std::int32_t method = -1;
-  std::int32_t group = -1;  ///< leader of the only group that it drafts for; -1: all groups
+  /// Index, among the run's drafters, of the one that it drafts by; absent: by all, in their order.
+  OptionalIndex method = {};
+  OptionalIndex group = {};  ///< leader of the only group that it drafts for; absent: all groups
   bool operator==(const DrafterPlace&) const = default;
 };
 
@@ -34,9 +35,9 @@ struct DrafterPlace {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
 
-/// Ranks that draft for the group alone by `method`; with `method` -1, ranks that draft for all
+/// Ranks that draft for the group alone by `method`; without a `method`, ranks that draft for all
 /// groups by all drafters.
-[[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, std::int32_t method,
+[[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, OptionalIndex method,
                                                     std::span<const DrafterPlace> drafters);
 
 /// The role of every rank. A rank without one is spare. Rank 0 never drafts: the coordinator speaks

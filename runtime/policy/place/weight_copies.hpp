@@ -7,12 +7,14 @@
 #include <span>
 #include <vector>
 
+#include "runtime/core/optional_index.hpp"
+
 namespace paceline::policy {
 
 /// A share of the target; or a draft model or head, which are not cut.
 struct WeightsId {
-  std::int32_t drafter = -1;  ///< index of the run's drafter; -1: the target
-  std::int32_t tp = 1;        ///< shares of the whole
+  OptionalIndex drafter = {};  ///< index of the run's drafter; absent: the target
+  std::int32_t tp = 1;         ///< shares of the whole
   std::int32_t share = 0;
   friend auto operator<=>(const WeightsId&, const WeightsId&) = default;
 };

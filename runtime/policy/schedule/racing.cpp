@@ -39,7 +39,7 @@ std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& optio
   for (const auto& [id, request] : table.leased()) {
     if (request.ended || request.move != 0) continue;
     TailRequest& tail = requests.emplace_back(request.acceptance, methods[id]);
-    if (request.method >= 0) tail.methods.push_back(request.method);
+    if (request.method) tail.methods.push_back(*request.method);
     // A racer that had no room, or came to the end, would do so again.
     tail.methods.insert(tail.methods.end(), request.raced.begin(), request.raced.end());
     ids.push_back(id);

@@ -103,7 +103,7 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   if (next.groups.empty()) return now;
   for (DrafterPlace& d : next.drafters) {
     const auto serves = [&](const GroupRanks& group) { return group.leader == d.group; };
-    const bool lost = d.method >= 0 && std::none_of(next.groups.begin(), next.groups.end(), serves);
+    const bool lost = d.method && std::none_of(next.groups.begin(), next.groups.end(), serves);
     if (tail_methods.empty() || (!lost && (d.since < next.epoch || (drafts && chance(2) == 0))))
       continue;
     d.since = next.epoch;

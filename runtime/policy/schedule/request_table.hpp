@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "runtime/core/optional_index.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/leases.hpp"
@@ -36,7 +37,7 @@ struct LeasedRequest {
   std::uint32_t tokens = 0;         ///< known length of its response
   bool ended = false;               ///< its response ended, but may not be on disk yet
   std::uint64_t move = 0;           ///< key of the move it is on; 0: none
-  int method = -1;                  ///< index of the last drafter; -1: none
+  OptionalIndex method = {};        ///< the last drafter; absent: none
   double acceptance = 0;            ///< acceptance of that drafter's drafts
   std::vector<int> raced = {};      ///< drafters of its past races
 };

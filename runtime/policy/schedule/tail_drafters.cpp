@@ -121,8 +121,7 @@ class FreedRanks {
   FreedRanks(const RunState& run, const std::set<int>& busy) : now_(run.placement) {
     for (int rank = 1; rank < now_.ranks; ++rank) {
       const DrafterPlace* drafter = now_.drafter(rank);
-      const bool idle =
-          drafter != nullptr && drafter->method >= 0 && !busy.contains(drafter->group);
+      const bool idle = drafter != nullptr && drafter->group && !busy.contains(*drafter->group);
       if (idle || now_.role(rank) == Role::spare) ranks_.push_back(rank);
     }
     std::set<int> racing;
@@ -183,7 +182,7 @@ Placement next_placement(const Placement& now, std::span<const GroupRanks> back,
     const bool goes_back = std::any_of(back.begin(), back.end(), [&](const GroupRanks& group) {
       return within(drafter.rank, group);
     });
-    if (!goes_back && (drafter.method < 0 || busy.contains(drafter.group)))
+    if (!goes_back && (!drafter.group || busy.contains(*drafter.group)))
       next.drafters.push_back(drafter);
   }
   for (const TailDraft& draft : drafts)
@@ -227,7 +226,7 @@ std::vector<TailGroup> tail_groups(const RunState& run, const TailOptions& optio
     tail = {
         group.ranks.leader, group.costs != nullptr ? &group.costs->table : nullptr, 0, 0, 0, {}};
     for (const DrafterPlace& drafter : run.placement.drafters) {
-      if (drafter.group == group.ranks.leader) tail.methods.push_back(drafter.method);
+      if (drafter.group == group.ranks.leader) tail.methods.push_back(*drafter.method);
     }
   }
   for (const auto& [id, request] : run.requests.leased()) {
@@ -237,7 +236,7 @@ std::vector<TailGroup> tail_groups(const RunState& run, const TailOptions& optio
     if (tail == by_leader.end()) continue;
     ++tail->second.requests;
     const double known = options.first ? options.first->acceptance : 0;
-    tail->second.acceptance += request.method < 0 ? known : request.acceptance;
+    tail->second.acceptance += request.method ? request.acceptance : known;
     tail->second.context +=
         static_cast<double>(run.prompts[id.prompt].tokens.size()) + request.tokens;
   }

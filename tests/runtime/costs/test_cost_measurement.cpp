@@ -98,7 +98,7 @@ class ModelledRunner final : public engine::StepRunner {
   std::vector<kernels::Sampled> sampled_;
 };
 
-class ModelledDrafter final : public draft::Drafter {
+class ModelledDrafter final : public draft::Drafter, public draft::LaggingState {
  public:
   ModelledDrafter(Truth& truth, ManualClock& clock) : truth_(truth), clock_(clock) {}
 
@@ -106,7 +106,8 @@ class ModelledDrafter final : public draft::Drafter {
     ASSERT_TRUE(lag_.emplace(start.id, static_cast<int>(start.response.size())).second);
   }
   void commit(RequestId, std::span<const TokenId>, double) override { FAIL(); }
-  [[nodiscard]] bool lags() const override { return true; }
+  [[nodiscard]] int lag(RequestId id) const override { return lag_.at(id); }
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.state = this}; }
   void propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) override {
     double seconds = truth_.first - truth_.round;
     int rounds = 0;

@@ -51,6 +51,7 @@ DrafterTurns::Counts DrafterTurns::compare(Drafter& moved, Drafter& still, std::
   for (const int size : {1, 16, 17, 40}) prompts.push_back(tokens_of(size, 8));
   std::map<RequestId, Told> here;
   std::map<RequestId, std::pair<Told, std::size_t>> elsewhere;  ///< size of the response it had
+  MemoryGiver* giver = moved.capabilities().memory;
   bool suspended = false;
   double now = 0;
   Counts counts;
@@ -95,10 +96,10 @@ DrafterTurns::Counts DrafterTurns::compare(Drafter& moved, Drafter& still, std::
       elsewhere.erase(at);
       ++counts.returned;
     } else if (what == 6 && below(2) == 0) {
-      if (suspended) {
-        EXPECT_TRUE(moved.resume());
-      } else {
-        moved.suspend();
+      if (giver != nullptr && suspended) {
+        EXPECT_TRUE(giver->resume());
+      } else if (giver != nullptr) {
+        giver->suspend();
       }
       suspended = !suspended;
     } else if (what == 7 && !here.empty()) {  // without a draft before
@@ -134,7 +135,7 @@ DrafterTurns::Counts DrafterTurns::compare(Drafter& moved, Drafter& still, std::
       }
     }
   }
-  EXPECT_TRUE(moved.resume());
+  EXPECT_TRUE(giver == nullptr || giver->resume());
   for (const auto& [id, r] : here) moved.finish(id, now);
   return counts;
 }
@@ -147,7 +148,6 @@ TEST_F(DrafterTurns, NgramDraftsAreThoseOfRequestsThatNeverLeft) {
     const Counts counts = compare(moved, still, seed, false);
     all.equal += counts.equal;
     all.returned += counts.returned;
-    EXPECT_EQ(moved.bytes(), 0U);
   }
   EXPECT_GT(all.equal, 5000);
   EXPECT_GT(all.returned, 200);

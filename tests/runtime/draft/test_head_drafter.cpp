@@ -81,12 +81,13 @@ class HeadDrafterTest : public ModelDrafterFixture {
   /// Tells of positions [first, end) of the request's text.
   static void observe(Drafter& drafter, const Told& request, std::size_t first, std::size_t end) {
     const Text text = text_of(request);
+    FeatureReader& reader = *drafter.capabilities().features;
     std::vector<std::byte> features;
     for (std::size_t position = first; position < end; ++position) {
-      const auto one = feature_of(text, position, drafter.feature_bytes());
+      const auto one = feature_of(text, position, reader.feature_bytes());
       features.insert(features.end(), one.begin(), one.end());
     }
-    drafter.observe(request.id, static_cast<std::int32_t>(first), features);
+    reader.observe(request.id, static_cast<std::int32_t>(first), features);
   }
   /// As a step of the target: of the positions up to the last token, then the tokens.
   static void step(Drafter& drafter, Told& request, const Text& tokens) {
@@ -528,7 +529,7 @@ TEST_F(HeadDrafterTest, FaultsOfTheCaller) {
   EXPECT_THROW(drafter->start(request.start(), 0), std::logic_error);
   drafter->finish(request.id, 0);
   EXPECT_THROW(drafter->finish(request.id, 0), std::logic_error);
-  EXPECT_FALSE(drafter->gives_memory());
+  EXPECT_EQ(drafter->capabilities().memory, nullptr);
   ModelDrafterOptions bad = options();
   bad.kv_block = 8;
   EXPECT_THROW((void)make_drafter(hot(), bad), std::invalid_argument);

@@ -6,7 +6,7 @@ namespace paceline::policy {
 namespace {
 
 const WeightsId kTarget{};
-const WeightsId kHalves[] = {{-1, 2, 0}, {-1, 2, 1}};
+const WeightsId kHalves[] = {{{}, 2, 0}, {{}, 2, 1}};
 const WeightsId kDraft{0};
 
 /// Ranks of two nodes of two NUMA nodes, two ranks on each.

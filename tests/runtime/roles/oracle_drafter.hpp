@@ -16,7 +16,7 @@ namespace paceline::roles::test {
 /// Says what the target will say, but for errors; it is wrong the same way whenever it is asked.
 /// `reads`: what the runner has of the target, as a head does: it drafts where it knows that of the
 /// text's last position but one.
-class OracleDrafter final : public draft::Drafter {
+class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   OracleDrafter(const Responses& truth, double accuracy, bool reads = false)
       : truth_(truth), accuracy_(accuracy), reads_(reads) {}
@@ -32,7 +32,10 @@ class OracleDrafter final : public draft::Drafter {
     EXPECT_EQ(sizes_.erase(id), 1U);
     features_.erase(id);
   }
-  [[nodiscard]] std::size_t feature_bytes() const override { return reads_ ? sizeof(TokenId) : 0; }
+  [[nodiscard]] draft::Capabilities capabilities() override {
+    return {.features = reads_ ? this : nullptr};
+  }
+  [[nodiscard]] std::size_t feature_bytes() const override { return sizeof(TokenId); }
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
     std::vector<TokenId> text = prompts_.at(id.prompt);
     const std::vector<TokenId>& said = truth_.at(id).tokens;

@@ -89,19 +89,20 @@ class ScriptedDrafter : public draft::Drafter {
 };
 
 /// As if on another rank, which may not be there.
-class AheadDrafter final : public ScriptedDrafter {
+class AheadDrafter final : public ScriptedDrafter, public draft::AheadRunner {
  public:
   AheadDrafter(const Texts& truth, int wrong_at, Log& log, bool present)
       : ScriptedDrafter(truth, wrong_at, 0.9F, log), present_(present) {}
-  [[nodiscard]] bool runs_ahead() const override { return true; }
   [[nodiscard]] bool present() const override { return present_; }
+  void set_window(RequestId, int /*window*/) override {}
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.ahead = this}; }
 
  private:
   bool present_;
 };
 
 /// Reads what the target computed: of BlockCheckingRunner the text itself.
-class ReadingDrafter final : public ScriptedDrafter {
+class ReadingDrafter final : public ScriptedDrafter, public draft::FeatureReader {
  public:
   ReadingDrafter(const Texts& truth, int wrong_at, Log& log, Texts& read)
       : ScriptedDrafter(truth, wrong_at, 0.9F, log), read_(read) {}
@@ -113,10 +114,19 @@ class ReadingDrafter final : public ScriptedDrafter {
     at->second.resize(first + features.size() / sizeof(TokenId));
     std::memcpy(at->second.data() + first, features.data(), features.size());
   }
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.features = this}; }
 
  private:
   Texts& read_;
 };
+
+/// A roster of these drafters, of which nothing is known.
+template <typename... Drafters>
+DrafterRoster roster_of(std::unique_ptr<Drafters>... drafters) {
+  DrafterRoster roster;
+  (roster.push_back({.drafter = std::move(drafters)}), ...);
+  return roster;
+}
 
 struct Outcome {
   Texts texts;

@@ -19,7 +19,7 @@ using Text = std::vector<TokenId>;
 constexpr int kVocab = 1000;
 
 /// Keeps what it is told, of which kind ever.
-class Listener final : public draft::Drafter {
+class Listener final : public draft::Drafter, public draft::SiblingLearner {
  public:
   void start(const draft::DraftStart& start, double) override {
     EXPECT_TRUE(own.emplace(start.id, Text(start.response.begin(), start.response.end())).second);
@@ -30,7 +30,7 @@ class Listener final : public draft::Drafter {
   void propose(std::span<draft::DraftSlot>, double, draft::Levels*) override {}
   void finish(RequestId id, double) override { EXPECT_EQ(own.erase(id), 1U); }
   void leave(RequestId id, double) override { EXPECT_EQ(own.erase(id), 1U); }
-  bool learns_from_siblings() const override { return true; }
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.siblings = this}; }
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool end,
             double) override {
     EXPECT_FALSE(own.contains(id)) << "of its own requests it knows more";

@@ -156,24 +156,25 @@ struct VerifierRank {
   }
   std::unique_ptr<Speculator> make_speculator(Surroundings& around, Mailbox& mailbox,
                                               const policy::Placement& placement, bool speculates) {
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
+    DrafterRoster roster;
     if (around.drafters.ranks > 0) {
       auto made = std::make_unique<RemoteDrafter>(
-          mailbox, clock, policy::drafters_of(-1, -1, placement.drafters),
+          mailbox, clock, policy::drafters_of(0, {}, placement.drafters),
           RemoteOptions{.vocab = kVocab,
                         .window = around.drafters.window,
                         .patience = 2,
                         .feature_bytes = around.drafters.features ? group.feature_bytes() : 0},
           [&around](const std::string& text) { around.warnings.push_back(text); });
-      remote.add(*made, -1);
-      drafters.push_back(std::move(made));
+      remote.add(*made, {});
+      roster.push_back({.drafter = std::move(made)});
     }
     if (speculates)
-      drafters.push_back(std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1}));
-    if (drafters.empty()) return nullptr;
+      roster.push_back(
+          {.drafter = std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1})});
+    if (roster.empty()) return nullptr;
     const int length = around.drafters.ranks == 0 ? 3 : around.drafters.window;
     return std::make_unique<Speculator>(
-        std::move(drafters), std::make_unique<policy::FixedLength>(length),
+        std::move(roster), std::make_unique<policy::FixedLength>(length),
         draft::DraftLimits{.max_tokens = length, .max_length = length}, clock);
   }
   const Clock& clock;

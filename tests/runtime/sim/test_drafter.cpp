@@ -125,7 +125,7 @@ TEST(ModelledDrafter, ADraftIsAFirstRoundAndFurtherOnes) {
 
 TEST(ModelledDrafter, CatchesUpWithWhatIsCommitted) {
   Drafting d;
-  EXPECT_TRUE(d.drafter.lags());
+  EXPECT_NE(d.drafter.capabilities().state, nullptr);
   d.start({0, 0}, 10);
   EXPECT_EQ(d.lag({0, 0}), 29);  // all but the last, with which every draft begins
   d.propose({{{0, 0}, 1}});
@@ -143,7 +143,7 @@ TEST(ModelledDrafter, CatchesUpWithWhatIsCommitted) {
 TEST(ModelledDrafter, LookupNeverLags) {
   Drafting d(kNgram, false);
   d.start({0, 0}, 40);
-  EXPECT_FALSE(d.drafter.lags());
+  EXPECT_EQ(d.drafter.capabilities().state, nullptr);
   EXPECT_EQ(d.lag({0, 0}), 0);
 }
 
@@ -203,9 +203,9 @@ TEST(ModelledDrafter, SiblingsCountOnceTheirEndIsKnown) {
     for (const float score : d.scores.front()) sum += score;
     return sum;
   };
-  EXPECT_FALSE(Drafting().drafter.learns_from_siblings());
+  EXPECT_EQ(Drafting().drafter.capabilities().siblings, nullptr);
   Drafting d(kModel, false, true);
-  EXPECT_TRUE(d.drafter.learns_from_siblings());
+  EXPECT_NE(d.drafter.capabilities().siblings, nullptr);
   d.start({0, 0});
   d.start({0, 1});
   const double alone = right(d);

@@ -257,7 +257,7 @@ TEST_F(FeaturesTest, MessagesAreBoundedAndRequestsTakeTurns) {
 
 TEST_F(FeaturesTest, NobodyIsSentWhatNobodyReads) {
   remote.start({kFirst, prompt, {}, {}, 0}, clock.time);
-  EXPECT_EQ(remote.feature_bytes(), 0U);
+  EXPECT_EQ(remote.capabilities().features, nullptr);
   remote.observe(kFirst, 0, features(0, 3));
   sent();
   remote.told();
@@ -275,10 +275,11 @@ TEST_F(FeaturesTest, NobodyIsSentWhatNobodyReads) {
 }
 
 /// What it was told of the target.
-struct Listener final : draft::Drafter {
+struct Listener final : draft::Drafter, draft::FeatureReader {
   void start(const draft::DraftStart&, double) override {}
   void commit(RequestId, std::span<const TokenId>, double) override {}
   void finish(RequestId, double) override {}
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.features = this}; }
   [[nodiscard]] std::size_t feature_bytes() const override { return 4; }
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> rows) override {
     heard.emplace_back(id, first, rows.size());

@@ -10,9 +10,8 @@ TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
   const Outcome plain = run(nullptr, clock);
   for (const int paths : {1, 2}) {
     Log log;
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 3, 0.9F, log));
-    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(5),
+    Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 3, 0.9F, log)),
+                          std::make_unique<policy::FixedLength>(5),
                           {.max_tokens = 6, .max_length = 5, .paths = paths}, clock);
     const Outcome outcome = run(&speculator, clock);
     EXPECT_EQ(outcome.texts, plain.texts);
@@ -51,9 +50,8 @@ TEST(Speculator, TellsDraftersWhatTheTargetComputed) {
   for (const int paths : {1, 2}) {
     Log log;
     Texts read;
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    drafters.push_back(std::make_unique<ReadingDrafter>(plain.texts, 2, log, read));
-    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(3),
+    Speculator speculator(roster_of(std::make_unique<ReadingDrafter>(plain.texts, 2, log, read)),
+                          std::make_unique<policy::FixedLength>(3),
                           {.max_tokens = 6, .max_length = 3, .paths = paths}, clock);
     EXPECT_TRUE(speculator.observes());
     EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
@@ -82,9 +80,8 @@ TEST(Speculator, DraftsGoOnAfterWhatIsForetold) {
   for (const int ahead : {0, 1, 3, 6, 20}) {
     const Foreteller foreteller{plain.texts, ahead};
     Log log;
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log));
-    Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(3),
+    Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log)),
+                          std::make_unique<policy::FixedLength>(3),
                           {.max_tokens = 6, .max_length = 3}, clock);
     const Outcome outcome = run(&speculator, clock, &foreteller);
     EXPECT_EQ(outcome.texts, plain.texts);
@@ -107,9 +104,8 @@ TEST(Speculator, WhatIsForetoldIsVerifiedWhateverThePolicySays) {
   const Outcome plain = run(nullptr, clock);
   const Foreteller foreteller{plain.texts, 20};
   Log log;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log));
-  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0),
+  Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 2, 0.9F, log)),
+                        std::make_unique<policy::FixedLength>(0),
                         {.max_tokens = 6, .max_length = 3}, clock);
   const Outcome outcome = run(&speculator, clock, &foreteller);
   EXPECT_EQ(outcome.texts, plain.texts);
@@ -122,9 +118,8 @@ TEST(Speculator, VerifiesNothingWhereThePolicySaysNothing) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
   Log log;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
-  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0), {}, clock);
+  Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log)),
+                        std::make_unique<policy::FixedLength>(0), {}, clock);
   const Outcome outcome = run(&speculator, clock);
   EXPECT_EQ(outcome.texts, plain.texts);
   EXPECT_EQ(outcome.steps, plain.steps);
@@ -168,10 +163,9 @@ TEST(Speculator, AsksThePolicyBeforeEveryStepAlsoWhereAllPrefill) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
   Log log;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
   int prefills = 0;
-  Speculator speculator(std::move(drafters), std::make_unique<AuditedPolicy>(prefills), {}, clock);
+  Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log)),
+                        std::make_unique<AuditedPolicy>(prefills), {}, clock);
   EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
   EXPECT_GT(prefills, 0);
 }
@@ -243,9 +237,8 @@ TEST(Speculator, CompactsWhatThePolicyKeepsAndLearnsFromWhatWasJudged) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
   DropsALeaf::Seen seen;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<TwoLevelDrafter>(plain.texts));
-  Speculator speculator(std::move(drafters), std::make_unique<DropsALeaf>(seen),
+  Speculator speculator(roster_of(std::make_unique<TwoLevelDrafter>(plain.texts)),
+                        std::make_unique<DropsALeaf>(seen),
                         {.max_tokens = 4, .max_length = 2, .paths = 2}, clock);
   const Outcome outcome = run(&speculator, clock);
   EXPECT_EQ(outcome.texts, plain.texts);
@@ -292,9 +285,8 @@ TEST(Speculator, TellsDraftersAllOfTheTextBeforeTheyAreAskedAndAtTheEnd) {
   const Outcome plain = run(nullptr, clock);
   for (const int every : {3, 1'000'000}) {
     Log log;
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    drafters.push_back(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log));
-    Speculator speculator(std::move(drafters), std::make_unique<SeldomPolicy>(every), {}, clock);
+    Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 8, 0.9F, log)),
+                          std::make_unique<SeldomPolicy>(every), {}, clock);
     EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
     EXPECT_EQ(log.committed, plain.texts);
     EXPECT_EQ(log.finished.size(), plain.texts.size());
@@ -314,9 +306,8 @@ TEST(Speculator, ARequestThatComesBackIsToldOfFirst) {
   const SteppedClock clock;
   const Texts truth{{{0, 0}, {1, 2, 3}}};
   Log log;
-  std::vector<std::unique_ptr<draft::Drafter>> drafters;
-  drafters.push_back(std::make_unique<ScriptedDrafter>(truth, 8, 0.9F, log));
-  Speculator speculator(std::move(drafters), std::make_unique<policy::FixedLength>(0), {}, clock);
+  Speculator speculator(roster_of(std::make_unique<ScriptedDrafter>(truth, 8, 0.9F, log)),
+                        std::make_unique<policy::FixedLength>(0), {}, clock);
   Admission request;
   request.prompt = {1};
   request.trajectory.id = {0, 0};

@@ -26,7 +26,7 @@ struct Told {
   std::map<RequestId, int> windows;
 };
 
-class AheadDrafter final : public draft::Drafter {
+class AheadDrafter final : public draft::Drafter, public draft::AheadRunner {
  public:
   /// `said`: tokens that were committed to each request.
   AheadDrafter(Told& told, const std::map<RequestId, std::size_t>& said)
@@ -42,8 +42,7 @@ class AheadDrafter final : public draft::Drafter {
     }
   }
   void finish(RequestId, double) override {}
-  [[nodiscard]] bool runs_ahead() const override { return true; }
-  [[nodiscard]] bool listens() const override { return true; }
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.ahead = this}; }
   // Its rank drops the request here: what it has not heard of by then it would count as refuted.
   void set_window(RequestId id, int window) override {
     EXPECT_EQ(told_.tokens.at(id), said_.at(id));
@@ -72,15 +71,13 @@ class Batch {
  public:
   Batch(int requests, const CostTable& table, double groups_per_drafter = 1) {
     SpeculatorOptions options;
-    options.reconfigure = Reconfiguration{.every = 16,
-                                          .costs = table,
-                                          .drafters = table.drafters,
-                                          .window = kLength,
-                                          .groups_per_drafter = groups_per_drafter};
-    std::vector<std::unique_ptr<draft::Drafter>> drafters;
-    drafters.push_back(std::make_unique<AheadDrafter>(told, said));
+    options.reconfigure = Reconfiguration{
+        .every = 16, .costs = table, .window = kLength, .groups_per_drafter = groups_per_drafter};
+    DrafterRoster roster;
+    roster.push_back(
+        {.costs = table.drafters[0], .drafter = std::make_unique<AheadDrafter>(told, said)});
     speculator_ = std::make_unique<Speculator>(
-        std::move(drafters), std::make_unique<policy::FixedLength>(kLength),
+        std::move(roster), std::make_unique<policy::FixedLength>(kLength),
         draft::DraftLimits{.max_tokens = kLength, .max_length = kLength, .paths = 1}, clock_,
         std::move(options));
     for (std::uint32_t sample = 0; sample < static_cast<std::uint32_t>(requests); ++sample) {

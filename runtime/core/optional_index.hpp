@@ -1,0 +1,24 @@
+// An index that may be absent.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace paceline {
+
+/// An index, or none. It has an index's size and form (-1: none), so that messages can hold it as
+/// they could not hold a std::optional.
+class OptionalIndex {
+ public:
+  constexpr OptionalIndex() = default;
+  constexpr OptionalIndex(std::int32_t index) : value_(index) {}  // NOLINT: implicit
+  [[nodiscard]] constexpr explicit operator bool() const { return value_ >= 0; }
+  /// The index, where there is one.
+  [[nodiscard]] constexpr std::int32_t operator*() const { return value_; }
+  friend constexpr auto operator<=>(OptionalIndex, OptionalIndex) = default;
+
+ private:
+  std::int32_t value_ = -1;
+};
+
+}  // namespace paceline

@@ -1,0 +1,42 @@
+// Who drafts for a verifier.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/costs/cost_table.hpp"
+#include "runtime/draft/drafter.hpp"
+#include "runtime/policy/length/acceptance.hpp"
+
+namespace paceline::roles {
+
+enum class DrafterKind : std::uint8_t {
+  ahead,  ///< drafter ranks of the layout, which draft for all groups by all of the run's drafters
+  own,    ///< the verifier's own
+  tail,   ///< freed ranks that draft by one drafter for this group alone (tail_drafters.hpp)
+};
+
+/// One drafter with all that belongs to it.
+struct RosterEntry {
+  std::string name = {};  ///< in telemetry
+  DrafterKind kind = DrafterKind::own;
+  std::int32_t place = 0;  ///< among the run's drafters; of drafter ranks, which use all: the first
+  /// How likely the drafter's tokens are accepted, as known before the run.
+  double acceptance = policy::kUnknownAcceptance;
+  std::optional<DrafterCosts> costs = {};  ///< of its drafts, where they are made; absent: unknown
+  bool reserved = false;                   ///< it drafts in races alone, and on trial
+  /// Judge between the levels of its drafts; null: drafts are as long as is asked for.
+  std::shared_ptr<draft::Levels> levels = {};
+  std::unique_ptr<draft::Drafter> drafter = {};  ///< null where nobody drafts yet
+
+  [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead != nullptr; }
+};
+
+/// A verifier's drafters in the order in which they are asked. All verifiers of a run have the same
+/// order, and an index in it names a drafter in races, messages and telemetry.
+using DrafterRoster = std::vector<RosterEntry>;
+
+}  // namespace paceline::roles
