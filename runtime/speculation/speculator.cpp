@@ -61,17 +61,18 @@ void Speculator::start(const Admission& request, OptionalIndex method) {
          request.version, !method || method == static_cast<int>(k), request.sampling},
         now);
   }
-  requests_.emplace(request.trajectory.id, Request{Acceptance(roster_.size()), method, {}});
+  requests_.emplace(request.trajectory.id,
+                    SpeculatedRequest{Acceptance(roster_.size()), method, {}});
   if (!method)
     plans_.start(request.trajectory.id,
                  static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
 
-double Speculator::next_accepted(const Request& request, std::size_t drafter) const {
+double Speculator::next_accepted(const SpeculatedRequest& request, std::size_t drafter) const {
   return request.acceptance[drafter].estimate(model_.mean(static_cast<int>(drafter)));
 }
 
-policy::DraftHope Speculator::hope(const Request& request, std::size_t drafter) const {
+policy::DraftHope Speculator::hope(const SpeculatedRequest& request, std::size_t drafter) const {
   return request.acceptance[drafter].outcomes.hope(model_.hope(static_cast<int>(drafter)));
 }
 
@@ -500,7 +501,7 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
 
 void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   for (const RequestId id : plans_.due()) {
-    Request& request = requests_.at(id);
+    SpeculatedRequest& request = requests_.at(id);
     for (std::size_t k = 0; k < roster_.size(); ++k) {
       if (!serves(k, {&request, plans_.find(id)})) request.acceptance[k].fade();
     }

@@ -109,20 +109,20 @@ class Speculator {
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
-  struct Request {
+  struct SpeculatedRequest {
     Acceptance acceptance;
     OptionalIndex method;      ///< the only drafter that drafts for it; absent: any may
     OptionalIndex drafted_by;  ///< drafter of its last draft; absent: nothing was drafted yet
   };
   /// A decoding request of the step.
   struct Decoded {
-    const Request* request = nullptr;
+    const SpeculatedRequest* request = nullptr;
     const policy::RequestPlan* plan = nullptr;  ///< null: it has none
   };
 
   /// P(the next token that the drafter drafts for the request is accepted).
-  [[nodiscard]] double next_accepted(const Request& request, std::size_t drafter) const;
-  [[nodiscard]] policy::DraftHope hope(const Request& request, std::size_t drafter) const;
+  [[nodiscard]] double next_accepted(const SpeculatedRequest& request, std::size_t drafter) const;
+  [[nodiscard]] policy::DraftHope hope(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] bool serves(std::size_t drafter, const Decoded& d) const;
   void describe(std::span<const engine::Decoding> decoding,
                 std::span<const std::span<const TokenId>> foretold);
@@ -150,7 +150,7 @@ class Speculator {
   draft::DraftLimits limits_;
   const Clock& clock_;
   policy::AcceptanceModel model_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   RequestPlans plans_;
