@@ -61,7 +61,7 @@ void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
   told();
 }
 
-RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
+RemoteDrafter::RemoteRequest& RemoteDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
   return at->second;
@@ -70,7 +70,7 @@ RemoteDrafter::Request& RemoteDrafter::request(RequestId id) {
 void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
-  Request& r = at->second;
+  RemoteRequest& r = at->second;
   r.noise = start.noise;
   r.version = start.version;
   r.window = start.wanted ? options_.window : 0;
@@ -82,7 +82,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
 }
 
 /// Gives the request to whoever drafts for it.
-void RemoteDrafter::give(RequestId id, Request& r) {
+void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (r.window == 0) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
   if (drafter == nullptr) return;
@@ -90,7 +90,7 @@ void RemoteDrafter::give(RequestId id, Request& r) {
   links_.at(r.rank).unopened.push_back(id);
 }
 
-void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
+void RemoteDrafter::take_back(RequestId id, RemoteRequest& r, DraftEnd how) {
   counts_.stale += r.ahead.size();
   r.ahead.clear();
   r.unsent = {};
@@ -105,7 +105,7 @@ void RemoteDrafter::take_back(RequestId id, Request& r, DraftEnd how) {
 
 /// The request's rank drops it, and is given it anew if it is to go on.
 void RemoteDrafter::set_window(RequestId id, int window) {
-  Request& r = request(id);
+  RemoteRequest& r = request(id);
   if (window == r.window) return;
   take_back(id, r, DraftEnd::left);
   r.window = std::min(window, options_.window);
@@ -113,7 +113,7 @@ void RemoteDrafter::set_window(RequestId id, int window) {
 }
 
 void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
-  Request& r = request(id);
+  RemoteRequest& r = request(id);
   if (r.follows) {
     DraftCommits& commits = links_.at(r.rank).commits;
     commits.commits.push_back({id, static_cast<std::int32_t>(commits.tokens.size()),
@@ -134,7 +134,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
 }
 
 void RemoteDrafter::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
-  Request& r = request(id);
+  RemoteRequest& r = request(id);
   if (options_.feature_bytes == 0 || r.rank < 0) return;
   r.unsent.add(first, features, options_.feature_bytes);
   (void)r.unsent.drop_old(options_.feature_bytes);
@@ -227,7 +227,7 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
 
 /// Tokens drafted so far are dropped: the rank begins anew from the text as it is now.
 void RemoteDrafter::open(Link& link, RequestId id) {
-  Request& r = requests_.at(id);
+  RemoteRequest& r = requests_.at(id);
   counts_.stale += r.ahead.size();
   r.ahead.clear();
   r.refuted = static_cast<std::int32_t>(r.response.size());
@@ -240,7 +240,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
 
 /// Keeps of a rank's untold commits only which requests have ended. The others' texts are told anew
 /// later.
-void RemoteDrafter::hold_back(Link& link, std::map<RequestId, Request>& requests) {
+void RemoteDrafter::hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
       commit.first = 0;
@@ -316,7 +316,7 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // from what is there, and if it was drafted after the last refutation was known. A piece that makes
 // sense reaches less than two windows past the text it was drafted from, so no more is ever ahead.
 // A piece that knows more of the text than was said is dropped as well.
-bool RemoteDrafter::extend(Request& r, const DraftPiece& piece, const Drafts& drafts) {
+bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
   const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -341,7 +341,7 @@ bool RemoteDrafter::extend(Request& r, const DraftPiece& piece, const Drafts& dr
 void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
                             draft::Levels* /*levels*/) {
   for (draft::DraftSlot& slot : batch) {
-    const Request& r = request(slot.id);
+    const RemoteRequest& r = request(slot.id);
     const std::size_t assumed = slot.assumed.size();
     const bool agrees =
         r.ahead.size() >= assumed &&

@@ -81,7 +81,7 @@ class RemoteDrafter final : public draft::Drafter,
     TokenId token;
     float conditional;  ///< score given the tokens before
   };
-  struct Request {
+  struct RemoteRequest {
     int rank = -1;  ///< its drafter's; -1: it has none
     NoiseKey noise;
     std::uint64_t version = 0;  ///< of its holder
@@ -102,17 +102,17 @@ class RemoteDrafter final : public draft::Drafter,
     std::set<std::uint32_t> prompts;  ///< prompts that the rank was sent
     RequestId next_features;          ///< request whose features are sent first
   };
-  [[nodiscard]] Request& request(RequestId id);
+  [[nodiscard]] RemoteRequest& request(RequestId id);
   void link_all();
   void tell(int rank, Link& link);
   void open(Link& link, RequestId id);
   bool send_features(int rank, Link& link);
-  static void hold_back(Link& link, std::map<RequestId, Request>& requests);
+  static void hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests);
   DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
-  bool extend(Request& r, const DraftPiece& piece, const Drafts& drafts);
+  bool extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts);
   [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
-  void give(RequestId id, Request& r);
-  void take_back(RequestId id, Request& r, DraftEnd how);
+  void give(RequestId id, RemoteRequest& r);
+  void take_back(RequestId id, RemoteRequest& r, DraftEnd how);
   void end(RequestId id, DraftEnd how);
 
   Mailbox& mailbox_;
@@ -120,7 +120,7 @@ class RemoteDrafter final : public draft::Drafter,
   std::vector<policy::DrafterPlace> drafters_;
   RemoteOptions options_;
   DrafterWatch::Warn warn_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, RemoteRequest> requests_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests_, by index
   std::map<int, Link> links_;                              ///< by rank
   Counts counts_;
