@@ -15,7 +15,7 @@ RequestPlans::RequestPlans(Reconfiguration how, const DrafterRoster& roster, int
 }
 
 void RequestPlans::start(RequestId id, std::uint32_t response) {
-  if (how_) requests_.emplace(id, Request{.response = response, .plan = {}});
+  if (how_) requests_.emplace(id, FollowedRequest{.response = response, .plan = {}});
 }
 
 const policy::RequestPlan* RequestPlans::find(RequestId id) const {
@@ -45,7 +45,7 @@ void RequestPlans::commit(std::span<const engine::Committed> committed, int batc
       ++index;
       continue;
     }
-    Request& request = at->second;
+    FollowedRequest& request = at->second;
     const std::uint32_t before = request.response;
     request.response += static_cast<std::uint32_t>(c.tokens.size());
     // A plan that was best in a large batch seldom is in one of half the size.
@@ -81,7 +81,7 @@ void RequestPlans::reconfigure(const DrafterRoster& roster, double context,
 
 void RequestPlans::adopt(const DrafterRoster& roster, RequestId id,
                          std::optional<policy::RequestPlan> plan) {
-  Request& request = requests_.at(id);
+  FollowedRequest& request = requests_.at(id);
   request.plan_batch = batch_;
   const auto what = [](const std::optional<policy::RequestPlan>& p) {
     return p ? std::optional(std::pair(p->mode, p->window)) : std::nullopt;

@@ -68,7 +68,7 @@ class RequestPlans {
   [[nodiscard]] std::span<const PlannedRequest> changed() const { return changed_; }
 
  private:
-  struct Request {
+  struct FollowedRequest {
     std::uint32_t response = 0;               ///< tokens
     std::optional<policy::RequestPlan> plan;  ///< absent: the request is treated like all others
     int plan_batch = 0;                       ///< decoding requests when the plan was made
@@ -77,7 +77,7 @@ class RequestPlans {
 
   std::optional<Reconfiguration> how_;
   int longest_draft_ = 0;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, FollowedRequest> requests_;
   int batch_ = 0;                       ///< of the last commit()
   std::vector<RequestId> due_;          ///< requests of the last commit()
   std::vector<std::size_t> due_index_;  ///< [due] index among that commit's requests that go on
