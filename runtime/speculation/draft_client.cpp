@@ -23,7 +23,7 @@ DraftClient::DraftClient(std::unique_ptr<draft::Drafter> drafter, Mailbox& mailb
     servers_.emplace_back().at = {rank, Address::Port::draft_server};
 }
 
-DraftClient::Request& DraftClient::request(RequestId id) {
+DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) throw std::logic_error("draft for a request that was not started");
   return at->second;
@@ -33,7 +33,7 @@ DraftClient::Request& DraftClient::request(RequestId id) {
 // it. A server that lacks it, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   drafter_->start(start, now);
-  Request& r = requests_[start.id];
+  SharedRequest& r = requests_[start.id];
   r.response.assign(start.response.begin(), start.response.end());
   r.told = r.response.size();
   Group& group = groups_[start.id.prompt];
@@ -43,7 +43,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
 
 void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
   drafter_->commit(id, tokens, now);
-  Request& r = request(id);
+  SharedRequest& r = request(id);
   r.response.insert(r.response.end(), tokens.begin(), tokens.end());
   committed_ += tokens.size();
 }
@@ -60,7 +60,7 @@ void DraftClient::leave(RequestId id, double now) {
 
 void DraftClient::end(RequestId id, bool ended, double now) {
   const auto at = requests_.find(id);
-  const Request& r = at->second;
+  const SharedRequest& r = at->second;
   const std::span<const TokenId> rest = std::span(r.response).subspan(r.told);
   Server& server = server_of(id);
   if (ended || !rest.empty()) {

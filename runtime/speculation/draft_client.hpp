@@ -67,7 +67,7 @@ class DraftClient final : public draft::Drafter {
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
-  struct Request {
+  struct SharedRequest {
     std::vector<TokenId> response;
     std::size_t told = 0;  ///< response tokens that its server is thought to have
   };
@@ -95,7 +95,7 @@ class DraftClient final : public draft::Drafter {
     DraftFetch fetch;
   };
   [[nodiscard]] Server& server_of(RequestId id) { return servers_[id.prompt % servers_.size()]; }
-  Request& request(RequestId id);
+  SharedRequest& request(RequestId id);
   void end(RequestId id, bool ended, double now);
   void exchange();
   static void add(DraftUpdate& update, RequestId id, std::uint64_t offset,
@@ -107,7 +107,7 @@ class DraftClient final : public draft::Drafter {
   const Clock& clock_;
   DraftClientOptions options_;
   std::vector<Server> servers_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, SharedRequest> requests_;
   std::map<draft::GroupId, Group> groups_;
   std::size_t committed_ = 0;  ///< tokens since the last exchange
   bool due_ = false;           ///< an exchange is due, whatever was committed
