@@ -22,7 +22,7 @@ void CommitLog::add(const engine::Committed& committed) {
     if (entries_.size() < requests_) entries_.emplace_back();
     entries_[next_].id = committed.id;
   }
-  Entry& entry = entries_[next_++];
+  UntoldCommit& entry = entries_[next_++];
   entry.tokens.insert(entry.tokens.end(), committed.tokens.begin(), committed.tokens.end());
   entry.finished = committed.finished;
   tokens_ += committed.tokens.size();
@@ -30,14 +30,15 @@ void CommitLog::add(const engine::Committed& committed) {
 
 bool CommitLog::has(RequestId id) const {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(requests_);
-  return std::any_of(entries_.begin(), end, [&](const Entry& entry) { return entry.id == id; });
+  return std::any_of(entries_.begin(), end,
+                     [&](const UntoldCommit& entry) { return entry.id == id; });
 }
 
 bool CommitLog::full() const { return tokens_ >= kMostTokens; }
 
 void CommitLog::tell(const DrafterRoster& roster, double now) {
   for (std::size_t i = 0; i < requests_; ++i) {
-    Entry& entry = entries_[i];
+    UntoldCommit& entry = entries_[i];
     for (const RosterEntry& told : roster) {
       told.drafter->commit(entry.id, entry.tokens, now);
       if (entry.finished) told.drafter->finish(entry.id, now);

@@ -25,15 +25,15 @@ class CommitLog {
   void tell(const DrafterRoster& roster, double now);
 
  private:
-  struct Entry {
+  struct UntoldCommit {
     RequestId id;
     std::vector<TokenId> tokens;
     bool finished = false;
   };
-  std::vector<Entry> entries_;  ///< the first requests_ are in use
-  std::size_t requests_ = 0;    ///< fewer than there are, so that their memory is used again
-  std::size_t tokens_ = 0;      ///< of all entries
-  std::size_t next_ = 0;        ///< entry of the request that is likely committed next
+  std::vector<UntoldCommit> entries_;  ///< the first requests_ are in use
+  std::size_t requests_ = 0;           ///< fewer than there are, so that their memory is used again
+  std::size_t tokens_ = 0;             ///< of all entries
+  std::size_t next_ = 0;               ///< entry of the request that is likely committed next
 };
 
 }  // namespace paceline::roles
