@@ -125,7 +125,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
   }
-  Request& r = requests_[open.id];
+  OpenRequest& r = requests_[open.id];
   r.verifier = from;
   r.version = open.version;
   r.window = std::clamp(open.window, 1, options_.window);
@@ -146,7 +146,7 @@ void DrafterRank::drop(RequestId id) {
 
 /// Drafted tokens that were committed are no longer ahead. The first one that differs from the
 /// committed text is refuted, with all after it.
-void DrafterRank::judge(Request& r, std::span<const TokenId> tokens) {
+void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   const auto agreed = static_cast<std::size_t>(
       std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
       r.ahead.begin());
@@ -175,7 +175,7 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
   for (const DraftCommit& commit : commits.commits) {
     const auto at = requests_.find(commit.id);
     if (at == requests_.end() || at->second.verifier != from) continue;  // the request has moved
-    Request& r = at->second;
+    OpenRequest& r = at->second;
     if (commit.first < 0 || commit.count < 0 ||
         std::int64_t{commit.first} + commit.count > std::ssize(commits.tokens)) {
       ++summary_.invalid;
@@ -279,7 +279,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
   path_scores_.resize(tokens_.size());
   slots_.clear();
   for (std::size_t i = 0; i < asked_.size(); ++i) {
-    const Request& r = requests_.at(asked_[i]);
+    const OpenRequest& r = requests_.at(asked_[i]);
     // As far as the end of the next piece, or the limit of tokens ahead.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
@@ -298,7 +298,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
       asked_.push_back(slot.id);
       continue;
     }
-    Request& r = requests_.at(slot.id);
+    OpenRequest& r = requests_.at(slot.id);
     float before = 1;
     for (int t = 0; t < slot.count; ++t) {
       r.ahead.push_back(slot.output.tokens[t]);

@@ -59,7 +59,7 @@ class DrafterRank final : public Participant {
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
-  struct Request {
+  struct OpenRequest {
     int verifier = 0;
     std::uint64_t version = 0;     ///< of the request's holder, the verifier
     int window = 1;                ///< of this request, at most DrafterOptions::window
@@ -81,15 +81,15 @@ class DrafterRank final : public Participant {
   void apply(int from, const DraftCommits& commits);
   void observe(int from, const DraftFeatures& message);
   [[nodiscard]] bool usable(const DraftFeatures& message) const;
-  void judge(Request& r, std::span<const TokenId> tokens);
+  void judge(OpenRequest& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
   bool draft();
   bool ask(std::int32_t drafter);
   void send_due();
-  [[nodiscard]] int piece(const Request& r) const {
+  [[nodiscard]] int piece(const OpenRequest& r) const {
     return options_.piece > 0 ? std::min(options_.piece, r.window) : r.window;
   }
-  [[nodiscard]] bool at_limit(const Request& r) const {
+  [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.size()) >= most_ahead(r.window);
   }
   void say(int verifier, const Drafts& drafts);
@@ -102,7 +102,7 @@ class DrafterRank final : public Participant {
   std::vector<draft::FeatureReader*> readers_;
   std::size_t feature_bytes_ = 0;  ///< features of a position; 0: no drafter reads features
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
   RequestId next_;             ///< the next call begins here: not all may fit into one
   double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
