@@ -14,7 +14,7 @@ constexpr int kBegins = 1;
 }  // namespace
 
 void ModelledDrafter::start(const draft::DraftStart& start, double) {
-  Request r;
+  DraftedRequest r;
   r.response = &responses_.of(start.noise);
   r.tokens = static_cast<std::int32_t>(start.response.size());
   if (prompts_.contains(start.id.prompt))
@@ -26,7 +26,7 @@ void ModelledDrafter::commit(RequestId id, std::span<const TokenId> tokens, doub
   requests_.at(id).tokens += static_cast<std::int32_t>(tokens.size());
 }
 
-int ModelledDrafter::lag(const Request& r) const {
+int ModelledDrafter::lag(const DraftedRequest& r) const {
   if (costs_.catch_up.empty()) return 0;
   return std::max(0, text(r) - r.computed - kBegins);
 }
@@ -56,7 +56,7 @@ bool ModelledDrafter::resume() {
   return true;
 }
 
-std::int32_t ModelledDrafter::right(const Request& r, const draft::DraftSlot& slot) const {
+std::int32_t ModelledDrafter::right(const DraftedRequest& r, const draft::DraftSlot& slot) const {
   const auto assumed = static_cast<std::int32_t>(slot.assumed.size());
   std::int32_t count = 0;
   while (count < assumed && slot.assumed[count] == responses_.token(*r.response, r.tokens + count))
@@ -69,7 +69,7 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
   std::vector<std::int32_t> right;
   if (suspended_) throw std::logic_error("drafts of a draft model that is suspended");
   for (draft::DraftSlot& slot : batch) {
-    const Request& r = request(slot.id);
+    const DraftedRequest& r = request(slot.id);
     const auto seen = finished_.find(slot.id.prompt);
     const int references = seen == finished_.end() ? 0 : static_cast<int>(seen->second.size());
     const int most =
@@ -99,7 +99,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
   double context = 0;
   double behind = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    Request& r = requests_.at(batch[i].id);
+    DraftedRequest& r = requests_.at(batch[i].id);
     context += text(r);
     behind += lag(r);
     // A draft leaves the KV of all its tokens but the last, which nothing followed.

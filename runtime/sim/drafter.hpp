@@ -53,15 +53,15 @@ class ModelledDrafter : public draft::Drafter,
   }
 
  protected:
-  struct Request {
+  struct DraftedRequest {
     const Response* response = nullptr;
     std::int32_t tokens = 0;    ///< committed tokens of the response
     std::int32_t computed = 0;  ///< positions of prompt and response whose KV a draft model has
   };
-  [[nodiscard]] const Request& request(RequestId id) const { return requests_.at(id); }
+  [[nodiscard]] const DraftedRequest& request(RequestId id) const { return requests_.at(id); }
   [[nodiscard]] const Responses& responses() const { return responses_; }
   /// The leading tokens of the slot's assumed text that are the response's.
-  [[nodiscard]] std::int32_t right(const Request& r, const draft::DraftSlot& slot) const;
+  [[nodiscard]] std::int32_t right(const DraftedRequest& r, const draft::DraftSlot& slot) const;
   /// Charges a draft of the batch. `deep`: [level] slots with a token there. `right`: [batch]
   /// tokens after the committed text, assumed ones included, that are the response's. `beside`:
   /// seconds of anything else that the draft took.
@@ -69,8 +69,8 @@ class ModelledDrafter : public draft::Drafter,
              std::span<const std::int32_t> right, double beside = 0);
 
  private:
-  [[nodiscard]] int lag(const Request& r) const;
-  [[nodiscard]] std::int32_t text(const Request& r) const {
+  [[nodiscard]] int lag(const DraftedRequest& r) const;
+  [[nodiscard]] std::int32_t text(const DraftedRequest& r) const {
     return static_cast<std::int32_t>(r.response->prompt->tokens.size()) + r.tokens;
   }
 
@@ -80,7 +80,7 @@ class ModelledDrafter : public draft::Drafter,
   int method_;
   bool learns_;
   const Responses& responses_;
-  std::map<RequestId, Request> requests_;
+  std::map<RequestId, DraftedRequest> requests_;
   std::map<std::uint32_t, std::set<std::uint32_t>> finished_;  ///< samples by prompt
   bool suspended_ = false;
   std::set<std::uint32_t> prompts_;  ///< prompts whose KV is there, for all siblings

@@ -61,7 +61,7 @@ void ModelledHead::propose(std::span<draft::DraftSlot> batch, double, draft::Lev
   std::vector<Job> jobs;
   std::vector<std::int32_t> right;
   for (draft::DraftSlot& slot : batch) {
-    const Request& r = request(slot.id);
+    const DraftedRequest& r = request(slot.id);
     const auto first = r.tokens + static_cast<std::int32_t>(slot.assumed.size());
     const int most = std::min({slot.limits.max_length, kCalls, r.response->request->length - first,
                                std::min(slot.limits.max_tokens, slot.output.capacity())});
