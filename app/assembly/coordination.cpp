@@ -71,12 +71,12 @@ std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
   const io::ScheduleSection& schedule = setup.config.schedule;
   const bool is_static = schedule.policy == io::SchedulePolicy::group;
   const auto methods = static_cast<int>(drafter_names(setup).size());
-  auto balancing = std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
-      .terms = lease_terms(setup),
-      .rebalance = schedule.rebalance && !is_static,
-      .shares = !is_static,
-      .racing = {races(setup) ? race_methods(setup) : 0, setup.config.speculation.race_batch},
-      .tail = tail_options(setup)});
+  auto balancing = std::make_unique<policy::BalancingScheduler>(
+      policy::BalancingOptions{.terms = lease_terms(setup),
+                               .rebalance = schedule.rebalance && !is_static,
+                               .shares = !is_static,
+                               .racing = {.methods = races(setup) ? race_methods(setup) : 0},
+                               .tail = tail_options(setup)});
   if (!schedule.shuffle && !schedule.shuffle_roles && !schedule.shuffle_races) return balancing;
   return std::make_unique<policy::RandomScheduler>(
       std::move(balancing), setup.layout.placement,

@@ -79,7 +79,7 @@ std::uint64_t target_bytes(const Setup& setup, int tp) {
   const ModelConfig& priced = *setup.priced;
   const double all = stored_weight_bytes(priced);
   double bytes = all / tp;
-  if (simulation.gpu_sharing == io::GpuSharing::experts)
+  if (priced.experts)  // GPUs of a rank share them, and each has the rest
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
   return static_cast<std::uint64_t>(bytes);
 }

@@ -155,10 +155,9 @@ std::string drafts_text(const Setup& setup) {
         counted(every, "token"));
   }
   if (races(setup)) {
-    text += fmt::format(
-        "  groups that run dry race for up to {} of others, by another drafter "
-        "(speculation.best_of_n, speculation.race_batch)\n",
-        counted(settings.race_batch, "request"));
+    text +=
+        "  groups that run dry race for requests of others, by another drafter "
+        "(speculation.best_of_n)\n";
   } else if (settings.best_of_n) {
     text +=
         "  no group races for others' requests (speculation.best_of_n): that takes two groups "

@@ -88,8 +88,8 @@ Row run(const SimulationSetup& simulation, std::string name) {
   Row row;
   row.name = std::move(name);
   Finished finished;
-  const bool telemetry = setup.config.simulation.telemetry;
-  if (telemetry) open_directory(setup.config.output.directory);
+  const std::string& output = setup.config.output.directory;
+  if (!output.empty()) open_directory(output);
   for (std::uint32_t attempt = 0; !row.last.complete; ++attempt) {
     row.last = run_attempt(simulation, attempt, finished);
     row.seconds += row.last.seconds;
@@ -114,7 +114,7 @@ Row run(const SimulationSetup& simulation, std::string name) {
   if (ends.size() >= 10) row.tail = ends.back() - ends[ends.size() * 9 / 10 - 1];
   for (const Role role : {Role::verifier, Role::drafter})
     row.busy.push_back(busy_share(row.last, role));
-  if (telemetry) close_directory(setup.config.output.directory);
+  if (!output.empty()) close_directory(output);
   return row;
 }
 
@@ -179,13 +179,8 @@ std::string directory_of(const std::string& output, std::size_t number,
   return (std::filesystem::path(output) / name).string();
 }
 
-/// Tells whether there is telemetry in the output directory.
-void say_written(const Setup& setup, const std::string& output) {
-  if (setup.config.simulation.telemetry) {
-    say("{}: telemetry, which paceline report reads", setup.config.output.directory);
-  } else if (!output.empty()) {
-    say("{}: nothing is written (simulation.telemetry: false)", output);
-  }
+void say_written(const std::string& output) {
+  if (!output.empty()) say("{}: telemetry, which paceline report reads", output);
 }
 
 }  // namespace
@@ -197,25 +192,23 @@ ExitCode simulate(const SimulateArguments& arguments) {
     say("{}", simulation_text(simulation.setup));
     rows.push_back(run(simulation, ""));
     account(rows.back());
-    say_written(simulation.setup, arguments.run.output);
+    say_written(simulation.setup.config.output.directory);
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<RunArguments> swept(settings.size(), arguments.run);
     // All configurations are read before the first is simulated, which may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       swept[i].overrides.push_back(settings[i]);
-      if (arguments.run.output.empty()) {  // a sweep writes only where asked to
-        swept[i].overrides.emplace_back("simulation.telemetry=false");
-      } else {
+      if (!arguments.run.output.empty())  // a sweep writes only where asked to
         swept[i].output = directory_of(arguments.run.output, i, settings[i]);
-      }
       (void)read_config(swept[i], io::Purpose::simulation);
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      const SimulationSetup simulation = prepare_simulation(swept[i]);
+      SimulationSetup simulation = prepare_simulation(swept[i]);
+      if (arguments.run.output.empty()) simulation.setup.config.output.directory.clear();
       rows.push_back(run(simulation, settings[i]));
       account(rows.back());
-      say_written(simulation.setup, swept[i].output);
+      say_written(simulation.setup.config.output.directory);
     }
   }
   print(rows);

@@ -20,8 +20,8 @@ namespace {
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
-  return simulation.nodes > 1 ? TransferCosts{link.network_latency, gpus * link.network_bandwidth}
-                              : TransferCosts{link.node_latency, gpus * link.node_bandwidth};
+  return simulation.nodes > 1 ? TransferCosts{link.kNetworkLatency, gpus * link.network_bandwidth}
+                              : TransferCosts{link.kNodeLatency, gpus * link.node_bandwidth};
 }
 
 CostCurve scaled(const CostCurve& curve, double factor) {
@@ -76,7 +76,7 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
   const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;
-  if (config.simulation.gpu_sharing == io::GpuSharing::experts)
+  if (config.simulation.gpus_per_rank > 1 && setup.priced->experts)
     system.sharing = sim::Sharing::experts;
   system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;

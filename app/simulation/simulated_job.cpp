@@ -132,8 +132,8 @@ sim::Links links_of(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
   sim::Links links;
-  links.node = {link.node_latency, gpus * link.node_bandwidth};
-  links.network = {link.network_latency, gpus * link.network_bandwidth};
+  links.node = {link.kNodeLatency, gpus * link.node_bandwidth};
+  links.network = {link.kNetworkLatency, gpus * link.network_bandwidth};
   return links;
 }
 
@@ -180,7 +180,7 @@ class Job {
   [[nodiscard]] std::string halted() const;
   std::unique_ptr<io::TelemetryWriter> writer(int rank) const;
   [[nodiscard]] double chance(std::uint32_t what, int rank) const {
-    return sim::uniform({simulation_.setup.config.simulation.seed, attempt_}, sim::Draw::fault,
+    return sim::uniform({simulation_.setup.config.sampling.seed, attempt_}, sim::Draw::fault,
                         static_cast<std::uint32_t>(rank), what);
   }
 
@@ -209,13 +209,13 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
       finished_(finished),
       network_(links_of(settings_), nodes_of(simulation.setup)),
       post_(world_, network_,
-            {settings_.seed + attempt, settings_.faults.delayed, settings_.faults.delay,
-             settings_.faults.duplicated}),
+            {simulation.setup.config.sampling.seed + attempt, settings_.faults.delayed,
+             settings_.faults.delay, settings_.faults.duplicated}),
       blocks_(world_, network_,
               {.copies = settings_.check_kv,
                .bytes_per_byte = real_bytes_of_one(simulation.setup),
                .failing = settings_.faults.lost_blocks,
-               .seed = settings_.seed + attempt}),
+               .seed = simulation.setup.config.sampling.seed + attempt}),
       addresses_(settings_.check_kv ? 0 : most_kv(simulation.setup)),
       scheduler_(make_scheduler(simulation.setup)),
       coordinator_actor_(came_to_) {
@@ -237,7 +237,6 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
   // The coordinator is a thread of rank 0 that sleeps most of the time: a host of its own here.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
-  post_.set_reading_seconds(Address::coordinator(), settings_.message_seconds);
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, setup.layout.placement, work_list(setup, done, {}),
       make_order(setup, lengths_of(simulation_)), setup.prompts.prompts, coordinator_options(setup),
@@ -255,7 +254,6 @@ void Job::add_draft_servers() {
     auto actor = std::make_unique<DraftServerActor>();
     const sim::ActorId id = world_.add(*actor, settings_.nodes);
     post_.belongs(address, id);
-    post_.set_reading_seconds(address, settings_.message_seconds);
     actor->serve(
         std::make_unique<roles::DraftServer>(mailbox, world_.clock(id), draft_log_limits(setup)));
     draft_servers_.emplace(id, std::move(actor));
@@ -263,8 +261,8 @@ void Job::add_draft_servers() {
 }
 
 std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
-  if (!settings_.telemetry) return nullptr;
   const Setup& setup = simulation_.setup;
+  if (setup.config.output.directory.empty()) return nullptr;
   const io::SimulationSection& simulation = setup.config.simulation;
   const bool gpus = setup.backend.on_device();  // else costs are of CPU threads
   const std::int32_t cores = setup.threads * setup.facts[rank].own_cores();

@@ -24,7 +24,6 @@ SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
   const Address address{rank, Address::Port::role};
   mailbox_ = &around_.post.open(address);
   around_.post.belongs(address, actor_);
-  around_.post.set_reading_seconds(address, setup.config.simulation.message_seconds);
   blocks_ = &around_.blocks.open(rank, actor_);
   take(setup.layout.placement);
   life_ = std::make_unique<RankLife>(setup, rank, *this);
@@ -74,18 +73,18 @@ void SimulatedRank::make_store(int tp) {
   if (pool.disk)
     size.disk = pool.disk_size ? blocks(*pool.disk_size / simulation.ranks_per_node) : INT32_MAX;
   size.at_once = std::max(1, blocks(std::uint64_t{4} << 20));
-  const io::SimulatedTiers& links = simulation.tiers;
   const std::size_t modelled = kv_.shape.block_bytes();
   sim::TierOptions options;
   const double gpus = simulation.gpus_per_rank;
-  options.memory = {0, gpus * links.memory_bandwidth};
-  options.disk_read = {links.disk_latency, gpus * links.disk_read_bandwidth};
-  options.disk_write = {links.disk_latency, gpus * links.disk_write_bandwidth};
+  // Each GPU has PCIe 5.0 x16 to its host, and an NVMe drive of PCIe 4.0, as in a DGX H100.
+  options.memory = {0, gpus * 50e9};
+  options.disk_read = {100e-6, gpus * 6.5e9};
+  options.disk_write = {100e-6, gpus * 4e9};
   options.block_bytes = modelled;
   options.bytes_per_byte = static_cast<double>(real) / static_cast<double>(modelled);
   if (!simulation.check_kv) options.addresses = kv_.bytes.first(modelled);
   options.damaged = simulation.faults.damaged_blocks;
-  options.seed = simulation.seed;
+  options.seed = setup.config.sampling.seed;
   tiers_ = std::make_unique<sim::ModelledTiers>(around_.world, actor_, rank_, options);
   store_ = std::make_unique<kv::Store>(*tiers_, size, [this](const std::string& text) {
     warn(fmt::format("rank {}: {}", rank_, text));

@@ -54,12 +54,6 @@ sim::AcceptanceSettings acceptance_of(const Setup& setup, const sim::StopPoints*
       acceptance.methods[d].mean = (*settings.acceptance)[at - drafters.begin()];
     }
   }
-  for (sim::MethodAcceptance& method : acceptance.methods) {
-    if (method.spread > 0) method.spread = settings.acceptance_spread.value_or(method.spread);
-  }
-  acceptance.drift = settings.drift.value_or(acceptance.drift);
-  acceptance.token_agreement = settings.token_agreement.value_or(acceptance.token_agreement);
-  acceptance.request_agreement = settings.request_agreement.value_or(acceptance.request_agreement);
   return acceptance;
 }
 
@@ -74,7 +68,7 @@ sim::Workload replayed(const Setup& setup, const std::string& directory,
         "drafted by it (speculation.mode: coupled)",
         directory, drafter.name));
   }
-  return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.simulation.seed);
+  return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.sampling.seed);
 }
 
 /// [prompts] lengths, in tokens, of the prompts in prompts.path.
@@ -93,7 +87,7 @@ std::vector<std::int32_t> lengths_of_file(Setup& setup) {
 sim::Workload drawn(Setup& setup, const sim::StopPoints* trees) {
   const io::SimulatedWorkload& settings = setup.config.simulation.workload;
   sim::WorkloadSettings work;
-  work.seed = setup.config.simulation.seed;
+  work.seed = setup.config.sampling.seed;
   const bool lengths_said = settings.prompt_tokens || settings.lengths;
   if (!setup.config.prompts.path.empty() && (!settings.prompts || !lengths_said)) {
     std::vector<std::int32_t> of_file = lengths_of_file(setup);

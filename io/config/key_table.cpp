@@ -50,25 +50,17 @@ std::vector<Key> simulation_keys() {
   const Real<double> bandwidth{"bytes a second, above 0", [](double v) { return v > 0; }};
   const Real<double> factor{"a number, at least 1", [](double v) { return v >= 1; }};
   const Real<double> tokens{"tokens, at least 1", [](double v) { return v >= 1 && v <= 1e9; }};
-  const Choice<GpuSharing, 2> sharing{{"tensor", "experts"},
-                                      {GpuSharing::tensor, GpuSharing::experts}};
   const Path file{"the path of a file"};
   const Path directory{"the path of a directory"};
   std::vector<Key> t;
-  t.push_back(key(PACELINE_FIELD(simulation, seed), Whole<std::uint64_t>{0, unsigned_max},
-                  "Seed of the workload and of faults."));
   t.push_back(
       key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
   t.push_back(key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each."));
   t.push_back(key(PACELINE_FIELD(simulation, gpus_per_rank), Count{1, 1024},
                   "GPUs that a rank stands for, by gpu_tables: an instance of an engine."));
   t.back().details = {
-      "What is said of a rank (engine.kv_memory, kv_pool.memory) is of all of them; links and "
-      "tiers",
-      "are of each GPU. A model with latent attention is shared in no other way."};
-  t.push_back(key(PACELINE_FIELD(simulation, gpu_sharing), sharing,
-                  "What these share of the model: all of it, or its routed experts alone."));
-  t.back().details = {"tensor: TP; experts: DP and EP, with requests dealt out evenly to them."};
+      "They share a model by its routed experts, with requests dealt out evenly (DP and EP), or",
+      "where it has none all of it (TP). engine.kv_memory and kv_pool.memory are of all of them."};
   t.push_back(
       key(PACELINE_FIELD(simulation, gpu_memory), OrAuto{Size{}},
           "Memory of each GPU, into which weights, buffers and KV must fit; auto is 80GiB."));
@@ -80,22 +72,10 @@ std::vector<Key> simulation_keys() {
                   "Measured times of a GPU's kernels, as CSV; none is engine.profile."));
   t.push_back(key(PACELINE_FIELD(simulation, step_overhead), seconds,
                   "Of each step beside what its costs say."));
-  t.push_back(key(PACELINE_FIELD(simulation, message_seconds), seconds,
-                  "Of whoever reads a message, for each."));
-  t.push_back(key(PACELINE_FIELD(simulation, link.node_latency), seconds, "Within a node."));
   t.push_back(key(PACELINE_FIELD(simulation, link.node_bandwidth), bandwidth,
                   "Within a node, of each GPU in each direction."));
-  t.push_back(key(PACELINE_FIELD(simulation, link.network_latency), seconds, "Between nodes."));
   t.push_back(key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
                   "Between nodes, of each GPU in each direction."));
-  t.push_back(key(PACELINE_FIELD(simulation, tiers.memory_bandwidth), bandwidth,
-                  "Of each GPU, between its KV and the KV pool in host memory."));
-  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_latency), seconds,
-                  "Of each access to the disk of kv_pool.disk."));
-  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_read_bandwidth), bandwidth,
-                  "Of each GPU's part of that disk."));
-  t.push_back(key(PACELINE_FIELD(simulation, tiers.disk_write_bandwidth), bandwidth,
-                  "The same, as it is written."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.replay), OrNone{directory},
                   "A finished run whose lengths and acceptance are those of the workload."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), OrAuto{Count{1, 1 << 24}},
@@ -116,14 +96,6 @@ std::vector<Key> simulation_keys() {
   t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
                   OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
                   "Mean share of tokens accepted, of each of speculation.drafters."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance_spread), OrAuto{share},
-                  "Its standard deviation between requests."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.drift), OrAuto{share},
-                  "How far it strays along a response, of its distance from 0 or 1."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.token_agreement), OrAuto{share},
-                  "Share of tokens that are as easy for all drafters."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.request_agreement), OrAuto{share},
-                  "Rank correlation of two drafters' acceptance for a request."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
                   "A run with speculation.record_stops, by whose trees eagle3 drafts."));
   t.push_back(key(PACELINE_FIELD(simulation, faults.delayed), share,
@@ -146,8 +118,6 @@ std::vector<Key> simulation_keys() {
                   "When a rank dies; the run is then resumed."));
   t.push_back(key(PACELINE_FIELD(simulation, check_kv), Flag{},
                   "Every step looks at all KV that it attends to: slow, for tests."));
-  t.push_back(key(PACELINE_FIELD(simulation, telemetry), Flag{},
-                  "telemetry.h5 is written; not for many thousands of ranks."));
   return t;
 }
 
@@ -407,8 +377,6 @@ std::vector<Key> make_table() {
                   "Groups that run dry generate others' last requests too, by another drafter."));
   t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",
                       "others by those that these have not, where that is worth more."};
-  t.push_back(key(PACELINE_FIELD(speculation, race_batch), Count{1, 1024},
-                  "Most requests that such a group generates for others."));
   t.push_back(key(PACELINE_FIELD(speculation, elastic_memory), Flag{},
                   "Verifiers' draft models give their memory to KV while KV is short and nothing "
                   "is drafted."));
@@ -463,9 +431,11 @@ std::vector<Key> make_table() {
 
   for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
 
-  t.push_back(key(PACELINE_FIELD(output, directory), directory,
-                  "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing.",
-                  true));
+  t.push_back(key(
+      PACELINE_FIELD(output, directory), directory,
+      "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing. A simulation "
+      "without it writes nothing.",
+      true));
   t.push_back(key(PACELINE_FIELD(output, flush_seconds), Duration{0, 86400},
                   "Finished responses reach the disk at least this often, in seconds."));
 

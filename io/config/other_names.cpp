@@ -11,6 +11,8 @@ constexpr std::string_view stops =
 constexpr std::string_view stop_ids = "is sampling.stop_ids here";
 constexpr std::string_view max_tokens = "is sampling.max_tokens here";
 constexpr std::string_view samples = "is prompts.samples here";
+constexpr std::string_view measured =
+    "is no key any more: it is as measured (runtime/sim/acceptance.hpp)";
 constexpr std::string_view penalty =
     "is not supported: tokens are sampled from the model's own distribution";
 constexpr std::string_view constraint = "is not supported: responses are free text";
@@ -75,6 +77,21 @@ constexpr std::array table = {
     OtherName{"speculative_num_steps", "is speculation.max_length here"},
     OtherName{"speculative_num_draft_tokens", "is speculation.max_tokens here"},
     OtherName{"speculative_eagle_topk", "is speculation.paths here"},
+    // Keys of earlier versions.
+    OtherName{"simulation.seed", "is sampling.seed"},
+    OtherName{"simulation.telemetry", "is no key any more: a simulation with --output writes it"},
+    OtherName{"simulation.gpu_sharing",
+              "is no key any more: GPUs of a rank share a model by its experts, where it has some"},
+    OtherName{"simulation.message_seconds", "is no key any more: reading messages takes no time"},
+    OtherName{"simulation.tiers",
+              "is no key any more: host memory and disks are those of a DGX H100"},
+    OtherName{"simulation.link.node_latency", "is no key any more: it is 3 us"},
+    OtherName{"simulation.link.network_latency", "is no key any more: it is 5 us"},
+    OtherName{"simulation.workload.acceptance_spread", measured},
+    OtherName{"simulation.workload.drift", measured},
+    OtherName{"simulation.workload.token_agreement", measured},
+    OtherName{"simulation.workload.request_agreement", measured},
+    OtherName{"speculation.race_batch", "is no key any more: a group races for 8 requests at most"},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What other engines and trainers call things, and what these are called here.
+// What other engines and trainers call things, and earlier versions called keys, and what these are
+// called here.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@ struct OtherName {
   std::optional<double> neutral = std::nullopt;  ///< the value that changes nothing
 };
 
-/// Null where the name is none of theirs.
+/// Null where the name is none of theirs. A key of earlier versions is "section.key".
 [[nodiscard]] const OtherName* find_other_name(std::string_view name);
 
 }  // namespace paceline::io

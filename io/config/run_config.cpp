@@ -78,6 +78,12 @@ std::string unknown_section(std::string_view name) {
 
 std::string unknown_key(std::string_view section, std::string_view name) {
   std::string text = "unknown key " + show(name) + " in section '" + std::string(section) + "'";
+  // An earlier key, or a map that it was in.
+  for (std::string key = std::string(section) + "." + std::string(name); key != section;
+       key.resize(key.rfind('.'))) {
+    if (const OtherName* other = find_other_name(key))
+      return text + "; it " + std::string(other->says);
+  }
   const std::vector<std::string_view> here = key_names(section);
   for (const Key& key : key_table()) {
     if (key.section == section && last_name(key) == name) {
@@ -181,7 +187,7 @@ class Reader {
   RunConfig finish(Purpose purpose) {
     for (const Key& key : key_table()) {
       if (purpose != Purpose::run && key.section == "prompts") continue;
-      if (purpose == Purpose::given && key.section == "output") continue;
+      if (purpose != Purpose::run && key.section == "output") continue;
       if (key.required && !places_.contains(full_name(key))) {
         add(name_ + ": " + full_name(key) + " is required: " + key.type);
       }

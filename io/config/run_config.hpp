@@ -96,7 +96,6 @@ struct SpeculationSection {
   Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
   Auto<std::int32_t> servers;      ///< draft servers; auto: one a node where they can be of use
   bool best_of_n = false;          ///< groups without requests race or draft for those of others
-  std::int32_t race_batch = 8;     ///< requests that a group races for at most
   bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
   std::int32_t record_stops = 0;   ///< tokens from one recorded draft to the next; 0: none are
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
@@ -128,7 +127,7 @@ struct KvPoolSection {
   Auto<std::uint64_t> disk_size;    ///< bytes of it on each node
 };
 struct OutputSection {
-  std::string directory;
+  std::string directory;       ///< empty: a simulation that writes nothing
   double flush_seconds = 1.0;  ///< finished responses are flushed at least this often
 };
 struct LimitsSection {
@@ -140,20 +139,12 @@ struct LimitsSection {
   std::optional<double> stall = 600.0;
 };
 
-/// Links between ranks, of each and in each direction: seconds, and bytes a second.
+/// Links between ranks, of each GPU and in each direction: seconds, and bytes a second.
 struct SimulatedLinks {
-  double node_latency = 3e-6;       ///< UCX over shared memory
+  static constexpr double kNodeLatency = 3e-6;     ///< UCX over shared memory
+  static constexpr double kNetworkLatency = 5e-6;  ///< UCX over InfiniBand
   double node_bandwidth = 200e9;    ///< NVLink of SpecActor's and Seer's nodes: 400 GB/s both ways
-  double network_latency = 5e-6;    ///< UCX over InfiniBand
   double network_bandwidth = 50e9;  ///< 400 Gb/s a GPU, likewise
-};
-/// The KV pool's memory and disks, of each rank: PCIe 5.0 x16 between a GPU and its host, and an
-/// NVMe drive of PCIe 4.0 for each GPU, as a DGX H100 has.
-struct SimulatedTiers {
-  double memory_bandwidth = 50e9;
-  double disk_latency = 100e-6;
-  double disk_read_bandwidth = 6.5e9;
-  double disk_write_bandwidth = 4e9;
 };
 /// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
 /// acceptance.hpp have it, with sources.
@@ -165,14 +156,10 @@ struct SimulatedWorkload {
   Auto<double> p99_tokens;             ///< of these one in a hundred is longer
   Auto<std::int32_t> prompt_tokens;  ///< of every prompt; auto: by `lengths`, prompts.path, or 512
   double length_correlation = 0.7;
-  Auto<std::vector<double>> acceptance;  ///< [speculation.drafters] mean rates
-  Auto<double> acceptance_spread;
-  Auto<double> drift;
-  Auto<double> token_agreement;
-  Auto<double> request_agreement;
+  Auto<std::vector<double>> acceptance;    ///< [speculation.drafters] mean rates
   std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };
-/// What goes wrong, by chance under simulation.seed.
+/// What goes wrong, by chance under sampling.seed.
 struct SimulatedFaults {
   double delayed = 0;           ///< share of messages
   double delay = 0.01;          ///< seconds at most
@@ -185,30 +172,21 @@ struct SimulatedFaults {
   double stall = 3;             ///< seconds of it
   std::optional<double> kill;   ///< second at which a rank dies, and the job with it; it is resumed
 };
-/// What of the model the GPUs of a rank share: every weight (TP), or routed experts alone, while
-/// requests are dealt out to them (DP and EP).
-enum class GpuSharing : std::uint8_t { tensor, experts };
-
 /// `paceline simulate`: the machine that is modelled, and the work.
 struct SimulationSection {
-  std::uint64_t seed = 1;
   std::int32_t nodes = 1;
   std::int32_t ranks_per_node = 8;
   std::int32_t gpus_per_rank = 1;
-  GpuSharing gpu_sharing = GpuSharing::tensor;
   Auto<std::uint64_t> gpu_memory;  ///< bytes of each GPU; auto: kGpuMemory
   static constexpr std::uint64_t kGpuMemory = std::uint64_t{80} << 30;  ///< an H100's
   Auto<std::int32_t> context;             ///< positions of a sequence; auto: as config.json has it
   Auto<std::int32_t> cores;               ///< of a node, for all its ranks; auto: one for each
   std::optional<std::string> gpu_tables;  ///< directory of measured times; absent: engine.profile
   double step_overhead = 0;               ///< seconds of each step beside what its costs say
-  double message_seconds = 0;             ///< of whoever reads a message
   SimulatedLinks link;
-  SimulatedTiers tiers;
   SimulatedWorkload workload;
   SimulatedFaults faults;
   bool check_kv = false;  ///< every step looks at the KV of all it attends to
-  bool telemetry = true;
 };
 
 struct RunConfig {

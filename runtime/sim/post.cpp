@@ -40,7 +40,6 @@ class Post::Box final : public Mailbox {
       messages_.pop();
       if (again) continue;
       post_.path(envelope.from, me_).read_bytes += envelope.bytes.size();
-      if (reading_seconds_ > 0) post_.world_.work(owner_, reading_seconds_);
       return envelope;
     }
     return std::nullopt;
@@ -73,7 +72,6 @@ class Post::Box final : public Mailbox {
   Post& post_;
   Address me_;
   ActorId owner_ = -1;
-  double reading_seconds_ = 0;
   Traffic traffic_;
   std::priority_queue<Message, std::vector<Message>, std::greater<>> messages_;
 };
@@ -90,10 +88,6 @@ Mailbox& Post::open(Address at) {
 }
 
 void Post::belongs(Address at, ActorId actor) { boxes_.at(at)->owner_ = actor; }
-
-void Post::set_reading_seconds(Address at, double seconds) {
-  boxes_.at(at)->reading_seconds_ = seconds;
-}
 
 double Post::chance(Address from, Address to, std::uint64_t message, std::uint32_t what) {
   const auto address = [](Address a) {

@@ -37,8 +37,6 @@ class Post {
   Mailbox& open(Address at);
   /// Sets the owner of an address, before the first turn.
   void belongs(Address at, ActorId actor);
-  /// Sets the seconds of its owner that reading a message takes.
-  void set_reading_seconds(Address at, double seconds);
 
  private:
   class Box;

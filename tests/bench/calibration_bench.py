@@ -51,7 +51,7 @@ def overhead(directory: Path) -> float:
 
 
 def simulated_seconds(program: str, directory: Path, settings: list[str], ranks: int, cores: str) -> float:
-    more = [f"simulation.ranks_per_node={ranks}", f"simulation.cores={cores}", "simulation.telemetry=false"]
+    more = [f"simulation.ranks_per_node={ranks}", f"simulation.cores={cores}"]
     table = run([program, "simulate", str(CONFIG), "--output", str(directory / "simulated"), *sets([*settings, *more])])
     return float(re.split(r"\s+", table.splitlines()[1].strip())[0])
 

@@ -69,7 +69,7 @@ def telemetry_of(folder: Path, blocks: int, seconds: float) -> tuple[float, int,
 
 def simulate(program: str, model: str, settings: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        sets = [word for s in ["simulation.telemetry=true", *settings] for word in ("--set", s)]
+        sets = [word for s in settings for word in ("--set", s)]
         config = ROOT / f"configs/simulated/seer-{model}.yaml"
         done = subprocess.run([program, "simulate", str(config), "--output", folder, *sets], capture_output=True,
                               text=True, check=False)

@@ -38,7 +38,7 @@ ARMS = {  # settings, speed by plain's in the paper
 
 def simulate(program: str, settings: list[str]) -> list[str]:
     sets = [word for s in settings for word in ("--set", s)]
-    done = subprocess.run([program, "simulate", str(CONFIG), "--output", "simulated", *sets], capture_output=True,
+    done = subprocess.run([program, "simulate", str(CONFIG), *sets], capture_output=True,
                           text=True, check=False)
     if done.returncode != 0:
         sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])

@@ -93,9 +93,9 @@ def main() -> None:
             for name, settings in ARMS.items():
                 if plain and not any(word in name for word in arguments.arms.split(",")):
                     continue
-                out = command([arguments.program, "simulate", str(CONFIG), "--output", str(Path(folder) / "simulated"),
+                out = command([arguments.program, "simulate", str(CONFIG),
                                *sets([f"simulation.gpu_tables={arguments.tables}", f"simulation.nodes={arguments.nodes}",
-                                      f"simulation.workload.lengths={arguments.lengths}", f"simulation.seed={seed}",
+                                      f"simulation.workload.lengths={arguments.lengths}", f"sampling.seed={seed}",
                                       f"simulation.workload.prompts={arguments.prompts}",
                                       f"simulation.workload.stop_points={trees}", *settings])])
                 row = re.split(r"\s+", out.splitlines()[1].strip())

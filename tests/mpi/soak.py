@@ -267,7 +267,7 @@ class Soak:
                     f"speculation.paths={pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={pick(['auto', 1, 16, 1000])}",
-                    f"speculation.best_of_n={pick(['true', 'false'])}", f"speculation.race_batch={pick([1, 8])}",
+                    f"speculation.best_of_n={pick(['true', 'false'])}",
                     f"speculation.keep_history={pick(['true', 'false'])}",
                     f"speculation.servers={pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}",
                     f"layout.drafters={'auto' if planned else asked}"]

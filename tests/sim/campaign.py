@@ -93,9 +93,7 @@ sampling: {{temperature: 1.0}}
 speculation: {{keep_history: false}}
 simulation:
   workload: {{lengths: {work}/lengths.csv}}
-  telemetry: false
   check_kv: true
-output: {{directory: {work}/none}}
 """)
 
 
@@ -108,9 +106,9 @@ class Draw:
         self.kv_heads = self.pick(MODELS)
         self.max_tokens = self.pick([40, 100, 250])
         model = f"{work}/model-{self.kv_heads}"
-        self.work = [f"model.path={model}", f"engine.profile={model}/costs.yaml", f"simulation.seed={seed}",
+        self.work = [f"model.path={model}", f"engine.profile={model}/costs.yaml", f"sampling.seed={seed}",
                      f"prompts.samples={self.pick([1, 2, 4, 6])}", f"simulation.workload.prompts={self.pick([1, 4, 9, 14])}",
-                     f"sampling.max_tokens={self.max_tokens}", f"sampling.seed={self.random.randrange(1 << 20)}"]
+                     f"sampling.max_tokens={self.max_tokens}"]
         self.degrees, self.drafter_ranks = self.layout()
 
     def pick(self, choices):
@@ -136,10 +134,8 @@ class Draw:
                 f"layout.verifier_groups={len(self.degrees)}", f"simulation.ranks_per_node={per_node}",
                 f"simulation.cores={self.pick(['auto', 'auto', 1, per_node])}",
                 f"simulation.step_overhead={self.pick([0, 0, 1e-3])}",
-                f"simulation.message_seconds={self.pick([0, 0, 1e-5])}",
                 f"simulation.link.network_bandwidth={self.pick([50e9, 1e8, 1e7])}",
-                f"simulation.link.node_bandwidth={self.pick([200e9, 1e8])}",
-                f"simulation.link.network_latency={self.pick([5e-6, 1e-3])}"]
+                f"simulation.link.node_bandwidth={self.pick([200e9, 1e8])}"]
 
     def engine(self) -> List[str]:
         block = self.pick([16, 16, 32, 64])
@@ -182,12 +178,11 @@ class Draw:
                     f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={self.pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={self.pick(['auto', 1, 16, 1000])}",
-                    f"speculation.best_of_n={self.flag()}", f"speculation.race_batch={self.pick([1, 8])}",
-                    f"speculation.servers={self.pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}",
-                    f"simulation.workload.token_agreement={self.pick([0, 0.5, 1])}"]
+                    f"speculation.best_of_n={self.flag()}",
+                    f"speculation.servers={self.pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}"]
         if self.often():
             means = ", ".join(str(self.pick([0.2, 0.5, 0.8, 0.95])) for _ in names)
-            settings += [f"simulation.workload.acceptance=[{means}]", "simulation.workload.acceptance_spread=0.05"]
+            settings.append(f"simulation.workload.acceptance=[{means}]")
         return settings
 
     def faults(self, seconds: float) -> List[str]:

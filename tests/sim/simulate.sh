@@ -144,7 +144,7 @@ repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
 every=b48d88f4a6dee40a
 said=$("$(command -v /usr/bin/python3 || command -v python3)" "$sim/telemetry_hash.py" "$work/telemetry.h5" 2>/dev/null || echo skip)
 if [ "$said" = skip ]; then echo "skip no h5py: telemetry is not compared with other machines'"; else same "the same telemetry as on other machines" $every "$said"; fi
-simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set simulation.seed=2
+simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set sampling.seed=2
 if [ "$(simulated_digest)" != "$reference" ]; then ok "another seed is other work"; else fail "another seed is the same work"; fi
 if cmp -s "$work/telemetry.h5" "$work/run/telemetry.h5"; then fail "another seed: the same telemetry"; else ok "another seed: other telemetry"; fi
 same "nothing is left beside the telemetry" "telemetry.h5" "$(ls -A "$work/run")"
@@ -233,7 +233,7 @@ refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulati
 refuses "latent attention of several ranks" 64 "layout.verifier_tp" "${experts[@]}" --set layout.verifier_tp=2
 refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1 .* found 2" \
   --set simulation.gpus_per_rank=2
-refuses "another way to share GPUs" 64 "simulation.gpu_sharing.*tensor" --set simulation.gpu_sharing=tensors
+refuses "a key of earlier versions" 64 "simulation.seed=2: .*; it is sampling.seed" --set simulation.seed=2
 refuses "lengths said twice" 64 "median_tokens, p99_tokens: expected none" --set simulation.workload.p99_tokens=5000
 refuses "p99 below the median" 64 "p99_tokens: expected at least the median of 500" --set simulation.workload.lengths=none \
   --set simulation.workload.median_tokens=500 --set simulation.workload.p99_tokens=400
@@ -296,12 +296,6 @@ refuses "prompts that are too long" 65 "limit is 3" "${three[@]}" --set simulati
 output=$work/swept simulate --sweep layout.verifier_tp=1,2 || fail "a sweep with --output: $(tail -n 1 "$work/err")"
 same "a sweep writes each value's telemetry" "01-layout.verifier_tp=1 02-layout.verifier_tp=2" "$(ls "$work/swept" | xargs)"
 same "which a report compares" 2 "$("$paceline" report "$work"/swept/* 2>&1 | grep -c '^  */.*verifier_tp=[12] .*[0-9]')"
-output=$work/unswept simulate --set simulation.telemetry=false || fail "a simulation without telemetry"
-if grep -q "unswept: nothing is written (simulation.telemetry: false)" "$work/err" && [ ! -e "$work/unswept" ]; then
-  ok "a directory into which nothing is written"
-else
-  fail "a directory into which nothing is written: $(cat "$work/err")"
-fi
 
 refuses "a context without room for a prompt" 64 "sampling.max_tokens: 200 leaves no room .* 200 tokens" \
   --set simulation.context=200

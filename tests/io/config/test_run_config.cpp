@@ -170,6 +170,14 @@ TEST(RunConfig, UnknownNames) {
   EXPECT_EQ(error_with("<<: {}\n").find("run.yaml:4:1: unknown section '<<'"), 0U);
 }
 
+TEST(RunConfig, KeysOfEarlierVersionsAreToldByWhatTookTheirPlace) {
+  EXPECT_EQ(error_with("simulation:\n  seed: 3\n"),
+            "run.yaml:5:3: unknown key 'seed' in section 'simulation'; it is sampling.seed");
+  EXPECT_EQ(error_set("simulation.tiers.disk_latency=1e-4"),
+            "--set simulation.tiers.disk_latency=1e-4: unknown key 'tiers.disk_latency' in section "
+            "'simulation'; it is no key any more: host memory and disks are those of a DGX H100");
+}
+
 TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {
   EXPECT_EQ(error_with("sampling: {stop: ['x']}\n"),
             "run.yaml:4:12: unknown key 'stop' in section 'sampling'; it is sampling.stop_strings "

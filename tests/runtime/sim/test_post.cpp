@@ -54,7 +54,6 @@ class Mail {
     boxes[from]->send({to}, message);
   }
   void at(int rank, double time) { world.work(actors_[rank]->id, time - actors_[rank]->now()); }
-  void set_reading_seconds(int rank, double seconds) { post_.set_reading_seconds({rank}, seconds); }
   [[nodiscard]] const ScriptedActor& actor(int rank) const { return *actors_[rank]; }
 
   World world;
@@ -173,15 +172,6 @@ TEST(Post, AReceiverIsFullWhileItIsBehindByTheWindow) {
   run(mail.world);
   EXPECT_FALSE(mail.boxes[0]->full({1}));
   EXPECT_EQ(mail.read[1].size(), 3U);
-}
-
-TEST(Post, ReadingTakesItsReceiverTime) {
-  Mail mail;
-  mail.set_reading_seconds(1, 0.25);
-  for (int i = 0; i < 4; ++i) mail.send(0, 1, i);
-  run(mail.world);
-  ASSERT_EQ(mail.read[1].size(), 4U);
-  for (int i = 0; i < 4; ++i) EXPECT_NEAR(mail.read[1][i].at, 2.25 + 0.25 * i, 1e-4);
 }
 
 }  // namespace
