@@ -35,7 +35,7 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
 std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
   const int rank = mpi.rank();
   const policy::Placement& placement = setup.layout.placement;
-  const bool shuffles = setup.config.schedule.shuffle_roles;
+  const bool shuffles = setup.config.test.shuffles(io::Shuffle::roles);
   const int own = placement.group(rank);
   auto compute = std::make_unique<Compute>();
   together(mpi, [&] {

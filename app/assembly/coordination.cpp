@@ -8,12 +8,12 @@
 #include <random>
 #include <utility>
 
+#include "app/assembly/chaos.hpp"
 #include "app/assembly/drafters.hpp"
 #include "io/run/run_replay.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
-#include "runtime/policy/schedule/random_scheduler.hpp"
 
 namespace paceline::app {
 
@@ -70,21 +70,12 @@ policy::TailOptions tail_options(const Setup& setup) {
 std::unique_ptr<policy::Scheduler> make_scheduler(const Setup& setup) {
   const io::ScheduleSection& schedule = setup.config.schedule;
   const bool is_static = schedule.policy == io::SchedulePolicy::group;
-  const auto methods = static_cast<int>(drafter_names(setup).size());
-  auto balancing = std::make_unique<policy::BalancingScheduler>(
-      policy::BalancingOptions{.terms = lease_terms(setup),
-                               .rebalance = schedule.rebalance && !is_static,
-                               .shares = !is_static,
-                               .racing = {.methods = races(setup) ? race_methods(setup) : 0},
-                               .tail = tail_options(setup)});
-  if (!schedule.shuffle && !schedule.shuffle_roles && !schedule.shuffle_races) return balancing;
-  return std::make_unique<policy::RandomScheduler>(
-      std::move(balancing), setup.layout.placement,
-      policy::Chance{.moves = schedule.shuffle,
-                     .roles = schedule.shuffle_roles,
-                     .tail_methods = tail_methods(setup),
-                     .race_methods = schedule.shuffle_races ? std::max(1, methods) : 0,
-                     .seed = schedule.shuffle_seed});
+  return shuffled(setup, std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
+                             .terms = lease_terms(setup),
+                             .rebalance = schedule.rebalance && !is_static,
+                             .shares = !is_static,
+                             .racing = {.methods = races(setup) ? race_methods(setup) : 0},
+                             .tail = tail_options(setup)}));
 }
 
 ResponseTokens known_lengths(const Setup& setup) {

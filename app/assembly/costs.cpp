@@ -102,7 +102,8 @@ bool wants_costs(const Setup& setup) {
   const bool drafts = !setup.drafters.empty() && (reads_costs(setup.config.speculation.policy) ||
                                                   reconfigure_every(setup) > 0);
   const io::ScheduleSection& schedule = setup.config.schedule;
-  return drafts || (setup.layout.groups() > 1 && (schedule.rebalance || schedule.shuffle));
+  return drafts || (setup.layout.groups() > 1 &&
+                    (schedule.rebalance || setup.config.test.shuffles(io::Shuffle::moves)));
 }
 
 namespace {
@@ -139,7 +140,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
   const CostTable own = own_costs(rank, responses);
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
-  if (!rank.setup.config.schedule.shuffle_roles) return costs;
+  if (!rank.setup.config.test.shuffles(io::Shuffle::roles)) return costs;
   // All ranks get all tables, for any rank may come to verify.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 
+#include "app/assembly/chaos.hpp"
 #include "app/assembly/job.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/policy/place/draft_servers.hpp"
 #include "runtime/roles/draft_server.hpp"
-#include "runtime/roles/misbehaving_mailbox.hpp"
 
 namespace paceline::app {
 namespace {
@@ -61,17 +60,13 @@ DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const Se
                                      fabric::UcxFabric& network, const Clock& clock) {
   if (!hosts_draft_server(setup, mpi.rank())) return;
   mailbox_ = &network.mailbox(Address::Port::draft_server);
-  const roles::TestDrafter test =
-      roles::test_drafter("PACELINE_TEST_DRAFT_SERVER", std::getenv("PACELINE_TEST_DRAFT_SERVER"));
-  if (test.how != roles::Misbehaviour::none && test.how != roles::Misbehaviour::stall)
-    throw UsageError("PACELINE_TEST_DRAFT_SERVER: draft servers can be made to stall alone");
-  thread_ = std::jthread([this, &mpi, &setup, &clock, test](const std::stop_token& stopped) {
+  thread_ = std::jthread([this, &mpi, &setup, &clock](const std::stop_token& stopped) {
     try {
-      roles::MisbehavingMailbox misbehaving(*mailbox_, test, [](double seconds) {
-        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-      });
-      Mailbox& mailbox =
-          test.how == roles::Misbehaviour::none ? *mailbox_ : static_cast<Mailbox&>(misbehaving);
+      const auto stalling =
+          misbehaving(setup, setup.config.test.faults.draft_servers, *mailbox_, [](double seconds) {
+            std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+          });
+      Mailbox& mailbox = stalling ? *stalling : *mailbox_;
       roles::DraftServer server(mailbox, clock, draft_log_limits(setup));
       roles::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
     } catch (...) {

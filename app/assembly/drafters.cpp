@@ -182,7 +182,7 @@ bool races(const Setup& setup) {
 
 std::vector<std::int32_t> tail_methods(const Setup& setup) {
   const io::RunConfig& config = setup.config;
-  const bool known = setup.profile_holds() || config.schedule.shuffle_roles;
+  const bool known = setup.profile_holds() || config.test.shuffles(io::Shuffle::roles);
   if (!config.speculation.best_of_n || setup.layout.groups() < 2 || !known ||
       config.speculation.mode == SpeculationMode::coupled)
     return {};
@@ -200,7 +200,7 @@ std::vector<std::int32_t> tail_methods(const Setup& setup) {
 }
 
 bool roles_change(const Setup& setup) {
-  return setup.config.schedule.shuffle_roles || !tail_methods(setup).empty();
+  return setup.config.test.shuffles(io::Shuffle::roles) || !tail_methods(setup).empty();
 }
 
 DraftHead* draft_head(const Setup& setup) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "app/assembly/chaos.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
@@ -178,18 +179,10 @@ class RankLife::VerifierPlace final : public Place {
   std::unique_ptr<roles::ElasticMemory> elastic_memory(const Setup& setup,
                                                        const GroupRanks& ranks) {
     if (setup.kv_gain == 0) return nullptr;
-    std::unique_ptr<policy::DraftMemoryPolicy> policy;
-    const io::ScheduleSection& schedule = setup.config.schedule;
-    if (schedule.shuffle_memory) {
-      policy = std::make_unique<policy::RandomDraftMemory>(
-          schedule.shuffle_seed + static_cast<std::uint64_t>(ranks.leader));
-    } else {
-      policy = std::make_unique<policy::ElasticDraftMemory>();
-    }
     return std::make_unique<roles::ElasticMemory>(
         roles::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
                                   machine_.telemetry()},
-        std::move(policy), setup.kv.blocks, setup.kv_gain);
+        draft_memory_policy(setup, ranks.leader), setup.kv.blocks, setup.kv_gain);
   }
   std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
                                          OptionalIndex method) {
@@ -239,11 +232,12 @@ class RankLife::MemberPlace final : public Place {
 class RankLife::DrafterPlace final : public Place {
  public:
   DrafterPlace(const Setup& setup, const policy::Placement& placement, int rank,
-               RankMachine& machine, const roles::TestDrafter& test)
-      : misbehaving_(machine.mailbox(), test, [&machine](double s) { machine.sleep(s); }),
+               RankMachine& machine)
+      : misbehaving_(misbehaving(setup, setup.config.test.faults.drafters, machine.mailbox(),
+                                 [&machine](double s) { machine.sleep(s); })),
         own_(own_drafters(setup, Role::drafter, placement.drafter(rank))),
-        drafter_(test.how == roles::Misbehaviour::none ? machine.mailbox() : misbehaving_,
-                 machine.clock(), drafters(machine), machine.telemetry(),
+        drafter_(misbehaving_ ? *misbehaving_ : machine.mailbox(), machine.clock(),
+                 drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
                   .window = window(setup, placement.drafter(rank)->method),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
@@ -262,7 +256,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  roles::MisbehavingMailbox misbehaving_;
+  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, in place of the machine's
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };
@@ -277,12 +271,10 @@ class RankLife::SparePlace final : public Place {
   roles::Spare spare_;
 };
 
-RankLife::RankLife(const Setup& setup, int rank, RankMachine& machine,
-                   const roles::TestDrafter& test)
+RankLife::RankLife(const Setup& setup, int rank, RankMachine& machine)
     : setup_(setup),
       rank_(rank),
       machine_(machine),
-      test_(test),
       placement_(setup.layout.placement),
       drafts_(setup.drafters.size()) {}
 
@@ -296,7 +288,7 @@ std::unique_ptr<RankLife::Place> RankLife::make_place() {
     case Role::verifier_member:
       return std::make_unique<MemberPlace>(placement_, group, machine_);
     case Role::drafter:
-      return std::make_unique<DrafterPlace>(setup_, placement_, rank_, machine_, test_);
+      return std::make_unique<DrafterPlace>(setup_, placement_, rank_, machine_);
     case Role::spare:
       break;
   }

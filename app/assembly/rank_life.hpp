@@ -10,7 +10,6 @@
 #include "app/assembly/setup.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/protocol/participant.hpp"
-#include "runtime/roles/misbehaving_mailbox.hpp"
 
 namespace paceline::app {
 
@@ -18,8 +17,8 @@ namespace paceline::app {
 /// its summary when the run is over.
 class RankLife final : public roles::Participant {
  public:
-  /// `test`: misbehaviour of its drafter roles. References outlive this.
-  RankLife(const Setup& setup, int rank, RankMachine& machine, const roles::TestDrafter& test = {});
+  /// References outlive this.
+  RankLife(const Setup& setup, int rank, RankMachine& machine);
   ~RankLife() override;
 
   roles::Turn turn() override;
@@ -44,7 +43,6 @@ class RankLife final : public roles::Participant {
   const Setup& setup_;
   int rank_;
   RankMachine& machine_;
-  roles::TestDrafter test_;
   policy::Placement placement_;
   std::unique_ptr<Place> place_;
   double began_ = 0;

@@ -242,10 +242,8 @@ void Rank::account(RankSummary& summary) const {
 RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
                     Standing& standing, const Clock& clock, fabric::UcxFabric& network,
                     FaultDesk& faults) {
-  constexpr const char* kTestDrafter = "PACELINE_TEST_DRAFTER";
   Rank rank(mpi, setup, attempt, clock, network);
-  RankLife life(setup, mpi.rank(), rank,
-                roles::test_drafter(kTestDrafter, std::getenv(kTestDrafter)));
+  RankLife life(setup, mpi.rank(), rank);
   RankReport report;
   try {
     rank.measure(mpi, standing);

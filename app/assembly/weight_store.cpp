@@ -98,7 +98,7 @@ std::vector<WeightCopy> weight_copies(const Setup& setup) {
         add_draft(rank, d);
     }
   };
-  if (setup.config.schedule.shuffle_roles && !setup.backend.on_device()) {
+  if (setup.config.test.shuffles(io::Shuffle::roles) && !setup.backend.on_device()) {
     const std::vector<int> degrees = placement.degrees();
     for (int rank = 0; rank < placement.ranks; ++rank) {
       for (const int tp : degrees) {

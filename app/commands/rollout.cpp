@@ -10,6 +10,7 @@
 
 #include "app/assembly/accounting.hpp"
 #include "app/assembly/broadcast.hpp"
+#include "app/assembly/chaos.hpp"
 #include "app/assembly/communicator.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_history.hpp"
@@ -240,7 +241,9 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     if (first) ports.push_back(Address::Port::coordinator);
     if (hosts_draft_server(setup, mpi.rank())) ports.push_back(Address::Port::draft_server);
     std::unique_ptr<fabric::UcxFabric> network;
-    together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports); });
+    fabric::FabricSettings settings;
+    settings.wrap = delaying(setup, mpi.rank());
+    together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports, settings); });
     network->connect();
     Mailbox& mailbox = network->mailbox(Address::Port::role);
     std::unique_ptr<policy::Scheduler> scheduler;

@@ -154,7 +154,7 @@ double real_bytes_of_one(const Setup& setup) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(setup, 1, looked_at).block_bytes());
   };
-  return bytes(false) / bytes(setup.config.simulation.check_kv);
+  return bytes(false) / bytes(setup.config.test.check_kv);
 }
 
 /// Lengths for the oracle, which may be told those of the simulated responses.
@@ -186,6 +186,7 @@ class Job {
 
   const SimulationSetup& simulation_;
   const io::SimulationSection& settings_;
+  const io::TestSection& test_;
   std::uint32_t attempt_;
   Finished& finished_;
   SimulatedAttempt came_to_;
@@ -205,18 +206,19 @@ class Job {
 Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& finished)
     : simulation_(simulation),
       settings_(simulation.setup.config.simulation),
+      test_(simulation.setup.config.test),
       attempt_(attempt),
       finished_(finished),
       network_(links_of(settings_), nodes_of(simulation.setup)),
       post_(world_, network_,
-            {simulation.setup.config.sampling.seed + attempt, settings_.faults.delayed,
-             settings_.faults.delay, settings_.faults.duplicated}),
+            {simulation.setup.config.sampling.seed + attempt, test_.faults.delayed,
+             test_.faults.delay, test_.faults.duplicated}),
       blocks_(world_, network_,
-              {.copies = settings_.check_kv,
+              {.copies = test_.check_kv,
                .bytes_per_byte = real_bytes_of_one(simulation.setup),
-               .failing = settings_.faults.lost_blocks,
+               .failing = test_.faults.lost_blocks,
                .seed = simulation.setup.config.sampling.seed + attempt}),
-      addresses_(settings_.check_kv ? 0 : most_kv(simulation.setup)),
+      addresses_(test_.check_kv ? 0 : most_kv(simulation.setup)),
       scheduler_(make_scheduler(simulation.setup)),
       coordinator_actor_(came_to_) {
   const Setup& setup = simulation_.setup;
@@ -277,7 +279,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
 }
 
 void Job::spread_faults() {
-  const io::SimulatedFaults& faults = settings_.faults;
+  const io::TestFaults& faults = test_.faults;
   const policy::Placement& placement = simulation_.setup.layout.placement;
   for (const auto& rank : ranks_) {
     const int number = static_cast<int>(&rank - ranks_.data());
@@ -306,7 +308,7 @@ SimulatedAttempt Job::run() {
   const auto begin = RealTime::now();
   const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
   // Only the first attempt is killed.
-  const double kill = attempt_ == 0 ? settings_.faults.kill.value_or(kNever) : kNever;
+  const double kill = attempt_ == 0 ? test_.faults.kill.value_or(kNever) : kNever;
   bool killed = false;
   while (!coordinator.over() && !killed) {
     if (!world_.step()) throw Error(ExitCode::internal, halted());

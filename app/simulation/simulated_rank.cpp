@@ -32,6 +32,7 @@ SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
 void SimulatedRank::take(const policy::Placement& placement) {
   const Setup& setup = around_.simulation.setup;
   const io::SimulationSection& simulation = setup.config.simulation;
+  const bool looked_at = setup.config.test.check_kv;
   kv_share_.reset();
   store_.reset();
   tiers_.reset();
@@ -40,9 +41,9 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  kv_.shape = kv_shape(setup, tp, simulation.check_kv);
+  kv_.shape = kv_shape(setup, tp, looked_at);
   const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
-  if (simulation.check_kv) {
+  if (looked_at) {
     const std::size_t most = bytes + kv_.shape.block_bytes() * setup.kv_gain;
     const auto memory = std::make_shared<std::vector<std::byte>>(most);
     kv_.bytes = std::span(*memory).first(bytes);
@@ -52,7 +53,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
   }
   runner_ = std::make_unique<sim::ModelledRunner>(
       around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
-      simulation.check_kv ? std::optional(kv_) : std::nullopt);
+      looked_at ? std::optional(kv_) : std::nullopt);
   make_store(tp);
   kv_share_ = std::make_unique<roles::KvShare>(
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
@@ -82,8 +83,8 @@ void SimulatedRank::make_store(int tp) {
   options.disk_write = {100e-6, gpus * 4e9};
   options.block_bytes = modelled;
   options.bytes_per_byte = static_cast<double>(real) / static_cast<double>(modelled);
-  if (!simulation.check_kv) options.addresses = kv_.bytes.first(modelled);
-  options.damaged = simulation.faults.damaged_blocks;
+  if (!setup.config.test.check_kv) options.addresses = kv_.bytes.first(modelled);
+  options.damaged = setup.config.test.faults.damaged_blocks;
   options.seed = setup.config.sampling.seed;
   tiers_ = std::make_unique<sim::ModelledTiers>(around_.world, actor_, rank_, options);
   store_ = std::make_unique<kv::Store>(*tiers_, size, [this](const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include "io/config/codecs.hpp"
 #include "io/config/drafter_list.hpp"
+#include "io/config/map_of.hpp"
 
 namespace paceline::io {
 namespace {
@@ -48,7 +49,6 @@ std::vector<Key> simulation_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
   const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
   const Real<double> bandwidth{"bytes a second, above 0", [](double v) { return v > 0; }};
-  const Real<double> factor{"a number, at least 1", [](double v) { return v >= 1; }};
   const Real<double> tokens{"tokens, at least 1", [](double v) { return v >= 1 && v <= 1e9; }};
   const Path file{"the path of a file"};
   const Path directory{"the path of a directory"};
@@ -98,26 +98,49 @@ std::vector<Key> simulation_keys() {
                   "Mean share of tokens accepted, of each of speculation.drafters."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
                   "A run with speculation.record_stops, by whose trees eagle3 drafts."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.delayed), share,
-                  "Share of messages that take longer."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.delay), seconds, "By so much at most."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.duplicated), share,
-                  "Share of messages that come twice."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.lost_blocks), share,
-                  "Share of transfers of KV that fail."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.damaged_blocks), share,
-                  "Blocks in the KV pool that are damaged when they are taken."));
-  t.push_back(
-      key(PACELINE_FIELD(simulation, faults.slow_ranks), share, "Share of ranks that are slow."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.slow_factor), factor,
-                  "Times as long as others that these take."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.stalled_drafters), share,
-                  "Share of drafter ranks that stand still once."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.stall), seconds, "For so long."));
-  t.push_back(key(PACELINE_FIELD(simulation, faults.kill), OrNone{seconds},
-                  "When a rank dies; the run is then resumed."));
-  t.push_back(key(PACELINE_FIELD(simulation, check_kv), Flag{},
-                  "Every step looks at all KV that it attends to: slow, for tests."));
+  return t;
+}
+
+/// For tests of the program itself.
+std::vector<Key> test_keys() {
+  const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
+  const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
+  const Real<double> factor{"a number, at least 1", [](double v) { return v >= 1; }};
+  using F = TestFaults;
+  const MapOf<F> faults{
+      {member("delayed", &F::delayed, share, "Share of messages that take longer."),
+       member("delay", &F::delay, seconds, "By so much at most."),
+       member("duplicated", &F::duplicated, share,
+              "Share of messages that come twice (simulated)."),
+       member("lost_blocks", &F::lost_blocks, share,
+              "Share of transfers of KV that fail (simulated)."),
+       member("damaged_blocks", &F::damaged_blocks, share,
+              "Blocks in the KV pool that are damaged when they are taken (simulated)."),
+       member("slow_ranks", &F::slow_ranks, share, "Share of ranks that are slow (simulated)."),
+       member("slow_factor", &F::slow_factor, factor, "Times as long as others that these take."),
+       member("stalled_drafters", &F::stalled_drafters, share,
+              "Share of drafter ranks that stand still once (simulated)."),
+       member("stall", &F::stall, seconds, "For so long."),
+       member("kill", &F::kill, OrNone{seconds},
+              "When a rank dies; the run is then resumed (simulated)."),
+       member("drafters", &F::drafters, words("none", "stall", "flood", "garbage"),
+              "What drafter ranks do beside, or in place of, their work."),
+       member("draft_servers", &F::draft_servers, words("none", "stall"),
+              "The same of draft servers.")}};
+  const Choice<Shuffle, 4> decisions{
+      {"moves", "roles", "races", "memory"},
+      {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory}};
+  std::vector<Key> t;
+  t.push_back(key(PACELINE_FIELD(test, shuffle),
+                  List<Choice<Shuffle, 4>>{decisions, "moves, roles, races and memory"},
+                  "At random: requests move between groups, ranks change roles, groups generate "
+                  "others' requests too, draft models lend their memory to KV."));
+  t.push_back(key(PACELINE_FIELD(test, seed), Whole<std::uint64_t>{0, unsigned_max},
+                  "Seed of all that is at random; no token depends on it."));
+  t.push_back(key(PACELINE_FIELD(test, faults), faults, "What goes wrong; keys left out do not."));
+  t.back().details = faults.details();
+  t.push_back(key(PACELINE_FIELD(test, check_kv), Flag{},
+                  "Every simulated step looks at all KV that it attends to: slow."));
   return t;
 }
 
@@ -406,16 +429,6 @@ std::vector<Key> make_table() {
                   "For oracle: a finished run of the same prompts."));
   t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},
                   "Groups that run out of requests get some of busy ones."));
-  t.push_back(key(PACELINE_FIELD(schedule, shuffle), Flag{},
-                  "Requests move between groups at random: for tests of exactness."));
-  t.push_back(key(PACELINE_FIELD(schedule, shuffle_roles), Flag{},
-                  "Ranks change roles at random in mid-run: for tests of exactness."));
-  t.push_back(key(PACELINE_FIELD(schedule, shuffle_races), Flag{},
-                  "Groups generate others' requests too at random: for tests of exactness."));
-  t.push_back(key(PACELINE_FIELD(schedule, shuffle_memory), Flag{},
-                  "As speculation.elastic_memory, but at random: for tests of exactness."));
-  t.push_back(key(PACELINE_FIELD(schedule, shuffle_seed), Whole<std::uint64_t>{0, unsigned_max},
-                  "Seed of all that is at random; no token depends on it."));
   t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
                   "How a moving request's KV gets there; cost is whichever is soonest."));
 
@@ -450,6 +463,7 @@ std::vector<Key> make_table() {
       "which",
       "rank 0, or before that any rank, is stopped or waits for a file system for so long."};
   for (Key& simulated : simulation_keys()) t.push_back(std::move(simulated));
+  for (Key& of_test : test_keys()) t.push_back(std::move(of_test));
   return t;
 }
 #undef PACELINE_FIELD

@@ -82,6 +82,8 @@ constexpr std::array table = {
     OtherName{"simulation.telemetry", "is no key any more: a simulation with --output writes it"},
     OtherName{"simulation.gpu_sharing",
               "is no key any more: GPUs of a rank share a model by its experts, where it has some"},
+    OtherName{"simulation.faults", "is test.faults"},
+    OtherName{"simulation.check_kv", "is test.check_kv"},
     OtherName{"simulation.message_seconds", "is no key any more: reading messages takes no time"},
     OtherName{"simulation.tiers",
               "is no key any more: host memory and disks are those of a DGX H100"},
@@ -91,6 +93,11 @@ constexpr std::array table = {
     OtherName{"simulation.workload.drift", measured},
     OtherName{"simulation.workload.token_agreement", measured},
     OtherName{"simulation.workload.request_agreement", measured},
+    OtherName{"schedule.shuffle", "is test.shuffle: [moves]"},
+    OtherName{"schedule.shuffle_roles", "is test.shuffle: [roles]"},
+    OtherName{"schedule.shuffle_races", "is test.shuffle: [races]"},
+    OtherName{"schedule.shuffle_memory", "is test.shuffle: [memory]"},
+    OtherName{"schedule.shuffle_seed", "is test.seed"},
     OtherName{"speculation.race_batch", "is no key any more: a group races for 8 requests at most"},
 };
 

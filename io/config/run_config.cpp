@@ -479,6 +479,8 @@ std::string config_reference() {
     const std::string headings = outline.headings(key);
     const std::string comment = Outline::indent(key) + "# ";
     if (!headings.empty() && headings.front() != ' ' && !text.empty()) text += "\n";
+    if (headings == "simulation:\n") text += "# Of `paceline simulate` alone.\n";
+    if (headings == "test:\n") text += "# For tests of paceline itself.\n";
     text += headings + comment + std::string(key.help) + "\n" + comment + "Takes " + key.type +
             (key.required ? "; required.\n" : ".\n");
     for (const std::string& line : key.details) text += comment + "  " + line + "\n";

@@ -113,11 +113,6 @@ struct ScheduleSection {
   Auto<std::int32_t> chunk;            ///< response tokens of a lease; 0: all; auto: by KV memory
   std::optional<std::string> lengths;  ///< oracle: directory of the run that found them
   bool rebalance = true;               ///< groups that run dry get requests of busy ones
-  bool shuffle = false;                ///< requests move at random
-  bool shuffle_roles = false;          ///< ranks change roles at random
-  bool shuffle_races = false;          ///< groups race at random
-  bool shuffle_memory = false;         ///< draft models' memory becomes KV's at random
-  std::uint64_t shuffle_seed = 1;      ///< of that chance
   MoveKvBy move_kv = MoveKvBy::cost;
 };
 /// Where the KV of requests is kept that wait for their next chunk.
@@ -159,19 +154,6 @@ struct SimulatedWorkload {
   Auto<std::vector<double>> acceptance;    ///< [speculation.drafters] mean rates
   std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };
-/// What goes wrong, by chance under sampling.seed.
-struct SimulatedFaults {
-  double delayed = 0;           ///< share of messages
-  double delay = 0.01;          ///< seconds at most
-  double duplicated = 0;        ///< share of messages that arrive twice
-  double lost_blocks = 0;       ///< share of block transfers that fail
-  double damaged_blocks = 0;    ///< share of stored blocks that are damaged when they are taken
-  double slow_ranks = 0;        ///< share of ranks
-  double slow_factor = 2;       ///< their work takes so many times as long
-  double stalled_drafters = 0;  ///< share of drafter ranks that stand still for a while
-  double stall = 3;             ///< seconds of it
-  std::optional<double> kill;   ///< second at which a rank dies, and the job with it; it is resumed
-};
 /// `paceline simulate`: the machine that is modelled, and the work.
 struct SimulationSection {
   std::int32_t nodes = 1;
@@ -185,8 +167,39 @@ struct SimulationSection {
   double step_overhead = 0;               ///< seconds of each step beside what its costs say
   SimulatedLinks link;
   SimulatedWorkload workload;
-  SimulatedFaults faults;
-  bool check_kv = false;  ///< every step looks at the KV of all it attends to
+};
+
+/// Decisions that tests leave to chance: requests move between groups, ranks change roles, groups
+/// race, draft models' memory becomes KV's.
+enum class Shuffle : std::uint8_t { moves, roles, races, memory };
+
+/// Faults that tests cause. A simulation has all of them; a real run delays messages and has
+/// drafter ranks and draft servers that misbehave.
+struct TestFaults {
+  double delayed = 0;           ///< share of messages
+  double delay = 0.01;          ///< seconds at most
+  double duplicated = 0;        ///< share of messages that arrive twice
+  double lost_blocks = 0;       ///< share of block transfers that fail
+  double damaged_blocks = 0;    ///< share of stored blocks that are damaged when they are taken
+  double slow_ranks = 0;        ///< share of ranks
+  double slow_factor = 2;       ///< their work takes so many times as long
+  double stalled_drafters = 0;  ///< share of drafter ranks that stand still for a while
+  double stall = 3;             ///< seconds of it
+  std::optional<double> kill;   ///< second at which a rank dies, and the job with it; it is resumed
+  std::string drafters = "none";       ///< how they misbehave: none | stall | flood | garbage
+  std::string draft_servers = "none";  ///< likewise: none | stall
+};
+
+/// For tests of the program itself. No token depends on it.
+struct TestSection {
+  std::vector<Shuffle> shuffle;
+  std::uint64_t seed = 1;  ///< of what is shuffled, and of faults in a real run
+  TestFaults faults;
+  bool check_kv = false;  ///< every simulated step looks at the KV of all it attends to
+
+  [[nodiscard]] bool shuffles(Shuffle what) const {
+    return std::find(shuffle.begin(), shuffle.end(), what) != shuffle.end();
+  }
 };
 
 struct RunConfig {
@@ -202,10 +215,11 @@ struct RunConfig {
   OutputSection output;
   LimitsSection limits;
   SimulationSection simulation;
+  TestSection test;
 
   /// Whether draft models' memory may become KV's.
   [[nodiscard]] bool elastic() const {
-    return speculation.elastic_memory || schedule.shuffle_memory;
+    return speculation.elastic_memory || test.shuffles(Shuffle::memory);
   }
 
   std::string text;  ///< the effective configuration as YAML, every key present, for the record

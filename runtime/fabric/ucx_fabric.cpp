@@ -3,40 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <optional>
 #include <random>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 
-#include "runtime/core/error.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/fabric/backoff.hpp"
-#include "runtime/fabric/delaying_mailbox.hpp"
 #include "runtime/fabric/ucx_block_transport.hpp"
 
 namespace paceline::fabric {
 namespace {
-
-constexpr const char* kDelays = "PACELINE_TEST_DELAYS";
-
-std::optional<DelayingMailbox::Delays> test_delays(int rank) {
-  const char* text = std::getenv(kDelays);
-  if (text == nullptr) return std::nullopt;
-  DelayingMailbox::Delays delays;
-  const char* const end = text + std::string_view(text).size();
-  const auto seed = std::from_chars(text, end, delays.seed);
-  if (seed.ec == std::errc{} && seed.ptr != end && *seed.ptr == ':') {
-    const auto longest = std::from_chars(seed.ptr + 1, end, delays.longest);
-    if (longest.ec == std::errc{} && longest.ptr == end) {
-      delays.seed += static_cast<std::uint64_t>(rank) << 32;
-      return delays;
-    }
-  }
-  throw UsageError(std::string(kDelays) + ": expected SEED:SECONDS, found '" + text + "'");
-}
 
 /// A rank's addresses, as it tells them to the others.
 std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace> boxes,
@@ -60,7 +35,7 @@ struct Box {
       : mailbox(context, me, settings), at(me) {}
   UcxMailbox mailbox;
   Address at;
-  std::unique_ptr<DelayingMailbox> delayed;  ///< stands in for the mailbox in tests
+  std::unique_ptr<Mailbox> wrapped;  ///< stands in for the mailbox in tests
 };
 
 }  // namespace
@@ -74,11 +49,10 @@ struct UcxFabric::Holdings {
 UcxFabric::UcxFabric(const MpiEnvironment& mpi, std::span<const Address::Port> ports,
                      FabricSettings settings)
     : mpi_(mpi), ucx_(new Holdings{{mpi.size(), settings.detect_failures}, {}, {}}) {
-  const auto delays = test_delays(mpi.rank());
   for (const Address::Port port : ports) {
     Box& box = *ucx_->boxes.emplace_back(
         std::make_unique<Box>(ucx_->context, Address{mpi.rank(), port}, settings.mailbox));
-    if (delays) box.delayed = std::make_unique<DelayingMailbox>(box.mailbox, *delays);
+    if (settings.wrap) box.wrapped = settings.wrap(box.mailbox);
   }
   ucx_->blocks =
       std::make_unique<UcxBlockTransport>(ucx_->context, mpi.rank(), mailbox(Address::Port::role));
@@ -131,7 +105,7 @@ Mailbox& UcxFabric::mailbox(Address::Port port) {
   const auto box = std::find_if(ucx_->boxes.begin(), ucx_->boxes.end(),
                                 [&](const auto& candidate) { return candidate->at.port == port; });
   if (box == ucx_->boxes.end()) throw std::logic_error("this rank has no mailbox of that port");
-  if ((*box)->delayed) return *(*box)->delayed;
+  if ((*box)->wrapped) return *(*box)->wrapped;
   return (*box)->mailbox;
 }
 

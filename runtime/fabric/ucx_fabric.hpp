@@ -1,6 +1,7 @@
 // A process's place on the network: its mailboxes and its block transport.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -15,6 +16,8 @@ struct FabricSettings {
   MailboxSettings mailbox;
   /// Mailboxes detect that their peer has gone, and name it; block transfers with it then fail.
   bool detect_failures = true;
+  /// Makes a stand-in for a mailbox, which it uses and is destroyed before. For tests; null: none.
+  std::function<std::unique_ptr<Mailbox>(Mailbox&)> wrap;
 };
 
 /// Mailboxes and block transport of a rank. MPI carries the addresses at the start and the
@@ -24,9 +27,6 @@ struct FabricSettings {
 /// Destruction without close(), on the way out of a fault, waits for nobody, and UCX's objects stay
 /// until the process ends. So other ranks notice nothing before the job is ended for them, and the
 /// first fault is the one that is reported.
-///
-/// For tests: PACELINE_TEST_DELAYS=SEED:SECONDS in the environment holds every message back for a
-/// random time up to so many seconds (DelayingMailbox).
 class UcxFabric {
  public:
   /// Makes a mailbox for each of `ports`, the role's among them. Reaches nobody yet. Throws

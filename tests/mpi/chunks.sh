@@ -24,16 +24,16 @@ run "whole responses, room for one" 2 "${least[@]}" --set schedule.chunk=0 --set
 none "moves" moved
 run "KV bit by bit, and preempted" 2 "${least[@]}" --set schedule.policy=group --set engine.kv_growth=16
 counted "preemptions" preempted
-run "groups of TP 2 and 1" 4 "${least[@]}" --set schedule.chunk=16 --set schedule.shuffle=true \
+run "groups of TP 2 and 1" 4 "${least[@]}" --set schedule.chunk=16 --set test.shuffle=[moves] \
   --set 'layout.verifier_tp=[2,1,1]' "${disk[@]}"
 
 model="{method: model, path: $root/configs/models/draft}"
-all=(--set engine.kv_memory=6MiB --set schedule.chunk=16 --set schedule.shuffle=true --set schedule.shuffle_roles=true
+all=(--set engine.kv_memory=6MiB --set schedule.chunk=16 --set test.shuffle=[moves,roles]
   --set layout.drafters=1 --set "speculation.drafters=[{method: suffix}, $model]" --set speculation.policy=fixed
   --set speculation.servers=2)
 for seed in 1 2; do
-  PACELINE_TEST_DELAYS=$seed:0.004 run "moves, role changes, drafts, delays under seed $seed" 4 "${all[@]}" \
-    --set schedule.shuffle_seed=$seed
+  run "moves, role changes, drafts, delays under seed $seed" 4 "${all[@]}" "${delays[@]}" \
+    --set test.seed=$seed
 done
 
 finish

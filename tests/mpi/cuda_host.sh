@@ -55,7 +55,7 @@ for dtype in bf16 fp32; do
     run "$dtype, drafts of $shape, TP 2" 2 "${set_dtype[@]}" "${speculation[@]}" --set layout.verifier_tp=2
   done
   run "$dtype, the draft model's memory comes and goes" 2 "${set_dtype[@]}" "${speculation[@]}" --set layout.verifier_tp=2 \
-    --set schedule.shuffle_memory=true --set engine.kv_memory=1MiB
+    --set test.shuffle=[memory] --set engine.kv_memory=1MiB
   if grep -q "KV blocks more" "$work/run.log"; then ok "it has some to give"; else fail "it has none to give"; fi
 done
 

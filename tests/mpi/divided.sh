@@ -39,7 +39,7 @@ else
 fi
 
 # Files on disk have no names, so that only ranks that take a new place can miss the directory.
-roles=("${tiers[@]}" --set schedule.shuffle_roles=true --set 'layout.verifier_tp=[2,1]')
+roles=("${tiers[@]}" --set test.shuffle=[roles] --set 'layout.verifier_tp=[2,1]')
 rm -rf "$work/run"
 start 3 "$work/run" "${roles[@]}" --set output.flush_seconds=0.1
 if wait_for_finished "$work/run" 1 "$pid"; then rmdir "$work/disk"; else fail "the directory was to vanish in mid-run"; fi

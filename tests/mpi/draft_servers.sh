@@ -16,7 +16,7 @@ above() {
 }
 
 suffix=(--set "speculation.drafters=[{method: suffix}]" --set speculation.policy=fixed)
-moved=(--set schedule.shuffle=true)
+moved=(--set test.shuffle=[moves])
 for servers in 0 2; do
   run "servers: $servers" 2 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=$servers
   heard=$(summed draft_heard)
@@ -27,12 +27,12 @@ if grep -q '1 draft server on rank 3: one a node' "$work/run.log"; then ok "the 
 run "under goodput, TP 2 and 1" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.policy=goodput \
   --set 'layout.verifier_tp=[2,1,1]' --set speculation.servers=4
 
-all=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]" "${moved[@]}"
-  --set speculation.policy=fixed --set layout.drafters=1 --set schedule.shuffle_roles=true --set schedule.shuffle_races=true
+all=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]"
+  --set speculation.policy=fixed --set layout.drafters=1 --set test.shuffle=[moves,roles,races]
   --set speculation.servers=2)
-PACELINE_TEST_DELAYS=1:0.004 run "moves, races, role changes, delays" 4 "${more[@]}" "${all[@]}"
+run "moves, races, role changes, delays" 4 "${more[@]}" "${all[@]}" "${delays[@]}"
 stalled=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=2)
-PACELINE_TEST_DRAFT_SERVER=stall:1 run "servers that stall" 2 "${stalled[@]}"
+run "servers that stall" 2 "${stalled[@]}" --set "test.faults={draft_servers: stall}"
 
 settings=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=1)
 cut_and_resume KILL "draft servers" 2 settings 2 settings

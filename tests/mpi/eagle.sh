@@ -66,7 +66,7 @@ every_layout() {  # BATCH...: with moves and stops midway
     run "two drafter ranks for two groups, batch $batch" 4 --set "$(eagle "$good")" $(ahead 2) \
       --set engine.max_batch=$batch
     verified "accepted of two drafter ranks' drafts, batch $batch"
-    run "moves at random, batch $batch" 3 --set "$(eagle "$good")" $(ahead) --set schedule.shuffle=true \
+    run "moves at random, batch $batch" 3 --set "$(eagle "$good")" $(ahead) --set test.shuffle=[moves] \
       --set engine.max_batch=$batch
     groups=(--set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=[1,1] --set engine.max_batch=$batch)
     pair=(--set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=[2] --set engine.max_batch=$batch)
@@ -110,14 +110,14 @@ plain
 run "a head on a drafter rank" 2 --set "$(eagle "$good")" $(ahead) --set engine.max_batch=7
 verified "accepted of a drafter rank's drafts"
 run "a head on a drafter rank for two groups, moves at random" 3 --set "$(eagle "$good")" $(ahead) \
-  --set schedule.shuffle=true --set engine.max_batch=20
+  --set test.shuffle=[moves] --set engine.max_batch=20
 run "a head on a drafter rank, TP 2" 3 --set "$(eagle "$good")" $(ahead) --set layout.verifier_tp=2
 run "a head of reduced vocabulary on a drafter rank beside trees, short KV, small chunks" 2 \
   --set "$(eagle "$work/reduced" "{method: suffix}")" $(ahead) --set engine.kv_memory=1MiB --set engine.prefill_chunk=17
-PACELINE_TEST_DRAFTER=garbage:3 run "a drafter rank that sends garbage" 2 --set "$(eagle "$good")" $(ahead) \
+run "a drafter rank that sends garbage" 2 --set "test.faults={drafters: garbage}" --set "$(eagle "$good")" $(ahead) \
   --set engine.max_batch=7
-run "heads on ranks that change roles" 3 --set "$(eagle "$good")" $(ahead) --set schedule.shuffle_roles=true \
-  --set schedule.shuffle_seed=2 --set engine.max_batch=7
+run "heads on ranks that change roles" 3 --set "$(eagle "$good")" $(ahead) --set test.shuffle=[roles] \
+  --set test.seed=2 --set engine.max_batch=7
 for batch in 1 7 64; do
   run "chains, batch $batch" 1 --set "$(eagle "$good")" $chain --set engine.max_batch=$batch
   run "trees, batch $batch" 1 --set "$(eagle "$good")" $tree --set engine.max_batch=$batch
@@ -153,7 +153,7 @@ run "short KV: requests wait, and go on elsewhere" 2 --set "$(eagle "$good")" $t
 run "chunks of 16 in little KV, a stop network" 2 --set "$(stopped "$work/stop")" $whole_tree --set schedule.chunk=16 \
   --set engine.kv_memory=2MiB --set engine.max_batch=20
 run "best of N" 3 --set "$(eagle "$good" "{method: suffix}")" $tree --set speculation.best_of_n=true --set engine.max_batch=5
-run "moves at random" 3 --set "$(eagle "$good")" $chain --set schedule.shuffle=true --set engine.max_batch=5
+run "moves at random" 3 --set "$(eagle "$good")" $chain --set test.shuffle=[moves] --set engine.max_batch=5
 run "a draft model on a drafter rank, a head on the verifier" 2 --set layout.drafters=1 $chain \
   --set "$(eagle "$good" "{method: model, path: $root/configs/models/draft}")"
 

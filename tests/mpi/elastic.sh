@@ -33,7 +33,7 @@ seed=0
 forced() {
   local what=$1 ranks=$2
   shift 2
-  run "$what" "$ranks" --set schedule.shuffle_memory=true --set schedule.shuffle_seed=$((++seed)) \
+  run "$what" "$ranks" --set test.shuffle=[memory] --set test.seed=$((++seed)) \
     --set speculation.policy=fixed --set "speculation.drafters=[$model]" --set engine.kv_memory=3MiB \
     --set engine.max_batch=16 "$@"
 }
@@ -52,17 +52,16 @@ chunks=(--set schedule.chunk=16)
 trees=(--set "speculation.drafters=[{method: ngram}, $model]" --set speculation.paths=2 --set speculation.max_length=4)
 changes "one rank, whose weights go too" 1
 changes "TP 2, trees, chunks" 2 --set layout.verifier_tp=2 "${trees[@]}" "${chunks[@]}"
-changes "groups of TP 2 and 1, moves" 3 --set layout.verifier_tp=[2,1] --set schedule.shuffle=true "${trees[@]}" "${chunks[@]}"
+changes "groups of TP 2 and 1, moves" 3 --set layout.verifier_tp=[2,1] --set test.shuffle=[memory,moves] "${trees[@]}" "${chunks[@]}"
 if grep -q "give it their memory: [0-9]* KV blocks more" "$work/run.log"; then ok "the plan says so"; else fail "the plan: $(head -n 30 "$work/run.log")"; fi
-forced "roles that change, races" 3 --set layout.verifier_tp=[2,1] --set schedule.shuffle=true \
-  --set schedule.shuffle_roles=true --set schedule.shuffle_races=true "${chunks[@]}"
-PACELINE_TEST_DELAYS=3:0.004 forced "messages delayed, parking" 2 --set schedule.shuffle=true --set engine.kv_growth=30
+forced "roles that change, races" 3 --set layout.verifier_tp=[2,1] --set test.shuffle=[memory,moves,roles,races] "${chunks[@]}"
+forced "messages delayed, parking" 2 "${delays[@]}" --set test.shuffle=[memory,moves] --set engine.kv_growth=30
 
 # The policy's own changes depend on what drafts are worth on this machine.
 tight=(--set speculation.elastic_memory=true --set "speculation.drafters=[$model]" --set engine.kv_memory=2MiB
   --set engine.max_batch=16)
 run "by the policy" 2 "${tight[@]}"
-before=("${tight[@]}" --set schedule.shuffle_memory=true)
+before=("${tight[@]}" --set test.shuffle=[memory])
 cut_and_resume USR1 "memory that changes hands" 2 before 1 tight
 run "no draft model" 1 --set speculation.elastic_memory=true
 finish

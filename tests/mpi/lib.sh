@@ -13,6 +13,7 @@ failures=0
 config=$root/configs/quickstart.yaml
 backend=(--set engine.backend="${PACELINE_TEST_BACKEND-cpu}")
 small=(--set prompts.samples=3 --set sampling.max_tokens=160 --set engine.threads=1)
+delays=(--set 'test.faults={delayed: 1, delay: 0.004}')  # of messages
 
 # start RANKS DIR [ARG...]: one attempt in the background, its output in DIR.log; sets pid to mpirun's.
 start() {

@@ -19,13 +19,13 @@ told() {
 }
 drafter=(--set layout.drafters=1 --set speculation.policy=fixed --set speculation.max_length=4
          --set "speculation.drafters=[{method: ngram}, {method: model, path: $root/configs/models/draft}]")
-PACELINE_TEST_DRAFTER=stall:1 run "a drafter that stalls" 2 "${more[@]}" "${drafter[@]}"
+run "a drafter that stalls" 2 "${more[@]}" "${drafter[@]}" --set "test.faults={drafters: stall}"
 told "a stall" "has said nothing for"
 told "a stall in all" "in all: .*silence"
-PACELINE_TEST_DRAFTER=flood:2 run "a drafter that floods" 3 "${more[@]}" "${drafter[@]}"
+run "a drafter that floods" 3 "${more[@]}" "${drafter[@]}" --set "test.faults={drafters: flood}" --set test.seed=2
 told "a flood" "floods"
 told "a flood in all" "in all: .*floods"
-PACELINE_TEST_DRAFTER=garbage:3 run "a drafter that sends garbage" 3 "${more[@]}" "${drafter[@]}"
+run "a drafter that sends garbage" 3 "${more[@]}" "${drafter[@]}" --set "test.faults={drafters: garbage}" --set test.seed=3
 told "garbage" "sends .*; that is dropped"
 told "garbage in all" "in all: .*without sense"
 if grep -q "^warning: a drafter rank sends the coordinator what makes no sense" "$work/run.log"; then
@@ -60,7 +60,7 @@ hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
 }
 # A rank that is killed while blocks of KV come and go.
 rm -rf "$work/run"
-moving=(--set schedule.shuffle=true --set schedule.move_kv=transfer --set output.flush_seconds=0.1)
+moving=(--set test.shuffle=[moves] --set schedule.move_kv=transfer --set output.flush_seconds=0.1)
 start 3 "$work/run" "${more[@]}" "${moving[@]}"
 wait_for_finished "$work/run" 10 "$pid" || fail "a killed rank: ended too soon"
 kill -KILL "$(pgrep -P "$pid" -x paceline | sort -n | sed -n 2p)"

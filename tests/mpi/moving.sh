@@ -16,7 +16,7 @@ with h5py.File(sys.argv[1]) as f:
 PY
 }
 
-shuffle=(--set schedule.shuffle=true)
+shuffle=(--set test.shuffle=[moves])
 for way in cost transfer recompute both; do
   run "moves at random by $way" 3 "${shuffle[@]}" --set schedule.move_kv=$way
 done
@@ -78,7 +78,7 @@ run "goodput with a drafter rank" 2 --set layout.drafters=1 --set "speculation.d
 
 all=(--set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[{method: ngram}, $model]" "${shuffle[@]}")
 for seed in 1 2 3; do
-  PACELINE_TEST_DELAYS=$seed:0.004 run "everything, messages delayed under seed $seed" 3 "${all[@]}" \
+  run "everything, messages delayed under seed $seed" 3 "${all[@]}" "${delays[@]}" --set test.seed=$seed \
     --set speculation.window=$((seed * 2))
 done
 UCX_TLS=tcp,self run "everything over TCP" 3 "${all[@]}"

@@ -207,7 +207,7 @@ for every in 1 16; do
     if [ $price = mixed ]; then planned coupled decoupled; else planned plain; fi
   done
   run "goodput, every $every, requests and roles at random" 4 "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${anew[@]}" \
-    --set layout.drafters=2 --set schedule.shuffle=true --set schedule.shuffle_roles=true
+    --set layout.drafters=2 --set test.shuffle=[moves,roles]
 done
 # The paper's number, which takes longer responses.
 head -n 6 "$root/configs/prompts/unseen.jsonl" >"$work/few.jsonl"

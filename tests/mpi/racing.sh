@@ -35,7 +35,7 @@ races_in() {
 
 model="{method: model, path: $root/configs/models/draft}"
 two=(--set "speculation.drafters=[{method: suffix}, $model]")
-chance=(--set schedule.shuffle_races=true)
+chance=(--set test.shuffle=[races])
 
 run "races at random, two methods" 3 "${chance[@]}" "${two[@]}" --set speculation.policy=fixed
 races_in "two methods" "$work/run"
@@ -46,11 +46,11 @@ races_in "TP 2 and 1" "$work/run"
 run "races at random, a drafter rank" 4 "${chance[@]}" "${two[@]}" --set layout.drafters=1 --set speculation.policy=fixed
 run "races at random, little memory" 3 "${chance[@]}" "${two[@]}" --set schedule.chunk=20 --set engine.kv_growth=20 --set engine.kv_memory=3MiB
 
-all=("${chance[@]}" --set schedule.shuffle=true --set schedule.shuffle_roles=true --set layout.drafters=1
+all=(--set test.shuffle=[moves,roles,races] "${delays[@]}" --set layout.drafters=1
   --set speculation.policy=fixed "${two[@]}")
 for seed in 1 2 3; do
-  PACELINE_TEST_DELAYS=$seed:0.004 run "races, moves, role changes, delays under seed $seed" 5 "${all[@]}" \
-    --set schedule.shuffle_seed=$seed
+  run "races, moves, role changes, delays under seed $seed" 5 "${all[@]}" \
+    --set test.seed=$seed
 done
 
 # Where costs are known, of two draft models the better one drafts and the other races alone.

@@ -47,7 +47,7 @@ same "match: digest" "$reference" "$(digest "$work/match")"
 says "$work/match" "rewards: 96 responses scored, mean 0\.[1-9]"
 
 scores "match, TP 2 and 1" 3 "${match[@]}" --set 'layout.verifier_tp=[2,1]'
-scores "match, moves and roles at random" 4 "${match[@]}" --set schedule.shuffle=true --set schedule.shuffle_roles=true \
+scores "match, moves and roles at random" 4 "${match[@]}" --set test.shuffle=[moves,roles] \
   --set layout.drafters=1 --set 'speculation.drafters=[{method: suffix}]' --set speculation.policy=fixed --set layout.verifier_tp=1
 scores "workers of Python" 2 "${command[@]}"
 says "$work/run" "rewards: 96 responses scored, .*% of it while responses were generated"

@@ -24,7 +24,7 @@ PY
 
 # changes WHAT RANKS [ARG...]: a run as run()'s in which ranks change roles.
 changes() {
-  run "$@" --set schedule.shuffle_roles=true --set schedule.shuffle_seed=$((++seed))
+  run "$1" "$2" --set test.shuffle=[roles] --set test.seed=$((++seed)) "${@:3}"
   if grep -q "times ranks changed roles" "$work/run.log"; then ok "they changed"; else fail "they did not change: $1"; fi
   if [ -n "$python" ]; then
     if last_roles "$work/run"; then ok "ranks sum up as what they were at last"; else fail "last roles: $1"; fi
@@ -36,25 +36,25 @@ rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
 model="{method: model, path: $root/configs/models/draft}"
 ahead=(--set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]")
-shuffle=(--set schedule.shuffle=true)
+shuffle=(--set test.shuffle=[moves,roles])
 changes "verifiers and spare ranks" 3
 changes "groups of TP 2 and 1" 4 --set layout.verifier_tp=[2,1,1] "${shuffle[@]}"
 changes "drafters, drafts always" 3 "${ahead[@]}" --set speculation.policy=fixed "${shuffle[@]}"
 changes "drafters, drafts where they pay, TP 2 and 1" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1]
-PACELINE_TEST_DELAYS=7:0.004 changes "messages delayed" 4 "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}"
+changes "messages delayed" 4 "${delays[@]}" "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}"
 two=(--set speculation.best_of_n=true --set speculation.policy=fixed
   --set "speculation.drafters=[$model, {method: model, path: $root/configs/models/target}]")
 changes "ranks that draft for one group" 2 "${two[@]}" --set layout.verifier_tp=1 "${shuffle[@]}"
-PACELINE_TEST_DELAYS=5:0.004 changes "they, drafters for all, TP 2 and 1" 4 "${two[@]}" "${shuffle[@]}" \
+changes "they, drafters for all, TP 2 and 1" 4 "${delays[@]}" "${two[@]}" "${shuffle[@]}" \
   --set layout.verifier_tp=[2,1] --set layout.drafters=1
-before=("${two[@]}" "${shuffle[@]}" --set layout.verifier_tp=[2,1,1] --set schedule.shuffle_roles=true)
-after=("${two[@]}" --set schedule.shuffle_roles=true)
+before=("${two[@]}" "${shuffle[@]}" --set layout.verifier_tp=[2,1,1])
+after=("${two[@]}" --set test.shuffle=[roles])
 cut_and_resume KILL "ranks that draft for one group" 4 before 3 after
 UCX_TLS=tcp,self changes "over TCP" 3 "${ahead[@]}" "${shuffle[@]}"
 
 for how in USR1 KILL; do
   rm -rf "$work/cut"
-  start 4 "$work/cut" "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}" --set schedule.shuffle_roles=true \
+  start 4 "$work/cut" "${ahead[@]}" --set layout.verifier_tp=[2,1] "${shuffle[@]}" \
     --set output.flush_seconds=0.1
   if wait_for_finished "$work/cut" 5 "$pid"; then
     if [ $how = USR1 ]; then kill -USR1 "$pid"; else pkill -KILL -P "$pid" || kill -KILL "$pid"; fi
@@ -63,7 +63,7 @@ for how in USR1 KILL; do
   wait "$pid" || code=$?
   if [ $how = USR1 ]; then same "a stop while roles change" "75|0" "$code"; fi
   sleep 1
-  if rollout 3 "$work/cut" --set schedule.shuffle_roles=true --resume; then
+  if rollout 3 "$work/cut" --set test.shuffle=[roles] --resume; then
     same "resumed after $how" "$reference" "$(digest "$work/cut")"
   else
     fail "resume after $how: $(tail -n 3 "$work/cut.log")"

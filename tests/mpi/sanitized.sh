@@ -22,19 +22,19 @@ checked() {  # as run
   run "$@"
   clean "$work/run" "$1"
 }
-shuffle=(--set schedule.shuffle=true)
+shuffle=(--set test.shuffle=[moves])
 drafts=(--set layout.drafters=1 --set speculation.policy=fixed --set speculation.max_length=4
         --set "speculation.drafters=[{method: ngram}, {method: model, path: $root/configs/models/draft}]")
 checked "moves by both ways, a drafter rank" 3 "${shuffle[@]}" --set schedule.move_kv=both "${drafts[@]}"
 checked "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2
 checked "suffix and n-gram, moves by transfer" 2 "${shuffle[@]}" --set schedule.move_kv=transfer \
   --set "speculation.drafters=[{method: suffix}, {method: ngram}]"
-checked "a draft model's memory comes and goes, TP 2" 2 --set schedule.shuffle_memory=true --set engine.kv_memory=2MiB \
+checked "a draft model's memory comes and goes, TP 2" 2 --set test.shuffle=[memory] --set engine.kv_memory=2MiB \
   --set layout.verifier_tp=2 --set schedule.chunk=8 --set speculation.policy=fixed \
   --set "speculation.drafters=[{method: ngram}, {method: model, path: $root/configs/models/draft}]"
 mkdir "$work/disk"
 checked "chunks, KV that waits on disk, draft servers" 2 --set schedule.chunk=8 --set engine.kv_memory=1MiB \
   --set kv_pool.memory=1MiB --set kv_pool.disk="$work/disk" --set kv_pool.disk_size=16MiB \
   --set schedule.policy=no_context --set "speculation.drafters=[{method: suffix}]" --set speculation.servers=2
-PACELINE_TEST_DRAFTER=garbage:5 checked "a drafter rank that sends garbage" 2 "${drafts[@]}"
+checked "a drafter rank that sends garbage" 2 "${drafts[@]}" --set "test.faults={drafters: garbage}"
 finish

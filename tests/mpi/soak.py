@@ -188,18 +188,17 @@ class Soak:
                 history = f'drafts: [{{method: "model:{model.draft}", tried: 100000, accepted: 99500}}]\n'
                 stem.with_suffix(f".{price}.drafts.yaml").write_text(history)
 
-    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str, delays: str = "",
+    def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str,
               command: str = "rollout") -> subprocess.Popen:
         small = ["prompts.samples=4", "sampling.max_tokens=96", "engine.backend=cpu", "engine.threads=1"]
         words = [str(HERE / "launch.sh"), str(ranks), self.paceline, command, str(ROOT / "configs/quickstart.yaml"), *more]
         for setting in small + settings + [f"output.directory={directory}"]:
             words += ["--set", setting]
         log = open(f"{directory}.log", "ab")
-        environment = {**os.environ, "PACELINE_TEST_DELAYS": delays} if delays else None
-        log.write((delays + " " + " ".join(words) + "\n").encode())
+        log.write((" ".join(words) + "\n").encode())
         log.flush()
         with log:
-            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def digest(self, directory: pathlib.Path) -> str:
         done = subprocess.run([self.paceline, "digest", str(directory)], capture_output=True, text=True, timeout=PATIENCE)
@@ -224,11 +223,8 @@ class Soak:
             degrees.remove(max(degrees))
         ranks = sum(degrees)
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
-                    f"schedule.shuffle={pick(['true', 'false'])}", f"schedule.move_kv={pick(MOVES)}",
-                    f"schedule.shuffle_roles={pick(['true', 'false'])}",
-                    f"schedule.shuffle_races={pick(['true', 'false'])}",
-                    f"schedule.shuffle_memory={pick(['true', 'false'])}",
-                    f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
+                    f"schedule.move_kv={pick(MOVES)}",
+                    f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory') if pick([True, False]))}]",
                     f"schedule.chunk={pick(['auto', 0, 16, 50])}", f"engine.kv_growth={pick(['auto', 'auto', 30])}",
                     f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",
@@ -275,9 +271,9 @@ class Soak:
             settings.append(f"engine.profile={model.profiles[degrees[0], price]}")
         return spare, settings
 
-    def delays(self) -> str:
+    def delays(self) -> List[str]:
         delay = self.random.choice([0, 0.001, 0.001, 0.004])
-        return f"{self.random.randrange(1 << 20)}:{delay}" if delay > 0 else ""
+        return [f"test.seed={self.random.randrange(1 << 32)}", f"test.faults={{delayed: 1, delay: {delay}}}"]
 
     def moment(self) -> Moment:
         if self.random.random() < 2 / 3:
@@ -358,10 +354,10 @@ class Soak:
         try:
             while not done:
                 ranks, settings = self.layout(model)
-                delays = self.delays()
+                settings = settings + self.delays()
                 self.attempts += 1
-                history.append(f"{ranks} ranks, delays '{delays}', {' '.join(settings)}")
-                process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume", delays=delays)
+                history.append(f"{ranks} ranks, {' '.join(settings)}")
+                process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume")
                 victim = None
                 moment = Moment(0)
                 if left > 0:

@@ -147,7 +147,7 @@ with_masks "4 ranks" 4
 with_masks "TP 2, batch 5" 2 --set layout.verifier_tp=2 --set engine.max_batch=5
 with_masks "speculation" 2 "${drafts[@]}" --set speculation.policy=fixed --set speculation.paths=2
 with_masks "drafter ranks" 3 "${drafts[@]}" --set layout.drafters=1
-with_masks "chunks that move at random" 3 --set schedule.shuffle=true --set schedule.chunk=8 --set engine.max_batch=4
+with_masks "chunks that move at random" 3 --set test.shuffle=[moves] --set schedule.chunk=8 --set engine.max_batch=4
 cut_and_resume KILL "masks" 2 masks 1 masks
 values "resumed: masks" equal "$work/masks" "$work/cut"
 cut_and_resume USR1 "masks" 1 masks 2 masks
@@ -175,7 +175,7 @@ rollout 1 "$work/lines" "${own[@]}" || { cat "$work/lines.log"; exit 1; }
 reference=$(digest "$work/lines")
 over_layouts "lines of their own" "${own[@]}"
 run "lines of their own: another order" 2 "${own[@]}" --set prompts.path="$work/turned.jsonl"
-run "lines of their own: moves" 3 "${own[@]}" --set schedule.shuffle=true --set schedule.chunk=16
+run "lines of their own: moves" 3 "${own[@]}" --set test.shuffle=[moves] --set schedule.chunk=16
 run "lines of their own: a drafter rank" 2 "${own[@]}" "${drafts[@]}" --set layout.drafters=1
 run "lines of their own: little KV" 2 "${own[@]}" --set engine.kv_memory=1MiB --set schedule.chunk=16
 cut_and_resume KILL "lines of their own" 2 own 1 own

@@ -56,7 +56,7 @@ fi
 
 # What it may become, a rank has from the start.
 run "roles that change" 4 --set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]" \
-  --set layout.verifier_tp=[2,1] --set schedule.shuffle_roles=true --set schedule.shuffle_seed=3
+  --set layout.verifier_tp=[2,1] --set test.shuffle=[roles] --set test.seed=3
 if [ -n "$python" ]; then
   read -r seconds changes < <(loading "$work/run")
   same "they load nothing" 0.0 "$seconds"

@@ -7,7 +7,7 @@
 Each seed draws work (prompts, lengths, acceptance), a layout (groups of TP 1 to 8 on one to three nodes, drafter ranks,
 spare ones), batches, blocks and chunks of KV, speculation, moves, races and changes of roles by policy or at random, and
 faults: messages that are delayed or come twice, block transfers that fail, slow ranks, drafter ranks that stand still, and
-a rank that dies, after which the job is resumed. Every step looks at the KV of all it attends to (simulation.check_kv).
+a rank that dies, after which the job is resumed. Every step looks at the KV of all it attends to (test.check_kv).
 The simulation must end, with exit code 0, and its digest must be that of plain decoding of the same work on one rank, on
 which nothing goes wrong. What fails is printed as commands, and its folder is kept.
 
@@ -93,7 +93,7 @@ sampling: {{temperature: 1.0}}
 speculation: {{keep_history: false}}
 simulation:
   workload: {{lengths: {work}/lengths.csv}}
-  check_kv: true
+test: {{check_kv: true}}
 """)
 
 
@@ -151,9 +151,9 @@ class Draw:
         return settings
 
     def schedule(self) -> List[str]:
-        return [f"schedule.shuffle={self.flag()}", f"schedule.shuffle_roles={self.flag(0.3)}",
-                f"schedule.shuffle_races={self.flag(0.3)}", f"schedule.shuffle_memory={self.flag(0.5)}",
-                f"schedule.shuffle_seed={self.random.randrange(1 << 32)}",
+        shares = {"moves": 0.5, "roles": 0.3, "races": 0.3, "memory": 0.5}
+        shuffled = [name for name, share in shares.items() if self.often(share)]
+        return [f"test.shuffle=[{', '.join(shuffled)}]", f"test.seed={self.random.randrange(1 << 32)}",
                 f"schedule.rebalance={self.flag(0.8)}",
                 f"schedule.move_kv={self.pick(['cost', 'transfer', 'recompute', 'both'])}",
                 f"schedule.policy={self.pick(['context', 'context', 'no_context', 'oracle', 'group', 'fcfs'])}",
@@ -187,13 +187,13 @@ class Draw:
 
     def faults(self, seconds: float) -> List[str]:
         """`seconds`: that plain decoding on one rank takes."""
-        settings = [f"delayed={self.pick([0, 0.05, 0.5])}", f"delay={self.pick([1e-4, 1e-3, 0.02])}",
-                    f"duplicated={self.pick([0, 0.1, 0.5])}", f"lost_blocks={self.pick([0, 0.1, 0.5, 1])}",
-                    f"slow_ranks={self.pick([0, 0.2, 0.5])}", f"slow_factor={self.pick([1.5, 10])}",
-                    f"stalled_drafters={self.pick([0, 0.5, 1])}", f"stall={self.pick([0.01, 0.1, 3])}"]
+        faults = [f"delayed: {self.pick([0, 0.05, 0.5])}", f"delay: {self.pick([1e-4, 1e-3, 0.02])}",
+                  f"duplicated: {self.pick([0, 0.1, 0.5])}", f"lost_blocks: {self.pick([0, 0.1, 0.5, 1])}",
+                  f"slow_ranks: {self.pick([0, 0.2, 0.5])}", f"slow_factor: {self.pick([1.5, 10])}",
+                  f"stalled_drafters: {self.pick([0, 0.5, 1])}", f"stall: {self.pick([0.01, 0.1, 3])}"]
         if self.often(0.4):
-            settings.append(f"kill={self.random.uniform(0, seconds / len(self.degrees)):.6f}")
-        return [f"simulation.faults.{setting}" for setting in settings]
+            faults.append(f"kill: {self.random.uniform(0, seconds / len(self.degrees)):.6f}")
+        return [f"test.faults={{{', '.join(faults)}}}"]
 
 
 @dataclasses.dataclass
@@ -226,7 +226,7 @@ class Campaign:
             raise Failure(f"does not account for itself: {said[-1]}")
         moves, races, digest = row[-3:]
         changes = int(more[2])
-        by_policy = 0 if "schedule.shuffle_roles=true" in settings else changes
+        by_policy = 0 if any(s.startswith("test.shuffle") and "roles" in s for s in settings) else changes
         counts = dict(zip(COUNTED, (int(moves), int(races), changes, by_policy, int(more[1]) - 1)))
         return Simulated(float(row[0]), digest, counts)
 

@@ -19,7 +19,7 @@ printf '%s\n' field,tokens,weight input_tokens,{15,16,17,90},1 output_tokens,{1,
   >"$work/lengths.csv"
 settings=(--set model.path="$work/model" --set engine.profile="$work/costs.yaml" --set prompts.samples=4
   --set sampling.max_tokens=200 --set simulation.workload.prompts=8 --set simulation.workload.lengths="$work/lengths.csv"
-  --set simulation.check_kv=true --set output.flush_seconds=0.01)
+  --set test.check_kv=true --set output.flush_seconds=0.01)
 all="speculation.drafters=[{method: model, path: $draft}, {method: suffix}, {method: ngram}]"
 
 # simulate [ARG...]: into $output; returns its exit code. What it says is in $work/out and $work/err.
@@ -60,7 +60,7 @@ agrees "as is planned" --set "$all" --set layout.verifier_groups=4
 agrees "reconfigured all the time" --set "$all" --set layout.drafters=2 --set speculation.reconfigure=1
 agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation.best_of_n=true --set engine.max_batch=4
 some "races" "$(simulated_races)"
-agrees "races at random" --set "$all" --set layout.drafters=1 --set schedule.shuffle_races=true
+agrees "races at random" --set "$all" --set layout.drafters=1 --set test.shuffle=[races]
 some "races" "$(simulated_races)"
 # A head drafts by trees that a run recorded.
 tree=(--set speculation.max_length=8 --set speculation.paths=10)
@@ -80,10 +80,10 @@ agrees "a head on drafter ranks" "${tree[@]}" "${trees[@]}" --set speculation.mo
   --set "speculation.drafters=[{method: suffix}, {method: eagle3, path: $head}]"
 for servers in 0 1 3 auto; do
   agrees "draft servers: $servers" --set "$all" --set simulation.nodes=2 --set speculation.servers=$servers \
-    --set speculation.mode=coupled --set schedule.shuffle=true --set engine.max_batch=4
+    --set speculation.mode=coupled --set test.shuffle=[moves] --set engine.max_batch=4
 done
 for kv in cost transfer recompute both; do
-  agrees "moves at random, KV by $kv" --set schedule.shuffle=true --set schedule.move_kv=$kv \
+  agrees "moves at random, KV by $kv" --set test.shuffle=[moves] --set schedule.move_kv=$kv \
     --set layout.verifier_tp=[4,2,1,1] --set schedule.chunk=30
   some "moves" "$(simulated_moves)"
 done
@@ -91,31 +91,29 @@ experts=$root/configs/simulated/models/Moonlight-16B-A3B
 costs_of "deepseek_v3 27 layers, 2048 wide, 16 + 16 heads of 128, 11264 inner, 163840 tokens, latent attention of 512 + 64, 6 of 64 \
 experts of 1408, bf16" >"$work/experts.yaml"
 experts=(--set model.path="$experts" --set engine.profile="$work/experts.yaml")
-agrees "experts and latent attention" "${experts[@]}" --set schedule.shuffle=true --set schedule.chunk=30
+agrees "experts and latent attention" "${experts[@]}" --set test.shuffle=[moves] --set schedule.chunk=30
 some "moves" "$(simulated_moves)"
 # 420 positions, of which one request takes 290 at most.
-tight=("${experts[@]}" --set simulation.ranks_per_node=2 --set engine.kv_memory=13MB --set simulation.check_kv=false)
+tight=("${experts[@]}" --set simulation.ranks_per_node=2 --set engine.kv_memory=13MB --set test.check_kv=false)
 for policy in context no_context oracle fcfs group; do
   agrees "little KV, by $policy" "${tight[@]}" --set schedule.policy=$policy --set schedule.chunk=30
   agrees "little KV bit by bit, by $policy" "${tight[@]}" --set schedule.policy=$policy --set engine.kv_growth=16
 done
 agrees "roles at random" --set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] \
-  --set schedule.shuffle_roles=true
+  --set test.shuffle=[roles]
 some "changes of roles" "$(sed -n 's/.* attempts*, \([0-9]*\) changes* of roles.*/\1/p' "$work/err")"
 
-faults=()
-for fault in delayed=0.3 delay=0.01 duplicated=0.3 lost_blocks=0.3 slow_ranks=0.3 stalled_drafters=1 stall=0.1; do
-  faults+=(--set "simulation.faults.$fault")
-done
-messy=(--set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] --set schedule.shuffle=true
-  --set speculation.best_of_n=true "${faults[@]}")
+faults="delayed: 0.3, delay: 0.01, duplicated: 0.3, lost_blocks: 0.3, slow_ranks: 0.3, stalled_drafters: 1, stall: 0.1"
+messy=(--set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] --set test.shuffle=[moves]
+  --set speculation.best_of_n=true --set "test.faults={$faults}")
+killed=(--set "test.faults={$faults, kill: 0.02}")
 agrees "whatever goes wrong" "${messy[@]}"
 
 # Killed at the start, in the middle, and when all is finished but not all is said.
 seconds=$(awk 'END { print $1 }' "$work/out")
-kills=$(awk -v end="$seconds" 'BEGIN { for (i = 0; i < 40; ++i) printf "%s%.6f", i ? "," : "", end * (0.0001 + i * 1.05 / 40) }')
+kills=$(awk -v end="$seconds" -v faults="$faults" 'BEGIN { for (i = 0; i < 40; ++i) printf "%s{%s, kill: %.6f}", i ? "," : "", faults, end * (0.0001 + i * 1.05 / 40) }')
 code=0
-"$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" --sweep simulation.faults.kill="$kills" \
+"$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" --sweep "test.faults=$kills" \
   >"$work/out" 2>"$work/err" || code=$?
 same "killed and resumed: exit code" 0 "$code"
 same "killed and resumed: digests" "$reference" "$(awk 'NR > 1 { print $NF }' "$work/out" | sort -u)"
@@ -123,13 +121,13 @@ same "killed and resumed: rows" 40 "$(awk 'END { print NR - 1 }' "$work/out")"
 some "jobs that were resumed" "$(grep -c ' 2 attempts' "$work/err")"
 
 # The same seed, the same bytes.
-simulate "${messy[@]}" --set simulation.faults.kill=0.02
+simulate "${messy[@]}" "${killed[@]}"
 cp "$work/run/telemetry.h5" "$work/telemetry.h5"
 cp "$work/out" "$work/table"
 repeats() {
   local what=$1
   shift
-  "$@" "$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" --set simulation.faults.kill=0.02 \
+  "$@" "$paceline" simulate "$config" "${settings[@]}" "${messy[@]}" "${killed[@]}" \
     --output "$work/run" >"$work/out" 2>"$work/err" || fail "$what: exit code $?"
   if cmp "$work/telemetry.h5" "$work/run/telemetry.h5"; then ok "$what: the same telemetry"; else fail "$what: other telemetry"; fi
   same "$what: the same table" "$(cat "$work/table")" "$(cat "$work/out")"
@@ -144,7 +142,7 @@ repeats "in another zone and language" env TZ=Asia/Tokyo LC_ALL=C
 every=b48d88f4a6dee40a
 said=$("$(command -v /usr/bin/python3 || command -v python3)" "$sim/telemetry_hash.py" "$work/telemetry.h5" 2>/dev/null || echo skip)
 if [ "$said" = skip ]; then echo "skip no h5py: telemetry is not compared with other machines'"; else same "the same telemetry as on other machines" $every "$said"; fi
-simulate "${messy[@]}" --set simulation.faults.kill=0.02 --set sampling.seed=2
+simulate "${messy[@]}" "${killed[@]}" --set sampling.seed=2
 if [ "$(simulated_digest)" != "$reference" ]; then ok "another seed is other work"; else fail "another seed is the same work"; fi
 if cmp -s "$work/telemetry.h5" "$work/run/telemetry.h5"; then fail "another seed: the same telemetry"; else ok "another seed: other telemetry"; fi
 same "nothing is left beside the telemetry" "telemetry.h5" "$(ls -A "$work/run")"
@@ -192,7 +190,7 @@ PY
 agrees "draft models' memory, by the policy" "${elastic[@]}" --set speculation.elastic_memory=true \
   --set simulation.ranks_per_node=1 --set engine.kv_memory=3.2MB --set schedule.chunk=25
 lent "it went to KV and came back" 1
-agrees "draft models' memory, at random" "${elastic[@]}" --set schedule.shuffle_memory=true --set schedule.shuffle=true \
+agrees "draft models' memory, at random" "${elastic[@]}" --set test.shuffle=[memory,moves] \
   --set layout.verifier_tp=[2,1,1] --set simulation.ranks_per_node=4 --set engine.kv_memory=5MB
 lent "it went to KV and came back" 10
 
@@ -219,9 +217,9 @@ refuses "more draft servers than ranks" 64 "speculation.servers: expected at mos
   --set speculation.servers=9
 refuses "draft servers for nobody" 64 "speculation.servers: .* no suffix drafter, found 1" --set speculation.servers=1
 refuses "unknown key" 64 "simulation.node.*nodes" --set simulation.node=3
-refuses "unknown fault" 64 "simulation.faults.kil.*kill" --set simulation.faults.kil=3
+refuses "unknown fault" 64 "test.faults: .*'kil'; did you mean 'kill'" --set "test.faults={kil: 3}"
 refuses "no nodes" 64 "simulation.nodes" --set simulation.nodes=0
-refuses "a share above 1" 64 "simulation.faults.delayed" --set simulation.faults.delayed=1.1
+refuses "a share above 1" 64 "test.faults.delayed" --set "test.faults={delayed: 1.1}"
 refuses "more groups than ranks" 64 "layout: 5 verifier groups of degree 2" --set layout.verifier_tp=2 --set layout.verifier_groups=5
 refuses "no such lengths" 65 "nowhere.csv" --set simulation.workload.lengths="$work/nowhere.csv"
 refuses "no such run to replay" 64 "nowhere" --set simulation.workload.replay="$work/nowhere"
@@ -249,7 +247,7 @@ refuses "memory of GPUs that there are not" 64 "simulation.gpu_memory: expected 
   --set simulation.gpu_memory=80G
 costs_of "qwen2 64 layers, 5120 wide, 40 + 8 heads of 128, 27648 inner, 152064 tokens, bf16" cuda >"$work/gpu.yaml"
 large=(--set model.path="$root/configs/simulated/models/Qwen2.5-32B" --set engine.profile="$work/gpu.yaml" --set simulation.ranks_per_node=2
-  --set simulation.check_kv=false)
+  --set test.check_kv=false)
 agrees "a model of 61 GiB on GPUs of 80" "${large[@]}"
 if grep -q "device memory of a rank, MiB: 76032 to plan with; weights 624[0-9]*, embeddings" "$work/err"; then
   ok "and its plan says what it takes"

@@ -25,7 +25,7 @@ on_two_nodes() {
   [[ $digest == "$plain_digest" ]] || fail "the digests differ"
 }
 
-moving=(--set schedule.shuffle=true --set schedule.shuffle_roles=true --set layout.drafters=1
+moving=(--set test.shuffle=[moves,roles] --set layout.drafters=1
   --set layout.verifier_tp=[2,1] --set speculation.policy=fixed
   --set 'speculation.drafters=[{method: ngram}, {method: model, path: configs/models/draft}]')
 for PACELINE_LAUNCHER in mpirun srun; do

@@ -15,10 +15,4 @@ DraftMemoryChange ElasticDraftMemory::decide(const DraftMemoryState& state) {
   return state.expanded ? DraftMemoryChange::contract : DraftMemoryChange::expand;
 }
 
-DraftMemoryChange RandomDraftMemory::decide(const DraftMemoryState& state) {
-  constexpr std::uint64_t kSteps = 6;  // often, for a test's requests are short
-  if (random_() % kSteps != 0) return DraftMemoryChange::none;
-  return state.expanded ? DraftMemoryChange::contract : DraftMemoryChange::expand;
-}
-
 }  // namespace paceline::policy

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 
 namespace paceline::policy {
 
@@ -57,16 +56,6 @@ class ElasticDraftMemory final : public DraftMemoryPolicy {
 
  private:
   int lasted_ = 0;  ///< steps that spoke for the change, less those that spoke against it
-};
-
-/// Changes by chance, about once in so many steps. For tests of exactness.
-class RandomDraftMemory final : public DraftMemoryPolicy {
- public:
-  explicit RandomDraftMemory(std::uint64_t seed) : random_(seed) {}
-  DraftMemoryChange decide(const DraftMemoryState& state) override;
-
- private:
-  std::mt19937_64 random_;
 };
 
 }  // namespace paceline::policy

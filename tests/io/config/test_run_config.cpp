@@ -72,12 +72,13 @@ engine:
   kv_memory: 2GiB
 speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
               window: 3, mode: coupled}
-schedule: {chunk: 512, rebalance: false, shuffle: true, move_kv: both}
+schedule: {chunk: 512, rebalance: false, move_kv: both}
 reward: {method: command, ground_truth: extra_info.answer, rule: regex, pattern: "a|(b)?",
          tolerance: 0.5, command: [python3, ../score.py, ./r.py, "", -x], workers: 3,
          timeout: 5m, attempts: 4, send_tokens: true, required: all}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
+test: {shuffle: [roles, races], faults: {kill: 2.5, drafters: flood}}
 )");
   EXPECT_EQ(c.model.path, "/abs/m");
   EXPECT_EQ(c.model.dtype, DType::f32);
@@ -116,7 +117,9 @@ limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
   EXPECT_EQ(c.speculation.mode, SpeculationMode::coupled);
   EXPECT_EQ(c.schedule.chunk, 512);
   EXPECT_FALSE(c.schedule.rebalance);
-  EXPECT_TRUE(c.schedule.shuffle);
+  EXPECT_TRUE(c.test.shuffles(Shuffle::roles) && !c.test.shuffles(Shuffle::moves));
+  EXPECT_EQ(c.test.faults.kill, 2.5);
+  EXPECT_EQ(c.test.faults.drafters, "flood");
   EXPECT_EQ(c.schedule.move_kv, MoveKvBy::both);
   EXPECT_EQ(c.reward.method, RewardMethod::command);
   EXPECT_EQ(c.reward.ground_truth, "extra_info.answer");
@@ -176,6 +179,21 @@ TEST(RunConfig, KeysOfEarlierVersionsAreToldByWhatTookTheirPlace) {
   EXPECT_EQ(error_set("simulation.tiers.disk_latency=1e-4"),
             "--set simulation.tiers.disk_latency=1e-4: unknown key 'tiers.disk_latency' in section "
             "'simulation'; it is no key any more: host memory and disks are those of a DGX H100");
+  EXPECT_EQ(error_with("simulation: {faults: {kill: 3}}\n"),
+            "run.yaml:4:14: unknown key 'faults' in section 'simulation'; it is test.faults");
+  EXPECT_EQ(error_set("schedule.shuffle=true"),
+            "--set schedule.shuffle=true: unknown key 'shuffle' in section 'schedule'; it is "
+            "test.shuffle: [moves]");
+}
+
+TEST(RunConfig, FaultsOfTests) {
+  EXPECT_EQ(error_set("test.faults={delayed: 2}"),
+            "--set test.faults={delayed: 2}: test.faults.delayed: expected a number from 0 to 1, "
+            "found '2'");
+  EXPECT_NE(error_set("test.faults={kil: 2}").find("found 'kil'; did you mean 'kill'?"),
+            std::string::npos);
+  EXPECT_NE(error_set("test.shuffle=[role]").find("found 'role'; did you mean 'roles'?"),
+            std::string::npos);
 }
 
 TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <thread>
 
+#include "runtime/chaos/delaying_mailbox.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/fabric/delaying_mailbox.hpp"
 
 namespace paceline::fabric {
 namespace {

@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "runtime/chaos/misbehaving_mailbox.hpp"
+#include "runtime/chaos/random_scheduler.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
-#include "runtime/policy/schedule/random_scheduler.hpp"
 #include "runtime/roles/coordinator.hpp"
 #include "runtime/roles/drafter_rank.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/misbehaving_mailbox.hpp"
 #include "runtime/roles/spare.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "runtime/sim/blocks.hpp"
@@ -194,7 +194,7 @@ class Rank final : public sim::Actor {
         around_(around),
         rank_(rank),
         mailbox_(around.post.open({rank})),
-        misbehaving_(mailbox_, {around.drafters.misbehaviour, around.seed},
+        misbehaving_(mailbox_, around.drafters.misbehaviour, around.seed,
                      [this](double seconds) { around_.world.work(actor, seconds); }),
         random_(static_cast<unsigned>(around.seed) * 100 + rank) {
     around.post.belongs({rank}, actor);

@@ -1,4 +1,4 @@
-#include "runtime/policy/schedule/random_scheduler.hpp"
+#include "runtime/chaos/random_scheduler.hpp"
 
 #include <algorithm>
 #include <cstddef>

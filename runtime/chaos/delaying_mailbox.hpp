@@ -14,17 +14,18 @@
 
 namespace paceline::fabric {
 
-/// Holds every message back for a random time after it has come. Messages of one sender stay in
-/// order; different senders' overtake one another, also those of the two participants of rank 0.
+/// Holds messages back for a random time after they have come. Messages of one sender stay in order;
+/// different senders' overtake one another, also those of the two participants of rank 0.
 class DelayingMailbox final : public Mailbox {
  public:
   struct Delays {
     std::uint64_t seed = 0;
+    double share = 1;    ///< of messages
     double longest = 0;  ///< seconds
   };
   /// `inner` must outlive this, and be used through this alone.
   DelayingMailbox(Mailbox& inner, Delays delays)
-      : inner_(inner), random_(delays.seed), delay_(0, delays.longest) {}
+      : inner_(inner), random_(delays.seed), delays_(delays) {}
 
   void send(Address to, std::span<const std::byte> bytes) override { inner_.send(to, bytes); }
   void flush() override { inner_.flush(); }
@@ -66,7 +67,8 @@ class DelayingMailbox final : public Mailbox {
   void collect() {
     while (std::optional<Envelope> envelope = inner_.poll()) {
       Queue& queue = held_[envelope->from];
-      double due = now() + delay_(random_);
+      double due = now();
+      if (chance_(random_) < delays_.share) due += delays_.longest * chance_(random_);
       if (!queue.empty()) due = std::max(due, queue.back().first);
       queue.emplace_back(due, std::move(*envelope));
     }
@@ -84,7 +86,8 @@ class DelayingMailbox final : public Mailbox {
 
   Mailbox& inner_;
   std::mt19937_64 random_;
-  std::uniform_real_distribution<double> delay_;
+  std::uniform_real_distribution<double> chance_{0, 1};
+  Delays delays_;
   std::map<Address, Queue> held_;  ///< by sender
   std::atomic<bool> woken_{false};
 };

@@ -1,10 +1,11 @@
 // Chance must meet all that can be, and nothing that cannot.
-#include "runtime/policy/schedule/random_scheduler.hpp"
+#include "runtime/chaos/random_scheduler.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "runtime/chaos/random_draft_memory.hpp"
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/policy/lease_next.hpp"
 
@@ -134,6 +135,21 @@ TEST(Shuffled, RanksDraftForGroupsThatThereAre) {
     now = next;
   }
   EXPECT_EQ(met, (std::set<std::int32_t>{1, 3}));
+}
+
+TEST(RandomDraftMemory, ChangesOftenAndTheSameForASeed) {
+  RandomDraftMemory one(7);
+  RandomDraftMemory other(7);
+  int changes = 0;
+  for (int step = 0; step < 1000; ++step) {
+    DraftMemoryState s;
+    s.expanded = step % 2 == 1;
+    const DraftMemoryChange change = one.decide(s);
+    EXPECT_EQ(change, other.decide(s));
+    EXPECT_NE(change, s.expanded ? DraftMemoryChange::expand : DraftMemoryChange::contract);
+    changes += change == DraftMemoryChange::none ? 0 : 1;
+  }
+  EXPECT_GT(changes, 50);
 }
 
 }  // namespace

@@ -1,38 +1,15 @@
-#include "runtime/roles/misbehaving_mailbox.hpp"
+#include "runtime/chaos/misbehaving_mailbox.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <string>
-#include <string_view>
 
-#include "runtime/core/error.hpp"
 #include "runtime/protocol/messages.hpp"
 
 namespace paceline::roles {
 
-TestDrafter test_drafter(const char* variable, const char* text) {
-  if (text == nullptr) return {};
-  const std::string_view all = text;
-  const std::size_t colon = std::min(all.find(':'), all.size());
-  const std::string_view how = all.substr(0, colon);
-  TestDrafter test;
-  if (how == "stall") test.how = Misbehaviour::stall;
-  if (how == "flood") test.how = Misbehaviour::flood;
-  if (how == "garbage") test.how = Misbehaviour::garbage;
-  const char* const end = all.data() + all.size();
-  const auto seed = colon < all.size() ? std::from_chars(all.data() + colon + 1, end, test.seed)
-                                       : std::from_chars_result{end, std::errc::invalid_argument};
-  if (test.how == Misbehaviour::none || seed.ec != std::errc{} || seed.ptr != end) {
-    throw UsageError(std::string(variable) +
-                     ": expected stall:SEED, flood:SEED or garbage:SEED, found '" + text + "'");
-  }
-  return test;
-}
-
 void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
-  if (test_.how != Misbehaviour::garbage || bytes.empty() || chance(4) != 0)
+  if (how_ != Misbehaviour::garbage || bytes.empty() || chance(4) != 0)
     return inner_.send(to, bytes);
   std::vector<std::byte> spoilt(bytes.begin(), bytes.end());
   for (std::uint32_t i = 1 + chance(4); i > 0; --i)
@@ -46,26 +23,26 @@ std::optional<Envelope> MisbehavingMailbox::poll() {
   std::optional<Envelope> envelope = inner_.poll();
   if (envelope) {
     heard_.insert(envelope->from.rank);
-  } else if (test_.how != Misbehaviour::none && !heard_.empty()) {
+  } else if (how_ != Misbehaviour::none && !heard_.empty()) {
     misbehave();
   }
   return envelope;
 }
 
 bool MisbehavingMailbox::wait(double seconds) {
-  const bool busy = test_.how == Misbehaviour::flood || test_.how == Misbehaviour::garbage;
+  const bool busy = how_ == Misbehaviour::flood || how_ == Misbehaviour::garbage;
   return inner_.wait(busy ? std::min(seconds, 1e-3) : seconds);
 }
 
 void MisbehavingMailbox::misbehave() {
   ++turns_;
-  if (test_.how == Misbehaviour::stall) {
+  if (how_ == Misbehaviour::stall) {
     constexpr int kFirst = 20;  // turns before the first stall
     if (turns_ == kFirst || (turns_ > kFirst && chance(5000) == 0))
       sleep_(3 + static_cast<double>(chance(1000)) * 1e-3);
     return;
   }
-  const bool floods = test_.how == Misbehaviour::flood;
+  const bool floods = how_ == Misbehaviour::flood;
   for (const int rank : heard_) {
     const Address to{rank, Address::Port::role};
     for (int n = 0; n < (floods ? 5000 : 20) && !inner_.full(to); ++n)

@@ -18,22 +18,14 @@ enum class Misbehaviour : std::uint8_t {
   garbage,  ///< sends random messages, and spoils some of the proper ones
 };
 
-/// Read from the environment: PACELINE_TEST_DRAFTER=stall|flood|garbage:SEED, and for draft
-/// servers, which only stall, PACELINE_TEST_DRAFT_SERVER=stall:SEED.
-struct TestDrafter {
-  Misbehaviour how = Misbehaviour::none;
-  std::uint64_t seed = 0;
-};
-/// `text`: the variable's value; null where it is not set. Throws UsageError.
-[[nodiscard]] TestDrafter test_drafter(const char* variable, const char* text);
-
 /// The mailbox of a drafter rank: misbehaves towards all that have written to it, and the
 /// coordinator. Peers without room are sent nothing, so as not to fill this rank's memory.
 class MisbehavingMailbox final : public Mailbox {
  public:
   /// `sleep`: called to stall. `inner` must outlive this, and be used through this alone.
-  MisbehavingMailbox(Mailbox& inner, const TestDrafter& test, std::function<void(double)> sleep)
-      : inner_(inner), test_(test), sleep_(std::move(sleep)), random_(test.seed) {}
+  MisbehavingMailbox(Mailbox& inner, Misbehaviour how, std::uint64_t seed,
+                     std::function<void(double)> sleep)
+      : inner_(inner), how_(how), sleep_(std::move(sleep)), random_(seed) {}
 
   void send(Address to, std::span<const std::byte> bytes) override;
   void flush() override { inner_.flush(); }
@@ -52,7 +44,7 @@ class MisbehavingMailbox final : public Mailbox {
   std::uint32_t chance(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
 
   Mailbox& inner_;
-  TestDrafter test_;
+  Misbehaviour how_;
   std::function<void(double)> sleep_;
   std::mt19937_64 random_;
   std::set<int> heard_;  ///< ranks that have written
