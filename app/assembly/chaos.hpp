@@ -1,4 +1,4 @@
-// What tests disturb a job with (section test of the configuration): the program's one door to
+// Disturbance of a job by tests (section test of the configuration): the program's one door to
 // runtime/chaos.
 #pragma once
 
@@ -12,11 +12,11 @@
 
 namespace paceline::app {
 
-/// The scheduler, or one that leaves to chance what test.shuffle names, and the rest to it.
+/// The scheduler, or a random one that makes the decisions of test.shuffle and leaves it the rest.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const Setup& setup, std::unique_ptr<policy::Scheduler> scheduler);
 
-/// When a leader's draft models lend their memory: by chance where test.shuffle says so.
+/// The policy by which a leader's draft models lend memory: random where test.shuffle says so.
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(const Setup& setup,
                                                                              int leader);
 
@@ -24,8 +24,8 @@ namespace paceline::app {
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(const Setup& setup,
                                                                          int rank);
 
-/// A mailbox that misbehaves as test.faults.drafters or draft_servers says; null where that is
-/// none. `sleep` is called to stall.
+/// Makes a mailbox that misbehaves; null: it does not. `how`: test.faults.drafters or
+/// draft_servers. `sleep` is called to stall.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const Setup& setup, const std::string& how,
                                                    Mailbox& mailbox,
                                                    std::function<void(double)> sleep);

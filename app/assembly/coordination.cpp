@@ -120,10 +120,13 @@ std::unique_ptr<policy::RequestOrder> make_order(const Setup& setup, ResponseTok
 policy::LeaseTerms lease_terms(const Setup& setup) {
   const io::EngineSection& engine = setup.config.engine;
   const Auto<std::int32_t> chunk = setup.config.schedule.chunk;
-  const bool grows = !chunk && !setup.kv.holds_batch && !engine.kv_growth;
-  return {.chunk = chunk.value_or(grows ? policy::kLeastChunk : 0),
-          .chunk_share = grows ? policy::kChunkShare : 0,
-          .growth = engine.kv_growth.value_or(0),
+  const bool by_share = !chunk && !setup.kv.holds_batch;
+  const bool grows = chunk == io::ScheduleSection::kGrow;
+  return {.chunk = by_share ? policy::kLeastChunk
+                   : grows  ? 0
+                            : chunk.value_or(0),
+          .chunk_share = by_share ? policy::kChunkShare : 0,
+          .growth = grows ? engine.kv_block : 0,
           .max_tokens = setup.config.sampling.max_tokens,
           .context = setup.model.max_position,
           .kv_block = engine.kv_block};

@@ -27,17 +27,18 @@ const io::DrafterSetting* suffix_drafter(const Setup& setup) {
 
 void place_draft_servers(Setup& setup) {
   setup.draft_servers.clear();
-  const Auto<std::int32_t>& asked = setup.config.speculation.servers;
-  if (suffix_drafter(setup) == nullptr || (!asked && setup.layout.groups() < 2)) return;
+  const io::DrafterSetting* suffix = suffix_drafter(setup);
+  if (suffix == nullptr || (!suffix->servers && setup.layout.groups() < 2)) return;
   std::vector<int> nodes;
   for (const fabric::RankFacts& rank : setup.facts) nodes.push_back(rank.node);
-  setup.draft_servers = policy::place_draft_servers(nodes, asked);
+  setup.draft_servers = policy::place_draft_servers(nodes, suffix->servers);
   if (setup.draft_servers.empty()) return;
   const bool one = setup.draft_servers.size() == 1;
   setup.layout.explanation.push_back(fmt::format(
-      "{} draft server{} on rank{} {}: {} (speculation.servers)", setup.draft_servers.size(),
-      one ? "" : "s", one ? "" : "s", fmt::join(setup.draft_servers, ", "),
-      asked ? "as asked for" : "one a node tells groups what siblings elsewhere said"));
+      "{} draft server{} on rank{} {}: {} (servers of the suffix drafter)",
+      setup.draft_servers.size(), one ? "" : "s", one ? "" : "s",
+      fmt::join(setup.draft_servers, ", "),
+      suffix->servers ? "as asked for" : "one a node tells groups what siblings elsewhere said"));
 }
 
 bool hosts_draft_server(const Setup& setup, int rank) {

@@ -149,14 +149,15 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
 
 int draft_tokens(const io::SpeculationSection& settings) {
   if (settings.drafters.empty()) return 0;
-  const int tokens = settings.max_tokens.value_or(settings.max_length * settings.paths.value_or(1));
-  return settings.record_stops > 0 ? std::max(tokens, roles::kMostRecordedRows) : tokens;
+  const int tokens =
+      settings.max_tokens().value_or(settings.max_length * settings.paths.value_or(1));
+  return settings.record_stops() > 0 ? std::max(tokens, roles::kMostRecordedRows) : tokens;
 }
 
 roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
   roles::StopRecorderOptions options;
-  options.every = settings.record_stops;
-  options.most = settings.max_tokens.value_or(StopPoint::kCalls * StopPoint::kStates);
+  options.every = settings.record_stops();
+  options.most = settings.max_tokens().value_or(StopPoint::kCalls * StopPoint::kStates);
   options.foreknows = settings.drafters.front().noise;
   return options;
 }
@@ -235,11 +236,11 @@ bool has_head(const Setup& setup, Role role) {
 
 void require_chains(const Setup& setup) {
   if (!has_head(setup, Role::drafter)) return;
-  if (setup.config.speculation.record_stops > 0) {
-    throw UsageError(fmt::format(
-        "layout.drafters: speculation.record_stops records the trees of a head on the ranks that "
-        "verify; expected 0, found {}",
-        setup.layout.drafters()));
+  if (setup.config.speculation.record_stops() > 0) {
+    throw UsageError(
+        fmt::format("layout.drafters: record_stops records the trees of a head on the ranks that "
+                    "verify; expected 0, found {}",
+                    setup.layout.drafters()));
   }
   if (draft_head(setup)->stop != nullptr) {
     throw UsageError(

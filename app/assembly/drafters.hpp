@@ -66,7 +66,7 @@ struct ConfiguredDrafter {
 /// Most tokens of a request's draft where all requests of a batch have as many; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// How draft trees are recorded, where speculation.record_stops is not 0.
+/// How draft trees are recorded, where record_stops is not 0.
 [[nodiscard]] roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings);
 
 /// Tokens that a drafter rank sends at a time.

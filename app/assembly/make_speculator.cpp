@@ -71,9 +71,9 @@ std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, roles::Dr
       std::move(roster),
       policy::make_draft_length(settings.policy, std::move(costs), settings.max_length,
                                 setup.config.sampling.seed),
-      draft::DraftLimits{settings.record_stops > 0
+      draft::DraftLimits{settings.record_stops() > 0
                              ? draft_tokens(settings)
-                             : settings.max_tokens.value_or(settings.max_length * paths),
+                             : settings.max_tokens().value_or(settings.max_length * paths),
                          settings.max_length, paths},
       clock, std::move(options));
 }

@@ -42,7 +42,7 @@ std::uint64_t logit_bytes(const Setup& setup, std::uint64_t memory_per_rank) {
         gib));
   }
   throw UsageError(fmt::format(
-      "speculation.max_tokens: drafts of up to {} for {} are {} rows a step, whose logits take "
+      "speculation.max_length: drafts of up to {} for {} are {} rows a step, whose logits take "
       "{:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }

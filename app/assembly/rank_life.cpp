@@ -49,7 +49,7 @@ engine::BatcherLimits batcher_limits(const Setup& setup) {
           .kv_block = engine.kv_block,
           .kv_blocks = setup.kv.blocks,
           .context = setup.model.max_position,
-          .growth = setup.config.engine.kv_growth.value_or(0)};
+          .growth = lease_terms(setup).growth};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or
@@ -170,7 +170,7 @@ class RankLife::VerifierPlace final : public Place {
       siblings_ = client.get();
       return client;
     }
-    if (setup.config.speculation.record_stops == 0) return drafter;
+    if (setup.config.speculation.record_stops() == 0) return drafter;
     auto recorder = std::make_unique<roles::StopRecorder>(
         std::move(drafter), stop_recording(setup.config.speculation), machine_.telemetry());
     recorder_ = recorder.get();

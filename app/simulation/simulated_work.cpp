@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,7 @@ sim::Workload replayed(const Setup& setup, const std::string& directory,
     if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
       continue;
     throw UsageError(fmt::format(
-        "simulation.workload.replay: {} says nothing of drafter {}; name a run in which verifiers "
+        "simulation.workload.lengths: {} says nothing of drafter {}; name a run in which verifiers "
         "drafted by it (speculation.mode: coupled)",
         directory, drafter.name));
   }
@@ -88,7 +89,8 @@ sim::Workload drawn(Setup& setup, const sim::StopPoints* trees) {
   const io::SimulatedWorkload& settings = setup.config.simulation.workload;
   sim::WorkloadSettings work;
   work.seed = setup.config.sampling.seed;
-  const bool lengths_said = settings.prompt_tokens || settings.lengths;
+  const io::SimulatedLengths& lengths = settings.lengths;
+  const bool lengths_said = settings.prompt_tokens || !lengths.path.empty();
   if (!setup.config.prompts.path.empty() && (!settings.prompts || !lengths_said)) {
     std::vector<std::int32_t> of_file = lengths_of_file(setup);
     work.prompts = static_cast<std::int32_t>(of_file.size());
@@ -104,27 +106,22 @@ sim::Workload drawn(Setup& setup, const sim::StopPoints* trees) {
         "sampling.max_tokens: {} leaves no room for a prompt in the model's context of {} tokens",
         setup.config.sampling.max_tokens, setup.model.max_position));
   }
-  work.length_correlation = settings.length_correlation;
+  work.length_correlation = lengths.correlation;
   work.acceptance = acceptance_of(setup, trees);
   auto responses = sim::LengthDistribution::deepseek_r1();
-  if (settings.median_tokens || settings.p99_tokens) {
-    const double median = settings.median_tokens.value_or(responses.quantile(0.5));
-    const double p99 = settings.p99_tokens.value_or(responses.quantile(0.99));
-    if (settings.lengths) {
-      throw UsageError(
-          "simulation.workload.median_tokens, p99_tokens: expected none beside lengths that were "
-          "counted (simulation.workload.lengths)");
-    }
+  if (lengths.median || lengths.p99) {
+    const double median = lengths.median.value_or(responses.quantile(0.5));
+    const double p99 = lengths.p99.value_or(responses.quantile(0.99));
     if (p99 < median) {
       throw UsageError(fmt::format(
-          "simulation.workload.p99_tokens: expected at least the median of {}, found {}", median,
+          "simulation.workload.lengths.p99: expected at least the median of {}, found {}", median,
           p99));
     }
     responses = sim::LengthDistribution::lognormal(median, p99);
   }
   auto prompts = sim::LengthDistribution::fixed(settings.prompt_tokens.value_or(512));
-  if (settings.lengths) {
-    const LengthHistogram counted = io::read_length_histogram(*settings.lengths);
+  if (!lengths.path.empty()) {
+    const LengthHistogram counted = io::read_length_histogram(lengths.path);
     responses = sim::LengthDistribution::of(counted.responses);
     if (!settings.prompt_tokens) prompts = sim::LengthDistribution::of(counted.prompts);
   }
@@ -143,22 +140,27 @@ std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config) {
   if (!directory) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: expected a run that recorded draft trees "
-                    "(speculation.record_stops), by which {} is to draft",
+                    "(record_stops), by which {} is to draft",
                     head->path));
   }
   std::vector<StopPoint> points = io::read_stop_points(*directory);
   if (points.empty()) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: {} recorded no draft trees; expected a run "
-                    "with speculation.record_stops",
+                    "with record_stops of its eagle3 drafter",
                     *directory));
   }
   return std::make_unique<sim::StopPoints>(std::move(points));
 }
 
+bool replays(const io::RunConfig& config) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(config.simulation.workload.lengths.path, ignored);
+}
+
 sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees) {
-  const std::optional<std::string>& replay = setup.config.simulation.workload.replay;
-  return replay ? replayed(setup, *replay, trees) : drawn(setup, trees);
+  if (!replays(setup.config)) return drawn(setup, trees);
+  return replayed(setup, setup.config.simulation.workload.lengths.path, trees);
 }
 
 DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {

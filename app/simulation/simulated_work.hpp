@@ -15,6 +15,9 @@ namespace paceline::app {
 /// head. Throws UsageError where there is a head and no run, or a run without trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
+/// Whether simulation.workload.lengths names a run, which is then replayed.
+[[nodiscard]] bool replays(const io::RunConfig& config);
+
 /// The requests of simulation.workload, replayed from a run or drawn at random. Where no key says
 /// otherwise, drawn prompts have the number and lengths of those in prompts.path. Needs the model
 /// and the drafters; sets setup.tokenizer and setup.absent where it reads prompts. `trees`: null

@@ -102,7 +102,7 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   simulation.workload =
       std::make_unique<sim::Workload>(simulated_work(setup, simulation.stop_points.get()));
   const sim::Workload& workload = *simulation.workload;
-  if (setup.config.simulation.workload.replay) {
+  if (replays(setup.config)) {
     setup.config.prompts.samples = static_cast<std::int32_t>(workload.requests.front().size());
     for (const auto& samples : workload.requests) {
       for (const sim::ModelledRequest& r : samples)

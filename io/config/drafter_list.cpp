@@ -1,10 +1,9 @@
 #include "io/config/drafter_list.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 
-#include "io/config/codecs.hpp"
+#include "io/config/map_of.hpp"
 
 namespace paceline::io {
 namespace {
@@ -21,29 +20,15 @@ const Choice<DrafterMethod, 4>& methods() {
 }
 
 // A key of the entries of one method.
-struct EntryKey {
+struct EntryKey : Member<DrafterSetting> {
   DrafterMethod method;
-  std::string_view name;
-  std::string type;
   bool required;
-  std::function<void(DrafterSetting&, const YamlNode&, const std::string& directory)> set;
-  std::function<std::string(const DrafterSetting&)> get;
-  std::string_view help;
 };
 
 template <typename T, typename Codec>
 EntryKey entry_key(DrafterMethod method, std::string_view name, T DrafterSetting::*field,
                    Codec codec, std::string_view help, bool required = false) {
-  return {
-      method,
-      name,
-      codec.type(),
-      required,
-      [field, codec](DrafterSetting& setting, const YamlNode& node, const std::string& directory) {
-        setting.*field = codec.read(node, directory);
-      },
-      [field, codec](const DrafterSetting& setting) { return codec.write(setting.*field); },
-      help};
+  return {member(name, field, std::move(codec), help), method, required};
 }
 
 const std::vector<EntryKey>& entry_keys() {
@@ -59,6 +44,11 @@ const std::vector<EntryKey>& entry_keys() {
                 "RADAR network that says when drafts are long enough, in safetensors."),
       entry_key(eagle3, "noise", &S::noise, Flag{},
                 "Ranks tokens under the noise that the target samples with."),
+      entry_key(eagle3, "max_tokens", &S::max_tokens, OrAuto{Count{1, 1 << 20}},
+                "Tokens of a draft; auto is max_length * paths."),
+      entry_key(eagle3, "record_stops", &S::record_stops, Count{0, 1 << 24},
+                "Records a whole tree of each request every so many tokens at least, for RADAR's "
+                "network, and drafts nothing else; 0 is never."),
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},
@@ -76,6 +66,9 @@ const std::vector<EntryKey>& entry_keys() {
                 "Depth of the trees, in tokens; at least min_match + max_length."),
       entry_key(suffix, "max_memory", &S::max_memory, Size{},
                 "Trees of all prompts on a rank, in bytes; each request's own comes on top."),
+      entry_key(suffix, "servers", &S::servers, OrAuto{Count{0, 65536}},
+                "Draft servers, which tell trees what siblings on other ranks have said; auto is "
+                "one a node where there are several verifier groups, else 0."),
   };
   return keys;
 }
@@ -140,7 +133,7 @@ DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
       return k.method == setting.method && k.name == entry.key;
     });
     if (key == entry_keys().end()) throw_unknown_key(entry, map, setting.method);
-    in_entry(entry, [&](const YamlNode& node) { key->set(setting, node, directory); });
+    in_entry(entry, [&](const YamlNode& node) { key->read(setting, node, directory); });
   }
   for (const EntryKey& key : entry_keys()) {
     if (key.method == setting.method && key.required && find_entry(map, key.name) == nullptr) {
@@ -192,7 +185,7 @@ std::string DrafterList::write(const std::vector<DrafterSetting>& drafters) {
     text += (text.size() > 1 ? ", {method: " : "{method: ") + methods().write(drafter.method);
     for (const EntryKey& key : entry_keys()) {
       if (key.method != drafter.method) continue;
-      text += ", " + std::string(key.name) + ": " + key.get(drafter);
+      text += ", " + std::string(key.name) + ": " + key.write(drafter);
     }
     text += "}";
   }
@@ -206,7 +199,7 @@ std::vector<std::string> DrafterList::details() {
     for (const EntryKey& key : entry_keys()) {
       if (key.method != method) continue;
       const std::string value =
-          key.required ? "required" : "default " + key.get(default_of(method));
+          key.required ? "required" : "default " + key.write(default_of(method));
       lines.push_back("  " + std::string(key.name) + ": " + key.type + "; " + value + ". " +
                       std::string(key.help));
     }

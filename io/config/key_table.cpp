@@ -44,14 +44,48 @@ struct CountOrOff : Count {
   }
 };
 
+/// A chunk in tokens, or KV that grows.
+struct CountOrGrow {
+  Count count;
+  [[nodiscard]] std::string type() const { return "grow, or " + count.type(); }
+  [[nodiscard]] std::int32_t read(const YamlNode& node, const std::string& directory) const {
+    return is_word(node, "grow") ? ScheduleSection::kGrow : count.read(node, directory);
+  }
+  [[nodiscard]] static std::string write(std::int32_t value) {
+    return value == ScheduleSection::kGrow ? "grow" : Count::write(value);
+  }
+};
+
+/// Where lengths come from: a path, or parameters of a lognormal distribution.
+struct Lengths {
+  MapOf<SimulatedLengths> lognormal;
+  Path path;
+  [[nodiscard]] std::string type() const { return path.type() + ", or " + lognormal.type(); }
+  [[nodiscard]] SimulatedLengths read(const YamlNode& node, const std::string& directory) const {
+    if (!is_scalar(node)) return lognormal.read(node, directory);
+    SimulatedLengths lengths;
+    lengths.path = path.read(node, directory);
+    return lengths;
+  }
+  [[nodiscard]] std::string write(const SimulatedLengths& lengths) const {
+    return lengths.path.empty() ? lognormal.write(lengths) : Path::write(lengths.path);
+  }
+};
+
 /// What `paceline simulate` models.
 std::vector<Key> simulation_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
   const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
   const Real<double> bandwidth{"bytes a second, above 0", [](double v) { return v > 0; }};
   const Real<double> tokens{"tokens, at least 1", [](double v) { return v >= 1 && v <= 1e9; }};
-  const Path file{"the path of a file"};
   const Path directory{"the path of a directory"};
+  using L = SimulatedLengths;
+  const MapOf<L> lognormal{
+      {member("median", &L::median, OrAuto{tokens},
+              "Of responses, before max_tokens cuts them; auto is 595."),
+       member("p99", &L::p99, OrAuto{tokens}, "One in a hundred is longer; auto is 16,483."),
+       member("correlation", &L::correlation, share,
+              "Rank correlation of the lengths of two responses to a prompt.")}};
   std::vector<Key> t;
   t.push_back(
       key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
@@ -76,28 +110,23 @@ std::vector<Key> simulation_keys() {
                   "Within a node, of each GPU in each direction."));
   t.push_back(key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
                   "Between nodes, of each GPU in each direction."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.replay), OrNone{directory},
-                  "A finished run whose lengths and acceptance are those of the workload."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), OrAuto{Count{1, 1 << 24}},
                   "Prompts, each with prompts.samples responses; auto is as many as prompts.path "
                   "has, or 512."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.lengths), OrNone{file},
-                  "Lengths as they were counted, CSV: field,tokens,weight; none: lognormal."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.median_tokens), OrAuto{tokens},
-                  "Of lognormal responses, before max_tokens cuts them; auto is 595."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.p99_tokens), OrAuto{tokens},
-                  "One in a hundred of them is longer; auto is 16,483."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.lengths),
+                  Lengths{lognormal, Path{"the path of a finished run or of a CSV file"}},
+                  "Of a run, with its acceptance; as counted (CSV: field,tokens,weight); or "
+                  "lognormal."));
+  t.back().details = lognormal.details();
   t.push_back(
       key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
           "Length of every prompt; auto is as in workload.lengths, else as in prompts.path, "
           "or 512."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.length_correlation), share,
-                  "Rank correlation of the lengths of two responses to a prompt."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
                   OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
                   "Mean share of tokens accepted, of each of speculation.drafters."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
-                  "A run with speculation.record_stops, by whose trees eagle3 drafts."));
+                  "A run with record_stops of its eagle3 drafter, by whose trees eagle3 drafts."));
   return t;
 }
 
@@ -124,9 +153,9 @@ std::vector<Key> test_keys() {
        member("kill", &F::kill, OrNone{seconds},
               "When a rank dies; the run is then resumed (simulated)."),
        member("drafters", &F::drafters, words("none", "stall", "flood", "garbage"),
-              "What drafter ranks do beside, or in place of, their work."),
+              "Misbehaviour of drafter ranks."),
        member("draft_servers", &F::draft_servers, words("none", "stall"),
-              "The same of draft servers.")}};
+              "Misbehaviour of draft servers.")}};
   const Choice<Shuffle, 4> decisions{
       {"moves", "roles", "races", "memory"},
       {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory}};
@@ -137,7 +166,8 @@ std::vector<Key> test_keys() {
                   "others' requests too, draft models lend their memory to KV."));
   t.push_back(key(PACELINE_FIELD(test, seed), Whole<std::uint64_t>{0, unsigned_max},
                   "Seed of all that is at random; no token depends on it."));
-  t.push_back(key(PACELINE_FIELD(test, faults), faults, "What goes wrong; keys left out do not."));
+  t.push_back(
+      key(PACELINE_FIELD(test, faults), faults, "Faults; those that are left out do not happen."));
   t.back().details = faults.details();
   t.push_back(key(PACELINE_FIELD(test, check_kv), Flag{},
                   "Every simulated step looks at all KV that it attends to: slow."));
@@ -356,10 +386,6 @@ std::vector<Key> make_table() {
                   "Positions in one block of the KV cache."));
   t.push_back(key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
                   "KV cache of each rank, in bytes; that of draft models is part of it."));
-  t.push_back(
-      key(PACELINE_FIELD(engine, kv_growth), OrAuto{Count{1, 1 << 24}},
-          "KV positions a request is given at a time, while there are any: the last to come "
-          "then gives way and is computed again (vLLM); auto is a chunk's."));
   t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
                   "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
 
@@ -381,9 +407,6 @@ std::vector<Key> make_table() {
                   "Branches of a draft side by side; 1 drafts chains."));
   t.back().details = {"auto: 1 to 4 under goodput, by load and each request's",
                       "acceptance, of n-grams and suffix trees; else 1."};
-  t.push_back(key(PACELINE_FIELD(speculation, max_tokens), OrAuto{Count{1, 1 << 20}},
-                  "Draft tokens of one request in a step; auto is max_length * paths."));
-
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
                   "Tokens after which a drafter rank sends a draft; auto is what pays best."));
   t.push_back(key(PACELINE_FIELD(speculation, reconfigure), OrAuto{Count{0, 1 << 24}},
@@ -391,11 +414,6 @@ std::vector<Key> make_table() {
                   "own; 0 is never."));
   t.back().details = {"auto: 1000 under goodput where ranks draft for others,",
                       "at costs by engine.profile; else 0."};
-  t.push_back(
-      key(PACELINE_FIELD(speculation, servers), OrAuto{Count{0, 65536}},
-          "Draft servers, which tell suffix trees what siblings on other ranks have said."));
-  t.back().details = {
-      "auto: one a node where there are a suffix drafter and several verifier groups;", "else 0."};
   t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
                   "Groups that run dry generate others' last requests too, by another drafter."));
   t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",
@@ -405,11 +423,6 @@ std::vector<Key> make_table() {
                   "is drafted."));
   t.back().details = {"They are suspended meanwhile, and load again when no request waits and as",
                       "much KV is free (Nightjar)."};
-  t.push_back(key(PACELINE_FIELD(speculation, record_stops), Count{0, 1 << 24},
-                  "Records a draft tree of each request every so many tokens at least, and drafts "
-                  "nothing else; 0 is never."));
-  t.back().details = {"What RADAR's network is trained on, into /stop_points of telemetry.h5. It",
-                      "takes an eagle3 drafter alone, policy fixed, max_length 8 and paths 10."};
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
 
@@ -419,12 +432,13 @@ std::vector<Key> make_table() {
       "context: of each prompt one to learn from, then those whose siblings became longest (Seer);",
       "fcfs: as they come; no_context: those that were at it last; oracle: the longest, by",
       "schedule.lengths; group: prompts are dealt out to groups beforehand (veRL)."};
-  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{Count{0, 1 << 24}},
+  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{CountOrGrow{{0, 1 << 24}}},
                   "Tokens after which a request may give way to another; 0 is never."));
   t.back().details = {
       "auto: where KV memory holds no full batch at its longest an eighth of the positions",
       "that the request has, 64 at least; else 0. A request is given KV for a chunk at",
-      "once; what gives way is stored."};
+      "once; what gives way is stored. grow: never, but a request is given KV a block at a",
+      "time, and the last to come gives way where there is none, to be computed again (vLLM)."};
   t.push_back(key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
                   "For oracle: a finished run of the same prompts."));
   t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},

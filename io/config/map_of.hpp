@@ -16,7 +16,7 @@ template <typename T>
 struct Member {
   std::string_view name;
   std::string type;
-  std::function<void(T&, const YamlNode&)> read;
+  std::function<void(T&, const YamlNode&, const std::string& directory)> read;
   std::function<std::string(const T&)> write;
   std::string_view help;
 };
@@ -24,11 +24,13 @@ struct Member {
 template <typename T, typename Value, typename Codec>
 Member<T> member(std::string_view name, Value T::*field, Codec codec, std::string_view help) {
   return {name, codec.type(),
-          [=](T& to, const YamlNode& node) { to.*field = codec.read(node, ""); },
+          [=](T& to, const YamlNode& node, const std::string& directory) {
+            to.*field = codec.read(node, directory);
+          },
           [=](const T& from) { return codec.write(from.*field); }, help};
 }
 
-/// Keys that are left out keep their defaults. None is a path.
+/// Keys that are left out keep their defaults.
 template <typename T>
 struct MapOf {
   std::vector<Member<T>> members;
@@ -38,11 +40,11 @@ struct MapOf {
     for (const Member<T>& m : members) text += (text.empty() ? "" : ", ") + std::string(m.name);
     return "a map of " + text;
   }
-  [[nodiscard]] T read(const YamlNode& node, const std::string&) const {
+  [[nodiscard]] T read(const YamlNode& node, const std::string& directory) const {
     T value;
     std::vector<Field> fields;
     for (const Member<T>& m : members)
-      fields.push_back({m.name, false, [&](const YamlNode& of) { m.read(value, of); }});
+      fields.push_back({m.name, false, [&](const YamlNode& of) { m.read(value, of, directory); }});
     try {
       read_map(node, fields);
     } catch (BadValue& bad) {

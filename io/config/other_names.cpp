@@ -11,6 +11,8 @@ constexpr std::string_view stops =
 constexpr std::string_view stop_ids = "is sampling.stop_ids here";
 constexpr std::string_view max_tokens = "is sampling.max_tokens here";
 constexpr std::string_view samples = "is prompts.samples here";
+constexpr std::string_view lengths =
+    "is simulation.workload.lengths: DIRECTORY, or {median: N, p99: N, correlation: SHARE}";
 constexpr std::string_view measured =
     "is no key any more: it is as measured (runtime/sim/acceptance.hpp)";
 constexpr std::string_view penalty =
@@ -75,7 +77,7 @@ constexpr std::array table = {
     OtherName{"mem_fraction_static", "is engine.kv_memory here (bytes a rank)"},
     OtherName{"num_speculative_tokens", "is speculation.max_length here"},
     OtherName{"speculative_num_steps", "is speculation.max_length here"},
-    OtherName{"speculative_num_draft_tokens", "is speculation.max_tokens here"},
+    OtherName{"speculative_num_draft_tokens", "is max_tokens of the eagle3 drafter here"},
     OtherName{"speculative_eagle_topk", "is speculation.paths here"},
     // Keys of earlier versions.
     OtherName{"simulation.seed", "is sampling.seed"},
@@ -93,6 +95,16 @@ constexpr std::array table = {
     OtherName{"simulation.workload.drift", measured},
     OtherName{"simulation.workload.token_agreement", measured},
     OtherName{"simulation.workload.request_agreement", measured},
+    OtherName{"simulation.workload.replay", lengths},
+    OtherName{"simulation.workload.median_tokens", lengths},
+    OtherName{"simulation.workload.p99_tokens", lengths},
+    OtherName{"simulation.workload.length_correlation", lengths},
+    OtherName{"engine.kv_growth", "is schedule.chunk: grow"},
+    OtherName{"speculation.max_tokens",
+              "is max_length * paths, or speculation.drafters: [{method: eagle3, max_tokens: N}]"},
+    OtherName{"speculation.servers", "is speculation.drafters: [{method: suffix, servers: N}]"},
+    OtherName{"speculation.record_stops",
+              "is speculation.drafters: [{method: eagle3, record_stops: N}]"},
     OtherName{"schedule.shuffle", "is test.shuffle: [moves]"},
     OtherName{"schedule.shuffle_roles", "is test.shuffle: [roles]"},
     OtherName{"schedule.shuffle_races", "is test.shuffle: [races]"},

@@ -375,15 +375,15 @@ class Reader {
 
   void check_recording() {
     const SpeculationSection& s = config_.speculation;
-    if (s.record_stops == 0) return;
+    if (s.record_stops() == 0) return;
     const auto expect = [this](const std::string& name, bool right, const std::string& expected,
                                const std::string& found) {
       if (right) return;
-      problem(place_of_key("speculation." + name), "speculation." + name + ": expected " +
-                                                       expected +
-                                                       " where speculation.record_stops is not 0, "
-                                                       "found " +
-                                                       found);
+      problem(place_of_key("speculation." + name),
+              "speculation." + name + ": expected " + expected +
+                  " where its eagle3 drafter has record_stops, "
+                  "found " +
+                  found);
     };
     const bool head = s.drafters.size() == 1 && s.drafters.front().method == DrafterMethod::eagle3;
     expect("drafters", head, "one drafter, of method eagle3", DrafterList::write(s.drafters));
@@ -401,22 +401,13 @@ class Reader {
     const SpeculationSection& s = config_.speculation;
     const std::int64_t most =
         std::int64_t{s.max_length} * s.paths.value_or(SpeculationSection::kMostPaths);
-    if (s.max_tokens && *s.max_tokens > most) {
-      problem(place_of_key("speculation.max_tokens"),
-              "speculation.max_tokens: expected at most speculation.max_length * speculation.paths "
-              "(" +
-                  std::to_string(most) + "), found " + std::to_string(*s.max_tokens));
+    if (s.max_tokens().value_or(0) > most) {
+      problem(place_of_key("speculation.drafters"),
+              "speculation.drafters: expected max_tokens of at most speculation.max_length * "
+              "speculation.paths (" +
+                  std::to_string(most) + "), found " + std::to_string(*s.max_tokens()));
     }
     check_recording();
-    const bool grouped = std::any_of(
-        s.drafters.begin(), s.drafters.end(),
-        [](const DrafterSetting& drafter) { return drafter.method == DrafterMethod::suffix; });
-    if (s.servers && *s.servers > 0 && !grouped) {
-      problem(place_of_key("speculation.servers"),
-              "speculation.servers: expected auto or 0 where speculation.drafters has no suffix "
-              "drafter, found " +
-                  std::to_string(*s.servers));
-    }
     for (const DrafterSetting& drafter : s.drafters) {
       // Below the shortest match a whole draft must find room in the tree.
       if (drafter.method == DrafterMethod::suffix &&

@@ -58,8 +58,6 @@ struct EngineSection {
   std::int32_t kv_block = 32;
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
-  /// Positions of KV a request is given at a time, and may lose again; auto: those of its lease.
-  Auto<std::int32_t> kv_growth;
   Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
 };
 /// What proposes draft tokens: an EAGLE-3 head on the target, a smaller model, n-gram lookup in the
@@ -72,11 +70,14 @@ struct DrafterSetting {
   std::string path;                 ///< eagle3, model: Hugging Face directory
   std::optional<std::string> stop;  ///< eagle3: directory of a network that ends drafts
   bool noise = false;               ///< eagle3: tokens are ranked under the target's noise
+  Auto<std::int32_t> max_tokens;    ///< eagle3: of a tree; auto: max_length * paths
+  std::int32_t record_stops = 0;    ///< eagle3: tokens from one recorded draft to the next; 0: none
   std::int32_t min_match = 1;       ///< ngram (2), suffix (1): shortest match, tokens
   std::int32_t max_match = 64;      ///< ngram (5), suffix (64): longest match tried, tokens
   double min_probability = 0.1;     ///< suffix: paths less probable are not drafted
   std::int32_t depth = 64;  ///< suffix: depth of the trees, tokens; >= min_match + max_length
   std::uint64_t max_memory = std::uint64_t{2} << 30;  ///< suffix: bytes of all trees of a rank
+  Auto<std::int32_t> servers;  ///< suffix: draft servers; auto: one a node where they can be of use
 
   bool operator==(const DrafterSetting&) const = default;
 };
@@ -91,14 +92,27 @@ struct SpeculationSection {
   /// Branches side by side; 1: chains; auto: up to kMostPaths of lookup's, where that pays.
   Auto<std::int32_t> paths;
   static constexpr std::int32_t kMostPaths = 4;  ///< Seer's table 2 goes so far
-  Auto<std::int32_t> max_tokens;   ///< tokens of one request's draft; auto: max_length * paths
   Auto<std::int32_t> window;       ///< tokens that drafter ranks send at a time; auto: as planned
   Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
-  Auto<std::int32_t> servers;      ///< draft servers; auto: one a node where they can be of use
   bool best_of_n = false;          ///< groups without requests race or draft for those of others
   bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
-  std::int32_t record_stops = 0;   ///< tokens from one recorded draft to the next; 0: none are
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
+
+  /// The first drafter of a method; null: there is none.
+  [[nodiscard]] const DrafterSetting* find(DrafterMethod method) const {
+    const auto at = std::find_if(drafters.begin(), drafters.end(),
+                                 [&](const DrafterSetting& d) { return d.method == method; });
+    return at == drafters.end() ? nullptr : &*at;
+  }
+  /// Tokens of one request's draft at most; auto: max_length * paths.
+  [[nodiscard]] Auto<std::int32_t> max_tokens() const {
+    const DrafterSetting* head = find(DrafterMethod::eagle3);
+    return head == nullptr ? std::nullopt : head->max_tokens;
+  }
+  [[nodiscard]] std::int32_t record_stops() const {
+    const DrafterSetting* head = find(DrafterMethod::eagle3);
+    return head == nullptr ? 0 : head->record_stops;
+  }
 };
 /// How the KV of a request that moves between groups gets there: sent, computed again, both at
 /// once, or what costs least.
@@ -110,7 +124,9 @@ enum class SchedulePolicy : std::uint8_t { context, no_context, oracle, group, f
 /// Which group has which request when. It changes when tokens are found, never which.
 struct ScheduleSection {
   SchedulePolicy policy = SchedulePolicy::context;
-  Auto<std::int32_t> chunk;            ///< response tokens of a lease; 0: all; auto: by KV memory
+  /// Response tokens of a lease; 0: all; kGrow: all, with KV a block at a time; auto: by KV memory.
+  Auto<std::int32_t> chunk;
+  static constexpr std::int32_t kGrow = -1;
   std::optional<std::string> lengths;  ///< oracle: directory of the run that found them
   bool rebalance = true;               ///< groups that run dry get requests of busy ones
   MoveKvBy move_kv = MoveKvBy::cost;
@@ -141,16 +157,19 @@ struct SimulatedLinks {
   double node_bandwidth = 200e9;    ///< NVLink of SpecActor's and Seer's nodes: 400 GB/s both ways
   double network_bandwidth = 50e9;  ///< 400 Gb/s a GPU, likewise
 };
+/// Lengths of responses: of a finished run, with its rates; as counted; or lognormal.
+struct SimulatedLengths {
+  std::string path;          ///< the run's directory, or a CSV file; empty: lognormal
+  Auto<double> median;       ///< tokens
+  Auto<double> p99;          ///< one in a hundred is longer
+  double correlation = 0.7;  ///< rank correlation of two responses to a prompt
+};
 /// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
 /// acceptance.hpp have it, with sources.
 struct SimulatedWorkload {
-  std::optional<std::string> replay;   ///< directory of a finished run: its lengths and rates
-  Auto<std::int32_t> prompts;          ///< auto: those of prompts.path, or 512
-  std::optional<std::string> lengths;  ///< CSV file of counted lengths; absent: lognormal
-  Auto<double> median_tokens;          ///< of responses, where they are lognormal
-  Auto<double> p99_tokens;             ///< of these one in a hundred is longer
+  Auto<std::int32_t> prompts;  ///< auto: those of prompts.path, or 512
+  SimulatedLengths lengths;
   Auto<std::int32_t> prompt_tokens;  ///< of every prompt; auto: by `lengths`, prompts.path, or 512
-  double length_correlation = 0.7;
   Auto<std::vector<double>> acceptance;    ///< [speculation.drafters] mean rates
   std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };

@@ -110,7 +110,7 @@ struct TelemetryReport {
 ///   /draft_memory/{attempt,rank,start,duration,longest_pause,blocks,moved,kind}, by (attempt,
 ///       rank, start): draft models' memory lent to KV and taken back
 ///   /stop_points/{attempt,rank,prompt_index,sample_index,first,states,lengths,accepted}, by
-///       (attempt, rank), in the order of recording: RADAR's dataset (speculation.record_stops);
+///       (attempt, rank), in the order of recording: RADAR's dataset (record_stops);
 ///       shapes of a point: states [7, 10], lengths [8, 9], accepted [8]
 ///   /roles/{attempt,rank,start,preparing,loading,role,epoch,leader,tp}, by (attempt, rank, start):
 ///       the first of an attempt, of epoch 0, begins with it

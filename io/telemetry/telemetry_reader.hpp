@@ -17,7 +17,7 @@ namespace paceline::io {
 [[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path,
                                                std::vector<std::string>* warnings = nullptr);
 
-/// Reads the recorded draft trees of the run's head (speculation.record_stops); empty where none
+/// Reads the recorded draft trees of the run's head (record_stops); empty where none
 /// were recorded. Throws likewise.
 [[nodiscard]] std::vector<StopPoint> read_stop_points(const std::string& path);
 

@@ -1,4 +1,4 @@
-// Recorded draft trees of an EAGLE-3 head (speculation.record_stops), from which heads draft for
+// Recorded draft trees of an EAGLE-3 head (record_stops), from which heads draft for
 // modelled requests. RADAR learns and is judged by the same (RADAR, section 2.2, "Dataset"): a tree
 // has the head's scores of each level, and the tokens that would have been accepted had drafting
 // stopped there.

@@ -94,7 +94,7 @@ def main() -> None:
             print(f"{ranks} ranks, {arguments.requests} requests; {1e6 * beside:.0f} us of a step beside its engine\n"
                   f"{'':32}  real s   min-max       simulated  ratio   a core for each rank")
             for name, settings in arms.items():
-                settings = [*base, *settings, f"simulation.workload.replay={recorded}",
+                settings = [*base, *settings, f"simulation.workload.lengths={recorded}",
                             f"simulation.step_overhead={beside}"]
                 simulated = [simulated_seconds(arguments.program, folder, settings, ranks, cores)
                              for cores in (str(arguments.cores), "auto")]

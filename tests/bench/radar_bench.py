@@ -26,8 +26,8 @@ MODELS = ROOT / "configs/models"
 
 
 def drafting(drafter: str, length: int, paths: int, most: int) -> list[str]:
-    return [f"speculation.drafters=[{drafter}]", "speculation.policy=fixed", "speculation.mode=coupled",
-            f"speculation.max_length={length}", f"speculation.paths={paths}", f"speculation.max_tokens={most}"]
+    return [f"speculation.drafters=[{drafter[:-1]}, max_tokens: {most}}}]", "speculation.policy=fixed", "speculation.mode=coupled",
+            f"speculation.max_length={length}", f"speculation.paths={paths}"]
 
 
 def figures_of(batch: int):

@@ -27,7 +27,7 @@ MODELS = {"moonlight": 4, "qwen2-vl-72b": 16, "kimi-k2": 8}  # nodes, as the con
 PROMPTS = {"moonlight": 400, "qwen2-vl-72b": 600, "kimi-k2": 800}
 PLAIN = ["speculation.mode=plain"]
 ARMS = {  # settings
-    "baseline": [*PLAIN, "schedule.policy=group", "schedule.chunk=0", "engine.kv_growth=64"],
+    "baseline": [*PLAIN, "schedule.policy=group", "schedule.chunk=grow"],
     "+ divided rollout": [*PLAIN, "schedule.policy=no_context"],
     "+ context": PLAIN,
     "+ grouped drafting": [],
@@ -38,7 +38,7 @@ ARMS = {  # settings
     "context, chunks that grow": [*PLAIN, "schedule.chunk=auto"],
     "first come": [*PLAIN, "schedule.policy=fcfs"],
     "drafts of 8 always": ["speculation.policy=fixed", "speculation.max_length=8"],
-    "drafts without servers": ["speculation.servers=0"],
+    "drafts without servers": ["speculation.drafters=[{method: suffix, servers: 0}]"],
 }
 # Speed over the baseline's: table 6; of others figures 10 and 11, which have Qwen2-VL-72B alone.
 PAPER = {

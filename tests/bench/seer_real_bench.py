@@ -52,7 +52,7 @@ COLUMNS = ("seconds", "cpu", "tokens_per_second", "tail", "preempted", "recomput
 
 def arms_of(lengths: Path) -> dict[str, list[str]]:
     return {
-        "preempting": [*STATIC, "engine.kv_growth=16"],
+        "preempting": [*STATIC, "schedule.chunk=grow"],
         "reserved": STATIC,
         "divided, fcfs": ["schedule.policy=fcfs"],
         "divided": ["schedule.policy=no_context"],

@@ -3,7 +3,7 @@
 
 SpecActor's job (configs/simulated/specactor.yaml) on --nodes nodes of 8 H100-class GPUs: each system alone, then
 together. Heads draft as the shipped one does on the embedded target at temperature --temperature, in every cycle of one
-request after the other (this records it first: speculation.record_stops; at 1.5 about as much is accepted as of published
+request after the other (this records it first: record_stops; at 1.5 about as much is accepted as of published
 heads); what they cost is what a layer of the target's width takes. TABLES is a folder of measured kernel times, LENGTHS a CSV file of counted lengths (see that
 configuration), or 'none'. Beside each: how much sooner it ends than plain decoding.
 """
@@ -20,10 +20,10 @@ from rollouts import ROOT
 CONFIG = ROOT / "configs/simulated/specactor.yaml"
 MODELS = ROOT / "configs/simulated/models"
 MODEL = "{method: model, path: %s/Qwen2.5-0.5B}" % MODELS
-HEAD = "{method: eagle3, path: %s/Qwen2.5-32B-EAGLE3%s}"
+HEAD = "{method: eagle3, max_tokens: 59, path: %s/Qwen2.5-32B-EAGLE3%s}"
 EAGLE = HEAD % (MODELS, "")
 RADAR = HEAD % (MODELS, ", stop: %s" % (ROOT / "configs/models/radar"))
-TREE = ["speculation.max_length=8", "speculation.paths=10", "speculation.max_tokens=59"]
+TREE = ["speculation.max_length=8", "speculation.paths=10"]
 ALONE = ["speculation.best_of_n=false", "speculation.reconfigure=0"]
 COUPLED = [*ALONE, "speculation.mode=coupled"]
 SEER = ["schedule.policy=context", "schedule.rebalance=true", "schedule.chunk=auto"]
@@ -65,11 +65,10 @@ def sets(settings: list[str]) -> list[str]:
 
 
 def record(program: str, temperature: str, folder: Path) -> Path:
-    trained = "{method: eagle3, path: %s}" % (ROOT / "configs/models/eagle3")
+    trained = "{method: eagle3, max_tokens: 59, record_stops: 1, path: %s}" % (ROOT / "configs/models/eagle3")
     command([program, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", str(folder),
              *sets([f"prompts.path={ROOT / 'configs/prompts/unseen.jsonl'}", "prompts.samples=1", "engine.max_batch=1", drafters(trained), *TREE,
-                    f"sampling.temperature={temperature}", "sampling.max_tokens=512", "speculation.policy=fixed",
-                    "speculation.record_stops=1"])])
+                    f"sampling.temperature={temperature}", "sampling.max_tokens=512", "speculation.policy=fixed"])])
     return folder
 
 

@@ -1,8 +1,7 @@
 """RADAR's stop policy: the published network, trained by REINFORCE on a recorded dataset.
 
-    paceline rollout CONFIG --output RUN --set 'speculation.drafters=[{method: eagle3, path: HEAD, noise: false}]' \
-        --set speculation.policy=fixed --set speculation.paths=10 --set speculation.max_tokens=59 \
-        --set speculation.record_stops=16
+    paceline rollout CONFIG --output RUN --set 'speculation.drafters=[{method: eagle3, path: HEAD, noise: false, \
+        max_tokens: 59, record_stops: 16}]' --set speculation.policy=fixed --set speculation.paths=10
     paceline profile CONFIG ... --output costs.yaml
     python radar.py RUN/telemetry.h5 --costs costs.yaml --output radar
 
@@ -197,7 +196,7 @@ def train(policy: StopPolicy, states: Tensor, lengths: Tensor, reward: Reward, e
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=Path, help="telemetry.h5 of a run with speculation.record_stops")
+    parser.add_argument("dataset", type=Path, help="telemetry.h5 of a run with record_stops")
     parser.add_argument("--output", type=Path, help="where to write model.safetensors")
     parser.add_argument("--costs", type=Path, help="a cost table with the head, in place of the next three")
     parser.add_argument("--total", type=int, default=60, help="rows that are verified (--costs)")

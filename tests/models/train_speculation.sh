@@ -17,9 +17,9 @@ python train_eagle3.py "$rollouts" $models/target --begin checkpoints/eagle3 --o
 python evaluate_eagle3.py $models/target $models/eagle3 --count 32 --samples 2 --limit 1024 \
     --output $models/eagle3/figures.json
 
-head="speculation.drafters=[{method: eagle3, path: $models/eagle3, noise: false}]"
+head="speculation.drafters=[{method: eagle3, path: $models/eagle3, noise: false
 "$paceline" rollout $config --output checkpoints/recorded --set prompts.path=../../configs/prompts/train.jsonl \
-    --set prompts.samples=1 --set engine.max_batch=4 --set "$head" --set speculation.policy=fixed \
-    --set speculation.paths=10 --set speculation.max_tokens=59 --set speculation.record_stops=16
-"$paceline" profile $config --set engine.threads=1 --set "$head" --set speculation.paths=10 --output checkpoints/costs.yaml
+    --set prompts.samples=1 --set engine.max_batch=4 --set "$head, max_tokens: 59, record_stops: 16}]" \
+    --set speculation.policy=fixed --set speculation.paths=10
+"$paceline" profile $config --set engine.threads=1 --set "$head}]" --set speculation.paths=10 --output checkpoints/costs.yaml
 python radar.py checkpoints/recorded/telemetry.h5 --costs checkpoints/costs.yaml --output $models/radar

@@ -22,15 +22,14 @@ run "chunks of 16, room for one" 2 "${least[@]}" --set schedule.chunk=16
 run "chunks of 128" 2 "${little[@]}" --set schedule.chunk=128
 run "whole responses, room for one" 2 "${least[@]}" --set schedule.chunk=0 --set schedule.rebalance=false
 none "moves" moved
-run "KV bit by bit, and preempted" 2 "${least[@]}" --set schedule.policy=group --set engine.kv_growth=16
+run "KV bit by bit, and preempted" 2 "${least[@]}" --set schedule.policy=group --set schedule.chunk=grow
 counted "preemptions" preempted
 run "groups of TP 2 and 1" 4 "${least[@]}" --set schedule.chunk=16 --set test.shuffle=[moves] \
   --set 'layout.verifier_tp=[2,1,1]' "${disk[@]}"
 
 model="{method: model, path: $root/configs/models/draft}"
 all=(--set engine.kv_memory=6MiB --set schedule.chunk=16 --set test.shuffle=[moves,roles]
-  --set layout.drafters=1 --set "speculation.drafters=[{method: suffix}, $model]" --set speculation.policy=fixed
-  --set speculation.servers=2)
+  --set layout.drafters=1 --set "speculation.drafters=[{method: suffix, servers: 2}, $model]" --set speculation.policy=fixed)
 for seed in 1 2; do
   run "moves, role changes, drafts, delays under seed $seed" 4 "${all[@]}" "${delays[@]}" \
     --set test.seed=$seed

@@ -15,25 +15,25 @@ above() {
   esac
 }
 
-suffix=(--set "speculation.drafters=[{method: suffix}]" --set speculation.policy=fixed)
+with() { echo "speculation.drafters=[{method: suffix, servers: $1}${2:+, $2}]"; }  # SERVERS [DRAFTER]
+suffix=(--set "$(with auto)" --set speculation.policy=fixed)
 moved=(--set test.shuffle=[moves])
 for servers in 0 2; do
-  run "servers: $servers" 2 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=$servers
+  run "servers: $servers" 2 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set "$(with $servers)"
   heard=$(summed draft_heard)
   if [ $servers = 0 ]; then same "tokens heard without servers" "0|skip" "$heard"; else above "tokens heard" 1000 "$heard"; fi
 done
 run "by themselves, one on the node" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}"
 if grep -q '1 draft server on rank 3: one a node' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
 run "under goodput, TP 2 and 1" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.policy=goodput \
-  --set 'layout.verifier_tp=[2,1,1]' --set speculation.servers=4
+  --set 'layout.verifier_tp=[2,1,1]' --set "$(with 4)"
 
-all=(--set "speculation.drafters=[{method: suffix}, {method: model, path: $root/configs/models/draft}]"
-  --set speculation.policy=fixed --set layout.drafters=1 --set test.shuffle=[moves,roles,races]
-  --set speculation.servers=2)
+all=(--set "$(with 2 "{method: model, path: $root/configs/models/draft}")"
+  --set speculation.policy=fixed --set layout.drafters=1 --set test.shuffle=[moves,roles,races])
 run "moves, races, role changes, delays" 4 "${more[@]}" "${all[@]}" "${delays[@]}"
-stalled=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=2)
+stalled=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set "$(with 2)")
 run "servers that stall" 2 "${stalled[@]}" --set "test.faults={draft_servers: stall}"
 
-settings=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.servers=1)
+settings=("${more[@]}" "${suffix[@]}" "${moved[@]}" --set "$(with 1)")
 cut_and_resume KILL "draft servers" 2 settings 2 settings
 finish

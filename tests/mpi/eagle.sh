@@ -25,7 +25,7 @@ eagle() { echo "speculation.drafters=[{method: eagle3, path: $1}${2:+, $2}]"; }
 stopped() { echo "speculation.drafters=[{method: eagle3, path: $good, stop: $1}]"; }
 s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
 tree=$(s policy=fixed max_length=4 paths=3)
-whole_tree=$(s policy=fixed max_length=8 paths=10 max_tokens=59)
+whole_tree=$(s policy=fixed max_length=8 paths=10)
 chain=$(s policy=fixed max_length=4)
 
 # verified WHAT: of the drafts that verifiers had in the last run() some were accepted. Where a head on drafter ranks is
@@ -188,8 +188,8 @@ refused() {
 }
 refused "a stop network on drafter ranks" 64 "speculation.drafters: a stop network judges trees" check "$config" \
   --output "$work/none" --set "$(stopped "$work/stop")" $whole_tree --set layout.drafters=1
-refused "stops recorded of drafter ranks" 64 "layout.drafters: speculation.record_stops" check "$config" \
-  --output "$work/none" --set "$(eagle "$good")" $(s policy=fixed max_length=8 paths=10 record_stops=4) --set layout.drafters=1
+refused "stops recorded of drafter ranks" 64 "layout.drafters: record_stops" check "$config" \
+  --output "$work/none" --set "speculation.drafters=[{method: eagle3, path: $good, record_stops: 4}]" $whole_tree --set layout.drafters=1
 refused "a head of another model" 65 "config.json: vocab_size: expected 512" check "$config" --output "$work/none" --set "$(eagle "$work/other")"
 refused "a head of a deeper model" 65 "config.json: eagle_aux_hidden_state_layer_ids: .*found what enters layer 40" \
   check "$config" --output "$work/none" --set "$(eagle "$work/beyond")"

@@ -42,8 +42,8 @@ for link in fast slow; do
   esac
 done
 run "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2 --set schedule.move_kv=both
-run "moves, KV 20 positions at a time, little memory" 2 "${shuffle[@]}" --set engine.kv_growth=20 --set engine.kv_memory=2MiB
-run "KV 8 positions at a time, little memory" 1 --set engine.kv_growth=8 --set engine.kv_memory=2MiB --set engine.max_batch=32
+run "moves, KV a block at a time, little memory" 2 "${shuffle[@]}" --set schedule.chunk=grow --set engine.kv_memory=2MiB
+run "KV a block at a time, little memory" 1 --set schedule.chunk=grow --set engine.kv_block=16 --set engine.kv_memory=2MiB --set engine.max_batch=32
 run "no rebalancing" 2 --set schedule.rebalance=false
 run "moves, drafts coupled" 2 "${shuffle[@]}" --set 'speculation.drafters=[{method: suffix}]' --set speculation.policy=fixed
 

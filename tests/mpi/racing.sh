@@ -44,7 +44,7 @@ run "races at random, nothing drafts" 3 "${chance[@]}"
 run "races at random between TP 2 and 1" 4 "${chance[@]}" "${two[@]}" --set 'layout.verifier_tp=[2,1,1]' --set schedule.move_kv=both
 races_in "TP 2 and 1" "$work/run"
 run "races at random, a drafter rank" 4 "${chance[@]}" "${two[@]}" --set layout.drafters=1 --set speculation.policy=fixed
-run "races at random, little memory" 3 "${chance[@]}" "${two[@]}" --set schedule.chunk=20 --set engine.kv_growth=20 --set engine.kv_memory=3MiB
+run "races at random, little memory" 3 "${chance[@]}" "${two[@]}" --set schedule.chunk=grow --set engine.kv_memory=3MiB
 
 all=(--set test.shuffle=[moves,roles,races] "${delays[@]}" --set layout.drafters=1
   --set speculation.policy=fixed "${two[@]}")

@@ -9,8 +9,8 @@ small=(--set prompts.path="$work/prompts.jsonl" --set prompts.samples=6 --set sa
   --set sampling.temperature=2)
 head=$root/configs/models/eagle3
 recording() {  # NOISE: sets `how`
-  how=(--set "speculation.drafters=[{method: eagle3, path: $head, noise: $1}]" --set speculation.policy=fixed
-    --set speculation.paths=10 --set speculation.max_tokens=19 --set speculation.record_stops=9)
+  how=(--set "speculation.drafters=[{method: eagle3, path: $head, noise: $1, max_tokens: 19, record_stops: 9}]"
+    --set speculation.policy=fixed --set speculation.paths=10)
 }
 believed() {  # WHAT LEAST: the points of the last run
   local python=/usr/bin/python3

@@ -35,6 +35,6 @@ checked "a draft model's memory comes and goes, TP 2" 2 --set test.shuffle=[memo
 mkdir "$work/disk"
 checked "chunks, KV that waits on disk, draft servers" 2 --set schedule.chunk=8 --set engine.kv_memory=1MiB \
   --set kv_pool.memory=1MiB --set kv_pool.disk="$work/disk" --set kv_pool.disk_size=16MiB \
-  --set schedule.policy=no_context --set "speculation.drafters=[{method: suffix}]" --set speculation.servers=2
+  --set schedule.policy=no_context --set "speculation.drafters=[{method: suffix, servers: 2}]"
 checked "a drafter rank that sends garbage" 2 "${drafts[@]}" --set "test.faults={drafters: garbage}"
 finish

@@ -58,7 +58,7 @@ SAMPLINGS: Dict[str, List[str]] = {
 DRAFTERS = {
     "model": "{method: model, path: %(draft)s}",
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
-    "suffix": "{method: suffix, min_probability: 0.02}",
+    "suffix": "{method: suffix, min_probability: 0.02, servers: %(servers)s}",
 }
 # Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
 # model. Measured ones make the same plan again and again.
@@ -119,7 +119,7 @@ class Model:
     profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
 
     def drafters(self, names: List[str]) -> str:
-        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft} for name in names)
+        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": random.choice(["auto", 0, 1])} for name in names)
 
 
 def priced(profile: str, own: float, model: float) -> str:
@@ -225,7 +225,7 @@ class Soak:
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
                     f"schedule.move_kv={pick(MOVES)}",
                     f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory') if pick([True, False]))}]",
-                    f"schedule.chunk={pick(['auto', 0, 16, 50])}", f"engine.kv_growth={pick(['auto', 'auto', 30])}",
+                    f"schedule.chunk={pick(['auto', 0, 16, 50, 'grow'])}",
                     f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",
                     f"engine.kv_block={pick([16, 16, 32, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
@@ -265,7 +265,6 @@ class Soak:
                     f"speculation.reconfigure={pick(['auto', 1, 16, 1000])}",
                     f"speculation.best_of_n={pick(['true', 'false'])}",
                     f"speculation.keep_history={pick(['true', 'false'])}",
-                    f"speculation.servers={pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}",
                     f"layout.drafters={'auto' if planned else asked}"]
         if price is not None:
             settings.append(f"engine.profile={model.profiles[degrees[0], price]}")

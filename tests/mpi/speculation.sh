@@ -63,7 +63,7 @@ for name in model ngram suffix; do
   check cool 2 $name $(s $fixed max_length=2 paths=2) --set engine.max_batch=7
   check greedy 1 $name $(s $fixed max_length=4) --set engine.max_batch=1
   check filtered 2 $name $(s $fixed max_length=8 paths=4) --set layout.verifier_tp=2
-  check hot 2 $name $(s $fixed max_length=16 paths=2 max_tokens=24) --set engine.kv_block=32 --set engine.prefill_chunk=17
+  check hot 2 $name $(s $fixed max_length=16 paths=2) --set engine.kv_block=32 --set engine.prefill_chunk=17
 done
 # In pairs and all at once.
 for names in model+ngram model+suffix ngram+suffix; do

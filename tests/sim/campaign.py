@@ -41,7 +41,7 @@ DRAFTERS = {
     "model": "{method: model, path: %(work)s/draft-1}",
     "ngram": "{method: ngram}",
     "other model": "{method: model, path: %(work)s/draft-2}",
-    "suffix": "{method: suffix}",
+    "suffix": "{method: suffix, servers: %(servers)s}",
 }
 # Tokens and weights. Many responses are short, and some come to the limit, which is the last of them.
 POLICIES = ("fixed", "goodput", "nightjar", "dsd", "banditspec", "tetris")
@@ -157,8 +157,7 @@ class Draw:
                 f"schedule.rebalance={self.flag(0.8)}",
                 f"schedule.move_kv={self.pick(['cost', 'transfer', 'recompute', 'both'])}",
                 f"schedule.policy={self.pick(['context', 'context', 'no_context', 'oracle', 'group', 'fcfs'])}",
-                f"schedule.chunk={self.pick(['auto', 0, 1, 16, 30, 64])}", f"prompts.shuffle={self.flag()}",
-                f"engine.kv_growth={self.pick(['auto', 'auto', 30, 64])}"]
+                f"schedule.chunk={self.pick(['auto', 0, 1, 16, 30, 64, 'grow'])}", f"prompts.shuffle={self.flag()}"]
 
     def speculation(self) -> List[str]:
         names = self.random.sample(sorted(DRAFTERS), self.pick([0, 1, 1, 2, 3]))
@@ -172,14 +171,14 @@ class Draw:
         if mode == "decoupled" and drafters == 0:
             mode = "auto"
         asked = "auto" if self.often(0.3) and (plannable or mode != "decoupled") else drafters
-        settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] % {'work': self.folder} for name in names)}]",
+        servers = self.pick(['auto', 0, 1])
+        settings = [f"speculation.drafters=[{', '.join(DRAFTERS[name] % {'work': self.folder, 'servers': servers} for name in names)}]",
                     f"speculation.mode={mode}", f"layout.drafters={asked}",
                     f"speculation.policy={self.pick(POLICIES)}",
                     f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={self.pick(['auto', *range(1, 9)])}",
                     f"speculation.reconfigure={self.pick(['auto', 1, 16, 1000])}",
-                    f"speculation.best_of_n={self.flag()}",
-                    f"speculation.servers={self.pick(['auto', 0, 1]) if 'suffix' in names else 'auto'}"]
+                    f"speculation.best_of_n={self.flag()}"]
         if self.often():
             means = ", ".join(str(self.pick([0.2, 0.5, 0.8, 0.95])) for _ in names)
             settings.append(f"simulation.workload.acceptance=[{means}]")

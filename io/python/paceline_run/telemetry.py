@@ -276,7 +276,7 @@ def draft_memory(path: PathLike) -> Dict[str, np.ndarray]:
 
 
 def stop_points(path: PathLike) -> Dict[str, np.ndarray]:
-    """What a run with speculation.record_stops recorded for a network that ends drafts (RADAR's dataset).
+    """What a run with record_stops recorded for a network that ends drafts (RADAR's dataset).
 
     `path` is the run's directory or its telemetry.h5. Returns columns of one length, a row for each draft tree:
     "attempt", "rank", "prompt_index", "sample_index" and "first" (int64; index in the response of the first drafted

@@ -10,8 +10,9 @@ namespace paceline::policy {
 std::vector<int> place_draft_servers(std::span<const int> node_of_rank, std::optional<int> asked) {
   const auto ranks = static_cast<int>(node_of_rank.size());
   if (asked && *asked > ranks) {
-    throw UsageError("speculation.servers: expected at most one a rank (" + std::to_string(ranks) +
-                     "), found " + std::to_string(*asked));
+    throw UsageError(
+        "speculation.drafters: expected at most one of the suffix drafter's servers a rank (" +
+        std::to_string(ranks) + "), found " + std::to_string(*asked));
   }
   std::map<int, std::vector<int>> nodes;  // ranks of each node that host none yet
   for (int rank = 0; rank < ranks; ++rank) nodes[node_of_rank[rank]].push_back(rank);

@@ -27,7 +27,7 @@ TEST(DrafterList, IsEmptyByDefault) {
   EXPECT_TRUE(parse("").speculation.drafters.empty());
   EXPECT_NE(parse("").text.find("  drafters: []\n"), std::string::npos);
   EXPECT_EQ(parse("").speculation.policy, SpeculationPolicy::goodput);
-  EXPECT_EQ(parse("").speculation.max_tokens, std::nullopt);
+  EXPECT_EQ(parse("").speculation.max_tokens(), std::nullopt);
 }
 
 TEST(DrafterList, DefaultsAreOfTheMethod) {
@@ -148,39 +148,36 @@ TEST(DrafterList, OnlyModelsComeTwice) {
 }
 
 TEST(Speculation, KeysThatMustFitTogether) {
-  EXPECT_EQ(error_of("speculation: {max_length: 4, paths: 2, max_tokens: 9}\n"),
-            "run.yaml:4:52: speculation.max_tokens: expected at most speculation.max_length * "
-            "speculation.paths (8), found 9");
+  EXPECT_EQ(error_of("speculation: {max_length: 4, paths: 2, drafters: [{method: eagle3, path: h, "
+                     "max_tokens: 9}]}\n"),
+            "run.yaml:4:50: speculation.drafters: expected max_tokens of at most "
+            "speculation.max_length * speculation.paths (8), found 9");
   EXPECT_EQ(
       error_of(
           "speculation: {max_length: 46, drafters: [{method: suffix, depth: 48, min_match: 3}]}\n"),
       "run.yaml:4:27: speculation.max_length: expected at most the suffix drafter's depth - "
       "min_match (45), found 46");
   EXPECT_NO_THROW(
-      (void)parse("speculation: {max_length: 45, max_tokens: 45, drafters: [{method: suffix, "
-                  "depth: 48, min_match: 3}]}\n"));
-  EXPECT_EQ(error_of("speculation: {servers: 2, drafters: [{method: ngram}]}\n"),
-            "run.yaml:4:24: speculation.servers: expected auto or 0 where speculation.drafters has "
-            "no suffix drafter, found 2");
-  EXPECT_NO_THROW((void)parse("speculation: {servers: 0, drafters: [{method: ngram}]}\n"));
-  EXPECT_NO_THROW((void)parse("speculation: {servers: 2, drafters: [{method: suffix}]}\n"));
+      (void)parse("speculation: {max_length: 45, drafters: [{method: suffix, depth: 48, "
+                  "min_match: 3, servers: 2}]}\n"));
   const std::string recorded =
-      "speculation: {record_stops: 16, drafters: [{method: eagle3, path: h}], policy: fixed, "
+      "speculation: {drafters: [{method: eagle3, path: h, record_stops: 16}], policy: fixed, "
       "paths: ";
   EXPECT_NO_THROW((void)parse(recorded + "10}\n"));
   EXPECT_EQ(error_of(recorded + "9}\n")
                 .find("run.yaml:4:94: speculation.paths: expected 10 where "
-                      "speculation.record_stops is not 0, found 9"),
+                      "its eagle3 drafter has record_stops, found 9"),
             0U)
       << error_of(recorded + "9}\n");
-  EXPECT_NE(error_of(recorded + "10, max_length: 7}\n")
-                .find("speculation.max_length: expected 8 where speculation.record_stops"),
-            std::string::npos);
-  EXPECT_NE(error_of("speculation: {record_stops: 16, drafters: [{method: ngram}], paths: 10}\n")
-                .find("speculation.policy: expected fixed"),
-            std::string::npos);
-  EXPECT_NE(error_of("speculation: {record_stops: 16, policy: fixed, paths: 10}\n")
-                .find("speculation.drafters: expected one drafter, of method eagle3"),
+  EXPECT_NE(
+      error_of(recorded + "10, max_length: 7}\n")
+          .find("speculation.max_length: expected 8 where its eagle3 drafter has record_stops"),
+      std::string::npos);
+  const std::string beside = error_of(
+      "speculation: {drafters: [{method: ngram}, {method: eagle3, path: h, record_stops: 16}], "
+      "paths: 10}\n");
+  EXPECT_NE(beside.find("speculation.policy: expected fixed"), std::string::npos);
+  EXPECT_NE(beside.find("speculation.drafters: expected one drafter, of method eagle3"),
             std::string::npos);
   EXPECT_NE(error_of(recorded + "10, mode: plain}\n").find("speculation.mode: expected auto or"),
             std::string::npos);

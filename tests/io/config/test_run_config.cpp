@@ -70,7 +70,7 @@ engine:
   prefill_chunk: 128
   kv_block: 48
   kv_memory: 2GiB
-speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2, max_tokens: 6,
+speculation: {drafters: [{method: ngram}], policy: fixed, max_length: 4, paths: 2,
               window: 3, mode: coupled}
 schedule: {chunk: 512, rebalance: false, move_kv: both}
 reward: {method: command, ground_truth: extra_info.answer, rule: regex, pattern: "a|(b)?",
@@ -112,7 +112,6 @@ test: {shuffle: [roles, races], faults: {kill: 2.5, drafters: flood}}
   EXPECT_EQ(c.speculation.policy, SpeculationPolicy::fixed);
   EXPECT_EQ(c.speculation.max_length, 4);
   EXPECT_EQ(c.speculation.paths, 2);
-  EXPECT_EQ(c.speculation.max_tokens, 6);
   EXPECT_EQ(c.speculation.window, 3);
   EXPECT_EQ(c.speculation.mode, SpeculationMode::coupled);
   EXPECT_EQ(c.schedule.chunk, 512);
