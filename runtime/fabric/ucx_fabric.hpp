@@ -17,7 +17,7 @@ struct FabricSettings {
   /// Mailboxes detect that their peer has gone, and name it; block transfers with it then fail.
   bool detect_failures = true;
   /// Makes a stand-in for a mailbox, which it uses and is destroyed before. For tests; null: none.
-  std::function<std::unique_ptr<Mailbox>(Mailbox&)> wrap;
+  std::function<std::unique_ptr<Mailbox>(Mailbox&)> wrap = nullptr;
 };
 
 /// Mailboxes and block transport of a rank. MPI carries the addresses at the start and the

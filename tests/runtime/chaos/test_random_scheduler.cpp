@@ -126,11 +126,12 @@ TEST(Shuffled, RanksDraftForGroupsThatThereAre) {
     const Placement next = shuffled(now, degrees, false, number, methods);
     for (const DrafterPlace& d : next.drafters) {
       EXPECT_NE(d.rank, 0);
-      EXPECT_TRUE(next.group(d.group) >= 0 && next.groups[next.group(d.group)].leader == d.group);
+      EXPECT_TRUE(next.group(*d.group) >= 0 &&
+                  next.groups[next.group(*d.group)].leader == *d.group);
       const DrafterPlace* was = now.drafter(d.rank);
       const bool same = was != nullptr && was->method == d.method && was->group == d.group;
       EXPECT_EQ(same, d.since != next.epoch || next.epoch == now.epoch);
-      met.insert(d.method);
+      met.insert(*d.method);
     }
     now = next;
   }

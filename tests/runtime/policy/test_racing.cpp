@@ -47,7 +47,7 @@ TEST_F(Tail, EveryRequestGetsAllMethodsThatItHasNot) {
   const Orders orders = due();
   fmt::print("request  by now  acceptance  raced by\n");
   for (const auto& [id, request] : table.leased()) {
-    fmt::print("{:>7}  {:>6}  {:>10}", id.sample, request.method, request.acceptance);
+    fmt::print("{:>7}  {:>6}  {:>10}", id.sample, *request.method, request.acceptance);
     for (const RaceOrder& o : orders) {
       if (o.id == id) fmt::print("  group {} with method {}", o.group, o.method);
     }
