@@ -83,7 +83,7 @@ __device__ __forceinline__ WorkUnit unit_of(const ProductArgs& args, int index) 
 struct Part {
   int segment;
   int first_step;
-  int steps;  ///< 0 past the last chunk
+  int steps;  ///< none, or fewer than none, past the last chunk
 };
 
 /// The segment of the unit that a chunk belongs to.
@@ -93,13 +93,15 @@ __device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
              : static_cast<int>(__umulhi(static_cast<unsigned>(chunk), args.chunks_reciprocal));
 }
 
-/// The part of a chunk. chunk: counted from the first segment of the unit.
+/// The part of a chunk. chunk: counted from the first segment of the unit. Steps are not raised to
+/// zero: from "max(0, min(left, 4)) == 4" ptxas 13.0 makes one VIMNMX.RELU whose predicate is also
+/// true where nothing is left, so that a device multiplied stages that had not been loaded.
 __device__ __forceinline__ Part part_of(const ProductArgs& args, const WorkUnit& unit, int chunk,
                                         int part) {
   const int segment = segment_of(args, chunk);
   const int step = (chunk - segment * args.segment_chunks) * kChunkSteps + part * kStageSteps;
   const int left = segment < args.segments / args.splits ? args.segment_steps - step : 0;
-  return {unit.first_segment + segment, step, max(0, min(left, kStageSteps))};
+  return {unit.first_segment + segment, step, min(left, kStageSteps)};
 }
 
 /// A thread's share of a tile: [quads][4], the D fragments of its warp's mma.
@@ -142,7 +144,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUn
                                            const Position<Shape>& position, int chunk, int part,
                                            std::byte* stage) {
   const Part at = part_of(args, unit, chunk, part);
-  if (at.steps == 0) return;  // missing steps are never read
+  if (at.steps <= 0) return;  // missing steps are never read
   const int owner = position.owner;
 
   constexpr int kTileVectors = kStageSteps * 32;  // 16 bytes each
