@@ -14,6 +14,12 @@ small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set
   --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
 
 "$paceline" check "$config" --set engine.backend=auto >"$work/check.log" 2>&1 || cat "$work/check.log"
+if grep -q 'backend cuda' "$work/check.log"; then
+  ok "auto takes a device that was measured"
+else
+  fail "auto beside a device that was measured: $(cat "$work/check.log")"
+fi
+PACELINE_HOST_DEVICE=sm_80 "$paceline" check "$config" --set engine.backend=auto >"$work/check.log" 2>&1 || cat "$work/check.log"
 if grep -q 'backend cpu' "$work/check.log" && grep -q 'to try it: engine.backend: cuda' "$work/check.log"; then
   ok "auto keeps to the CPU and says how to ask for the device"
 else
