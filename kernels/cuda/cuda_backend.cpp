@@ -137,6 +137,11 @@ LinearDevice facts_of(int device) {
   ask(facts.multiprocessors, cudaDevAttrMultiProcessorCount);
   ask(facts.block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   ask(facts.shared, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+#ifdef PACELINE_CUDA_WARPGROUPS
+  int major = 0;
+  ask(major, cudaDevAttrComputeCapabilityMajor);
+  facts.warpgroups = major == 9;
+#endif
   return facts;
 }
 

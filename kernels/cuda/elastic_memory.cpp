@@ -2,26 +2,10 @@
 
 #include <string>
 
-#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/driver.hpp"
 
 namespace paceline::kernels::cuda {
 namespace {
-
-/// Finds a function of the driver, which is not linked: the program starts where there is none.
-template <class Function>
-Function* of_driver(const char* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-  PACELINE_CUDA_CHECK(
-      cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
-#else
-  PACELINE_CUDA_CHECK(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &how));
-#endif
-  if (how != cudaDriverEntryPointSuccess)
-    throw Error(ExitCode::internal, std::string("the CUDA driver has no ") + name);
-  return reinterpret_cast<Function*>(found);
-}
 
 struct Driver {
 #define PACELINE_OF_DRIVER(name) \

@@ -1,4 +1,5 @@
-// Launches of the matrix products; the bf16 kernel is in product.cuh, the fp32 one here.
+// Launches of the matrix products; the bf16 kernels are in product.cuh and product_warpgroups.cuh,
+// the fp32 one here.
 #include "kernels/cuda/linear.hpp"
 
 #include <array>
@@ -7,6 +8,8 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/product.cuh"
+#include "kernels/cuda/product_warpgroups.cuh"
+#include "kernels/cuda/row_map.hpp"
 
 namespace paceline::kernels::cuda {
 namespace {
@@ -22,7 +25,13 @@ void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t strea
   args.units = args.feature_tiles * args.row_tiles * args.splits;
   constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // quads of a tile
   args.parts = args.waiting + plan.grid * args.levels * kSum;
-  launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream, args);
+  if constexpr (Shape::kWarpgroups) {
+    launch(product_warpgroups<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes,
+           stream, args, row_map(args.in, args.rows, args.k, Shape::kRows));
+  } else {
+    launch(product<Shape>, dim3(plan.grid), dim3(Shape::kThreads), Shape::kSharedBytes, stream,
+           args);
+  }
 }
 
 using ProductLauncher = void (*)(const LinearPlan&, ProductArgs, cudaStream_t);

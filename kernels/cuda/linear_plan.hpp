@@ -88,12 +88,11 @@ static_assert(kGateUpSegments == 1, "Operations::linear_swiglu() promises the bi
   return row < n / 2 ? 2 * row : 2 * (row - n / 2) + 1;
 }
 
-/// The tile of a thread block in the bf16 kernel, at compile time. A warp computes kM tiles of 16
-/// features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets work
-/// on as many chunks of k at a time. kStages: of the pipeline. kBlocks: resident on a
-/// multiprocessor. kWarpgroups: four warps multiply together (wgmma), asynchronously.
-template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_,
-          bool kWarpgroups_ = false>
+/// The tile of a thread block in the kernel by warps, at compile time. A warp computes kM tiles of
+/// 16 features times kN tiles of 8 rows; kWarpsM x kWarpsN warps make a tile; kSlices such sets
+/// work on as many chunks of k at a time. kStages: of the pipeline. kBlocks: resident on a
+/// multiprocessor.
+template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kSlices_, int kStages_, int kBlocks_>
 struct TileShape {
   static constexpr int kM = kM_;
   static constexpr int kN = kN_;
@@ -102,10 +101,8 @@ struct TileShape {
   static constexpr int kSlices = kSlices_;
   static constexpr int kStages = kStages_;
   static constexpr int kBlocks = kBlocks_;
-  static constexpr bool kWarpgroups = kWarpgroups_;
+  static constexpr bool kWarpgroups = false;
 
-  /// Stages whose operands may still be read when the next one begins, that one included.
-  static constexpr int kStagesAtWork = kWarpgroups ? 2 : 1;
   static constexpr int kFeatureTiles = kM * kWarpsM;  ///< of 16 features
   static constexpr int kFeatures = 16 * kFeatureTiles;
   static constexpr int kRows = 8 * kN * kWarpsN;
@@ -123,8 +120,44 @@ struct TileShape {
 
   static_assert(kFeatureTiles * kStageSteps * 32 % kOwners == 0, "whole passes of copies");
   static_assert(kN == 1 || kN % 2 == 0);
-  static_assert(!kWarpgroups || (kWarpsM % 4 == 0 && kWarpsN == 1));
   static_assert((kSharedBytes + 1024) * kBlocks <= 228 * 1024, "shared memory of sm_90");
+};
+
+/// The tile of a thread block in the kernel by warpgroups: kGroups of them with 64 features times
+/// kN tiles of 8 rows each, and another whose first warp copies. One block fills a multiprocessor.
+template <int kGroups, int kN_, int kStages_>
+struct GroupShape {
+  static constexpr int kM = 1;
+  static constexpr int kN = kN_;
+  static constexpr int kWarpsM = 4 * kGroups;
+  static constexpr int kWarpsN = 1;
+  static constexpr int kSlices = 1;
+  static constexpr int kStages = kStages_;
+  static constexpr int kBlocks = 1;
+  static constexpr bool kWarpgroups = true;
+
+  static constexpr int kFeatureTiles = kWarpsM;  ///< of 16 features
+  static constexpr int kFeatures = 16 * kFeatureTiles;
+  static constexpr int kRows = 8 * kN;
+  static constexpr int kOwners = 128 * kGroups;  ///< threads that hold the sums
+  static constexpr int kThreads = kOwners + 128;
+  static constexpr int kQuads = kN;  ///< float4 that a thread accumulates
+  /// Registers of a thread that multiplies and of one that copies. A block starts with equal
+  /// shares.
+  static constexpr int kRegisters = kGroups == 3 ? 160 : 232;
+  static constexpr int kCopyRegisters = kGroups == 3 ? 32 : 40;
+
+  /// Shared memory: kStages of [feature tiles][steps][32 lanes][16] weights and [rows][8
+  /// pieces][16] inputs; two barriers a stage; one counter.
+  static constexpr int kWeightBytes = kFeatureTiles * kStageSteps * 512;
+  static constexpr int kInputBytes = kRows * kStageSteps * kStep * 2;
+  static constexpr int kStageBytes = kWeightBytes + kInputBytes;
+  static constexpr int kSharedBytes = kStages * (kStageBytes + 16) + 16;
+
+  static_assert(kGroups == 2 || kGroups == 3);
+  static_assert(kGroups * kRegisters + kCopyRegisters <= 65536 / kThreads / 8 * 8 * (kGroups + 1));
+  static_assert(kStageSteps * kStep == 64 && kRows <= 256, "a box of row_map()");
+  static_assert(kSharedBytes + 1024 <= 228 * 1024, "shared memory of sm_90");
 };
 
 /// All tiles, smallest first.
@@ -143,10 +176,12 @@ using TileShapes = std::tuple<
     // Many rows: operands from shared memory must keep up with the tensor cores.
     TileShape<4, 4, 2, 4, 1, 5, 1>,  // 128 x 128
     TileShape<3, 8, 4, 2, 1, 4, 1>,  // 192 x 128
-    // Warpgroups, where LinearDevice allows them.
-    TileShape<1, 8, 8, 1, 1, 4, 2, true>,     // 128 x 64
-    TileShape<1, 16, 8, 1, 1, 6, 1, true>,    // 128 x 128
-    TileShape<1, 16, 12, 1, 1, 5, 1, true>>;  // 192 x 128
+    // Warpgroups, where LinearDevice has them.
+    GroupShape<2, 4, 10>,   // 128 x 32
+    GroupShape<2, 8, 9>,    // 128 x 64
+    GroupShape<2, 16, 7>,   // 128 x 128
+    GroupShape<3, 16, 5>,   // 192 x 128
+    GroupShape<2, 24, 5>>;  // 128 x 192
 
 /// Properties of a tile that the choice goes by.
 struct TileTraits {
@@ -168,8 +203,7 @@ struct TileTraits {
 struct LinearDevice {
   int multiprocessors = 132;  ///< H200
   /// Whether wgmma exists and gives the bits of mma. No document says that it must:
-  /// tests/gpu/test_tensor_cores.cu asks a device, and until one has answered products do without
-  /// it.
+  /// tests/gpu/test_tensor_cores.cu asks a device. An H100 has answered yes.
   bool warpgroups = false;
   /// Bytes of shared memory of a block and of a multiprocessor. Compute capability 9.0 and 10.0:
   /// 227 and 228 KB; 8.0: 163 and 164; 8.6, 8.9 and 12.0: 99 and 100.

@@ -12,13 +12,9 @@ __device__ __forceinline__ float4 add(float4 a, float4 b) {
 }
 
 /// Sums segments in the tree. load(s): four sums of segment s, from memory. segments: a power of
-/// two, 2 to kMaxLinearSegments.
+/// two, 4 to kMaxLinearSegments.
 template <class Load>
 __device__ __forceinline__ float4 segment_tree(int segments, const Load& load) {
-  if (segments == 2) {
-    const float4 left = load(0);
-    return add(left, load(1));
-  }
   // Four loads are issued at a time; their sums wait by level for the neighbour's.
   constexpr int kLevels = 5;  // log2(kMaxLinearSegments / 4) + 1
   static_assert(kMaxLinearSegments == 4 << (kLevels - 1));

@@ -1,10 +1,10 @@
 // Every way the CUDA backend has to compute a matrix product, at the shapes of Qwen2.5 0.5B, 7B and
-// 32B in bf16: bench_linear [--quick] [--warpgroups] [--estimate]. All must give one result, to the
-// bit: a row does not depend on tiles, splits, nor on how many rows there are. Times say which way
-// is best and how good the choice of plan_linear() is; --quick leaves them out, --warpgroups brings
-// in the plans that LinearDevice::warpgroups allows. Launches go through a graph, over copies of
-// the weight that no cache holds. --estimate prints what is chosen for an H200 and how near to its
-// limits that is expected to come, which needs no device.
+// 32B in bf16: bench_linear [--quick] [--plans] [--model NAME] [--estimate]. All must give one
+// result, to the bit: a row does not depend on tiles, splits, nor on how many rows there are. Times
+// say which way is best and how good the choice of plan_linear() is; --quick leaves them out,
+// --plans prints those of every plan, --model 7B takes the shapes of one model alone. Launches go
+// through a graph, over copies of the weight that no cache holds. --estimate prints what is chosen
+// for an H200 and how near to its limits that is expected to come, which needs no device.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cuda/check.hpp"
@@ -55,7 +56,7 @@ constexpr int kRows[] = {1, 8, 16, 32, 64, 128, 256, 1280, 4096};
 constexpr int kMostRows = 4096;
 
 /// Returns how many results differed from the first plan's.
-int measure(const Shape& shape, const LinearDevice& device, bool quick) {
+int measure(const Shape& shape, const LinearDevice& device, bool quick, bool print_plans) {
   const Stream stream;
   const LinearLayout layout = shape.layout();
   std::vector<DeviceMemory> weights;
@@ -113,6 +114,13 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
       ++plans;
       if (quick) continue;
       const double seconds = time_of(stream, run);
+      if (print_plans) {
+        const TileTraits& tile = tile_traits()[plan.shape];
+        std::printf("plan %s, %d rows, %d x %d%s in %d: %.2f us, %.0f clocks estimated\n",
+                    shape.name, rows, tile.features, tile.rows,
+                    tile.warpgroups ? " by warpgroups" : "", plan.splits, seconds * 1e6,
+                    estimated_clocks(plan, layout, rows, device));
+      }
       if (plan == chosen) chosen_time = seconds;
       if (seconds < best_time) {
         best_time = seconds;
@@ -124,12 +132,12 @@ int measure(const Shape& shape, const LinearDevice& device, bool quick) {
     const TileTraits& best_tile = tile_traits()[best.shape];
     const double bytes = 2.0 * shape.n * shape.k;
     std::printf(
-        "%-12s %5d rows: %8.2f us %5.2f TB/s %6.1f Tflop/s with %3d x %-3d in %d (estimated %.0f "
-        "clocks); best of %2d: %8.2f us with %3d x %-3d in %d\n",
+        "%-12s %5d rows: %8.2f us %5.2f TB/s %6.1f Tflop/s with %3d x %-3d%s in %d (estimated %.0f "
+        "clocks); best of %2d: %8.2f us with %3d x %-3d%s in %d\n",
         shape.name, rows, chosen_time * 1e6, bytes / chosen_time * 1e-12,
-        bytes * rows / chosen_time * 1e-12, tile.features, tile.rows, chosen.splits,
-        estimated_clocks(chosen, layout, rows, device), plans, best_time * 1e6, best_tile.features,
-        best_tile.rows, best.splits);
+        bytes * rows / chosen_time * 1e-12, tile.features, tile.rows, tile.warpgroups ? "g" : " ",
+        chosen.splits, estimated_clocks(chosen, layout, rows, device), plans, best_time * 1e6,
+        best_tile.features, best_tile.rows, best_tile.warpgroups ? "g" : " ", best.splits);
     std::fflush(stdout);
   }
   return differing;
@@ -160,16 +168,22 @@ void estimate(const Shape& shape, const LinearDevice& device) {
 int main(int argc, char** argv) {
   bool quick = false;
   bool estimates = false;
+  bool print_plans = false;
+  std::string_view model;
   LinearDevice device;
+  device.warpgroups = true;  // of an H200
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) {
       quick = true;
-    } else if (std::strcmp(argv[i], "--warpgroups") == 0) {
-      device.warpgroups = true;
+    } else if (std::strcmp(argv[i], "--plans") == 0) {
+      print_plans = true;
+    } else if (std::strcmp(argv[i], "--model") == 0 && i + 1 < argc) {
+      model = argv[++i];
     } else if (std::strcmp(argv[i], "--estimate") == 0) {
       estimates = true;
     } else {
-      std::fprintf(stderr, "usage: %s [--quick] [--warpgroups] [--estimate]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--quick] [--plans] [--model 0.5B|7B|32B] [--estimate]\n",
+                   argv[0]);
       return 64;
     }
   }
@@ -180,14 +194,12 @@ int main(int argc, char** argv) {
   try {
     int number = 0;
     PACELINE_CUDA_CHECK(cudaGetDevice(&number));
-    const bool warpgroups = device.warpgroups;
     device = facts_of(number);
-    device.warpgroups = warpgroups;
-    int major = 0;
-    PACELINE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number));
-    if (device.warpgroups && major != 9) throw UsageError("--warpgroups: the device has no wgmma");
     int differing = 0;
-    for (const Shape& shape : kShapes) differing += measure(shape, device, quick);
+    for (const Shape& shape : kShapes) {
+      if (std::string_view(shape.name).starts_with(model))
+        differing += measure(shape, device, quick, print_plans);
+    }
     if (differing > 0) {
       std::printf("%d results differed\n", differing);
       return 1;

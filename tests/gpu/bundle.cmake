@@ -1,6 +1,6 @@
 # A tree that runs on a machine with a GPU, its driver and a C library, and nothing else:
 #
-#   cmake --build build/release --target gpu_bundle     # -> build/release/gpu_bundle
+#   cmake --build build/release --target gpu_bundle     # -> build/release/gpu_bundle and gpu_bundle.tar.xz
 #   gpu_bundle/tests/gpu/run.sh                         # on that machine
 #
 # Programs in bin/, every library they need but the C library's and the driver's in lib/, Open MPI's
@@ -39,6 +39,8 @@ set(tree ${CMAKE_BINARY_DIR}/gpu_bundle)
 add_custom_target(gpu_bundle
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${tree}
   COMMAND ${CMAKE_COMMAND} --install ${CMAKE_BINARY_DIR} --component gpu_bundle --prefix ${tree} --strip
-  COMMENT "Bundling ${tree}"
+  # The programs have most of their code in common, further apart than xz looks by default.
+  COMMAND ${CMAKE_COMMAND} -E env XZ_OPT=-9 tar -C ${CMAKE_BINARY_DIR} -cJf ${tree}.tar.xz gpu_bundle
+  COMMENT "Bundling ${tree}, and packed ${tree}.tar.xz"
   DEPENDS ${programs}
   VERBATIM)

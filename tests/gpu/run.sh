@@ -60,7 +60,7 @@ step() {
   shift 2
   printf 'running %s\n' "$name" >&2
   timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 || { code=$?; result=FAILED; failed=1; }
-  said=$(grep -E '^\[  PASSED|checks passed|^\[  FAILED.*tests?,|passed on|^=+ .*SUMMARY' "$log" | tail -n 1)
+  said=$(grep -E '^\[  PASSED|checks passed|tests passed|^\[  FAILED.*tests?,|passed on|^=+ .*SUMMARY' "$log" | tail -n 1)
   if [ $code = 124 ]; then said="stopped after $limit s"; fi
   row "$name" "$result" $((SECONDS - start)) "$said"
   if [ "$result" = FAILED ]; then tail -n 15 "$log" >&2; fi
@@ -71,10 +71,14 @@ bench() {
   tables+=("$1")
 }
 
-# gpu_tests NAME LIMIT PROGRAM FILTER: a filter that matches nothing would pass.
+# gpu_tests NAME LIMIT PROGRAM FILTER: each test in a process of its own, several at a time, so that a fault of one
+# leaves the others their device. A filter that matches nothing would pass.
 gpu_tests() {
-  if "$3" --gtest_list_tests --gtest_filter="$4" | grep '^  ' >/dev/null; then
-    step "$1" "$2" "$3" --gtest_filter="$4"
+  local list=$out/$1.tests at_once
+  at_once=$(($(nproc) < 14 ? $(nproc) : 14))
+  "$3" --gtest_list_tests --gtest_filter="$4" | awk '/^[^ ]/ { suite = $1 } /^  / { print suite $1 }' >"$list"
+  if [ -s "$list" ]; then
+    step "$1" "$2" "$root/tests/gpu/each_test.sh" "$3" "$list" "$at_once"
   else
     echo "no tests match $4" >"$out/$1.log"
     row "$1" FAILED 0 "no tests match $4"
@@ -115,8 +119,7 @@ products() {
   else
     row price skipped 0 "no libcublas.so.13"
   fi
-  # Fails where wgmma has other bits than mma; where it has not, plans may have it (LinearDevice).
-  bench warpgroups 220 bench_linear --warpgroups
+  bench plans-7b 120 bench_linear --model 7B
 }
 
 decoding() {

@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/memory.hpp"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warpgroup_ptx.cuh"
 
 namespace paceline::kernels::cuda {
 namespace {
@@ -79,7 +79,7 @@ __global__ void by_warpgroup(const __nv_bfloat16* weight, const __nv_bfloat16* i
       std::uint32_t a[4];
       load_a(weight, first + step, a);
       wgmma_begin();
-      wgmma_bf16(d, a, rows, step);
+      wgmma_bf16(d, a, rows, step, first + step > 0);
       wgmma_commit();
       wgmma_wait<0>();
       wgmma_settle(d);

@@ -48,7 +48,8 @@ void Block::run(const std::function<void()>& kernel, const char* name, Extent gr
   kernel_ = &kernel;
   name_ = name;
   count_ = static_cast<int>(threads.x * threads.y * threads.z);
-  finished_ = at_barrier_ = predicates_ = 0;
+  finished_ = at_barrier_ = at_first_barrier_ = predicates_ = 0;
+  phase_barriers_.clear();
   descending_ = (order & 1U) != 0;
   fault_.clear();
   if (shared_memory_.empty()) shared_memory_.resize(kMaxShared + kGuard + kSharedAlignment);
@@ -95,6 +96,11 @@ void Block::run(const std::function<void()>& kernel, const char* name, Extent gr
   kernel_ = nullptr;
   if (!fault_.empty()) throw KernelFault(fault_);
   if (finished_ < count_) throw_stuck();
+  for (const PhaseBarrier& barrier : phase_barriers_) {
+    if (barrier.bytes != 0)
+      throw KernelFault(std::string(name) + ": block " + text_of(block) +
+                        " ends with copies that nothing waited for");
+  }
   const bool intact = std::all_of(shared_ + shared_bytes, shared_ + shared_bytes + kGuard,
                                   [](std::byte b) { return b == kGuardByte; });
   if (!intact) {
@@ -175,6 +181,94 @@ int Block::barrier(bool predicate, const std::source_location& where) {
   return last_predicates_;
 }
 
+void Block::meet_first(int threads, const std::source_location& where) {
+  Thread& self = *running_;
+  if (self.id >= threads) fault("is at a barrier of others", where);
+  if (at_first_barrier_ == 0) {
+    first_barrier_where_ = where;
+  } else if (!same_place(first_barrier_where_, where)) {
+    fault("is at a barrier while others are at that of ", where, &first_barrier_where_);
+  }
+  if (++at_first_barrier_ == threads) {
+    at_first_barrier_ = 0;
+    for (int id = 0; id < threads; ++id) {
+      if (id == self.id) continue;
+      threads_[id]->state = State::ready;
+      set_ready(id);
+    }
+    return;
+  }
+  self.state = State::at_first_barrier;
+  self.where = where;
+  leave();
+}
+
+Block::PhaseBarrier& Block::phase_barrier(std::uint64_t* barrier,
+                                          const std::source_location& where) {
+  for (PhaseBarrier& known : phase_barriers_) {
+    if (known.address == barrier) return known;
+  }
+  fault("uses a barrier in shared memory that was not initialised", where);
+}
+
+void Block::mbarrier_init(std::uint64_t* barrier, int arrivals, const std::source_location& where) {
+  if (!is_shared(barrier, sizeof *barrier)) fault("initialises a barrier elsewhere", where);
+  phase_barriers_.push_back({barrier, arrivals, arrivals, 0, 0, {}, {}});
+}
+
+void Block::wake(PhaseBarrier& barrier) {
+  for (const int id : barrier.waiting) {
+    threads_[id]->state = State::ready;
+    set_ready(id);
+  }
+  barrier.waiting.clear();
+}
+
+void Block::end_phase(PhaseBarrier& barrier) {
+  if (barrier.missing != 0 || barrier.bytes != 0) return;
+  barrier.missing = barrier.arrivals;
+  ++barrier.phase;
+  wake(barrier);
+}
+
+void Block::mbarrier_arrive(std::uint64_t* barrier, int bytes, const std::source_location& where) {
+  PhaseBarrier& phases = phase_barrier(barrier, where);
+  if (phases.missing == 0) fault("arrives once too often in a phase", where);
+  --phases.missing;
+  phases.bytes += bytes;
+  end_phase(phases);
+}
+
+void Block::mbarrier_wait(std::uint64_t* barrier, unsigned parity,
+                          const std::source_location& where) {
+  while (true) {
+    PhaseBarrier& phases = phase_barrier(barrier, where);
+    if ((phases.phase & 1U) != parity) return;
+    for (const BulkCopy& copy : phases.copies) {
+      std::copy(copy.bytes.begin(), copy.bytes.end(), copy.to);
+      phases.bytes -= static_cast<std::int64_t>(copy.bytes.size());
+    }
+    phases.copies.clear();
+    end_phase(phases);
+    if ((phases.phase & 1U) != parity) return;
+    phases.waiting.push_back(running_->id);
+    running_->state = State::at_mbarrier;
+    running_->where = where;
+    leave();
+  }
+}
+
+void Block::bulk_copy(std::byte* to, const std::byte* from, std::size_t bytes,
+                      std::uint64_t* barrier, const std::source_location& where) {
+  if (!is_shared(to, bytes)) fault("copies to a place that is not in shared memory", where);
+  PhaseBarrier& phases = phase_barrier(barrier, where);
+  BulkCopy copy{to, std::vector<std::byte>(bytes)};
+  if (from != nullptr) std::copy(from, from + bytes, copy.bytes.begin());
+  std::fill(to, to + bytes, kPoison);
+  phases.copies.push_back(std::move(copy));
+  wake(phases);
+}
+
 void Block::meet(std::uint32_t mask, void* mine, Apply apply, void (*function)(),
                  const std::source_location& where) {
   Thread& self = *running_;
@@ -235,8 +329,9 @@ void Block::throw_stuck() const {
     if (thread.state == State::finished) {
       message += " has finished";
     } else {
-      message += thread.state == State::at_barrier ? " waits at the barrier of "
-                                                   : " waits in the warp collective of ";
+      message += thread.state == State::in_collective ? " waits in the warp collective of "
+                 : thread.state == State::at_mbarrier ? " waits for a phase in "
+                                                      : " waits at the barrier of ";
       message += place;
     }
   }

@@ -87,6 +87,18 @@ class Block {
   void async_commit();
   void async_wait(int pending);
 
+  /// A barrier of the block's first `threads` threads, whole warps.
+  void meet_first(int threads, const std::source_location& where);
+
+  /// Barriers in shared memory, of which each phase ends with its arrivals and its announced bytes.
+  void mbarrier_init(std::uint64_t* barrier, int arrivals, const std::source_location& where);
+  void mbarrier_arrive(std::uint64_t* barrier, int bytes, const std::source_location& where);
+  void mbarrier_wait(std::uint64_t* barrier, unsigned parity, const std::source_location& where);
+  /// Copies that a barrier counts: each lands when somebody would wait for it in vain, poison until
+  /// then. from: null for zeros.
+  void bulk_copy(std::byte* to, const std::byte* from, std::size_t bytes, std::uint64_t* barrier,
+                 const std::source_location& where);
+
   /// What an instruction in the background of the running thread reads or writes. Checks, and waits
   /// for its group, fault where it has changed since.
   void background_use(const void* memory, std::size_t bytes);
@@ -96,7 +108,14 @@ class Block {
 
  private:
   using Apply = void (*)(void* const* all, std::uint32_t mask, void (*function)());
-  enum class State : std::uint8_t { ready, at_barrier, in_collective, finished };
+  enum class State : std::uint8_t {
+    ready,
+    at_barrier,
+    at_first_barrier,
+    at_mbarrier,
+    in_collective,
+    finished
+  };
 
   struct AsyncCopy {
     std::byte* to;
@@ -107,6 +126,19 @@ class Block {
     const std::byte* memory;
     std::vector<std::byte> bytes;  ///< that it held
     int group;
+  };
+  struct BulkCopy {
+    std::byte* to;
+    std::vector<std::byte> bytes;
+  };
+  struct PhaseBarrier {
+    std::uint64_t* address;
+    int arrivals;            ///< that end a phase
+    int missing;             ///< of this phase
+    std::int64_t bytes = 0;  ///< announced and not landed
+    unsigned phase = 0;
+    std::vector<BulkCopy> copies;  ///< under way
+    std::vector<int> waiting;      ///< threads
   };
   struct Thread {
     Fiber fiber;
@@ -136,6 +168,12 @@ class Block {
   void meet(std::uint32_t mask, void* mine, Apply apply, void (*function)(),
             const std::source_location& where);
   void set_ready(int id);
+  [[nodiscard]] PhaseBarrier& phase_barrier(std::uint64_t* barrier,
+                                            const std::source_location& where);
+  /// Lets the threads that wait for the barrier look again.
+  void wake(PhaseBarrier& barrier);
+  /// Ends the barrier's phase where nothing is missing.
+  void end_phase(PhaseBarrier& barrier);
   /// Leaves the running thread, which is not ready, for one that is, or for run() where none is.
   void leave();
   void resume(Thread& thread);
@@ -152,6 +190,9 @@ class Block {
   int count_ = 0;
   int finished_ = 0;
   int at_barrier_ = 0;
+  int at_first_barrier_ = 0;
+  std::source_location first_barrier_where_;
+  std::vector<PhaseBarrier> phase_barriers_;
   int predicates_ = 0;
   int last_predicates_ = 0;
   bool descending_ = false;

@@ -1,8 +1,9 @@
-// Device memory that is mapped to addresses. A range of addresses is the host's, without access
-// where nothing is mapped: whoever touches what was given back ends there.
+// Maps of rows, and device memory that is mapped to addresses. A range of addresses is the host's,
+// without access where nothing is mapped: whoever touches what was given back ends there.
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -105,6 +106,26 @@ CUresult cuMemUnmap(CUdeviceptr pointer, std::size_t bytes) {
   return mprotect(host(pointer), bytes, PROT_NONE) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                void* base, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* steps,
+                                CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  const bool known = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 && rank == 2 &&
+                     swizzle == CU_TENSOR_MAP_SWIZZLE_128B && box[0] == 64;
+  const bool allowed = reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && strides[0] % 16 == 0 &&
+                       sizes[0] > 0 && sizes[1] > 0 && box[1] > 0 && box[1] <= 256 &&
+                       steps[0] == 1 && steps[1] == 1;
+  if (!known || !allowed) return CUDA_ERROR_INVALID_VALUE;
+  *map = {static_cast<const std::byte*>(base),
+          static_cast<long long>(sizes[0]),
+          static_cast<long long>(sizes[1]),
+          static_cast<long long>(strides[0]),
+          static_cast<int>(box[0]),
+          static_cast<int>(box[1])};
+  return CUDA_SUCCESS;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* how) {
@@ -116,7 +137,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
       {"cuMemRelease", reinterpret_cast<void*>(&cuMemRelease)},
       {"cuMemMap", reinterpret_cast<void*>(&cuMemMap)},
       {"cuMemUnmap", reinterpret_cast<void*>(&cuMemUnmap)},
-      {"cuMemSetAccess", reinterpret_cast<void*>(&cuMemSetAccess)}};
+      {"cuMemSetAccess", reinterpret_cast<void*>(&cuMemSetAccess)},
+      {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&cuTensorMapEncodeTiled)}};
   const auto found = functions.find(name);
   *function = found == functions.end() ? nullptr : found->second;
   *how =

@@ -6,6 +6,7 @@
 
 #include "host_test_util.hpp"
 #include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/warpgroup_ptx.cuh"
 
 namespace paceline::cuda_host {
 namespace {
@@ -15,6 +16,7 @@ using kernels::cuda::cp_async_commit;
 using kernels::cuda::cp_async_wait;
 using kernels::cuda::dynamic_shared;
 using kernels::cuda::launch;
+using kernels::cuda::Mbarrier;
 
 __global__ void write_indices(int* out) {
   const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
@@ -259,6 +261,56 @@ TEST(CudaHostTest, AsynchronousCopiesLandWhenWaitedFor) {
     EXPECT_TRUE(std::isnan(got[64 + i]));
     EXPECT_EQ(got[96 + i], (i + 1) % 2 == 0 ? in[128 + (4 * i + 4) % 128] : 0);
   }
+}
+
+enum class Mistake { none, reads_early, announces_too_little, never_arrives, arrives_twice };
+
+/// A slot of shared memory that thread 32 fills four times, and a warp reads.
+__global__ void fill_and_read(const float* from, float* out, Mistake mistake) {
+  auto* slot = reinterpret_cast<float*>(dynamic_shared());
+  auto* full = reinterpret_cast<Mbarrier*>(dynamic_shared() + 128);
+  Mbarrier* empty = full + 1;
+  if (threadIdx.x == 0) {
+    kernels::cuda::mbarrier_init(full, 1);
+    kernels::cuda::mbarrier_init(empty, 32);
+  }
+  __syncthreads();
+  for (unsigned round = 0; round < 4; ++round) {
+    if (threadIdx.x == 32) {
+      kernels::cuda::mbarrier_wait(empty, round % 2 ^ 1U);
+      if (mistake != Mistake::never_arrives) {
+        kernels::cuda::mbarrier_arrive_expect(full,
+                                              mistake == Mistake::announces_too_little ? 64 : 128);
+      }
+      if (mistake == Mistake::arrives_twice) kernels::cuda::mbarrier_arrive(full);
+      kernels::cuda::bulk_copy(dynamic_shared(),
+                               reinterpret_cast<const std::byte*>(from + 32 * round), 128, full);
+    } else if (threadIdx.x < 32) {
+      if (mistake == Mistake::reads_early) out[32 * round + threadIdx.x] = slot[threadIdx.x];
+      kernels::cuda::mbarrier_wait(full, round % 2);
+      if (mistake != Mistake::reads_early) out[32 * round + threadIdx.x] = slot[threadIdx.x];
+      kernels::cuda::mbarrier_arrive(empty);
+    }
+  }
+}
+
+TEST(CudaHostTest, CopiesThatABarrierCountsLandWhenItIsWaitedFor) {
+  std::vector<float> in(128);
+  for (int i = 0; i < 128; ++i) in[i] = static_cast<float>(i + 1);
+  const DeviceArray<float> from(in);
+  DeviceArray<float> out(128);
+  EXPECT_EQ(fault_of(fill_and_read, 64, 256, from.data(), out.data(), Mistake::none), "");
+  EXPECT_EQ(out.host(), in);
+  EXPECT_EQ(fault_of(fill_and_read, 64, 256, from.data(), out.data(), Mistake::reads_early), "");
+  EXPECT_NE(out.host(), in);
+  EXPECT_NE(
+      fault_of(fill_and_read, 64, 256, from.data(), out.data(), Mistake::announces_too_little), "");
+  EXPECT_NE(fault_of(fill_and_read, 64, 256, from.data(), out.data(), Mistake::never_arrives)
+                .find("waits for a phase"),
+            std::string::npos);
+  EXPECT_NE(fault_of(fill_and_read, 64, 256, from.data(), out.data(), Mistake::arrives_twice)
+                .find("once too often"),
+            std::string::npos);
 }
 
 }  // namespace

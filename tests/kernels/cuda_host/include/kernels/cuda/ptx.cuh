@@ -126,41 +126,4 @@ void cp_async_wait() {
   host::Block::current().async_wait(pending);
 }
 
-/// Done at once, by each warp for itself; what it uses is watched until it is waited for.
-template <int tiles>
-void wgmma_bf16(float (&d)[tiles][4], const std::uint32_t (&a)[4], const std::byte* rows, int step,
-                std::source_location where = std::source_location::current()) {
-  host::Block& block = host::Block::current();
-  if ((rows - block.shared()) % 1024 != 0) block.fault("wgmma: rows are not aligned", where);
-  if (!block.is_shared(rows, tiles * 1024)) block.fault("wgmma: not in shared memory", where);
-  block.background_check(where);
-  const auto piece = [&](int row, int half) {
-    return rows + row * 128 + ((step * 2 + half) ^ (row % 8)) * 16;
-  };
-  const int g = host::lane() / 4;
-  const int t = host::lane() % 4;
-  for (int tile = 0; tile < tiles; ++tile) {
-    std::uint32_t b[2];
-    for (int half = 0; half < 2; ++half)
-      std::memcpy(&b[half], piece(tile * 8 + g, half) + t * 4, sizeof b[half]);
-    mma_bf16_16816(d[tile], a, b, where);
-  }
-  block.background_use(d, sizeof d);
-  block.background_use(a, sizeof a);
-  for (int row = host::lane(); row < tiles * 8; row += 32) {
-    for (int half = 0; half < 2; ++half) block.background_use(piece(row, half), 16);
-  }
-}
-inline void fence_shared_for_wgmma() {}
-inline void wgmma_begin(std::source_location where = std::source_location::current()) {
-  host::Block::current().background_check(where);
-}
-inline void wgmma_commit() { host::Block::current().background_commit(); }
-template <int pending>
-void wgmma_wait(std::source_location where = std::source_location::current()) {
-  host::Block::current().background_wait(pending, where);
-}
-template <int tiles>
-void wgmma_settle(float (&)[tiles][4]) {}
-
 }  // namespace paceline::kernels::cuda
