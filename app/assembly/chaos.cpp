@@ -19,39 +19,38 @@ std::unique_ptr<policy::Scheduler> shuffled(const Setup& setup,
   const bool races = test.shuffles(Shuffle::races);
   if (!test.shuffles(Shuffle::moves) && !test.shuffles(Shuffle::roles) && !races) return scheduler;
   const auto methods = static_cast<int>(drafter_names(setup).size());
-  return std::make_unique<policy::RandomScheduler>(
+  return std::make_unique<chaos::RandomScheduler>(
       std::move(scheduler), setup.layout.placement,
-      policy::Chance{.moves = test.shuffles(Shuffle::moves),
-                     .roles = test.shuffles(Shuffle::roles),
-                     .tail_methods = tail_methods(setup),
-                     .race_methods = races ? std::max(1, methods) : 0,
-                     .seed = test.seed});
+      chaos::Chance{.moves = test.shuffles(Shuffle::moves),
+                    .roles = test.shuffles(Shuffle::roles),
+                    .tail_methods = tail_methods(setup),
+                    .race_methods = races ? std::max(1, methods) : 0,
+                    .seed = test.seed});
 }
 
 std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(const Setup& setup, int leader) {
   const io::TestSection& test = setup.config.test;
   if (!test.shuffles(Shuffle::memory)) return std::make_unique<policy::ElasticDraftMemory>();
-  return std::make_unique<policy::RandomDraftMemory>(test.seed +
-                                                     static_cast<std::uint64_t>(leader));
+  return std::make_unique<chaos::RandomDraftMemory>(test.seed + static_cast<std::uint64_t>(leader));
 }
 
 std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(const Setup& setup, int rank) {
   const io::TestSection& test = setup.config.test;
   if (test.faults.delayed == 0) return nullptr;
   return [=](Mailbox& mailbox) {
-    return std::make_unique<fabric::DelayingMailbox>(
-        mailbox, fabric::DelayingMailbox::Delays{
-                     .seed = test.seed + (static_cast<std::uint64_t>(rank) << 32),
-                     .share = test.faults.delayed,
-                     .longest = test.faults.delay});
+    return std::make_unique<chaos::DelayingMailbox>(
+        mailbox,
+        chaos::DelayingMailbox::Delays{.seed = test.seed + (static_cast<std::uint64_t>(rank) << 32),
+                                       .share = test.faults.delayed,
+                                       .longest = test.faults.delay});
   };
 }
 
 std::unique_ptr<Mailbox> misbehaving(const Setup& setup, const std::string& how, Mailbox& mailbox,
                                      std::function<void(double)> sleep) {
-  using roles::Misbehaviour;
+  using chaos::Misbehaviour;
   if (how == "none") return nullptr;
-  return std::make_unique<roles::MisbehavingMailbox>(mailbox,
+  return std::make_unique<chaos::MisbehavingMailbox>(mailbox,
                                                      how == "stall"   ? Misbehaviour::stall
                                                      : how == "flood" ? Misbehaviour::flood
                                                                       : Misbehaviour::garbage,

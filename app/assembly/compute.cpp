@@ -24,7 +24,7 @@ engine::ExecutorLimits executor_limits(const Setup& setup) {
                                 .weights = setup.config.model.path};
   if (setup.config.speculation.record_stops() > 0) {
     const std::int32_t questions =
-        roles::StopRecorder::most_questions(stop_recording(setup.config.speculation));
+        speculation::StopRecorder::most_questions(stop_recording(setup.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
   // Every row of a chunk may belong to a response and need its logits.

@@ -52,9 +52,9 @@ policy::TailOptions tail_options(const Setup& setup) {
   options.home = setup.layout.placement;
   const bool ahead = setup.layout.drafters() > 0;
   options.mode = ahead ? SpeculationMode::decoupled : SpeculationMode::coupled;
-  for (const roles::RosterEntry& entry : drafter_roster(setup, &*setup.profile)) {
+  for (const speculation::RosterEntry& entry : drafter_roster(setup, &*setup.profile)) {
     const policy::TailMethod method{entry.place, entry.costs.value(), entry.acceptance};
-    const bool tail = entry.kind == roles::DrafterKind::tail;
+    const bool tail = entry.kind == speculation::DrafterKind::tail;
     (tail ? options.methods : options.raced).push_back(method);
     if (!options.first && (ahead || setup.drafters[entry.place].model != nullptr))
       options.first = method;

@@ -18,8 +18,7 @@ namespace {
 constexpr double kTransferShare = 0.1;
 
 /// Measures steps together with the group's members, before their roles begin.
-roles::CostMeasurement measure_steps(const MeasuringRank& rank,
-                                     const roles::MeasurementBudget& budget) {
+CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget& budget) {
   const Setup& setup = rank.setup;
   const int me = rank.mpi.rank();
   const policy::Placement& placement = setup.layout.placement;
@@ -29,18 +28,18 @@ roles::CostMeasurement measure_steps(const MeasuringRank& rank,
   if (role == Role::verifier_member) {
     roles::Member member(rank.mailbox, *rank.compute.executor, *rank.share, leader,
                          placement.epoch);
-    roles::drive(member, rank.mailbox, rank.clock, [] { return true; });
+    protocol::drive(member, rank.mailbox, rank.clock, [] { return true; });
     return {};
   }
   std::vector<int> members;
   for (int m = 1; m < tp; ++m) members.push_back(leader + m);
   roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
   const io::SpeculationSection& speculation = setup.config.speculation;
-  roles::MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
-                               {},    speculation.max_length, speculation.paths.value_or(1)};
+  MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
+                        {},    speculation.max_length, speculation.paths.value_or(1)};
   for (const auto& [d, drafter] : rank.compute.drafters)
     engine.drafters.push_back({setup.drafters[d].name, *drafter});
-  roles::CostMeasurement measured = roles::measure_costs(engine, rank.clock, budget);
+  CostMeasurement measured = measure_costs(engine, rank.clock, budget);
   group.finish({});
   return measured;
 }
@@ -52,7 +51,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   if (groups < 2) return std::nullopt;
   const int own = placement.group(rank.mpi.rank());
   const int peer = own ^ 1;
-  roles::TransferEnd end;
+  TransferEnd end;
   end.blocks = rank.setup.kv.blocks;
   if (rank.share != nullptr && peer < groups) {
     end.share = rank.share;
@@ -74,20 +73,20 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
   sum(budget);
-  return roles::measure_transfers(end, rank.mailbox, rank.clock,
-                                  budget[0] / std::max(1.0, budget[1]), sum);
+  return measure_transfers(end, rank.mailbox, rank.clock, budget[0] / std::max(1.0, budget[1]),
+                           sum);
 }
 
 }  // namespace
 
-roles::CostMeasurement measure(const MeasuringRank& rank, const roles::MeasurementBudget& budget) {
-  roles::MeasurementBudget of_steps = budget;
+CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget) {
+  MeasurementBudget of_steps = budget;
   if (rank.setup.layout.groups() > 1) {
     of_steps.seconds *= 1 - kTransferShare;
     of_steps.share *= 1 - kTransferShare;
   }
   const double begin = rank.clock.now();
-  roles::CostMeasurement measured = measure_steps(rank, of_steps);
+  CostMeasurement measured = measure_steps(rank, of_steps);
   measured.table.transfer =
       measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
   measured.table.conditions = rank.setup.conditions;
@@ -112,7 +111,7 @@ namespace {
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Setup& setup = rank.setup;
   // The number of full-batch steps if responses come to half of their longest.
-  roles::MeasurementBudget budget;
+  MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * setup.mean_max_tokens / 2 /
                           setup.layout.groups() / setup.config.engine.max_batch;
   if (setup.profile_holds()) {
@@ -121,7 +120,7 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
     return table;
   }
-  const roles::CostMeasurement measured = measure(rank, budget);
+  const CostMeasurement measured = measure(rank, budget);
   if (rank.mpi.rank() == 0) {
     say("  costs by {} measurements in {:.2f} s", measured.measurements, measured.seconds);
     if (const auto& transfer = measured.table.transfer)

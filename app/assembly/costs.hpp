@@ -27,8 +27,7 @@ struct MeasuringRank {
 /// Measures on all groups at once, for in a run they compute at once. Each group gets its own
 /// table, with the conditions of the run. KV transfers are measured last, between pairs of groups.
 /// Collective over all ranks; only verifiers get steps and drafts in their table.
-[[nodiscard]] roles::CostMeasurement measure(const MeasuringRank& rank,
-                                             const roles::MeasurementBudget& budget);
+[[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 
 /// Whether a policy of this run asks for costs.
 [[nodiscard]] bool wants_costs(const Setup& setup);

@@ -51,7 +51,8 @@ draft::LogLimits draft_log_limits(const Setup& setup) {
           .samples = static_cast<std::uint32_t>(setup.config.prompts.samples)};
 }
 
-roles::DraftClientOptions draft_client_options(const Setup& setup, std::uint32_t epoch, int rank) {
+speculation::DraftClientOptions draft_client_options(const Setup& setup, std::uint32_t epoch,
+                                                     int rank) {
   return {.servers = setup.draft_servers,
           .name = draft::LogClient{epoch} << 32 | static_cast<std::uint32_t>(rank),
           .vocab = setup.model.vocab};
@@ -69,7 +70,7 @@ DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const Se
           });
       Mailbox& mailbox = stalling ? *stalling : *mailbox_;
       roles::DraftServer server(mailbox, clock, draft_log_limits(setup));
-      roles::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
+      protocol::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
     } catch (...) {
       abort_job(mpi, current_fault());
     }

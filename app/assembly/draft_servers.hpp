@@ -23,8 +23,8 @@ void place_draft_servers(Setup& setup);
 [[nodiscard]] draft::LogLimits draft_log_limits(const Setup& setup);
 
 /// Options of the draft client of this rank, as a verifier in the placement of this epoch.
-[[nodiscard]] roles::DraftClientOptions draft_client_options(const Setup& setup,
-                                                             std::uint32_t epoch, int rank);
+[[nodiscard]] speculation::DraftClientOptions draft_client_options(const Setup& setup,
+                                                                   std::uint32_t epoch, int rank);
 
 /// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
 /// for the other. The server sleeps between messages, and serves until this object is destroyed: by

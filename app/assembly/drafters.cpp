@@ -151,11 +151,11 @@ int draft_tokens(const io::SpeculationSection& settings) {
   if (settings.drafters.empty()) return 0;
   const int tokens =
       settings.max_tokens().value_or(settings.max_length * settings.paths.value_or(1));
-  return settings.record_stops() > 0 ? std::max(tokens, roles::kMostRecordedRows) : tokens;
+  return settings.record_stops() > 0 ? std::max(tokens, speculation::kMostRecordedRows) : tokens;
 }
 
-roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
-  roles::StopRecorderOptions options;
+speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
+  speculation::StopRecorderOptions options;
   options.every = settings.record_stops();
   options.most = settings.max_tokens().value_or(StopPoint::kCalls * StopPoint::kStates);
   options.foreknows = settings.drafters.front().noise;
@@ -171,9 +171,9 @@ bool has_draft_models(const Setup& setup, Role role) {
 }
 
 int race_methods(const Setup& setup) {
-  const roles::DrafterRoster roster = drafter_roster(setup);
+  const speculation::DrafterRoster roster = drafter_roster(setup);
   return static_cast<int>(std::count_if(roster.begin(), roster.end(), [](const auto& entry) {
-    return entry.kind != roles::DrafterKind::tail;
+    return entry.kind != speculation::DrafterKind::tail;
   }));
 }
 
@@ -263,12 +263,12 @@ std::vector<std::int32_t> own_drafters(const Setup& setup, Role role,
   return own;
 }
 
-roles::DrafterRoster drafter_roster(const Setup& setup, const CostTable* costs) {
-  using Kind = roles::DrafterKind;
-  roles::DrafterRoster roster;
+speculation::DrafterRoster drafter_roster(const Setup& setup, const CostTable* costs) {
+  using Kind = speculation::DrafterKind;
+  speculation::DrafterRoster roster;
   const auto add = [&](Kind kind, std::int32_t d, const std::string& name) {
     const ConfiguredDrafter& drafter = setup.drafters[d];
-    roles::RosterEntry& entry = roster.emplace_back(roles::RosterEntry{
+    speculation::RosterEntry& entry = roster.emplace_back(speculation::RosterEntry{
         .name = name, .kind = kind, .place = d, .acceptance = drafter.acceptance});
     if (costs == nullptr) return;
     const auto at =
@@ -294,7 +294,8 @@ roles::DrafterRoster drafter_roster(const Setup& setup, const CostTable* costs) 
 
 std::vector<std::string> drafter_names(const Setup& setup) {
   std::vector<std::string> names;
-  for (roles::RosterEntry& entry : drafter_roster(setup)) names.push_back(std::move(entry.name));
+  for (speculation::RosterEntry& entry : drafter_roster(setup))
+    names.push_back(std::move(entry.name));
   return names;
 }
 

@@ -67,7 +67,8 @@ struct ConfiguredDrafter {
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
 /// How draft trees are recorded, where record_stops is not 0.
-[[nodiscard]] roles::StopRecorderOptions stop_recording(const io::SpeculationSection& settings);
+[[nodiscard]] speculation::StopRecorderOptions stop_recording(
+    const io::SpeculationSection& settings);
 
 /// Tokens that a drafter rank sends at a time.
 [[nodiscard]] int draft_window(const io::SpeculationSection& settings);
@@ -109,8 +110,8 @@ void require_chains(const Setup& setup);
 /// The roster of verifiers, without drafters in it: drafter ranks of the layout, then the
 /// verifier's own, then ranks that draft for one group by one of tail_methods(). `costs`: null, or
 /// of all drafters that are known.
-[[nodiscard]] roles::DrafterRoster drafter_roster(const Setup& setup,
-                                                  const CostTable* costs = nullptr);
+[[nodiscard]] speculation::DrafterRoster drafter_roster(const Setup& setup,
+                                                        const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Setup& setup);
 

@@ -30,13 +30,12 @@ std::string not_reconfigured(const Setup& setup) {
 namespace {
 
 /// How requests are reconfigured, if at all. `costs`: of the verifier's steps.
-std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup,
-                                                      const roles::DrafterRoster& roster,
-                                                      const CostTable& costs) {
+std::optional<speculation::Reconfiguration> reconfiguration(
+    const Setup& setup, const speculation::DrafterRoster& roster, const CostTable& costs) {
   const bool known =
       std::all_of(roster.begin(), roster.end(), [](const auto& entry) { return entry.costs; });
   if (reconfigure_every(setup) == 0 || !known) return std::nullopt;
-  roles::Reconfiguration how;
+  speculation::Reconfiguration how;
   how.every = reconfigure_every(setup);
   how.costs = costs;
   how.window = draft_window(setup.config.speculation);
@@ -48,26 +47,27 @@ std::optional<roles::Reconfiguration> reconfiguration(const Setup& setup,
 
 }  // namespace
 
-std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup, roles::DrafterRoster roster,
-                                                   CostTable costs, const Clock& clock) {
+std::unique_ptr<speculation::Speculator> make_speculator(const Setup& setup,
+                                                         speculation::DrafterRoster roster,
+                                                         CostTable costs, const Clock& clock) {
   const io::SpeculationSection& settings = setup.config.speculation;
   if (roster.empty()) return nullptr;
-  roles::SpeculatorOptions options;
+  speculation::SpeculatorOptions options;
   options.reconfigure = reconfiguration(setup, roster, costs);
   // Drafter ranks and reserved models cost a verifier nothing.
   costs.drafters.clear();
-  for (roles::RosterEntry& entry : roster) {
-    const bool own = entry.kind == roles::DrafterKind::own;
+  for (speculation::RosterEntry& entry : roster) {
+    const bool own = entry.kind == speculation::DrafterKind::own;
     costs.drafters.push_back(own && !entry.reserved ? entry.costs.value_or(DrafterCosts{})
                                                     : DrafterCosts{});
     const DraftHead* head = setup.drafters[entry.place].head.get();
     if (own && head != nullptr && head->stop != nullptr)
-      entry.levels = std::make_shared<roles::LearnedStop>(head->stop);
+      entry.levels = std::make_shared<speculation::LearnedStop>(head->stop);
   }
   const bool adapts = !settings.paths && settings.policy == SpeculationPolicy::goodput;
   const int paths = settings.paths.value_or(adapts ? io::SpeculationSection::kMostPaths : 1);
   options.step_tokens = setup.config.engine.max_batch * draft_tokens(settings);
-  return std::make_unique<roles::Speculator>(
+  return std::make_unique<speculation::Speculator>(
       std::move(roster),
       policy::make_draft_length(settings.policy, std::move(costs), settings.max_length,
                                 setup.config.sampling.seed),

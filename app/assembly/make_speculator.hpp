@@ -25,9 +25,7 @@ struct Setup;
 
 /// The speculator of one verifier, null without drafters. `roster`: with a drafter in each entry.
 /// `costs`: for policies that read costs and for reconfiguration.
-[[nodiscard]] std::unique_ptr<roles::Speculator> make_speculator(const Setup& setup,
-                                                                 roles::DrafterRoster roster,
-                                                                 CostTable costs,
-                                                                 const Clock& clock);
+[[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
+    const Setup& setup, speculation::DrafterRoster roster, CostTable costs, const Clock& clock);
 
 }  // namespace paceline::app

@@ -253,7 +253,7 @@ void plan_memory(Setup& setup) {
     // Tokens drafted behind the text of each request. A tree's rows take one position each,
     // whatever they follow.
     const std::int64_t drafted =
-        ahead ? std::int64_t{roles::most_ahead(draft_window(settings))}
+        ahead ? std::int64_t{protocol::most_ahead(draft_window(settings))}
               : std::int64_t{settings.max_length} * settings.paths.value_or(1);
     head->kv_blocks =
         static_cast<std::int32_t>(blocks_for_texts(head_shape(setup, *head), ahead) +

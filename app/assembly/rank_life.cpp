@@ -91,7 +91,7 @@ void add(DraftTally& sum, const DraftTally& tally) {
 class RankLife::Place {
  public:
   virtual ~Place() = default;
-  [[nodiscard]] virtual roles::Participant& role() = 0;
+  [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
   /// Adds the fate of the tokens of drafters that the role made for itself. drafts:
@@ -126,10 +126,10 @@ class RankLife::VerifierPlace final : public Place {
                    .races = races(setup)}) {
     machine.mailbox().send(
         Address::coordinator(),
-        roles::encode(roles::Costs{placement.epoch,
-                                   measured_moves(machine.costs(ranks.tp), machine.kv().shape)}));
+        protocol::encode(protocol::Costs{
+            placement.epoch, measured_moves(machine.costs(ranks.tp), machine.kv().shape)}));
   }
-  roles::Participant& role() override { return verifier_; }
+  protocol::Participant& role() override { return verifier_; }
   RankSummary end() override {
     group_.finish(verifier_.next());
     remote_.close();
@@ -142,19 +142,19 @@ class RankLife::VerifierPlace final : public Place {
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
-      const roles::RosterEntry& entry = speculator_->roster()[k];
-      if (entry.kind == roles::DrafterKind::own)
+      const speculation::RosterEntry& entry = speculator_->roster()[k];
+      if (entry.kind == speculation::DrafterKind::own)
         add(drafts[entry.place], speculator_->tallies()[k]);
     }
   }
 
  private:
-  roles::DrafterRoster roster(const Setup& setup, const policy::Placement& placement,
-                              const CostTable& costs) {
-    roles::DrafterRoster roster = drafter_roster(setup, &costs);
-    for (roles::RosterEntry& entry : roster) {
-      const bool by_all = entry.kind == roles::DrafterKind::ahead;
-      entry.drafter = entry.kind == roles::DrafterKind::own
+  speculation::DrafterRoster roster(const Setup& setup, const policy::Placement& placement,
+                                    const CostTable& costs) {
+    speculation::DrafterRoster roster = drafter_roster(setup, &costs);
+    for (speculation::RosterEntry& entry : roster) {
+      const bool by_all = entry.kind == speculation::DrafterKind::ahead;
+      entry.drafter = entry.kind == speculation::DrafterKind::own
                           ? own(setup, placement, entry.place)
                           : remote(setup, placement, by_all ? OptionalIndex() : entry.place);
     }
@@ -164,36 +164,36 @@ class RankLife::VerifierPlace final : public Place {
                                       std::int32_t index) {
     std::unique_ptr<draft::Drafter> drafter = machine_.drafter(index);
     if (!setup.draft_servers.empty() && drafter->capabilities().siblings != nullptr) {
-      auto client = std::make_unique<roles::DraftClient>(
+      auto client = std::make_unique<speculation::DraftClient>(
           std::move(drafter), machine_.mailbox(), machine_.clock(),
           draft_client_options(setup, placement.epoch, remote_.group()));
       siblings_ = client.get();
       return client;
     }
     if (setup.config.speculation.record_stops() == 0) return drafter;
-    auto recorder = std::make_unique<roles::StopRecorder>(
+    auto recorder = std::make_unique<speculation::StopRecorder>(
         std::move(drafter), stop_recording(setup.config.speculation), machine_.telemetry());
     recorder_ = recorder.get();
     return recorder;
   }
-  std::unique_ptr<roles::ElasticMemory> elastic_memory(const Setup& setup,
-                                                       const GroupRanks& ranks) {
+  std::unique_ptr<speculation::ElasticMemory> elastic_memory(const Setup& setup,
+                                                             const GroupRanks& ranks) {
     if (setup.kv_gain == 0) return nullptr;
-    return std::make_unique<roles::ElasticMemory>(
-        roles::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
-                                  machine_.telemetry()},
+    return std::make_unique<speculation::ElasticMemory>(
+        speculation::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
+                                        machine_.telemetry()},
         draft_memory_policy(setup, ranks.leader), setup.kv.blocks, setup.kv_gain);
   }
   std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
                                          OptionalIndex method) {
-    auto made = std::make_unique<roles::RemoteDrafter>(
+    auto made = std::make_unique<speculation::RemoteDrafter>(
         machine_.mailbox(), machine_.clock(),
         policy::drafters_of(remote_.group(), method, placement.drafters),
-        roles::RemoteOptions{.vocab = setup.model.vocab,
-                             .window = window(setup, method),
-                             .feature_bytes = !method && has_head(setup, Role::drafter)
-                                                  ? machine_.runner().feature_bytes()
-                                                  : 0},
+        speculation::RemoteOptions{.vocab = setup.model.vocab,
+                                   .window = window(setup, method),
+                                   .feature_bytes = !method && has_head(setup, Role::drafter)
+                                                        ? machine_.runner().feature_bytes()
+                                                        : 0},
         [&machine = machine_](const std::string& text) { machine.warn(text); });
     remote_.add(*made, method);
     return made;
@@ -202,11 +202,11 @@ class RankLife::VerifierPlace final : public Place {
   RankMachine& machine_;
   engine::Batcher batcher_;
   roles::Group group_;
-  roles::RemoteDrafters remote_;
-  roles::DraftClient* siblings_ = nullptr;
-  roles::StopRecorder* recorder_ = nullptr;
-  std::unique_ptr<roles::Speculator> speculator_;
-  std::unique_ptr<roles::ElasticMemory> memory_;  ///< null: the pool keeps its size
+  speculation::RemoteDrafters remote_;
+  speculation::DraftClient* siblings_ = nullptr;
+  speculation::StopRecorder* recorder_ = nullptr;
+  std::unique_ptr<speculation::Speculator> speculator_;
+  std::unique_ptr<speculation::ElasticMemory> memory_;  ///< null: the pool keeps its size
   roles::Verifier verifier_;
 };
 
@@ -217,7 +217,7 @@ class RankLife::MemberPlace final : public Place {
       : machine_(machine),
         member_(machine.mailbox(), machine.runner(), machine.kv_share(), ranks.leader,
                 placement.epoch, {&machine.clock(), &machine.telemetry()}) {}
-  roles::Participant& role() override { return member_; }
+  protocol::Participant& role() override { return member_; }
   RankSummary end() override {
     RankSummary summary = member_.sums();
     machine_.kv_share().account(summary);
@@ -243,7 +243,7 @@ class RankLife::DrafterPlace final : public Place {
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = setup.config.engine.max_batch,
                   .features = setup.compute}) {}
-  roles::Participant& role() override { return drafter_; }
+  protocol::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }
   void count(std::span<DraftTally> drafts) const override {
     for (std::size_t k = 0; k < own_.size(); ++k) add(drafts[own_[k]], drafter_.tallies()[k]);
@@ -264,7 +264,7 @@ class RankLife::DrafterPlace final : public Place {
 class RankLife::SparePlace final : public Place {
  public:
   SparePlace(int rank, RankMachine& machine) : spare_(machine.mailbox(), rank) {}
-  roles::Participant& role() override { return spare_; }
+  protocol::Participant& role() override { return spare_; }
   RankSummary end() override { return {}; }
 
  private:
@@ -295,9 +295,9 @@ std::unique_ptr<RankLife::Place> RankLife::make_place() {
   return std::make_unique<SparePlace>(rank_, machine_);
 }
 
-roles::Turn RankLife::turn() {
+protocol::Turn RankLife::turn() {
   if (place_ == nullptr) begin();
-  roles::Participant& role = place_->role();
+  protocol::Participant& role = place_->role();
   if (!role.over()) return role.turn();
   add(summary_, place_->end());
   place_->count(drafts_);
@@ -323,7 +323,8 @@ void RankLife::take(policy::Placement placement) {
   const double loading = machine_.loading_seconds();  // for earlier roles
   placement_ = std::move(placement);
   machine_.take(placement_);
-  machine_.mailbox().send(Address::coordinator(), roles::encode(roles::Ready{placement_.epoch}));
+  machine_.mailbox().send(Address::coordinator(),
+                          protocol::encode(protocol::Ready{placement_.epoch}));
   record_role(start, machine_.loading_seconds() - loading);
   place_ = make_place();
 }
@@ -349,7 +350,7 @@ void RankLife::end() {
   summary_.idle_seconds = machine_.clock().now() - began_ - summary_.busy_seconds;
   machine_.account(summary_);
   machine_.telemetry().summary(summary_);
-  machine_.mailbox().send(Address::coordinator(), roles::encode(roles::Summary{summary_}));
+  machine_.mailbox().send(Address::coordinator(), protocol::encode(protocol::Summary{summary_}));
   over_ = true;
 }
 

@@ -15,13 +15,13 @@ namespace paceline::app {
 
 /// The life of one rank: takes its place in the layout, then each place that it is given, and sends
 /// its summary when the run is over.
-class RankLife final : public roles::Participant {
+class RankLife final : public protocol::Participant {
  public:
   /// References outlive this.
   RankLife(const Setup& setup, int rank, RankMachine& machine);
   ~RankLife() override;
 
-  roles::Turn turn() override;
+  protocol::Turn turn() override;
   /// True once the rank's summary is sent.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }

@@ -39,7 +39,7 @@ class SignalRelay {
   bool operator()() {
     if (told_ || !stop_signalled()) return true;
     told_ = true;
-    mailbox_.send(Address::coordinator(), roles::encode(roles::StopRequest{rank_}));
+    mailbox_.send(Address::coordinator(), protocol::encode(protocol::StopRequest{rank_}));
     return true;
   }
 
@@ -248,7 +248,7 @@ RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const
   try {
     rank.measure(mpi, standing);
     SignalRelay relay(rank.mailbox(), mpi.rank());
-    roles::drive(life, rank.mailbox(), clock, [&] {
+    protocol::drive(life, rank.mailbox(), clock, [&] {
       rank.keep_rewards();
       return relay();
     });

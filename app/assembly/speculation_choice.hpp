@@ -41,7 +41,7 @@ void settle_mode(Setup& setup);
 /// drafter rank asks the first and seldom gets to another, so that the plan's own method comes
 /// first there. A verifier that drafts for itself asks n-grams and trees before models and heads:
 /// lookups cost next to nothing, and a later drafter is asked where it is expected to do better
-/// (roles::Speculator). Among models and heads the ladder's order counts.
+/// (speculation::Speculator). Among models and heads the ladder's order counts.
 void choose_speculation(Setup& setup, const DraftHistory& history);
 
 /// Puts setup.drafters in the chosen order. Call once.

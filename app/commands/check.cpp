@@ -22,7 +22,7 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
   if (!setup.profile) return "  time: not known without engine.profile (paceline profile)\n";
   if (!setup.profile_fault.empty())
     return "  time: not known, for engine.profile does not hold here\n";
-  policy::RunShape shape;
+  RunShape shape;
   shape.responses = static_cast<double>(setup.requests());
   shape.samples = setup.config.prompts.samples;
   for (const Prompt& prompt : setup.prompts.prompts)
@@ -33,7 +33,7 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
   shape.kv_positions = std::int64_t{setup.kv.blocks} * setup.config.engine.kv_block;
   const auto seconds_at = [&](double tokens) {
     shape.response_tokens = tokens;
-    return policy::run_seconds(*setup.profile, shape);
+    return run_seconds(*setup.profile, shape);
   };
   const double longest = setup.mean_max_tokens;
   const double most = seconds_at(longest);

@@ -55,14 +55,14 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   const Address::Port port = Address::Port::role;
   fabric::UcxFabric network(mpi, {&port, 1});
   network.connect();
-  roles::CostMeasurement measured;
+  CostMeasurement measured;
   {
     std::optional<roles::KvShare> share;
     if (compute->executor) {
       const auto [leader, tp] = placement.groups[placement.group(mpi.rank())];
       share.emplace(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader, tp);
     }
-    roles::MeasurementBudget budget;
+    MeasurementBudget budget;
     budget.seconds = arguments.seconds;
     measured = measure(
         {mpi, setup, *compute, share ? &*share : nullptr, network.mailbox(port), clock}, budget);

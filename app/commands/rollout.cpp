@@ -141,7 +141,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     printer.update(clock.now(), coordinator.progress());
     return !abandoned.stop_requested();
   };
-  roles::drive(coordinator, mailbox, clock, look);
+  protocol::drive(coordinator, mailbox, clock, look);
   printer.end(clock.now(), coordinator.progress());
 }
 

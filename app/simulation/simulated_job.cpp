@@ -101,9 +101,9 @@ class CoordinatorActor final : public sim::Actor {
     coordinator_ = std::move(coordinator);
   }
   [[nodiscard]] const roles::Coordinator& coordinator() const { return *coordinator_; }
-  roles::Turn turn() override {
+  protocol::Turn turn() override {
     const auto begin = RealTime::now();
-    const roles::Turn turn = coordinator_->turn();
+    const protocol::Turn turn = coordinator_->turn();
     if (!turn.worked) return turn;
     const double seconds = seconds_since(begin);
     attempt_.coordinator_seconds += seconds;
@@ -121,7 +121,7 @@ class CoordinatorActor final : public sim::Actor {
 class DraftServerActor final : public sim::Actor {
  public:
   void serve(std::unique_ptr<roles::DraftServer> server) { server_ = std::move(server); }
-  roles::Turn turn() override { return server_->turn(); }
+  protocol::Turn turn() override { return server_->turn(); }
   bool over() const override { return false; }
 
  private:

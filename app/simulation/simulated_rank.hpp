@@ -37,7 +37,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   SimulatedRank(const SimulatedSurroundings& around, int rank, TrajectorySink& trajectories,
                 TelemetrySink& telemetry);
 
-  roles::Turn turn() override { return life_->turn(); }
+  protocol::Turn turn() override { return life_->turn(); }
   [[nodiscard]] bool over() const override { return life_->over(); }
   [[nodiscard]] sim::ActorId actor() const { return actor_; }
 

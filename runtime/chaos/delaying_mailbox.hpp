@@ -12,10 +12,10 @@
 
 #include "runtime/core/mailbox.hpp"
 
-namespace paceline::fabric {
+namespace paceline::chaos {
 
-/// Holds messages back for a random time after they have come. Messages of one sender stay in order;
-/// different senders' overtake one another, also those of the two participants of rank 0.
+/// Holds messages back for a random time after they have come. Messages of one sender stay in
+/// order; different senders' overtake one another, also those of the two participants of rank 0.
 class DelayingMailbox final : public Mailbox {
  public:
   struct Delays {
@@ -92,4 +92,4 @@ class DelayingMailbox final : public Mailbox {
   std::atomic<bool> woken_{false};
 };
 
-}  // namespace paceline::fabric
+}  // namespace paceline::chaos

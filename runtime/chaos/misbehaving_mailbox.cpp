@@ -6,7 +6,9 @@
 
 #include "runtime/protocol/messages.hpp"
 
-namespace paceline::roles {
+namespace paceline::chaos {
+
+using namespace protocol;
 
 void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
   if (how_ != Misbehaviour::garbage || bytes.empty() || chance(4) != 0)
@@ -110,4 +112,4 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
   }
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::chaos

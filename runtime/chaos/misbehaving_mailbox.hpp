@@ -9,7 +9,7 @@
 
 #include "runtime/core/mailbox.hpp"
 
-namespace paceline::roles {
+namespace paceline::chaos {
 
 enum class Misbehaviour : std::uint8_t {
   none,
@@ -51,4 +51,4 @@ class MisbehavingMailbox final : public Mailbox {
   int turns_ = 0;        ///< since the first rank has written
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::chaos

@@ -5,7 +5,9 @@
 #include <iterator>
 #include <utility>
 
-namespace paceline::policy {
+namespace paceline::chaos {
+
+using namespace policy;
 
 RandomScheduler::RandomScheduler(std::unique_ptr<Scheduler> rest, const Placement& first,
                                  const Chance& chance)
@@ -121,4 +123,4 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   return next;
 }
 
-}  // namespace paceline::policy
+}  // namespace paceline::chaos

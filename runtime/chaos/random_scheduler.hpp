@@ -9,7 +9,7 @@
 
 #include "runtime/policy/schedule/scheduler.hpp"
 
-namespace paceline::policy {
+namespace paceline::chaos {
 
 /// Decisions that are left to chance.
 struct Chance {
@@ -23,23 +23,24 @@ struct Chance {
 };
 
 /// Leaves all other decisions to another scheduler.
-class RandomScheduler final : public Scheduler {
+class RandomScheduler final : public policy::Scheduler {
  public:
   /// `first`: where roles change, groups keep to its degrees, and ranks draft if some do in it.
-  RandomScheduler(std::unique_ptr<Scheduler> rest, const Placement& first, const Chance& chance);
+  RandomScheduler(std::unique_ptr<policy::Scheduler> rest, const policy::Placement& first,
+                  const Chance& chance);
 
-  [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
-                                                const GroupState& group) override {
+  [[nodiscard]] std::optional<policy::LeaseOrder> lease(const policy::RunState& run,
+                                                        const policy::GroupState& group) override {
     return rest_->lease(run, group);
   }
-  [[nodiscard]] LeaseEnd at_end(const RunState& run, const GroupState& group,
-                                RequestId id) override;
-  [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
-  [[nodiscard]] std::vector<RaceOrder> races(const RunState& run) override;
-  [[nodiscard]] std::optional<Placement> placement(const RunState& run) override;
+  [[nodiscard]] policy::LeaseEnd at_end(const policy::RunState& run,
+                                        const policy::GroupState& group, RequestId id) override;
+  [[nodiscard]] std::vector<policy::RequestMove> moves(const policy::RunState& run) override;
+  [[nodiscard]] std::vector<policy::RaceOrder> races(const policy::RunState& run) override;
+  [[nodiscard]] std::optional<policy::Placement> placement(const policy::RunState& run) override;
 
  private:
-  std::unique_ptr<Scheduler> rest_;
+  std::unique_ptr<policy::Scheduler> rest_;
   std::vector<int> degrees_;
   bool drafts_;
   Chance chance_;
@@ -51,7 +52,8 @@ class RandomScheduler final : public Scheduler {
 /// Another placement, pseudo-random by `number`. About half of the groups and drafters stay. Groups
 /// have one of `degrees`, and there is at least one. Drafter ranks for all groups come only where
 /// `drafts`, drafter ranks for one group by one of `tail_methods`.
-[[nodiscard]] Placement shuffled(const Placement& now, std::span<const int> degrees, bool drafts,
-                                 std::uint64_t number, std::span<const int> tail_methods = {});
+[[nodiscard]] policy::Placement shuffled(const policy::Placement& now, std::span<const int> degrees,
+                                         bool drafts, std::uint64_t number,
+                                         std::span<const int> tail_methods = {});
 
-}  // namespace paceline::policy
+}  // namespace paceline::chaos

@@ -8,7 +8,7 @@
 #include "runtime/core/quantile.hpp"
 #include "runtime/kv/block_pool.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 namespace {
 
 constexpr int kDraftLength = 4;  ///< rounds of a draft that is timed
@@ -483,4 +483,4 @@ CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
   return Measurement(engine, clock, budget).run();
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline

@@ -11,7 +11,7 @@
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/step_runner.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 
 /// The measured engine and drafters, a verifier's, as a run uses them.
 struct MeasuredEngine {
@@ -53,4 +53,4 @@ struct CostMeasurement {
 [[nodiscard]] CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
                                             const MeasurementBudget& budget);
 
-}  // namespace paceline::roles
+}  // namespace paceline

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace paceline::policy {
+namespace paceline {
 
 double run_seconds(const CostTable& costs, const RunShape& run) {
   const double of_group = std::ceil(run.responses / run.groups);
@@ -19,4 +19,4 @@ double run_seconds(const CostTable& costs, const RunShape& run) {
          prompts * costs.recompute_seconds(run.prompt_tokens, 0);
 }
 
-}  // namespace paceline::policy
+}  // namespace paceline

@@ -5,7 +5,7 @@
 
 #include "runtime/costs/cost_table.hpp"
 
-namespace paceline::policy {
+namespace paceline {
 
 struct RunShape {
   double responses = 0;
@@ -21,4 +21,4 @@ struct RunShape {
 /// stay full to the end: a run with a long tail takes longer, one whose drafts pay less.
 [[nodiscard]] double run_seconds(const CostTable& costs, const RunShape& run);
 
-}  // namespace paceline::policy
+}  // namespace paceline

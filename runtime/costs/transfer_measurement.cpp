@@ -8,7 +8,7 @@
 
 #include "runtime/core/quantile.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 namespace {
 
 constexpr int kManyBlocks = 64;  ///< blocks of a move that shows the bandwidth: a long request's
@@ -56,7 +56,7 @@ class Measurement {
     std::array<double, 4> all{};  // seconds, bytes, ranks that receive, failures
     const double begin = clock_.now();
     if (end_.share != nullptr) {
-      MoveKv command{key_, end_.peer, end_.receives ? 0 : 1, {}};
+      protocol::MoveKv command{key_, end_.peer, end_.receives ? 0 : 1, {}};
       command.blocks.resize(size.blocks);
       std::iota(command.blocks.begin(), command.blocks.end(), 0);
       end_.share->move(command);
@@ -90,4 +90,4 @@ std::optional<TransferCosts> measure_transfers(const TransferEnd& end, Mailbox& 
   return Measurement(end, mailbox, clock, sum).run(seconds);
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline

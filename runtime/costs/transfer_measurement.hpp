@@ -11,13 +11,13 @@
 #include "runtime/protocol/messages.hpp"
 #include "runtime/roles/group.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 
 /// A rank's part in the measurement. One of two groups sends, the other receives.
 struct TransferEnd {
-  KvShare* share = nullptr;  ///< null: the rank looks on
-  double block_bytes = 0;    ///< of the share
-  GroupRanks peer;
+  roles::KvShare* share = nullptr;  ///< null: the rank looks on
+  double block_bytes = 0;           ///< of the share
+  policy::GroupRanks peer;
   bool receives = false;  ///< from the peer; else it sends
   int blocks = 0;         ///< in every group's pool; the same on all ranks
 };
@@ -34,4 +34,4 @@ using SumOverRanks = std::function<void(std::span<double>)>;
                                                              double seconds,
                                                              const SumOverRanks& sum);
 
-}  // namespace paceline::roles
+}  // namespace paceline

@@ -19,7 +19,7 @@
 #include "runtime/core/types.hpp"
 #include "runtime/draft/group_log.hpp"
 
-namespace paceline::roles {
+namespace paceline::protocol {
 
 /// Tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of
 /// `window` tokens: one window, and all but the last token of the next. A refutation wastes no more
@@ -143,4 +143,4 @@ struct DraftWanted {
   std::vector<Missing> missing;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

@@ -8,7 +8,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/protocol/messages.hpp"
 
-namespace paceline::roles {
+namespace paceline::protocol {
 
 /// A row of the table, for messages of type Kind.
 template <typename Kind, typename May, typename Handler>
@@ -50,4 +50,4 @@ Receipt receive(const Address& from, Message& message, MessageRow<Kinds, Mays, H
   return receipt;
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

@@ -4,7 +4,7 @@
 
 #include "runtime/core/wire.hpp"
 
-namespace paceline::roles {
+namespace paceline::protocol {
 namespace {
 
 // One list of fields per message serves both directions: Wire is a WireWriter or a WireReader.
@@ -267,4 +267,4 @@ std::optional<Message> decode_if_message(std::span<const std::byte> bytes) {
   }
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

@@ -41,7 +41,7 @@
 #include "runtime/policy/schedule/request_table.hpp"
 #include "runtime/protocol/draft_messages.hpp"
 
-namespace paceline::roles {
+namespace paceline::protocol {
 
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
@@ -75,21 +75,19 @@ struct Ready {
   std::uint32_t epoch = 0;
 };
 
-using policy::GroupRanks;
-
 /// Coordinator to verifier: hand this request over to another group, or back to the coordinator.
 /// The response may have ended meanwhile.
 struct Move {
   RequestId id;
   std::uint64_t key = 0;  ///< names the move; the new holder's version too
-  GroupRanks to;          ///< of degree 0: the coordinator
+  policy::GroupRanks to;  ///< of degree 0: the coordinator
 };
 
 /// Coordinator to verifier: let another group race for this request, unless it has ended.
 struct Race {
   RequestId id;
   std::uint64_t key = 0;  ///< names the race; no move has the same key
-  GroupRanks to;
+  policy::GroupRanks to;
   std::int32_t method = 0;  ///< index of the drafter that drafts for it there
 };
 
@@ -104,7 +102,7 @@ struct Returned {
 /// until pulled.
 struct Offer {
   Admission request;  ///< with its prompt; its version is the key of the move or race
-  GroupRanks from;
+  policy::GroupRanks from;
   std::int32_t positions = 0;  ///< of KV that can be pulled
   OptionalIndex method = {};   ///< Race::method; absent: the offer is a move's
 };
@@ -124,7 +122,7 @@ struct Pull {
   static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
-  GroupRanks to;  ///< the group that wants it
+  policy::GroupRanks to;  ///< the group that wants it
 };
 
 /// Coordinator to verifier: nobody will want the KV stored under these keys.
@@ -151,7 +149,7 @@ struct RunStep {
 /// Leader to members: send these blocks to the other group, or fill them with the KV it sends.
 struct MoveKv {
   std::uint64_t key = 0;
-  GroupRanks peer;
+  policy::GroupRanks peer;
   std::int32_t send = 0;                  ///< 1: send; 0: receive
   std::vector<std::int32_t> blocks = {};  ///< none where the KV is stored
   /// 1, of a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
@@ -260,4 +258,4 @@ using Message =
 /// for a place that it no longer has, and drops it; no other kind comes late.
 [[nodiscard]] bool may_come_late(const Message& message);
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace paceline::roles {
+namespace paceline::protocol {
 
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn) {
@@ -16,4 +16,4 @@ void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
   mailbox.flush();
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

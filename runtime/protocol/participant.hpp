@@ -9,7 +9,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/policy/place/placement.hpp"
 
-namespace paceline::roles {
+namespace paceline::protocol {
 
 /// The outcome of a turn.
 struct Turn {
@@ -37,4 +37,4 @@ class Participant {
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn);
 
-}  // namespace paceline::roles
+}  // namespace paceline::protocol

@@ -10,6 +10,9 @@
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
+
+using namespace protocol;
+
 namespace {
 
 bool went_on(const Status& before, const Status& now) {
@@ -42,7 +45,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
       requests_(std::move(work), std::move(order), already_finished,
                 longest_response(prompts, options.terms)),
       heard_(placement_.ranks) {
-  for (const GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
+  for (const policy::GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
   finish_when_idle();
 }
 
@@ -84,14 +87,14 @@ bool Coordinator::take(const Envelope& envelope) {
   const auto at_the_end = [&](Address, const Summary&) { return !drafts || finish_sent_; };
   const Receipt receipt = receive(
       envelope.from, *message,
-      roles::on<Status>(others, [&](Address, Status& status) { on(rank, status); }),
-      roles::on<Costs>(
+      protocol::on<Status>(others, [&](Address, Status& status) { on(rank, status); }),
+      protocol::on<Costs>(
           others, [&](Address, Costs& told) { group_of(rank, told.epoch).costs = told.costs; }),
-      roles::on<Returned>(others,
-                          [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
-      roles::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
-      roles::on<StopRequest>(of_itself, [&](Address, StopRequest&) { stop(); }),
-      roles::on<Summary>(at_the_end, [&](Address, Summary& summary) {
+      protocol::on<Returned>(others,
+                             [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
+      protocol::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
+      protocol::on<StopRequest>(of_itself, [&](Address, StopRequest&) { stop(); }),
+      protocol::on<Summary>(at_the_end, [&](Address, Summary& summary) {
         summary.rank.rank = static_cast<std::uint32_t>(rank);
         if (reported_.insert(rank).second) summaries_.push_back(summary.rank);
         ++changes_;
@@ -249,7 +252,7 @@ void Coordinator::move(const policy::RequestMove& move) {
   const int holder = requests_.leased().at(move.id).group;
   const std::uint64_t key = requests_.move(move.id, move.to);
   const bool back = move.to == policy::kToTable;
-  send(holder, Move{move.id, key, back ? GroupRanks{0, 0} : groups_.at(move.to).ranks});
+  send(holder, Move{move.id, key, back ? policy::GroupRanks{0, 0} : groups_.at(move.to).ranks});
 }
 
 void Coordinator::race(const policy::RaceOrder& order) {

@@ -45,7 +45,7 @@ struct CoordinatorOptions {
   policy::LeaseTerms terms{.max_tokens = 1024};  ///< how many KV blocks a lease takes
 };
 
-class Coordinator final : public Participant {
+class Coordinator final : public protocol::Participant {
  public:
   /// `work`: requests to generate, as they come. `order`: the order of leases. `prompts`: by prompt
   /// index. `already_finished`: requests that earlier attempts finished. References and prompts
@@ -56,7 +56,7 @@ class Coordinator final : public Participant {
               std::size_t already_finished);
 
   /// Applies every message that is there.
-  Turn turn() override;
+  protocol::Turn turn() override;
   /// Asks all groups to hand in their unfinished requests. Idempotent.
   void stop();
   /// All ranks have reported: nothing more will be said.
@@ -80,15 +80,15 @@ class Coordinator final : public Participant {
  private:
   [[nodiscard]] bool take(const Envelope& envelope);
   [[nodiscard]] Role role_of(int rank) const;
-  void on(int from, const Status& status);
-  void on(int from, Returned returned);
-  void on(int from, const Ready& ready);
-  [[nodiscard]] bool takes_place(int rank, const Ready& ready) const;
+  void on(int from, const protocol::Status& status);
+  void on(int from, protocol::Returned returned);
+  void on(int from, const protocol::Ready& ready);
+  [[nodiscard]] bool takes_place(int rank, const protocol::Ready& ready) const;
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return change_ && change_->begins(epoch); }
   [[nodiscard]] bool ends(int leader) const { return change_ && change_->ends(leader); }
   [[nodiscard]] KnownGroup& group_of(int leader, std::uint32_t epoch);
   [[nodiscard]] policy::RunState run_state() const;
-  void settle(KnownGroup& group, const Status& status);
+  void settle(KnownGroup& group, const protocol::Status& status);
   void end_leases(KnownGroup& group, policy::RunState& run);
   void lease_to_any();
   void lease_to_idle(policy::RunState& run);
@@ -105,7 +105,7 @@ class Coordinator final : public Participant {
   void adopt();
   void save_returned();
   void finish_when_idle();
-  void send(int rank, const Message& message);
+  void send(int rank, const protocol::Message& message);
 
   Mailbox& mailbox_;
   policy::Scheduler& scheduler_;

@@ -8,6 +8,9 @@
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
+
+using namespace protocol;
+
 namespace {
 
 constexpr int kMostMessages = 256;  ///< taken in a turn: clients are answered at its end

@@ -17,13 +17,13 @@ namespace paceline::roles {
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
 /// until its driver stops.
-class DraftServer final : public Participant {
+class DraftServer final : public protocol::Participant {
  public:
   /// Mailbox and clock outlive this.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits)
       : mailbox_(mailbox), clock_(clock), logs_(limits) {}
 
-  Turn turn() override;
+  protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return false; }
 
   [[nodiscard]] const draft::GroupLogs& logs() const { return logs_; }
@@ -32,9 +32,9 @@ class DraftServer final : public Participant {
  private:
   struct Asker {
     Address at;
-    DraftFetch fetch;
+    protocol::DraftFetch fetch;
   };
-  void apply(Address from, const DraftUpdate& update);
+  void apply(Address from, const protocol::DraftUpdate& update);
   void answer(Asker& asker);
   void ask_for_gaps();
 

@@ -9,6 +9,9 @@
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
+
+using namespace protocol;
+
 namespace {
 
 /// A verifier that has sent a message and got no drafts is sent an empty Drafts after this long.
@@ -88,7 +91,7 @@ void DrafterRank::take(const Envelope& envelope) {
   const auto for_this_place = [this](Address, const auto& told) {
     return told.since == options_.place.since;
   };
-  const Receipt receipt = roles::receive(
+  const Receipt receipt = protocol::receive(
       envelope.from, *message,
       on<DraftCommits>(for_this_place,
                        [&](Address, DraftCommits& commits) {

@@ -43,14 +43,14 @@ struct DrafterOptions {
 ///
 /// No message is trusted: its sender may have been a drafter, which may send anything. Contents
 /// that make no sense are counted (RankSummary::invalid) and dropped.
-class DrafterRank final : public Participant {
+class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.
   DrafterRank(Mailbox& mailbox, const Clock& clock,
               std::vector<std::unique_ptr<draft::Drafter>> drafters, TelemetrySink& telemetry,
               const DrafterOptions& options);
 
-  Turn turn() override;
+  protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
@@ -77,10 +77,10 @@ class DrafterRank final : public Participant {
   };
   void receive();
   void take(const Envelope& envelope);
-  void open(int from, const DraftOpen& open);
-  void apply(int from, const DraftCommits& commits);
-  void observe(int from, const DraftFeatures& message);
-  [[nodiscard]] bool usable(const DraftFeatures& message) const;
+  void open(int from, const protocol::DraftOpen& open);
+  void apply(int from, const protocol::DraftCommits& commits);
+  void observe(int from, const protocol::DraftFeatures& message);
+  [[nodiscard]] bool usable(const protocol::DraftFeatures& message) const;
   void judge(OpenRequest& r, std::span<const TokenId> tokens);
   void drop(RequestId id);
   bool draft();
@@ -90,9 +90,9 @@ class DrafterRank final : public Participant {
     return options_.piece > 0 ? std::min(options_.piece, r.window) : r.window;
   }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
-    return static_cast<int>(r.ahead.size()) >= most_ahead(r.window);
+    return static_cast<int>(r.ahead.size()) >= protocol::most_ahead(r.window);
   }
-  void say(int verifier, const Drafts& drafts);
+  void say(int verifier, const protocol::Drafts& drafts);
 
   Mailbox& mailbox_;
   const Clock& clock_;

@@ -8,6 +8,8 @@
 
 namespace paceline::roles {
 
+using namespace protocol;
+
 Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
              const std::vector<int>& members, std::uint32_t epoch)
     : mailbox_(mailbox), runner_(runner), share_(share), epoch_(epoch) {

@@ -42,13 +42,13 @@ class Group final : public engine::StepRunner {
   [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
 
   /// Sends blocks to the other group, or fills them with the KV it sends under the same key.
-  void move(const MoveKv& command);
+  void move(const protocol::MoveKv& command);
   /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
   /// the key then.
-  void store(const StoreKv& command);
+  void store(const protocol::StoreKv& command);
   /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
   /// blocks' contents are undefined then.
-  void restore(const RestoreKv& command);
+  void restore(const protocol::RestoreKv& command);
   /// Drops the KV stored under the key. A command in flight on it ends incomplete, or has ended.
   void drop(std::uint64_t key);
   /// Stored KV will be needed in this order of keys, as ForeseeKv says.
@@ -75,12 +75,12 @@ class Group final : public engine::StepRunner {
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
 /// Any other rank of a group: follows its leader's commands, once it was sent Lead.
-class Member final : public Participant {
+class Member final : public protocol::Participant {
  public:
   /// `epoch`: of the placement that made the group. References outlive this.
   Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,
          std::uint32_t epoch, const Recorder& recorder = {});
-  Turn turn() override;
+  protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   /// Sums over all steps, by the recorder's clock (StepMeter::sums).

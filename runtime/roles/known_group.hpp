@@ -14,8 +14,8 @@
 namespace paceline::roles {
 
 struct KnownGroup {
-  GroupRanks ranks;
-  Status status;                           ///< the last one that it sent
+  policy::GroupRanks ranks;
+  protocol::Status status;                 ///< the last one that it sent
   bool there = false;                      ///< a status has come
   std::optional<policy::MoveCosts> costs;  ///< as the group reported them
   /// A lease or a renewal that the group's last status does not count yet.
@@ -31,7 +31,7 @@ struct KnownGroup {
     on_their_way.push_back(order);
     ++orders_sent;
   }
-  void reported(const Status& now) {
+  void reported(const protocol::Status& now) {
     status = now;
     there = true;
     while (on_their_way.size() > orders_sent - now.orders_received) on_their_way.pop_front();

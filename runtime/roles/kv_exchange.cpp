@@ -13,7 +13,8 @@ using State = KvMove::State;
 
 // ---- KV that leaves.
 
-void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, Kind kind) {
+void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
+                      Kind kind) {
   if (parcel.positions > 0) {
     moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to};
   } else {
@@ -35,7 +36,7 @@ std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   return positions;
 }
 
-void KvExchange::forget(std::uint64_t key) { on(Pull{key, Pull::kNone, {}}); }
+void KvExchange::forget(std::uint64_t key) { on(protocol::Pull{key, protocol::Pull::kNone, {}}); }
 
 bool KvExchange::kept_for(std::uint64_t key, int leader) const {
   const auto at = moves_.find(key);
@@ -43,8 +44,8 @@ bool KvExchange::kept_for(std::uint64_t key, int leader) const {
   return at->second.kind == Kind::stored || at->second.to.leader == leader;
 }
 
-void KvExchange::on(const Pull& pull) {
-  const bool none = pull.first_block == Pull::kNone;
+void KvExchange::on(const protocol::Pull& pull) {
+  const bool none = pull.first_block == protocol::Pull::kNone;
   const auto at = moves_.find(pull.key);
   if (at == moves_.end() || at->second.kind == Kind::fetched) {
     if (none) return;  // the group has ended, and the KV was given up
@@ -103,7 +104,7 @@ void KvExchange::decline(KvOrigin& origin) {
     forget(origin.key);
   } else {
     mailbox_.send({origin.from.leader, Address::Port::role},
-                  encode(Pull{origin.key, Pull::kNone, ranks_}));
+                  protocol::encode(protocol::Pull{origin.key, protocol::Pull::kNone, ranks_}));
   }
 }
 
@@ -118,7 +119,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
     decline(origin);
     return;
   }
-  const Pull pull{origin.key, first / kv_block_, ranks_};
+  const protocol::Pull pull{origin.key, first / kv_block_, ranks_};
   batcher_.expect(id, {first, origin.positions});
   const auto at = moves_.try_emplace(origin.key).first;
   KvMove& move = at->second;
@@ -126,7 +127,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   move.positions = origin.positions;
   move.wanted = pull;
   if (own) return go_on(at);
-  mailbox_.send({origin.from.leader, Address::Port::role}, encode(pull));
+  mailbox_.send({origin.from.leader, Address::Port::role}, protocol::encode(pull));
   post(at);
   group_.move({.key = origin.key, .peer = origin.from, .send = 0, .blocks = wanted_blocks(move)});
 }
@@ -151,7 +152,7 @@ void KvExchange::post(Moves::iterator at) {
   posted_.insert(at->first);
 }
 
-void KvExchange::heard(const KvMoved& moved) {
+void KvExchange::heard(const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at != moves_.end()) at->second.member_ended(moved.complete != 0);
 }

@@ -21,7 +21,7 @@ namespace paceline::roles {
 /// Where the KV of an offered or leased request is.
 struct KvOrigin {
   std::uint64_t key = 0;  ///< of the move or race, or of the stored KV
-  GroupRanks from;
+  policy::GroupRanks from;
   std::int32_t positions = 0;  ///< of KV there; 0: none
 };
 
@@ -32,8 +32,8 @@ class KvExchange {
  public:
   /// References outlive this. `ranks`: of the group. `costs` decide how much KV is transferred, and
   /// how much computed again.
-  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, const GroupRanks& ranks,
-             const policy::MoveCosts& costs, std::int32_t kv_block)
+  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
+             const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
         batcher_(batcher),
         group_(group),
@@ -42,7 +42,7 @@ class KvExchange {
         kv_block_(kv_block) {}
 
   /// Keeps KV for another group, given or copied; an empty parcel is released at once.
-  void keep(std::uint64_t key, kv::Parcel parcel, const GroupRanks& to, KvMove::Kind kind);
+  void keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to, KvMove::Kind kind);
   /// Stores the KV of a request that goes back to the coordinator. Returns how many positions can
   /// be restored under the key.
   std::int32_t store(std::uint64_t key, kv::Parcel parcel);
@@ -54,14 +54,14 @@ class KvExchange {
   /// Whether KV is kept under the key for the group of this leader, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
-  void on(const Pull& pull);
+  void on(const protocol::Pull& pull);
   /// Tells the group that keeps the KV that it is not wanted; does nothing where there is none.
   void decline(KvOrigin& origin);
   /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
   /// request that has a place in the batch.
   void fetch(RequestId id, KvOrigin origin);
   /// A member's share has ended.
-  void heard(const KvMoved& moved);
+  void heard(const protocol::KvMoved& moved);
 
   /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The work is
   /// in proportion to what is in flight, not to what is kept. Returns whether anything ended.
@@ -88,7 +88,7 @@ class KvExchange {
   Mailbox& mailbox_;
   engine::Batcher& batcher_;
   Group& group_;
-  GroupRanks ranks_;
+  policy::GroupRanks ranks_;
   policy::MoveCosts costs_;
   std::int32_t kv_block_;
   Moves moves_;                     ///< by key

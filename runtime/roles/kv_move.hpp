@@ -28,11 +28,11 @@ struct KvMove {
   };
   Kind kind = Kind::fetched;
   State state = State::prepared;
-  kv::Parcel parcel = {};              ///< blocks with the KV, until they are sent or stored
-  GroupRanks to = {};                  ///< of given and copied KV: the group that may pull it
-  std::int32_t positions = 0;          ///< of stored and fetched KV
-  std::optional<Pull> wanted = {};     ///< the part that is wanted, and by whom
-  bool declined = false;               ///< nobody will want it
+  kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
+  policy::GroupRanks to = {};  ///< of given and copied KV: the group that may pull it
+  std::int32_t positions = 0;  ///< of stored and fetched KV
+  std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
+  bool declined = false;                      ///< nobody will want it
   std::optional<RequestId> request{};  ///< of this group, in whose blocks the wanted part arrives
   int members = 0;                     ///< of the group, whose shares are in flight
   bool complete = false;               ///< no share has failed

@@ -90,7 +90,7 @@ bool KvShare::give_up() {
 
 // ---- Between groups.
 
-void KvShare::move(const MoveKv& command) {
+void KvShare::move(const protocol::MoveKv& command) {
   if (command.stored == 0) {
     std::vector<std::span<std::byte>> blocks;
     for (const std::int32_t block : command.blocks) blocks.push_back(memory_.block(block));
@@ -117,8 +117,8 @@ void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
 
 // In a block, the heads in common are one run of bytes for each layer's K and V. Where both ranks
 // hold the same heads, the runs follow one another, and the block is one piece.
-void KvShare::exchange(const MoveKv& command, std::span<const std::span<std::byte>> blocks,
-                       UnderWay& under_way) {
+void KvShare::exchange(const protocol::MoveKv& command,
+                       std::span<const std::span<std::byte>> blocks, UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
   const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
   for_each_peer(command.peer, [&](int rank, int from, int to) {
@@ -146,7 +146,7 @@ void KvShare::exchange(const MoveKv& command, std::span<const std::span<std::byt
   });
 }
 
-void KvShare::refuse(const MoveKv& command) {
+void KvShare::refuse(const protocol::MoveKv& command) {
   for_each_peer(command.peer, [&](int rank, int, int) { transport_.refuse(rank, command.key); });
 }
 
@@ -168,13 +168,13 @@ std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) co
   return at;
 }
 
-void KvShare::store(const StoreKv& command) {
+void KvShare::store(const protocol::StoreKv& command) {
   UnderWay& under_way = begin(command.key, KvPoolUse::stored, command.blocks.size());
   if (store_ != nullptr)
     under_way.stored = store_->put(command.key, command.first_block, places(command.blocks));
 }
 
-void KvShare::restore(const RestoreKv& command) {
+void KvShare::restore(const protocol::RestoreKv& command) {
   UnderWay& under_way = begin(command.key, KvPoolUse::restored, command.blocks.size());
   if (store_ != nullptr)
     under_way.stored = store_->get(command.key, command.first_block, places(command.blocks));
@@ -269,11 +269,11 @@ std::optional<bool> KvShare::ended(std::uint64_t key) {
   return complete;
 }
 
-std::vector<KvMoved> KvShare::take_ended() {
+std::vector<protocol::KvMoved> KvShare::take_ended() {
   settle();
   std::vector<std::uint64_t> keys;
   for (const auto& [key, under_way] : under_way_) keys.push_back(key);
-  std::vector<KvMoved> moved;
+  std::vector<protocol::KvMoved> moved;
   for (const std::uint64_t key : keys) {
     if (const std::optional<bool> complete = ended(key)) moved.push_back({key, *complete ? 1 : 0});
   }

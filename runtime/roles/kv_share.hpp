@@ -38,9 +38,9 @@ class KvShare {
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 
   /// These do for the rank's share what Group's do for the group.
-  void move(const MoveKv& command);
-  void store(const StoreKv& command);
-  void restore(const RestoreKv& command);
+  void move(const protocol::MoveKv& command);
+  void store(const protocol::StoreKv& command);
+  void restore(const protocol::RestoreKv& command);
   void drop(std::uint64_t key);
   void foresee(std::span<const std::uint64_t> keys);
   void settle();
@@ -48,7 +48,7 @@ class KvShare {
   /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
   /// Operations that ended since the last call. Calls settle() first.
-  [[nodiscard]] std::vector<KvMoved> take_ended();
+  [[nodiscard]] std::vector<protocol::KvMoved> take_ended();
 
  private:
   /// A transfer with one rank of the other group.
@@ -61,16 +61,16 @@ class KvShare {
     bool failed = false;
     std::optional<kv::Store::Ticket> stored;  ///< the store's put, get or hold
     KvPoolRecord record;                      ///< of the store's operation
-    std::optional<MoveKv> waits;              ///< a send that waits for the hold
+    std::optional<protocol::MoveKv> waits;    ///< a send that waits for the hold
     bool held = false;
   };
 
   UnderWay& begin(std::uint64_t key, KvPoolUse use, std::size_t blocks);
   [[nodiscard]] std::vector<std::byte*> places(std::span<const std::int32_t> blocks) const;
-  void exchange(const MoveKv& command, std::span<const std::span<std::byte>> blocks,
+  void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);
   void go_on(UnderWay& under_way);
-  void refuse(const MoveKv& command);
+  void refuse(const protocol::MoveKv& command);
   void forget_from(std::size_t bytes);
   template <typename Each>
   void for_each_peer(const policy::GroupRanks& peer, Each each) const;

@@ -60,11 +60,11 @@ void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> f
     if (other.knows >= request.known()) continue;
     const auto lacks = static_cast<std::ptrdiff_t>(request.known() - other.knows);
     mailbox_.send({other.leader, Address::Port::role},
-                  encode(RaceCommit{id,
-                                    other.key,
-                                    static_cast<std::int32_t>(other.knows),
-                                    0,
-                                    {last.end() - lacks, last.end()}}));
+                  protocol::encode(protocol::RaceCommit{id,
+                                                        other.key,
+                                                        static_cast<std::int32_t>(other.knows),
+                                                        0,
+                                                        {last.end() - lacks, last.end()}}));
     other.knows = request.known();
   }
 }
@@ -73,13 +73,14 @@ std::uint64_t Races::end(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return 0;
   for (const Other& other : at->second.others)
-    mailbox_.send({other.leader, Address::Port::role}, encode(RaceCommit{id, other.key, 0, 1, {}}));
+    mailbox_.send({other.leader, Address::Port::role},
+                  protocol::encode(protocol::RaceCommit{id, other.key, 0, 1, {}}));
   const std::uint64_t key = at->second.key;
   requests_.erase(at);
   return key;
 }
 
-bool Races::hear(int from, const RaceCommit& news) {
+bool Races::hear(int from, const protocol::RaceCommit& news) {
   const auto at = requests_.find(news.id);
   if (at == requests_.end()) return false;  // the race has ended here
   RacedRequest& request = at->second;

@@ -46,7 +46,7 @@ class Races {
 
   /// Takes tokens that another group committed. True where the holder says that this verifier is to
   /// race no longer.
-  [[nodiscard]] bool hear(int from, const RaceCommit& news);
+  [[nodiscard]] bool hear(int from, const protocol::RaceCommit& news);
   /// The next tokens, according to other groups. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
   /// Tokens that racers committed first, over all requests that this verifier holds.

@@ -11,14 +11,14 @@ RoleChange::RoleChange(const policy::Placement& now, policy::Placement next)
   for (int rank = 0; rank < now_.ranks; ++rank) {
     if (!policy::stays(rank, now_, next_)) changing_.insert(rank);
   }
-  for (const GroupRanks& ranks : next_.groups) {
+  for (const policy::GroupRanks& ranks : next_.groups) {
     if (changing_.contains(ranks.leader)) new_groups_[ranks.leader].ranks = ranks;
   }
 }
 
 RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const {
   std::map<int, int> load;  // requests of groups that stay, by leader
-  for (const GroupRanks& group : now_.groups) {
+  for (const policy::GroupRanks& group : now_.groups) {
     if (!ends(group.leader)) load[group.leader] = requests.held_by(group.leader);
   }
   Drain drain{.moves = {}, .done = true};
@@ -55,7 +55,7 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);
   });
-  for (const GroupRanks& group : now_.groups) {
+  for (const policy::GroupRanks& group : now_.groups) {
     if (ends(group.leader)) continue;
     awaited_.insert(group.leader);
     tellings.push_back({group.leader, meanwhile});

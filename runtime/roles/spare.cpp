@@ -8,6 +8,8 @@
 
 namespace paceline::roles {
 
+using namespace protocol;
+
 Turn Spare::turn() {
   Turn turn;
   while (!over_) {

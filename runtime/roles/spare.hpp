@@ -10,10 +10,10 @@
 namespace paceline::roles {
 
 /// A spare rank waits until it is given another place, or the run ends.
-class Spare final : public Participant {
+class Spare final : public protocol::Participant {
  public:
   Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
-  Turn turn() override;
+  protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
 

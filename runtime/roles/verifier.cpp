@@ -9,6 +9,8 @@
 
 namespace paceline::roles {
 
+using namespace protocol;
+
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
@@ -89,7 +91,7 @@ void Verifier::take(const Envelope& envelope) {
   const auto whole = [&](Address, const Offer& offer) {
     return trusted || !offer.request.prompt.empty();
   };
-  const Receipt receipt = roles::receive(
+  const Receipt receipt = protocol::receive(
       envelope.from, *message,
       on<KvMoved>(a_member, [this](Address, KvMoved& moved) { kv_.heard(moved); }),
       on<Lease>(the_coordinator, [this](Address, Lease& lease) { accept(std::move(lease)); }),
@@ -444,7 +446,7 @@ void Verifier::step() {
     ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
     record.accepted = ports_.speculator->accepted();
     record.draft_calls = ports_.speculator->draft_calls();
-    for (const PlannedRequest& r : ports_.speculator->planned())
+    for (const speculation::PlannedRequest& r : ports_.speculator->planned())
       ports_.telemetry.event(
           {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});
   }
@@ -483,13 +485,13 @@ RankSummary Verifier::summary() const {
   summary.foretold = races_.gained();
   summary.positions_transferred = kv_.fetched();
   if (ports_.remote != nullptr) {
-    const RemoteDrafter::Counts counts = ports_.remote->counts();
+    const speculation::RemoteDrafter::Counts counts = ports_.remote->counts();
     summary.late = counts.late;
     summary.stale = counts.stale;
     summary.invalid = counts.invalid + counts.flooded;
   }
   if (ports_.siblings != nullptr) {
-    const DraftClient::Counts& counts = ports_.siblings->counts();
+    const speculation::DraftClient::Counts& counts = ports_.siblings->counts();
     summary.invalid += counts.invalid;
     summary.draft_update_bytes = counts.update_bytes;
     summary.draft_fetch_bytes = counts.fetch_bytes;

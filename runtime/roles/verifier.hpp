@@ -29,19 +29,21 @@ struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
-  Group& group;            ///< runs the steps, and moves KV
-  Speculator* speculator;  ///< null: plain decoding
-  RemoteDrafters* remote;  ///< among the speculator's drafters; null: no rank ever drafts
-  DraftClient* siblings;   ///< among them too; null: no draft servers
-  ElasticMemory* memory;   ///< null: the KV pool stays as large as it is
-  StopRecorder* recorder;  ///< among the speculator's drafters; null: nothing is recorded
+  Group& group;                         ///< runs the steps, and moves KV
+  speculation::Speculator* speculator;  ///< null: plain decoding
+  speculation::RemoteDrafters*
+      remote;  ///< among the speculator's drafters; null: no rank ever drafts
+  speculation::DraftClient* siblings;  ///< among them too; null: no draft servers
+  speculation::ElasticMemory* memory;  ///< null: the KV pool stays as large as it is
+  speculation::StopRecorder*
+      recorder;  ///< among the speculator's drafters; null: nothing is recorded
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
 
 struct VerifierOptions {
-  GroupRanks ranks;         ///< of the verifier's group
-  std::uint32_t epoch = 0;  ///< of the placement that made the group
+  policy::GroupRanks ranks;  ///< of the verifier's group
+  std::uint32_t epoch = 0;   ///< of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
   /// Response tokens before the end of a lease at which the coordinator is told that it is near.
@@ -67,11 +69,11 @@ struct VerifierOptions {
 /// A request that is to be raced for is offered likewise, and stays (races.hpp). A racer has it in
 /// its batch like any other, but neither writes nor reports it, and gives it up where requests that
 /// it holds need the room.
-class Verifier final : public Participant {
+class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
 
-  Turn turn() override;
+  protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
   /// Totals so far; the caller fills in rank, role and memory.
@@ -85,23 +87,23 @@ class Verifier final : public Participant {
   };
   void receive();
   void take(const Envelope& envelope);
-  void accept(Lease lease);
-  void accept(Offer offer);
+  void accept(protocol::Lease lease);
+  void accept(protocol::Offer offer);
   void enqueue(Admission request, const KvOrigin& origin, OptionalIndex method = {});
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
   void become(policy::Placement placement);
-  void renew(const Renew& renew);
+  void renew(const protocol::Renew& renew);
   void stop();
   void let_go();
   void let_race();
-  void join(Offer offer);
+  void join(protocol::Offer offer);
   void give_up(RequestId id);
   void end_race(RequestId id);
   void remove_given_up();
   [[nodiscard]] bool make_way(RequestId id);
   [[nodiscard]] bool holds(RequestId id) const;
   [[nodiscard]] std::vector<RunningRequest> held() const;
-  void hand_over(const Move& move, Admission request, kv::Parcel parcel);
+  void hand_over(const protocol::Move& move, Admission request, kv::Parcel parcel);
   void admit();
   void step();
   void announce();
@@ -114,11 +116,11 @@ class Verifier final : public Participant {
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;
-  std::vector<Move> moves_asked_;     ///< ordered, not yet made
-  std::vector<Race> races_asked_;     ///< ordered, not yet offered
-  std::vector<RequestId> given_up_;   ///< raced for no longer, still in the batch
-  Status status_;                     ///< the next one to send
-  std::vector<RequestId> unflushed_;  ///< of ended responses, not yet on disk
+  std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
+  std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
+  std::vector<RequestId> given_up_;          ///< raced for no longer, still in the batch
+  protocol::Status status_;                  ///< the next one to send
+  std::vector<RequestId> unflushed_;         ///< of ended responses, not yet on disk
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status

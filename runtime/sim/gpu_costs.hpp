@@ -70,7 +70,7 @@ struct NamedDraft {
 /// The cost table of `target` on `gpus` GPUs that share it as `system` says. With TP latent
 /// attention's positions are whole on each GPU, and more GPUs than the largest measured all-reduce
 /// (8: a node) add a ring over nodes. Weights of 1 byte are multiplied at bf16's rate. A draft's
-/// first round computes two rows for each request, as roles::measure_costs() has it. Transfers are
+/// first round computes two rows for each request, as measure_costs() has it. Transfers are
 /// over the network: a GPU's part of a request. Pure. Throws std::invalid_argument when `gpus` does
 /// not divide the heads (TP) or the routed experts, when a rate of `system` is not above 0, or when
 /// a measurement is missing.

@@ -71,7 +71,7 @@ bool World::step() {
     now_ = event.time;
     ++turns_;
     time = event.time;
-    const roles::Turn turn = state.actor->turn();
+    const protocol::Turn turn = state.actor->turn();
     if (turn.worked) {
       wake(event.actor, time);
     } else if (turn.wake < kNever) {

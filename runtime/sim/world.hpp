@@ -19,7 +19,7 @@ namespace paceline::sim {
 class Actor {
  public:
   virtual ~Actor() = default;
-  virtual roles::Turn turn() = 0;
+  virtual protocol::Turn turn() = 0;
   /// Whether it wants no further turn.
   [[nodiscard]] virtual bool over() const = 0;
 };

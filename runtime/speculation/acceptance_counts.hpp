@@ -8,7 +8,7 @@
 
 #include "runtime/core/interfaces.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 class AcceptanceCounts {
  public:
@@ -38,4 +38,4 @@ class AcceptanceCounts {
   std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, Count> counts_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 /// Committed tokens that the log may hold before drafters are told.
@@ -50,4 +50,4 @@ void CommitLog::tell(const DrafterRoster& roster, double now) {
   for (const RosterEntry& told : roster) told.drafter->told();
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

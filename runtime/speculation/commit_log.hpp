@@ -9,7 +9,7 @@
 #include "runtime/engine/batcher.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// Drafters hear of what was committed when they may be asked next. Telling them step by step would
 /// fetch each request's state into a cache that the step between has emptied: a hundredth of a
@@ -36,4 +36,4 @@ class CommitLog {
   std::size_t next_ = 0;               ///< entry of the request that is likely committed next
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -7,7 +7,10 @@
 
 #include "runtime/protocol/message_table.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
+
+using namespace protocol;
+
 namespace {
 
 /// Most tokens of requests that have left, kept for a server that does not read.
@@ -150,22 +153,23 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
     return wanted.client == options_.name;
   };
   const Receipt receipt =
-      roles::receive(server->at, *decoded,
-                     on<DraftTexts>(awaited,
-                                    [&](Address, DraftTexts& texts) {
-                                      server->ticket = 0;
-                                      counts_.fetch_bytes += message.size();
-                                      counts_.fetch_seconds += clock_.now() - server->asked;
-                                      take(*server, texts);
-                                    }),
-                     on<DraftWanted>(for_this_client, [&](Address, DraftWanted& wanted) {
-                       for (const DraftWanted::Missing& missing : wanted.missing) {
-                         const auto at = requests_.find(missing.id);
-                         if (at == requests_.end()) continue;  // whoever has it now is asked then
-                         at->second.told = std::min<std::size_t>(at->second.told, missing.held);
-                         due_ = true;
-                       }
-                     }));
+      protocol::receive(server->at, *decoded,
+                        on<DraftTexts>(awaited,
+                                       [&](Address, DraftTexts& texts) {
+                                         server->ticket = 0;
+                                         counts_.fetch_bytes += message.size();
+                                         counts_.fetch_seconds += clock_.now() - server->asked;
+                                         take(*server, texts);
+                                       }),
+                        on<DraftWanted>(for_this_client, [&](Address, DraftWanted& wanted) {
+                          for (const DraftWanted::Missing& missing : wanted.missing) {
+                            const auto at = requests_.find(missing.id);
+                            if (at == requests_.end())
+                              continue;  // whoever has it now is asked then
+                            at->second.told = std::min<std::size_t>(at->second.told, missing.held);
+                            due_ = true;
+                          }
+                        }));
   if (receipt == Receipt::unknown) ++counts_.invalid;
 }
 
@@ -197,4 +201,4 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
   due_ = due_ || texts.left > 0;
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -14,7 +14,7 @@
 #include "runtime/draft/group_log.hpp"
 #include "runtime/protocol/draft_messages.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 struct DraftClientOptions {
   std::vector<int> servers;   ///< ranks that host a draft server, not empty; prompts go round them
@@ -91,16 +91,16 @@ class DraftClient final : public draft::Drafter {
     double asked = 0;
     // The exchange under way.
     bool reads = true;  ///< its mailbox has room
-    DraftUpdate update;
-    DraftFetch fetch;
+    protocol::DraftUpdate update;
+    protocol::DraftFetch fetch;
   };
   [[nodiscard]] Server& server_of(RequestId id) { return servers_[id.prompt % servers_.size()]; }
   SharedRequest& request(RequestId id);
   void end(RequestId id, bool ended, double now);
   void exchange();
-  static void add(DraftUpdate& update, RequestId id, std::uint64_t offset,
+  static void add(protocol::DraftUpdate& update, RequestId id, std::uint64_t offset,
                   std::span<const TokenId> tokens, bool ended);
-  void take(Server& server, const DraftTexts& texts);
+  void take(Server& server, const protocol::DraftTexts& texts);
 
   std::unique_ptr<draft::Drafter> drafter_;
   Mailbox& mailbox_;
@@ -115,4 +115,4 @@ class DraftClient final : public draft::Drafter {
   Counts counts_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -11,7 +11,7 @@
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/length/acceptance.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 enum class DrafterKind : std::uint8_t {
   ahead,  ///< drafter ranks of the layout, which draft for all groups by all of the run's drafters
@@ -39,4 +39,4 @@ struct RosterEntry {
 /// order, and an index in it names a drafter in races, messages and telemetry.
 using DrafterRoster = std::vector<RosterEntry>;
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -4,7 +4,7 @@
 
 #include "runtime/core/duration.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
@@ -87,4 +87,4 @@ void DrafterWatch::warn(const std::string& text) const {
   warn_("drafter rank " + std::to_string(rank_) + " " + text);
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -8,7 +8,7 @@
 
 #include "runtime/core/clock.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// The user hears of each kind of trouble when it begins, then once a minute at most, and of its
 /// total from sum_up(). Not thread-safe.
@@ -59,4 +59,4 @@ class DrafterWatch {
   Trouble silences_, overflows_, nonsense_, floods_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

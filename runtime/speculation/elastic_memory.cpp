@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 using Kind = DraftMemoryRecord::Kind;
 
@@ -90,4 +90,4 @@ void ElasticMemory::go_on_resuming() {
   ports_.telemetry.draft_memory(resumed_);
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -13,7 +13,7 @@
 #include "runtime/policy/plan/draft_memory.hpp"
 #include "runtime/speculation/speculator.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// All references outlive it.
 struct ElasticMemoryPorts {
@@ -54,4 +54,4 @@ class ElasticMemory {
   DraftMemoryRecord resumed_;  ///< of the resumption under way
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

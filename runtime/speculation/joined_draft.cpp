@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
   for (std::size_t n = 0; n < tokens_.size(); ++n) {
@@ -70,4 +70,4 @@ void JoinedDraft::keep(std::span<const std::uint8_t> keep) {
   }
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -9,7 +9,7 @@
 
 #include "runtime/core/types.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// A draft, parents before children.
 struct DraftPart {
@@ -51,4 +51,4 @@ class JoinedDraft {
   std::vector<std::int32_t> place_;  ///< [tokens] index among the kept tokens
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 /// Stands for tokens that a level lacks, because they end a response or there are no more.
@@ -32,4 +32,4 @@ void LearnedStop::judge(int level, std::span<draft::GrowingDraft> drafts) {
   }
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -8,7 +8,7 @@
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/length/draft_stop.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// A stop network's view of a level with this frontier (draft::GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
@@ -28,4 +28,4 @@ class LearnedStop final : public draft::Levels {
   std::map<RequestId, policy::StopNetwork::Memory> memories_;  ///< of the drafts under way
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

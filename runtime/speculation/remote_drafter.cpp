@@ -6,7 +6,10 @@
 
 #include "runtime/protocol/messages.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
+
+using namespace protocol;
+
 namespace {
 
 /// Most committed tokens kept for a rank that drafts by a head and does not read now: a rank that
@@ -365,4 +368,4 @@ void RemoteDrafter::close() {
   for (const auto& [rank, link] : links_) link.watch.sum_up();
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -16,7 +16,7 @@
 #include "runtime/protocol/draft_messages.hpp"
 #include "runtime/speculation/drafter_watch.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 struct RemoteOptions {
   int vocab = 0;                  ///< token ids are below this
@@ -97,7 +97,7 @@ class RemoteDrafter final : public draft::Drafter,
   struct Link {
     DrafterWatch watch;
     std::uint32_t since = 0;          ///< epoch of the placement since which it drafts
-    DraftCommits commits;             ///< commits that the rank has yet to be told
+    protocol::DraftCommits commits;   ///< commits that the rank has yet to be told
     std::vector<RequestId> unopened;  ///< requests that the rank is to be told of, or anew
     std::set<std::uint32_t> prompts;  ///< prompts that the rank was sent
     RequestId next_features;          ///< request whose features are sent first
@@ -109,11 +109,12 @@ class RemoteDrafter final : public draft::Drafter,
   bool send_features(int rank, Link& link);
   static void hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests);
   DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
-  bool extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts);
-  [[nodiscard]] bool makes_sense(const DraftPiece& piece, const Drafts& drafts) const;
+  bool extend(RemoteRequest& r, const protocol::DraftPiece& piece, const protocol::Drafts& drafts);
+  [[nodiscard]] bool makes_sense(const protocol::DraftPiece& piece,
+                                 const protocol::Drafts& drafts) const;
   void give(RequestId id, RemoteRequest& r);
-  void take_back(RequestId id, RemoteRequest& r, DraftEnd how);
-  void end(RequestId id, DraftEnd how);
+  void take_back(RequestId id, RemoteRequest& r, protocol::DraftEnd how);
+  void end(RequestId id, protocol::DraftEnd how);
 
   Mailbox& mailbox_;
   const Clock& clock_;
@@ -126,4 +127,4 @@ class RemoteDrafter final : public draft::Drafter,
   Counts counts_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 void RemoteDrafters::use(std::span<const policy::DrafterPlace> places) {
   for (const Of& of : drafters_) of.drafter->use(policy::drafters_of(group_, of.method, places));
@@ -36,4 +36,4 @@ RemoteDrafter::Counts RemoteDrafters::counts() const {
   return sum;
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

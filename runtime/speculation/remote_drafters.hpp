@@ -10,7 +10,7 @@
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/speculation/remote_drafter.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// Each drafter of the run by which ranks may draft is a RemoteDrafter of its own, for tokens of
 /// different drafters are accepted differently. Not thread-safe.
@@ -45,4 +45,4 @@ class RemoteDrafters {
   std::vector<Of> drafters_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 RequestPlans::RequestPlans(Reconfiguration how, const DrafterRoster& roster, int longest_draft)
     : how_(std::move(how)), longest_draft_(longest_draft) {
@@ -107,4 +107,4 @@ void RequestPlans::adopt(const DrafterRoster& roster, RequestId id,
   changed_.push_back(now);
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -16,7 +16,7 @@
 #include "runtime/policy/plan/reconfiguration.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 /// How requests are reconfigured.
 struct Reconfiguration {
@@ -84,4 +84,4 @@ class RequestPlans {
   std::vector<PlannedRequest> changed_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 /// Steps with drafts from one trial of a later drafter, on one request, to the next.
@@ -462,8 +462,8 @@ void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   }
 }
 
-std::vector<DraftedFor> Speculator::drafted_for() const {
-  std::vector<DraftedFor> drafted;
+std::vector<protocol::DraftedFor> Speculator::drafted_for() const {
+  std::vector<protocol::DraftedFor> drafted;
   for (const auto& [id, request] : requests_) {
     if (!request.drafted_by) continue;
     const std::int32_t drafter = *request.drafted_by;
@@ -516,4 +516,4 @@ void Speculator::reconfigure(std::span<const engine::Committed> committed) {
   plans_.reconfigure(roster_, query_.context, acceptance);
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -24,7 +24,7 @@
 #include "runtime/speculation/joined_draft.hpp"
 #include "runtime/speculation/request_plans.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 struct SpeculatorOptions {
   std::optional<Reconfiguration> reconfigure = {};  ///< absent: never
@@ -85,7 +85,7 @@ class Speculator {
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
   /// The drafter that last drafted for each request, if any, and how well.
-  [[nodiscard]] std::vector<DraftedFor> drafted_for() const;
+  [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   /// The requests that the last commit() reconfigured.
   [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
@@ -198,4 +198,4 @@ class Speculator {
   std::vector<engine::DraftTree> trees_;
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

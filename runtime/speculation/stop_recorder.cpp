@@ -5,7 +5,7 @@
 
 #include "runtime/speculation/learned_stop.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
@@ -187,4 +187,4 @@ void StopRecorder::answered(std::span<const kernels::Sampled> sampled) {
   pending_.reset();
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

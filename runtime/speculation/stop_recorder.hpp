@@ -15,7 +15,7 @@
 #include "runtime/engine/step.hpp"
 #include "runtime/policy/length/stop_lengths.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 struct StopRecorderOptions {
   std::int32_t every = 0;  ///< response tokens of a request from one point to the next, at least
@@ -92,4 +92,4 @@ class StopRecorder final : public draft::Drafter {
   engine::Step step_;  ///< the step with questions, where there are any
 };
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

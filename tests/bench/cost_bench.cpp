@@ -29,9 +29,9 @@ using Record = std::map<std::tuple<int, int, int>, Steps>;
 
 void run(SpeculationSetup& setup, int batch, int length, const CostTable& costs, const Clock& clock,
          Record& steps, Record& drafts) {
-  roles::Speculator speculator(setup.drafters(batch, setup.options.max_tokens),
-                               std::make_unique<policy::FixedLength>(length),
-                               {std::max(1, length), std::max(1, length), 1}, clock);
+  speculation::Speculator speculator(setup.drafters(batch, setup.options.max_tokens),
+                                     std::make_unique<policy::FixedLength>(length),
+                                     {std::max(1, length), std::max(1, length), 1}, clock);
   engine::Batcher batcher = setup.batcher(batch, setup.options.max_tokens);
   for (int i = 0; i < batch; ++i) {
     Admission request = setup.request(i);
@@ -95,8 +95,9 @@ void print_curve(const char* name, const CostCurve& curve) {
 
 void bench_costs(SpeculationSetup& setup) {
   const SpeculationClock clock(setup.options.cpu_time);
-  roles::DrafterRoster drafters = setup.drafters(setup.largest_batch, setup.options.max_tokens);
-  const roles::CostMeasurement m = setup.measure_costs(drafters, setup.largest_batch, clock);
+  speculation::DrafterRoster drafters =
+      setup.drafters(setup.largest_batch, setup.options.max_tokens);
+  const CostMeasurement m = setup.measure_costs(drafters, setup.largest_batch, clock);
   drafters.clear();
   std::printf("%d measurements in %.2f s\n", m.measurements, m.seconds);
   print_curve("decode", m.table.decode);

@@ -153,17 +153,17 @@ class Bench {
 
  private:
   void measure() {
-    roles::MeasuredEngine engine{executor_, limits_of(options_), model_.config.vocab, {}, 1};
-    const roles::CostMeasurement measured = roles::measure_costs(engine, clock_, {});
+    MeasuredEngine engine{executor_, limits_of(options_), model_.config.vocab, {}, 1};
+    const CostMeasurement measured = measure_costs(engine, clock_, {});
     costs_.table = measured.table;
-    roles::TransferEnd end;
+    TransferEnd end;
     end.share = &share_;
     end.block_bytes = static_cast<double>(executor_.kv_memory().shape.block_bytes());
     end.peer = {1 - mpi_.rank(), 1};
     end.receives = receives();
     end.blocks = limits_of(options_).kv_blocks;
     costs_.table.transfer =
-        roles::measure_transfers(end, mailbox_, clock_, 0.5, [](std::span<double> values) {
+        measure_transfers(end, mailbox_, clock_, 0.5, [](std::span<double> values) {
           MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE,
                         MPI_SUM, MPI_COMM_WORLD);
         });
@@ -245,7 +245,7 @@ class Bench {
     const std::span<std::byte> bytes =
         memory.bytes.subspan(0, static_cast<std::size_t>(blocks) * memory.shape.block_bytes());
     if (receives()) std::memset(bytes.data(), 0xFF, bytes.size());
-    roles::MoveKv command{++key_, {1 - mpi_.rank(), 1}, receives() ? 0 : 1, {}};
+    protocol::MoveKv command{++key_, {1 - mpi_.rank(), 1}, receives() ? 0 : 1, {}};
     command.blocks.resize(std::max(0, blocks - first / kBlock));
     std::iota(command.blocks.begin(), command.blocks.end(), first / kBlock);
     mpi_.barrier();  // without spinning, for the other may compute for long

@@ -45,16 +45,16 @@ class RealTime final : public Clock {
   [[nodiscard]] double now() const override { return bench::now(); }
 };
 
-std::unique_ptr<roles::DraftClient> make_client(std::unique_ptr<draft::Drafter> drafter,
-                                                Mailbox& mailbox, const Clock& clock,
-                                                std::vector<int> servers, int rank,
-                                                int exchange_tokens) {
-  return std::make_unique<roles::DraftClient>(
+std::unique_ptr<speculation::DraftClient> make_client(std::unique_ptr<draft::Drafter> drafter,
+                                                      Mailbox& mailbox, const Clock& clock,
+                                                      std::vector<int> servers, int rank,
+                                                      int exchange_tokens) {
+  return std::make_unique<speculation::DraftClient>(
       std::move(drafter), mailbox, clock,
-      roles::DraftClientOptions{.servers = std::move(servers),
-                                .name = static_cast<draft::LogClient>(rank),
-                                .vocab = INT32_MAX,
-                                .exchange_tokens = exchange_tokens});
+      speculation::DraftClientOptions{.servers = std::move(servers),
+                                      .name = static_cast<draft::LogClient>(rank),
+                                      .vocab = INT32_MAX,
+                                      .exchange_tokens = exchange_tokens});
 }
 
 // Update and fetch.
@@ -72,7 +72,7 @@ void round_trips(const fabric::MpiEnvironment& mpi) {
   Mailbox& box = network.mailbox(Address::Port::draft_server);
   std::jthread server([&](const std::stop_token& stopped) {
     roles::DraftServer role(box, clock, {});
-    roles::drive(role, box, clock, [&] { return !stopped.stop_requested(); });
+    protocol::drive(role, box, clock, [&] { return !stopped.stop_requested(); });
   });
   const Address other{1, Address::Port::draft_server};
   if (mpi.rank() == 0) {
@@ -80,16 +80,16 @@ void round_trips(const fabric::MpiEnvironment& mpi) {
       std::vector<double> seconds;
       for (int trip = 0; trip < kTrips; ++trip) {
         const double before = clock.now();
-        roles::DraftFetch fetch{7, 1, {}};
-        roles::DraftUpdate update{8, {}, {}};
+        protocol::DraftFetch fetch{7, 1, {}};
+        protocol::DraftUpdate update{8, {}, {}};
         for (std::uint32_t g = 0; what > 0 && g < kGroups; ++g) {
           fetch.places.push_back({.group = g});
           update.stretches.push_back(
               {{g, 0}, trip * std::uint64_t{kTokens}, g * kTokens, kTokens, 0, 0});
         }
         update.tokens.assign(kGroups * kTokens, 5);
-        if (what == 2) mailbox.send(other, roles::encode(update));
-        mailbox.send(other, roles::encode(fetch));
+        if (what == 2) mailbox.send(other, protocol::encode(update));
+        mailbox.send(other, protocol::encode(fetch));
         std::optional<Envelope> answer;
         while (!(answer = mailbox.poll())) mailbox.wait(1);
         seconds.push_back(clock.now() - before);
@@ -123,7 +123,7 @@ void latency(const fabric::MpiEnvironment& mpi, int exchange_tokens, int steps) 
   double server_cpu = 0;
   std::jthread server([&](const std::stop_token& stopped) {
     roles::DraftServer role(box, clock, {});
-    roles::drive(role, box, clock, [&] { return !stopped.stop_requested(); });
+    protocol::drive(role, box, clock, [&] { return !stopped.stop_requested(); });
     server_bytes = role.logs().bytes();
     server_cpu = cpu_now();
   });
@@ -184,7 +184,7 @@ void latency(const fabric::MpiEnvironment& mpi, int exchange_tokens, int steps) 
   box.wake();
   server.join();
   if (mpi.rank() == 0) {
-    const roles::DraftClient::Counts& c = client->counts();
+    const speculation::DraftClient::Counts& c = client->counts();
     const auto per = [](double what, std::uint64_t of) {
       return of == 0 ? 0 : what / static_cast<double>(of);
     };
@@ -226,7 +226,7 @@ int latencies(int argc, char** argv) {
 struct Verifier {
   std::unique_ptr<roles::test::SimulatedMailbox> mailbox;
   std::unique_ptr<draft::Drafter> drafter;
-  roles::DraftClient* client = nullptr;  ///< the drafter, where there are servers
+  speculation::DraftClient* client = nullptr;  ///< the drafter, where there are servers
   std::deque<RequestId> waiting;
   std::map<RequestId, std::size_t> running;  ///< tokens said
 };
@@ -325,7 +325,7 @@ Drafted decode(const std::vector<Responses>& groups, int verifiers, int batch,
   }
   for (const Verifier& v : all) {
     if (v.client == nullptr) continue;
-    const roles::DraftClient::Counts& counts = v.client->counts();
+    const speculation::DraftClient::Counts& counts = v.client->counts();
     drafted.heard += static_cast<double>(counts.heard);
     drafted.bytes += static_cast<double>(counts.update_bytes + counts.fetch_bytes);
     drafted.behind = std::max(drafted.behind, counts.most_behind);

@@ -68,7 +68,7 @@ struct Run {
 
 /// Decodes the workload to its end. `speculator`: null for plain decoding. `first_prompt`: see
 /// SpeculationSetup::request().
-Run decode(SpeculationSetup& setup, const Workload& work, roles::Speculator* speculator,
+Run decode(SpeculationSetup& setup, const Workload& work, speculation::Speculator* speculator,
            std::uint32_t first_prompt) {
   Run run;
   run.trajectories.resize(work.requests);
@@ -173,7 +173,7 @@ Named named(const std::string& text, const SpeculationOptions& options) {
 /// A policy under test and what was measured of it.
 struct Contender {
   std::string name;
-  std::unique_ptr<roles::Speculator> speculator;  ///< null: plain
+  std::unique_ptr<speculation::Speculator> speculator;  ///< null: plain
   std::vector<double> rates, ratios, latencies, steps, draft_shares;
   /// At position 1 before the counted runs.
   double drafted_before = 0, accepted_before = 0;
@@ -193,12 +193,12 @@ struct Contender {
 Contender make_contender(SpeculationSetup& setup, const std::string& name, const Workload& work,
                          const Clock& clock) {
   const auto [policy, length, paths] = named(name, setup.options);
-  roles::DrafterRoster drafters = setup.drafters(work.batch, work.max_tokens);
+  speculation::DrafterRoster drafters = setup.drafters(work.batch, work.max_tokens);
   CostTable costs;
   if (reads_costs(policy)) costs = setup.measure_costs(drafters, work.batch, clock).table;
   Contender contender;
   contender.name = name;
-  contender.speculator = std::make_unique<roles::Speculator>(
+  contender.speculator = std::make_unique<speculation::Speculator>(
       std::move(drafters), policy::make_draft_length(policy, std::move(costs), length, 1),
       draft::DraftLimits{length * paths, length, paths}, clock);
   return contender;
@@ -345,7 +345,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
     throw std::invalid_argument("batches and drafters must not be empty");
   for (const std::string& name : o.policies) static_cast<void>(named(name, o));
   if (!o.arrivals.empty()) static_cast<void>(bench::arrivals(o.arrivals, 1));
-  // Cheap drafters first, as roles::Speculator wants them.
+  // Cheap drafters first, as speculation::Speculator wants them.
   std::stable_partition(o.drafters.begin(), o.drafters.end(),
                         [](const std::string& name) { return name != "model"; });
   return o;

@@ -176,20 +176,20 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& nam
   return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
 }
 
-roles::DrafterRoster SpeculationSetup::drafters(int max_batch, int max_tokens) {
-  roles::DrafterRoster roster;
+speculation::DrafterRoster SpeculationSetup::drafters(int max_batch, int max_tokens) {
+  speculation::DrafterRoster roster;
   for (const std::string& name : options.drafters)
     roster.push_back({.name = name, .drafter = drafter(name, max_batch, max_tokens)});
   return roster;
 }
 
-roles::CostMeasurement SpeculationSetup::measure_costs(const roles::DrafterRoster& drafters,
-                                                       int max_batch, const Clock& clock) {
-  roles::MeasuredEngine engine{*executor, limits, target.config.vocab, {}, options.max_length};
+CostMeasurement SpeculationSetup::measure_costs(const speculation::DrafterRoster& drafters,
+                                                int max_batch, const Clock& clock) {
+  MeasuredEngine engine{*executor, limits, target.config.vocab, {}, options.max_length};
   engine.limits.max_batch = max_batch;
-  for (const roles::RosterEntry& entry : drafters)
+  for (const speculation::RosterEntry& entry : drafters)
     engine.drafters.push_back({entry.name, *entry.drafter});
-  return roles::measure_costs(engine, clock, {});
+  return paceline::measure_costs(engine, clock, {});
 }
 
 }  // namespace paceline::bench

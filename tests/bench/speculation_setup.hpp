@@ -90,10 +90,10 @@ struct SpeculationSetup {
                                                         int max_tokens);
 
   /// The drafters of the options' names, in their order.
-  [[nodiscard]] roles::DrafterRoster drafters(int max_batch, int max_tokens);
+  [[nodiscard]] speculation::DrafterRoster drafters(int max_batch, int max_tokens);
   /// As a run measures itself at its start, for at most 2 s.
-  [[nodiscard]] roles::CostMeasurement measure_costs(const roles::DrafterRoster& drafters,
-                                                     int max_batch, const Clock& clock);
+  [[nodiscard]] CostMeasurement measure_costs(const speculation::DrafterRoster& drafters,
+                                              int max_batch, const Clock& clock);
 
   SpeculationOptions options;
   BenchModel target;

@@ -9,13 +9,16 @@
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
 #include "tests/runtime/policy/lease_next.hpp"
 
-namespace paceline::policy {
+namespace paceline::chaos {
+
+using namespace policy;
+
 namespace {
 
 /// Two groups and a drafter rank; the first group holds three requests of four.
 struct Chances : ::testing::Test {
   Chances() {
-    for (const int group : {0, 0, 0, 4}) (void)test::lease_next(table, group);
+    for (const int group : {0, 0, 0, 4}) (void)policy::test::lease_next(table, group);
   }
   RandomScheduler scheduler(const Chance& chance) {
     return {std::make_unique<BalancingScheduler>(BalancingOptions{}), placement, chance};
@@ -26,7 +29,7 @@ struct Chances : ::testing::Test {
     return work;
   }
   Placement placement{.epoch = 3, .ranks = 8, .groups = {{0, 4}, {4, 2}}, .drafters = {{7, 2}}};
-  RequestTable table = test::first_come(work());
+  RequestTable table = policy::test::first_come(work());
   std::vector<Prompt> prompts{1};
   RunState run{{{placement.groups[0], 4, 100, 3}, {placement.groups[1], 4, 100, 1}},
                table,
@@ -154,4 +157,4 @@ TEST(RandomDraftMemory, ChangesOftenAndTheSameForASeed) {
 }
 
 }  // namespace
-}  // namespace paceline::policy
+}  // namespace paceline::chaos

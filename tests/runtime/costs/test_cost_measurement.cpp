@@ -11,7 +11,7 @@
 
 #include "runtime/costs/cost_measurement.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 namespace {
 
 class ManualClock final : public Clock {
@@ -231,4 +231,4 @@ TEST(CostMeasurement, FitsIntoShortSequences) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline

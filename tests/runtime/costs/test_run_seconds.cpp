@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace paceline::policy {
+namespace paceline {
 namespace {
 
 /// 10 ms a step at one row, 1 ms more for each further row; 1 ms for a prompt of 10 tokens.
@@ -53,4 +53,4 @@ TEST(RunSeconds, NothingTakesNoTime) {
 }
 
 }  // namespace
-}  // namespace paceline::policy
+}  // namespace paceline

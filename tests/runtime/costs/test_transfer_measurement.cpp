@@ -7,7 +7,7 @@
 
 #include "runtime/costs/transfer_measurement.hpp"
 
-namespace paceline::roles {
+namespace paceline {
 namespace {
 
 class ManualClock final : public Clock {
@@ -104,7 +104,7 @@ struct World {
   SleepingMailbox mailbox{clock};
   kernels::KvShape shape{2, 2, 32, 16, DType::bf16};
   std::vector<std::byte> memory;
-  std::optional<KvShare> share;
+  std::optional<roles::KvShare> share;
   TransferEnd end;
   /// Of this rank alone.
   SumOverRanks sum = [](std::span<double>) {};
@@ -182,4 +182,4 @@ TEST(TransferMeasurement, NothingIsSaidWhereNobodyReceivesOrATransferFails) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline

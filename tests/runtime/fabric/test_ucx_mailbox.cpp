@@ -272,7 +272,7 @@ TEST_F(UcxMailboxes, NamePeersThatCannotBeReached) {
 // one rank.
 TEST_F(UcxMailboxes, CanBeDelayed) {
   make({role(1), role(0), Address::coordinator(), role(2)});
-  DelayingMailbox delayed(box(0), {.seed = 1, .longest = 0.002});
+  chaos::DelayingMailbox delayed(box(0), {.seed = 1, .longest = 0.002});
   std::map<Address, int> first;
   std::map<Address, int> seen;
   for (int round = 0; round < 60; ++round) {

@@ -10,6 +10,9 @@
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
 namespace paceline::roles {
+
+using namespace protocol;
+
 namespace {
 
 constexpr std::size_t kDoneBefore = 3;
@@ -145,7 +148,7 @@ TEST(Coordinator, RenewsLeasesWhileThereIsRoomAndElseTakesTheRequestBack) {
   EXPECT_EQ(again.request.until, 32U);
   EXPECT_EQ(again.kv.key, back.key);
   EXPECT_EQ(again.kv.positions, 15);
-  EXPECT_EQ(again.kv.group, (GroupRanks{0, 2}));
+  EXPECT_EQ(again.kv.group, (policy::GroupRanks{0, 2}));
 }
 
 TEST(Coordinator, ALeaseThatEndsWhileItsRequestMovesIsLeftToItsNextGroup) {

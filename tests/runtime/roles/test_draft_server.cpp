@@ -48,12 +48,12 @@ struct Client {
       : mailbox(post, {rank, Address::Port::role}), clock(time) {
     auto made = std::make_unique<Listener>();
     listener = made.get();
-    client = std::make_unique<DraftClient>(
+    client = std::make_unique<speculation::DraftClient>(
         std::move(made), mailbox, time,
-        DraftClientOptions{.servers = std::move(servers),
-                           .name = static_cast<draft::LogClient>(rank),
-                           .vocab = kVocab,
-                           .exchange_tokens = every});
+        speculation::DraftClientOptions{.servers = std::move(servers),
+                                        .name = static_cast<draft::LogClient>(rank),
+                                        .vocab = kVocab,
+                                        .exchange_tokens = every});
   }
   void start(RequestId id, const Text& response = {}) {
     client->start({id, prompt, response, {}}, clock.now());
@@ -80,7 +80,7 @@ struct Client {
   const Clock& clock;
   Text prompt{1, 2};
   Listener* listener = nullptr;
-  std::unique_ptr<DraftClient> client;
+  std::unique_ptr<speculation::DraftClient> client;
 };
 
 struct Server {
@@ -215,7 +215,8 @@ TEST(DraftServer, OneThatSaysNothingIsAskedOnce) {
   int fetches = 0;
   SimulatedMailbox stalled(post, {0, Address::Port::draft_server});
   while (const std::optional<Envelope> envelope = stalled.poll())
-    fetches += std::holds_alternative<DraftFetch>(decode(envelope->bytes)) ? 1 : 0;
+    fetches +=
+        std::holds_alternative<protocol::DraftFetch>(protocol::decode(envelope->bytes)) ? 1 : 0;
   EXPECT_EQ(fetches, 1);
 }
 
@@ -229,12 +230,12 @@ TEST(DraftServer, SuffixTreesDraftWhatASiblingElsewhereHasSaid) {
     return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
   };
   std::vector<std::unique_ptr<SimulatedMailbox>> boxes;
-  std::vector<std::unique_ptr<DraftClient>> clients;
+  std::vector<std::unique_ptr<speculation::DraftClient>> clients;
   for (int rank = 0; rank < 2; ++rank) {
     boxes.push_back(std::make_unique<SimulatedMailbox>(post, Address{rank, Address::Port::role}));
-    clients.push_back(std::make_unique<DraftClient>(
+    clients.push_back(std::make_unique<speculation::DraftClient>(
         drafter(), *boxes.back(), clock,
-        DraftClientOptions{
+        speculation::DraftClientOptions{
             .servers = {0}, .name = static_cast<draft::LogClient>(rank), .vocab = kVocab}));
   }
   const Text prompt{1, 2};
@@ -273,24 +274,25 @@ TEST(DraftServer, NonsenseIsDropped) {
   SimulatedMailbox other(post, {5, Address::Port::role});
   const Address to{0, Address::Port::draft_server};
   other.send(to, std::vector<std::byte>(7, std::byte{200}));
-  other.send(to, encode(Finish{}));
-  DraftUpdate update{5, {{{3, 0}, 0, 2, 5, 0, 0}, {{3, 1}, 0, UINT32_MAX, 2, 0, 0}}, {1, 2, 3}};
-  other.send(to, encode(update));
+  other.send(to, protocol::encode(protocol::Finish{}));
+  protocol::DraftUpdate update{
+      5, {{{3, 0}, 0, 2, 5, 0, 0}, {{3, 1}, 0, UINT32_MAX, 2, 0, 0}}, {1, 2, 3}};
+  other.send(to, protocol::encode(update));
   server.server.turn();
   EXPECT_EQ(server.server.nonsense(), 4U);
   EXPECT_EQ(server.server.logs().held({3, 0}), 0U);
 
   a.start({3, 0});
   a.say({3, 0}, {1});
-  const DraftTexts texts{0,          1, 0, {}, {{{3, 1}, 0, 0, 2, 0, 0}, {{3, 2}, 0, 1, 2, 0, 0}},
-                         {1, kVocab}};
-  a.client->receive(0, encode(texts));
-  a.client->receive(0, encode(Finish{}));
+  const protocol::DraftTexts texts{
+      0, 1, 0, {}, {{{3, 1}, 0, 0, 2, 0, 0}, {{3, 2}, 0, 1, 2, 0, 0}}, {1, kVocab}};
+  a.client->receive(0, protocol::encode(texts));
+  a.client->receive(0, protocol::encode(protocol::Finish{}));
   a.client->receive(0, std::vector<std::byte>(7, std::byte{200}));
-  a.client->receive(1, encode(texts));
+  a.client->receive(1, protocol::encode(texts));
   EXPECT_TRUE(a.listener->heard.empty());
   EXPECT_EQ(a.client->counts().invalid, 5U);
-  a.client->receive(0, encode(texts));
+  a.client->receive(0, protocol::encode(texts));
   EXPECT_EQ(a.client->counts().invalid, 5U) << "an answer that was not asked for is not read";
 }
 

@@ -48,8 +48,8 @@ class StuckTransport final : public BlockTransport {
   std::vector<std::pair<int, std::uint64_t>> refused;
 };
 
-MoveKv move_of(std::uint64_t key) {
-  MoveKv move;
+protocol::MoveKv move_of(std::uint64_t key) {
+  protocol::MoveKv move;
   move.key = key;
   move.peer = {3, 1};
   move.blocks = {0, 1};
@@ -145,7 +145,7 @@ TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
   EXPECT_EQ(share.ended(1), false);
   share.restore({1, 0, {0, 1}});
   EXPECT_EQ(share.ended(1), false);
-  MoveKv move;
+  protocol::MoveKv move;
   move.key = 2;
   move.peer = {4, 4};
   move.send = 1;
@@ -238,7 +238,7 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
       second.rest();
       group.settle();
       while (const auto envelope = leaders.poll()) {
-        const auto moved = std::get<KvMoved>(decode(envelope->bytes));
+        const auto moved = std::get<protocol::KvMoved>(protocol::decode(envelope->bytes));
         members_share[moved.key] = moved.complete != 0;
       }
     }

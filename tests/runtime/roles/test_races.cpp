@@ -18,8 +18,8 @@ struct Group {
   bool listen() {
     bool over = false;
     while (const std::optional<Envelope> envelope = mailbox.poll()) {
-      const Message message = decode(envelope->bytes);
-      over = races.hear(envelope->from.rank, std::get<RaceCommit>(message)) || over;
+      const protocol::Message message = protocol::decode(envelope->bytes);
+      over = races.hear(envelope->from.rank, std::get<protocol::RaceCommit>(message)) || over;
       ++messages;
     }
     return over;
@@ -123,7 +123,9 @@ TEST_F(RaceOfThree, WhatWasSaidOfAnEarlierRaceEndsNoLaterOne) {
 }
 
 TEST_F(RaceOfThree, NothingIsBelieved) {
-  const auto hear = [&](int from, const RaceCommit& news) { return holder.races.hear(from, news); };
+  const auto hear = [&](int from, const protocol::RaceCommit& news) {
+    return holder.races.hear(from, news);
+  };
   EXPECT_FALSE(hear(9, {kId, 7, 2, 1, {3}})) << "who does not race";
   EXPECT_FALSE(hear(2, {kId, 8, 2, 1, {3}})) << "in a race that is over";
   EXPECT_FALSE(hear(2, {{5, 5}, 7, 2, 1, {3}})) << "what is not raced for";

@@ -98,7 +98,7 @@ TEST(RoleChange, TellsWhomItConcernsAndWaitsForAllOfThem) {
   EXPECT_EQ(told, (std::vector<int>{0, 1, 2, 4, 5})) << "3 is told by its leader";
   EXPECT_TRUE(change.begins(7));
   EXPECT_EQ(change.new_groups().size(), 1U);
-  EXPECT_EQ(change.new_groups().at(4).ranks, (GroupRanks{4, 1}));
+  EXPECT_EQ(change.new_groups().at(4).ranks, (policy::GroupRanks{4, 1}));
   for (const int rank : {3, 0, 5, 1, 4, 2}) {
     EXPECT_FALSE(change.done());
     EXPECT_TRUE(change.awaits(rank));

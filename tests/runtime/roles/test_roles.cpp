@@ -10,6 +10,9 @@
 #include "tests/runtime/roles/world.hpp"
 
 namespace paceline::roles {
+
+using namespace protocol;
+
 namespace {
 
 using namespace test;
@@ -199,9 +202,10 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
 TEST(Roles, WhatTheTargetComputesReachesDrafterRanks) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   for (unsigned seed = 0; seed < 24; ++seed) {
-    const auto how = seed % 3 == 0 ? Misbehaviour::none
-                                   : std::vector{Misbehaviour::stall, Misbehaviour::flood,
-                                                 Misbehaviour::garbage}[seed / 3 % 3];
+    const auto how = seed % 3 == 0
+                         ? chaos::Misbehaviour::none
+                         : std::vector{chaos::Misbehaviour::stall, chaos::Misbehaviour::flood,
+                                       chaos::Misbehaviour::garbage}[seed / 3 % 3];
     Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
     moves.chunk = seed % 4 == 2 ? 8 : 0;
     const bool changes = seed >= 16;
@@ -218,7 +222,7 @@ TEST(Roles, WhatTheTargetComputesReachesDrafterRanks) {
       accepted += drafter.accepted;
       EXPECT_EQ(drafter.invalid, 0U);
     }
-    EXPECT_GT(accepted, how == Misbehaviour::none ? 50U : 0U) << seed;
+    EXPECT_GT(accepted, how == chaos::Misbehaviour::none ? 50U : 0U) << seed;
   }
 }
 
@@ -230,7 +234,8 @@ bool says(const Outcome& outcome, const std::string& what) {
 TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::size_t stalls = 0;
-  for (const auto how : {Misbehaviour::stall, Misbehaviour::flood, Misbehaviour::garbage}) {
+  for (const auto how :
+       {chaos::Misbehaviour::stall, chaos::Misbehaviour::flood, chaos::Misbehaviour::garbage}) {
     for (unsigned seed = 0; seed < 6; ++seed) {
       const int groups = 1 + static_cast<int>(seed % 2);
       const Moves moves{.shuffle = seed % 3 == 1, .costs = policy::costs_by_position(1, 1)};
@@ -240,12 +245,12 @@ TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
       EXPECT_TRUE(outcome.complete);
       expect_same(reference.finished, outcome.finished);
       EXPECT_LT(outcome.warnings.size(), 40U);
-      if (how == Misbehaviour::stall && says(outcome, "has said nothing for")) ++stalls;
-      if (how == Misbehaviour::flood) {
+      if (how == chaos::Misbehaviour::stall && says(outcome, "has said nothing for")) ++stalls;
+      if (how == chaos::Misbehaviour::flood) {
         EXPECT_TRUE(says(outcome, " floods"));
         EXPECT_GT(outcome.remote.flooded, 1000U);
       }
-      if (how == Misbehaviour::garbage) {
+      if (how == chaos::Misbehaviour::garbage) {
         EXPECT_TRUE(says(outcome, "that is dropped"));
         EXPECT_TRUE(says(outcome, " in all: "));
         EXPECT_GT(outcome.remote.invalid, 100U);

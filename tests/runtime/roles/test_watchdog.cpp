@@ -20,14 +20,14 @@ struct WatchdogTest : ::testing::Test {
         prompts, CoordinatorOptions{}, 0);
   }
   void status(int rank, std::uint64_t steps) {
-    Status status;
+    protocol::Status status;
     status.room = 3;
     status.kv_room = 1000;
     status.steps = steps;
     tell(rank, status);
   }
-  void tell(int rank, const Message& message) {
-    post.put(Address::coordinator(), {rank}, encode(message));
+  void tell(int rank, const protocol::Message& message) {
+    post.put(Address::coordinator(), {rank}, protocol::encode(message));
     coordinator->turn();
   }
   /// The first verdict other than goes_on within so many seconds.
@@ -67,7 +67,7 @@ TEST_F(WatchdogTest, ARunThatStandsStillIsStoppedAndThenGivenUp) {
             "(verifier) 10s ago");
   coordinator->stop();
   EXPECT_EQ(wait(8), Verdict::goes_on);
-  Status stopped;
+  protocol::Status stopped;
   stopped.stopped = 1;
   tell(1, stopped);  // which is something
   EXPECT_EQ(wait(8), Verdict::goes_on);
@@ -77,14 +77,14 @@ TEST_F(WatchdogTest, ARunThatStandsStillIsStoppedAndThenGivenUp) {
 TEST_F(WatchdogTest, AtTheEndItNamesTheRanksThatDidNotReport) {
   status(0, 0);
   status(1, 0);
-  Status done;
+  protocol::Status done;
   done.finished = {{0, 0}, {0, 1}};
   tell(0, done);
   done.finished = {{0, 2}, {0, 3}};
   tell(1, done);
   ASSERT_TRUE(coordinator->complete());
   for (const std::uint32_t rank : {0U, 1U}) {
-    Summary summary;
+    protocol::Summary summary;
     summary.rank.rank = rank;
     tell(static_cast<int>(rank), summary);
   }

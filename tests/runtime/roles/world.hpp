@@ -63,7 +63,7 @@ struct DrafterRanks {
   int window = 4;
   const Responses* truth = nullptr;
   double accuracy = 0.8;
-  Misbehaviour misbehaviour = Misbehaviour::none;
+  chaos::Misbehaviour misbehaviour = chaos::Misbehaviour::none;
   bool features = false;  ///< they read what the target computes
 };
 
@@ -154,16 +154,18 @@ struct VerifierRank {
     std::iota(members.begin(), members.end(), leader + 1);
     return members;
   }
-  std::unique_ptr<Speculator> make_speculator(Surroundings& around, Mailbox& mailbox,
-                                              const policy::Placement& placement, bool speculates) {
-    DrafterRoster roster;
+  std::unique_ptr<speculation::Speculator> make_speculator(Surroundings& around, Mailbox& mailbox,
+                                                           const policy::Placement& placement,
+                                                           bool speculates) {
+    speculation::DrafterRoster roster;
     if (around.drafters.ranks > 0) {
-      auto made = std::make_unique<RemoteDrafter>(
+      auto made = std::make_unique<speculation::RemoteDrafter>(
           mailbox, clock, policy::drafters_of(0, {}, placement.drafters),
-          RemoteOptions{.vocab = kVocab,
-                        .window = around.drafters.window,
-                        .patience = 2,
-                        .feature_bytes = around.drafters.features ? group.feature_bytes() : 0},
+          speculation::RemoteOptions{
+              .vocab = kVocab,
+              .window = around.drafters.window,
+              .patience = 2,
+              .feature_bytes = around.drafters.features ? group.feature_bytes() : 0},
           [&around](const std::string& text) { around.warnings.push_back(text); });
       remote.add(*made, {});
       roster.push_back({.drafter = std::move(made)});
@@ -173,15 +175,15 @@ struct VerifierRank {
           {.drafter = std::make_unique<draft::NgramDrafter>(draft::NgramOptions{.min_n = 1})});
     if (roster.empty()) return nullptr;
     const int length = around.drafters.ranks == 0 ? 3 : around.drafters.window;
-    return std::make_unique<Speculator>(
+    return std::make_unique<speculation::Speculator>(
         std::move(roster), std::make_unique<policy::FixedLength>(length),
         draft::DraftLimits{.max_tokens = length, .max_length = length}, clock);
   }
   const Clock& clock;
   engine::Batcher batcher;
   Group group;
-  RemoteDrafters remote;
-  std::unique_ptr<Speculator> speculator;
+  speculation::RemoteDrafters remote;
+  std::unique_ptr<speculation::Speculator> speculator;
   Verifier verifier;
 };
 
@@ -202,9 +204,9 @@ class Rank final : public sim::Actor {
   }
 
   /// A turn of its role, or the step to its next role. Either takes a while, at times a long one.
-  Turn turn() override {
+  protocol::Turn turn() override {
     EXPECT_LT(sink.unflushed_for(), kFlushSeconds + kLongestTurn);
-    Turn turn{true};
+    protocol::Turn turn{true};
     if (role_->over()) {
       end();
     } else {
@@ -219,11 +221,11 @@ class Rank final : public sim::Actor {
 
   const sim::ActorId actor;
   MemorySink sink;
-  std::vector<RankSummary> drafted;  ///< of each time that it drafted
-  DraftTally tally;                  ///< of all of them
-  std::uint64_t raced = 0;           ///< as a verifier, tokens committed for others
-  std::uint64_t foretold = 0;        ///< likewise, tokens that others said first
-  RemoteDrafter::Counts remote;      ///< likewise, the last time
+  std::vector<RankSummary> drafted;           ///< of each time that it drafted
+  DraftTally tally;                           ///< of all of them
+  std::uint64_t raced = 0;                    ///< as a verifier, tokens committed for others
+  std::uint64_t foretold = 0;                 ///< likewise, tokens that others said first
+  speculation::RemoteDrafter::Counts remote;  ///< likewise, the last time
 
  private:
   void become(const policy::Placement& placement) {
@@ -275,32 +277,32 @@ class Rank final : public sim::Actor {
     }
     if (next) {
       become(*next);
-      mailbox_.send(Address::coordinator(), encode(Ready{placement_.epoch}));
+      mailbox_.send(Address::coordinator(), protocol::encode(protocol::Ready{placement_.epoch}));
       return;
     }
     reported_ = true;
-    Summary summary;
+    protocol::Summary summary;
     summary.rank.rank = static_cast<std::uint32_t>(rank_);
-    mailbox_.send(Address::coordinator(), encode(summary));
+    mailbox_.send(Address::coordinator(), protocol::encode(summary));
   }
 
   Surroundings& around_;
   int rank_;
   Mailbox& mailbox_;
-  MisbehavingMailbox misbehaving_;  ///< of a drafter
+  chaos::MisbehavingMailbox misbehaving_;  ///< of a drafter
   std::mt19937 random_;
   QuietTelemetry telemetry_;
   policy::Placement placement_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<VerifierRank> verifier_;
-  std::unique_ptr<Participant> other_;
-  Participant* role_ = nullptr;
+  std::unique_ptr<protocol::Participant> other_;
+  protocol::Participant* role_ = nullptr;
   bool reported_ = false;
 };
 
 /// The coordinator, which sends messages as soon as it is made.
 struct CoordinatorActor final : sim::Actor {
-  Turn turn() override { return coordinator->turn(); }
+  protocol::Turn turn() override { return coordinator->turn(); }
   [[nodiscard]] bool over() const override { return coordinator->over(); }
   std::unique_ptr<Coordinator> coordinator;
 };
@@ -314,8 +316,8 @@ struct Outcome {
   std::uint64_t foretold = 0;  ///< tokens that racers said first
   std::uint64_t sent = 0;      ///< transfers of KV, by all
   std::vector<RankSummary> drafters;
-  DraftTally tally;              ///< of all drafter ranks
-  RemoteDrafter::Counts remote;  ///< of the first rank
+  DraftTally tally;                           ///< of all drafter ranks
+  speculation::RemoteDrafter::Counts remote;  ///< of the first rank
   std::vector<std::string> warnings;
 };
 
@@ -355,7 +357,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
                                  .growth = moves.growth,
                                  .max_tokens = around.sampling.max_tokens,
                                  .context = around.limits.context};
-  policy::RandomScheduler scheduler(
+  chaos::RandomScheduler scheduler(
       std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
           .terms = terms, .rebalance = moves.rebalance, .racing = {moves.best_of_n ? 2 : 0, 4}}),
       placement,

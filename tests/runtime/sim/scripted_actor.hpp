@@ -11,14 +11,14 @@ namespace paceline::sim {
 
 class ScriptedActor final : public Actor {
  public:
-  using Script = std::function<roles::Turn(ScriptedActor&)>;
+  using Script = std::function<protocol::Turn(ScriptedActor&)>;
 
   explicit ScriptedActor(World& world, int host = 0, Script script = {})
       : id(world.add(*this, host)), world_(world), script_(std::move(script)) {}
 
-  roles::Turn turn() override {
+  protocol::Turn turn() override {
     turns.push_back(now());
-    return script_ ? script_(*this) : roles::Turn{};
+    return script_ ? script_(*this) : protocol::Turn{};
   }
   [[nodiscard]] bool over() const override { return ended; }
   [[nodiscard]] double now() const { return world_.clock(id).now(); }

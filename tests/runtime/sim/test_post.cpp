@@ -34,7 +34,7 @@ class Mail {
       boxes.push_back(&box);
       actors_.push_back(
           std::make_unique<ScriptedActor>(world, 0, [this, rank, &box](ScriptedActor& me) {
-            roles::Turn turn;
+            protocol::Turn turn;
             while (const std::optional<Envelope> envelope = box.poll()) {
               int number = 0;
               std::memcpy(&number, envelope->bytes.data(), sizeof number);

@@ -106,7 +106,7 @@ struct TwoGroups {
     options.disk_read = {0.5, 2e5};
     return options;
   }
-  std::span<std::unique_ptr<Rank>> of(const roles::GroupRanks& group) {
+  std::span<std::unique_ptr<Rank>> of(const policy::GroupRanks& group) {
     return std::span(ranks).subspan(group.leader, group.tp);
   }
   /// Gives turns until nothing is under way any more.
@@ -115,7 +115,7 @@ struct TwoGroups {
       any = false;
       run(world);
       for (auto& rank : ranks) {
-        for (const roles::KvMoved& moved : rank->share->take_ended()) {
+        for (const protocol::KvMoved& moved : rank->share->take_ended()) {
           ended.push_back(moved);
           any = true;
         }
@@ -133,7 +133,7 @@ struct TwoGroups {
   std::optional<bool> complete(std::uint64_t key, int tp) {
     int yes = 0;
     int no = 0;
-    for (const roles::KvMoved& moved : ended) {
+    for (const protocol::KvMoved& moved : ended) {
       if (moved.key == key) ++(moved.complete != 0 ? yes : no);
     }
     if (yes == tp && no == 0) return true;
@@ -144,9 +144,9 @@ struct TwoGroups {
   World world;
   Network network;
   BlockWire wire;
-  roles::GroupRanks a, b;
+  policy::GroupRanks a, b;
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<roles::KvMoved> ended;
+  std::vector<protocol::KvMoved> ended;
 };
 
 using Blocks = std::vector<std::int32_t>;
@@ -193,7 +193,7 @@ TEST(Tiers, GroupsOfAnyDegreesPullWhatAnotherHasStored) {
         for (auto& rank : world.of(world.a)) {
           EXPECT_EQ(rank->store->counts().on_disk > 0, disk);
           rank->forget();
-          roles::MoveKv move;
+          protocol::MoveKv move;
           move.key = 70;
           move.peer = world.b;
           move.send = 1;
@@ -203,7 +203,7 @@ TEST(Tiers, GroupsOfAnyDegreesPullWhatAnotherHasStored) {
           rank->share->move(move);
         }
         for (auto& rank : world.of(world.b)) {
-          roles::MoveKv move;
+          protocol::MoveKv move;
           move.key = 70;
           move.peer = world.a;
           move.blocks = to;
@@ -238,7 +238,7 @@ TEST(Tiers, APullOfWhatIsNotThereOrDamagedFailsAtBothEnds) {
     world.rest();
     EXPECT_EQ(world.complete(7, 2), damaged);
     for (auto& rank : world.of(world.a)) {
-      roles::MoveKv move;
+      protocol::MoveKv move;
       move.key = 70;
       move.peer = world.b;
       move.send = 1;
@@ -247,7 +247,7 @@ TEST(Tiers, APullOfWhatIsNotThereOrDamagedFailsAtBothEnds) {
       rank->share->move(move);
     }
     for (auto& rank : world.of(world.b)) {
-      roles::MoveKv move;
+      protocol::MoveKv move;
       move.key = 70;
       move.peer = world.a;
       move.blocks = blocks;

@@ -19,7 +19,7 @@ TEST(World, TurnsComeInTheOrderOfTimeAndOfNumbersAtOneTime) {
   std::vector<std::pair<double, ActorId>> order;
   const auto note = [&](ScriptedActor& actor) {
     order.emplace_back(actor.now(), actor.id);
-    return roles::Turn{};
+    return protocol::Turn{};
   };
   ScriptedActor a(world, 0, note), b(world, 0, note), c(world, 0, note);
   run(world);
@@ -50,9 +50,9 @@ TEST(World, WhoWorkedGetsTheNextTurnWhenTheWorkIsDone) {
   World world;
   int left = 3;
   ScriptedActor actor(world, 0, [&](ScriptedActor& me) {
-    if (left-- == 0) return roles::Turn{};
+    if (left-- == 0) return protocol::Turn{};
     world.work(me.id, 1.5);
-    return roles::Turn{true};
+    return protocol::Turn{true};
   });
   run(world);
   EXPECT_EQ(actor.turns, Times({0, 1.5, 3, 4.5}));
@@ -61,7 +61,7 @@ TEST(World, WhoWorkedGetsTheNextTurnWhenTheWorkIsDone) {
 TEST(World, WhoAsksForATimeGetsATurnThen) {
   World world;
   ScriptedActor actor(world, 0, [](ScriptedActor& me) {
-    return roles::Turn{false, me.turns.size() < 3 ? me.now() + 2 : 1e300};
+    return protocol::Turn{false, me.turns.size() < 3 ? me.now() + 2 : 1e300};
   });
   for (int turn = 0; turn < 3; ++turn) EXPECT_TRUE(world.step());
   EXPECT_EQ(actor.turns, Times({0, 2, 4}));
@@ -73,12 +73,12 @@ TEST(World, WhoeverWorksGetsNoTurnBeforeItIsDone) {
   World world;
   ScriptedActor busy(world, 0, [&](ScriptedActor& me) {
     if (me.turns.size() == 2) world.work(me.id, 5);  // from 1 to 6
-    return roles::Turn{};
+    return protocol::Turn{};
   });
   std::vector<std::size_t> turns_of_busy;
   ScriptedActor other(world, 0, [&](ScriptedActor&) {
     turns_of_busy.push_back(busy.turns.size());
-    return roles::Turn{};
+    return protocol::Turn{};
   });
   world.wake(busy.id, 1);
   world.wake(busy.id, 3);  // known before the work began
@@ -93,7 +93,7 @@ TEST(World, AnActorThatIsOverGetsNoTurn) {
   World world;
   ScriptedActor actor(world, 0, [&](ScriptedActor& me) {
     me.ended = me.turns.size() == 2;
-    return roles::Turn{true};
+    return protocol::Turn{true};
   });
   world.wake(actor.id, 9);
   run(world);
@@ -160,9 +160,9 @@ TEST(World, AStalledActorTakesNoTurnAndMissesNone) {
 TEST(World, AStallThatWorkReachesIntoHoldsTheNextTurn) {
   World world;
   ScriptedActor actor(world, 0, [&](ScriptedActor& me) {
-    if (me.turns.size() > 1) return roles::Turn{};
+    if (me.turns.size() > 1) return protocol::Turn{};
     world.work(me.id, 1.5);
-    return roles::Turn{true};
+    return protocol::Turn{true};
   });
   world.stall(actor.id, 1, 2);
   world.wake(actor.id, 0.5);

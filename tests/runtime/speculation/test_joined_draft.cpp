@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 template <class T>
@@ -65,4 +65,4 @@ TEST_F(TwoDrafts, OneAloneStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/policy/stop_network_tensors.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 using draft::GrowingDraft;
@@ -85,4 +85,4 @@ TEST(LearnedStop, ALevelMayLackTokens) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -18,10 +18,14 @@
 #include "tests/runtime/roles/oracle_drafter.hpp"
 #include "tests/runtime/roles/simulated_mailbox.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
+
+using namespace protocol;
+
 namespace {
 
-using namespace test;
+using namespace roles::test;
+using roles::DrafterRank;
 
 constexpr RequestId kFirst{0, 0};
 constexpr RequestId kSecond{0, 1};
@@ -511,4 +515,4 @@ TEST_F(RemoteDrafterTest, SilenceIsToldOnceAndItsEndToo) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

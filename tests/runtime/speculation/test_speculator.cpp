@@ -1,9 +1,9 @@
 // The speculator between drafters that are told what to say and an engine without a model.
 #include <gtest/gtest.h>
 
-#include "tests/runtime/roles/scripted_drafters.hpp"
+#include "tests/runtime/speculation/scripted_drafters.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 TEST(Speculator, FeedsDraftersVerifiesTheirDraftsAndCounts) {
   const SteppedClock clock;
@@ -336,4 +336,4 @@ TEST(Speculator, NeedsADrafter) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -1,9 +1,9 @@
 // Several drafters of one speculator: which are asked, which are verified, what is learned of them.
 #include <gtest/gtest.h>
 
-#include "tests/runtime/roles/scripted_drafters.hpp"
+#include "tests/runtime/speculation/scripted_drafters.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 TEST(SpeculatorOfDrafters, ALaterDrafterIsAskedOnlyWhereItMayDoBetter) {
@@ -163,4 +163,4 @@ TEST(SpeculatorOfDrafters, AreAskedAsFarAsThePolicySaysAndJudgedAlsoWhereAnother
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -8,7 +8,7 @@
 
 #include "runtime/speculation/speculator.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 constexpr int kLength = 4;
@@ -173,4 +173,4 @@ TEST(SpeculatorPlans, ADrafterRanksOtherGroupsCount) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

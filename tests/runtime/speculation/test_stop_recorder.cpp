@@ -11,7 +11,7 @@
 #include "runtime/engine/draft_tree.hpp"
 #include "tests/runtime/quiet_telemetry.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
@@ -242,4 +242,4 @@ TEST_F(StopRecorderTest, RecordsNothingOfTreesThatEndEarlyOrHaveNoRoom) {
 }
 
 }  // namespace
-}  // namespace paceline::roles
+}  // namespace paceline::speculation

@@ -14,7 +14,7 @@
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/requests.hpp"
 
-namespace paceline::roles {
+namespace paceline::speculation {
 
 constexpr int kPrompts = 3;
 constexpr int kSamples = 4;
@@ -187,4 +187,4 @@ inline Outcome run(Speculator* speculator, const Clock& clock,
   return outcome;
 }
 
-}  // namespace paceline::roles
+}  // namespace paceline::speculation
