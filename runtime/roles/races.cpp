@@ -59,12 +59,11 @@ void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> f
   for (Other& other : request.others) {
     if (other.knows >= request.known()) continue;
     const auto lacks = static_cast<std::ptrdiff_t>(request.known() - other.knows);
-    mailbox_.send({other.leader, Address::Port::role},
-                  protocol::encode(protocol::RaceCommit{id,
-                                                        other.key,
-                                                        static_cast<std::int32_t>(other.knows),
-                                                        0,
-                                                        {last.end() - lacks, last.end()}}));
+    const protocol::RaceCommit news{.id = id,
+                                    .key = other.key,
+                                    .base = static_cast<std::int32_t>(other.knows),
+                                    .tokens = {last.end() - lacks, last.end()}};
+    mailbox_.send({other.leader, Address::Port::role}, protocol::encode(news));
     other.knows = request.known();
   }
 }
@@ -72,9 +71,10 @@ void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> f
 std::uint64_t Races::end(RequestId id) {
   const auto at = requests_.find(id);
   if (at == requests_.end()) return 0;
-  for (const Other& other : at->second.others)
-    mailbox_.send({other.leader, Address::Port::role},
-                  protocol::encode(protocol::RaceCommit{id, other.key, 0, 1, {}}));
+  for (const Other& other : at->second.others) {
+    const protocol::RaceCommit last{.id = id, .key = other.key, .over = 1, .tokens = {}};
+    mailbox_.send({other.leader, Address::Port::role}, protocol::encode(last));
+  }
   const std::uint64_t key = at->second.key;
   requests_.erase(at);
   return key;

@@ -29,14 +29,17 @@ struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
-  Group& group;                         ///< runs the steps, and moves KV
-  speculation::Speculator* speculator;  ///< null: plain decoding
-  speculation::RemoteDrafters*
-      remote;  ///< among the speculator's drafters; null: no rank ever drafts
-  speculation::DraftClient* siblings;  ///< among them too; null: no draft servers
-  speculation::ElasticMemory* memory;  ///< null: the KV pool stays as large as it is
-  speculation::StopRecorder*
-      recorder;  ///< among the speculator's drafters; null: nothing is recorded
+  Group& group;  ///< runs the steps, and moves KV
+  /// Null: plain decoding.
+  speculation::Speculator* speculator;
+  /// The drafter ranks among the speculator's drafters; null: no rank ever drafts.
+  speculation::RemoteDrafters* remote;
+  /// One of the speculator's drafters; null: there are no draft servers.
+  speculation::DraftClient* siblings;
+  /// Null: the KV pool stays as large as it is.
+  speculation::ElasticMemory* memory;
+  /// One of the speculator's drafters; null: nothing is recorded.
+  speculation::StopRecorder* recorder;
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
 };
