@@ -102,10 +102,10 @@ struct Loss {
   std::string advice;
 };
 
-std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> summaries,
-                            double seconds, bool resident) {
-  const policy::Layout& layout = setup.layout;
-  const io::SpeculationSection& speculation = setup.config.speculation;
+std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
+                            std::span<const RankSummary> summaries, double seconds, bool resident) {
+  const policy::Layout& layout = plan.layout;
+  const io::SpeculationSection& speculation = inputs.config.speculation;
   Loss starting{0, "starting and loading weights",
                 resident ? "more responses in a step (prompts.samples) make it small"
                          : "more responses in a run (prompts.samples) or a job that stays "
@@ -127,7 +127,7 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }
-  if (layout.groups() > 1 && !setup.config.schedule.rebalance) {
+  if (layout.groups() > 1 && !inputs.config.schedule.rebalance) {
     waiting.advice = "schedule.rebalance: true gives groups that run dry some of others' requests";
   } else if (layout.groups() > 1) {
     waiting.advice =
@@ -136,15 +136,15 @@ std::vector<Loss> losses_of(const Setup& setup, std::span<const RankSummary> sum
   } else {
     waiting.advice = "more responses in a run (prompts.samples) keep them busy";
   }
-  if (!setup.drafters.empty() && reads_costs(speculation.policy) && !setup.profile_holds())
+  if (!plan.drafters.empty() && reads_costs(speculation.policy) && !plan.costs.hold())
     waiting.advice += "; engine.profile saves measuring costs at the start";
   return {starting, waiting, spare, ahead, refused};
 }
 
-void print_largest_loss(const Setup& setup, std::span<const RankSummary> summaries, double seconds,
-                        bool resident) {
+void print_largest_loss(const Inputs& inputs, const Plan& plan,
+                        std::span<const RankSummary> summaries, double seconds, bool resident) {
   constexpr double kWorthAWord = 0.05;
-  const std::vector<Loss> losses = losses_of(setup, summaries, seconds, resident);
+  const std::vector<Loss> losses = losses_of(inputs, plan, summaries, seconds, resident);
   const auto largest =
       std::max_element(losses.begin(), losses.end(),
                        [](const Loss& a, const Loss& b) { return a.seconds < b.seconds; });
@@ -159,8 +159,9 @@ void print_largest_loss(const Setup& setup, std::span<const RankSummary> summari
 
 }  // namespace
 
-void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
-                      const roles::Progress& progress, double seconds, bool resident) {
+void print_accounting(const Inputs& inputs, const Plan& plan,
+                      std::span<const RankSummary> summaries, const roles::Progress& progress,
+                      double seconds, bool resident) {
   print_table(summaries, seconds);
   std::uint64_t tokens = 0;
   for (const RankSummary& s : summaries) tokens += s.response_tokens;
@@ -169,7 +170,7 @@ void print_accounting(const Setup& setup, std::span<const RankSummary> summaries
       counted(progress.finished - progress.finished_before, "response"),
       progress.finished_before > 0 ? fmt::format(" (and {} before)", progress.finished_before) : "",
       counted(tokens, "token"), seconds, rate, rate / static_cast<double>(summaries.size()));
-  print_largest_loss(setup, summaries, seconds, resident);
+  print_largest_loss(inputs, plan, summaries, seconds, resident);
 }
 
 }  // namespace paceline::app

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/roles/coordinator.hpp"
 
@@ -11,7 +11,8 @@ namespace paceline::app {
 
 /// Prints a table for each role with min / average / max over its ranks, then totals and the
 /// largest loss. `seconds`: since the run began. `resident`: the job stays for further steps.
-void print_accounting(const Setup& setup, std::span<const RankSummary> summaries,
-                      const roles::Progress& progress, double seconds, bool resident);
+void print_accounting(const Inputs& inputs, const Plan& plan,
+                      std::span<const RankSummary> summaries, const roles::Progress& progress,
+                      double seconds, bool resident);
 
 }  // namespace paceline::app

@@ -13,29 +13,27 @@ namespace paceline::app {
 
 using io::Shuffle;
 
-std::unique_ptr<policy::Scheduler> shuffled(const Setup& setup,
+std::unique_ptr<policy::Scheduler> shuffled(const io::TestSection& test, const Plan& plan,
                                             std::unique_ptr<policy::Scheduler> scheduler) {
-  const io::TestSection& test = setup.config.test;
   const bool races = test.shuffles(Shuffle::races);
   if (!test.shuffles(Shuffle::moves) && !test.shuffles(Shuffle::roles) && !races) return scheduler;
-  const auto methods = static_cast<int>(drafter_names(setup).size());
+  const auto methods = static_cast<int>(drafter_names(plan).size());
   return std::make_unique<chaos::RandomScheduler>(
-      std::move(scheduler), setup.layout.placement,
+      std::move(scheduler), plan.layout.placement,
       chaos::Chance{.moves = test.shuffles(Shuffle::moves),
                     .roles = test.shuffles(Shuffle::roles),
-                    .tail_methods = tail_methods(setup),
+                    .tail_methods = plan.best_of_n.tail_methods,
                     .race_methods = races ? std::max(1, methods) : 0,
                     .seed = test.seed});
 }
 
-std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(const Setup& setup, int leader) {
-  const io::TestSection& test = setup.config.test;
+std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(const io::TestSection& test,
+                                                               int leader) {
   if (!test.shuffles(Shuffle::memory)) return std::make_unique<policy::ElasticDraftMemory>();
   return std::make_unique<chaos::RandomDraftMemory>(test.seed + static_cast<std::uint64_t>(leader));
 }
 
-std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(const Setup& setup, int rank) {
-  const io::TestSection& test = setup.config.test;
+std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(const io::TestSection& test, int rank) {
   if (test.faults.delayed == 0) return nullptr;
   return [=](Mailbox& mailbox) {
     return std::make_unique<chaos::DelayingMailbox>(
@@ -46,15 +44,15 @@ std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(const Setup& setup, i
   };
 }
 
-std::unique_ptr<Mailbox> misbehaving(const Setup& setup, const std::string& how, Mailbox& mailbox,
-                                     std::function<void(double)> sleep) {
+std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test, const std::string& how,
+                                     Mailbox& mailbox, std::function<void(double)> sleep) {
   using chaos::Misbehaviour;
   if (how == "none") return nullptr;
   return std::make_unique<chaos::MisbehavingMailbox>(mailbox,
                                                      how == "stall"   ? Misbehaviour::stall
                                                      : how == "flood" ? Misbehaviour::flood
                                                                       : Misbehaviour::garbage,
-                                                     setup.config.test.seed, std::move(sleep));
+                                                     test.seed, std::move(sleep));
 }
 
 }  // namespace paceline::app

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "app/assembly/broadcast.hpp"
+#include "app/assembly/inputs.hpp"
 #include "app/assembly/job.hpp"
-#include "app/assembly/setup.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 
 namespace paceline::app {
@@ -23,58 +23,67 @@ struct Found {
 };
 
 /// Models whose weights are there; a plan may lack some.
-std::vector<Found> models_of(Setup& setup) {
+std::vector<Found> models_of(Inputs& inputs) {
   std::vector<Found> models;
-  if (setup.weights != nullptr)
-    models.push_back({setup.config.model.path, setup.model, *setup.weights});
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  if (inputs.target.weights != nullptr)
+    models.push_back({inputs.config.model.path, inputs.target.config, *inputs.target.weights});
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model != nullptr && drafter.model->weights != nullptr)
       models.push_back({drafter.setting.path, drafter.model->config, *drafter.model->weights});
   }
   return models;
 }
 
+/// The checkpoint of the head among the drafters; null: there is none.
+io::Eagle3Checkpoint* head_of(Inputs& inputs) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
+    if (drafter.head != nullptr) return &drafter.head->checkpoint;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-void settle_checkpoints(const fabric::MpiEnvironment& mpi, Setup& setup) {
+void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   std::vector<std::uint8_t> own_head;  // [models_of()]
   bool own_embeddings = false;
+  io::Eagle3Checkpoint* head = head_of(inputs);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    for (const Found& model : models_of(setup))
+    for (const Found& model : models_of(inputs))
       own_head.push_back(io::has_own_head(model.config, model.weights) ? 1 : 0);
-    own_embeddings = has_own_embeddings(setup);
-    if (own_embeddings && setup.weights != nullptr)
-      own_embeddings = !io::has_target_embeddings(draft_head(setup)->checkpoint, *setup.weights);
+    own_embeddings = head != nullptr && head->config.own_embeddings;
+    if (own_embeddings && inputs.target.weights != nullptr)
+      own_embeddings = !io::has_target_embeddings(*head, *inputs.target.weights);
   });
   broadcast(mpi, own_head, own_embeddings);
-  if (DraftHead* head = draft_head(setup)) head->checkpoint.config.own_embeddings = own_embeddings;
+  if (head != nullptr) head->config.own_embeddings = own_embeddings;
   std::size_t index = 0;
-  for (const Found& model : models_of(setup)) {
+  for (const Found& model : models_of(inputs)) {
     if (own_head[index++] == 0) continue;
     model.config.tied_embeddings = false;
-    setup.warnings.push_back(fmt::format(
+    inputs.warnings.push_back(fmt::format(
         "{}: lm_head.weight is not the embeddings, though config.json says tie_word_embeddings: "
         "true; the head is used, as in transformers 5",
         model.path));
   }
-  const std::string& path = setup.config.model.path;
-  if (setup.weights != nullptr && setup.compute == DType::bf16 &&
-      io::stores_f16(setup.model, *setup.weights)) {
-    setup.warnings.push_back(
+  const std::string& path = inputs.config.model.path;
+  if (inputs.target.weights != nullptr && inputs.target.compute == DType::bf16 &&
+      io::stores_f16(inputs.target.config, *inputs.target.weights)) {
+    inputs.warnings.push_back(
         fmt::format("{}: weights are stored in fp16 and rounded to bf16; model.dtype: fp32 "
                     "computes with them exactly",
                     path));
   }
   if (std::filesystem::exists(std::filesystem::path(path) / "adapter_config.json")) {
-    setup.warnings.push_back(fmt::format(
+    inputs.warnings.push_back(fmt::format(
         "{}: the PEFT adapter beside the weights (adapter_config.json) is not applied", path));
   }
-  if (std::holds_alternative<DynamicRopeScaling>(setup.model.rope_scaling)) {
-    setup.warnings.push_back(fmt::format(
+  if (std::holds_alternative<DynamicRopeScaling>(inputs.target.config.rope_scaling)) {
+    inputs.warnings.push_back(fmt::format(
         "{}: the context is limited to the {} tokens of max_position_embeddings: past them dynamic "
         "rotary scaling changes with every token what the tokens before it are",
-        path, setup.model.max_position));
+        path, inputs.target.config.max_position));
   }
 }
 

@@ -5,12 +5,12 @@
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
 
 /// Looks for output heads that are stored although config.json ties them to the embeddings, in the
 /// model and in draft models: a stored head of other values is used, as in transformers 5. Finds
 /// whether an EAGLE-3 head's embeddings equal the model's, which then serve both. Adds to
-/// setup.warnings what the user should know of the checkpoints. Collective; throws JobEnded.
-void settle_checkpoints(const fabric::MpiEnvironment& mpi, Setup& setup);
+/// Inputs::warnings what the user should know of the checkpoints. Collective; throws JobEnded.
+void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 
 }  // namespace paceline::app

@@ -11,36 +11,38 @@
 
 namespace paceline::app {
 
-engine::ExecutorLimits executor_limits(const Setup& setup) {
-  const io::EngineSection& settings = setup.config.engine;
+engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
+  const io::EngineSection& settings = inputs.config.engine;
   engine::ExecutorLimits limits{.max_batch = settings.max_batch,
-                                .max_draft = draft_tokens(setup.config.speculation),
+                                .max_draft = draft_tokens(inputs.config.speculation),
                                 .prefill_chunk = settings.prefill_chunk,
                                 .kv_block = settings.kv_block,
-                                .kv_blocks = setup.kv.blocks,
-                                .most_kv_blocks = setup.kv.blocks + setup.kv_gain,
-                                .max_position = setup.longest_sequence,
-                                .features = read_layers(setup),
-                                .weights = setup.config.model.path};
-  if (setup.config.speculation.record_stops() > 0) {
+                                .kv_blocks = plan.memory.kv.blocks,
+                                .most_kv_blocks = plan.memory.kv.blocks + plan.memory.kv_gain,
+                                .max_position = inputs.sizes.longest_sequence,
+                                .features = read_layers(inputs, plan),
+                                .weights = inputs.config.model.path};
+  if (inputs.config.speculation.record_stops() > 0) {
     const std::int32_t questions =
-        speculation::StopRecorder::most_questions(stop_recording(setup.config.speculation));
+        speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
   // Every row of a chunk may belong to a response and need its logits.
-  if (setup.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
+  if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
 
-std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Setup& setup) {
+std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                                      const Machine& machine, const Plan& plan) {
   const int rank = mpi.rank();
-  const policy::Placement& placement = setup.layout.placement;
-  const bool shuffles = setup.config.test.shuffles(io::Shuffle::roles);
+  const policy::Placement& placement = plan.layout.placement;
+  const bool shuffles = inputs.config.test.shuffles(io::Shuffle::roles);
   const int own = placement.group(rank);
   auto compute = std::make_unique<Compute>();
+  compute->threads = machine.threads;
   together(mpi, [&] {
-    if (roles_change(setup) || placement.role(rank) != Role::spare)
-      compute->backend = make_backend(setup.backend, setup.threads);
+    if (plan.best_of_n.roles_change || placement.role(rank) != Role::spare)
+      compute->backend = make_backend(machine.backend, machine.threads);
   });
   for (const int tp : placement.degrees()) {
     if (tp == 1) continue;
@@ -54,14 +56,14 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const S
       // A device that waits too long ends the job as a hanging rank does; rank 0 itself may wait.
       made = fabric::make_group(
           members.get(), *compute->backend,
-          {setup.config.limits.stall, [&mpi](const std::string& why) {
+          {inputs.config.limits.stall, [&mpi](const std::string& why) {
              abort_job(mpi, {ExitCode::internal, why + "; run again with --resume to continue"});
            }});
       if (rank == 0 && !made.explanation.empty()) say("  {}", made.explanation);
     });
   }
-  compute->weights = std::make_unique<WeightStore>(mpi, setup, compute->backend.get());
-  together(mpi, [&] { take_place(*compute, setup, placement, rank); });
+  compute->weights = std::make_unique<WeightStore>(mpi, inputs, plan, compute->backend.get());
+  together(mpi, [&] { take_place(*compute, inputs, plan, placement, rank); });
   return compute;
 }
 
@@ -70,8 +72,8 @@ TensorParallelGroup& group_of(Compute& compute, int tp) {
   return *compute.groups.at(tp).group;
 }
 
-void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement,
-                int rank) {
+void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
+                const policy::Placement& placement, int rank) {
   compute.executor.reset();  // its memory may be needed for the next
   compute.drafters.clear();
   compute.weights->drop_parts();
@@ -80,20 +82,21 @@ void take_place(Compute& compute, const Setup& setup, const policy::Placement& p
     const auto [leader, tp] = placement.groups[placement.group(rank)];
     compute.executor = std::make_unique<engine::Executor>(
         *compute.backend, compute.weights->get({{}, tp, rank - leader}), group_of(compute, tp),
-        setup.config.sampling, setup.stops, executor_limits(setup));
+        inputs.config.sampling, inputs.ends.stops, executor_limits(inputs, plan));
   }
   if (role != Role::verifier && role != Role::drafter) return;
-  if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(setup.threads);
+  if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
   // A head embeds any token, but a group's rank may have only a part of the table.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
-  if (embedding == nullptr && has_head(setup, role) && !has_own_embeddings(setup)) {
-    embedding = compute.weights->timed(
-        [&] { return model::load_embedding(*compute.backend, setup.model, *setup.weights); });
+  if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {
+    embedding = compute.weights->timed([&] {
+      return model::load_embedding(*compute.backend, inputs.target.config, *inputs.target.weights);
+    });
   }
-  for (const std::int32_t d : own_drafters(setup, role, placement.drafter(rank)))
-    compute.drafters[d] = make_drafter(setup, *compute.backend, *compute.weights, compute.alone,
-                                       *compute.draft_threads, embedding, d);
+  for (const std::int32_t d : own_drafters(plan, role, placement.drafter(rank)))
+    compute.drafters[d] = make_drafter(inputs, plan, *compute.backend, *compute.weights,
+                                       compute.alone, *compute.draft_threads, embedding, d);
 }
 
 }  // namespace paceline::app

@@ -1,11 +1,11 @@
-// The means by which a rank computes: backend, engine and drafters, made from the setup.
+// The means by which a rank computes: backend, engine and drafters, made for its plan.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/weight_store.hpp"
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -17,6 +17,7 @@ namespace paceline::app {
 
 struct Compute {
   // Kept for as long as the rank lives. A rank that is always spare has no backend.
+  int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< draft models are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
@@ -25,23 +26,25 @@ struct Compute {
 
   // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;
-  /// This rank's own, by their indices in setup.drafters.
+  /// This rank's own, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
 };
 
-[[nodiscard]] engine::ExecutorLimits executor_limits(const Setup& setup);
+[[nodiscard]] engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan);
 
 /// Makes what the rank's place in the layout needs. Where roles change at random, every rank can be
 /// in a group of each degree with its neighbours; otherwise only in its group of the layout.
 /// Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
-                                                    const Setup& setup);
+                                                    const Inputs& inputs, const Machine& machine,
+                                                    const Plan& plan);
 
 /// The group of degree `tp` that the rank may be in.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
 /// Replaces the executor and drafters of the last place by those of a new one. Local to this rank;
 /// throws as making an executor or a drafter does.
-void take_place(Compute& compute, const Setup& setup, const policy::Placement& placement, int rank);
+void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
+                const policy::Placement& placement, int rank);
 
 }  // namespace paceline::app

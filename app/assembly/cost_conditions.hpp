@@ -1,14 +1,24 @@
 // The conditions under which costs were measured, and whether a run has the same.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
-#include "app/assembly/drafters.hpp"
+#include "app/assembly/configured_drafters.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/costs/cost_table.hpp"
 
 namespace paceline::app {
+
+/// The costs that are known before a run.
+struct ProfiledCosts {
+  CostConditions conditions;         ///< of this run, with this rank's threads
+  std::optional<CostTable> profile;  ///< engine.profile
+  std::string fault;                 ///< why the profile does not hold here; empty: it holds
+
+  [[nodiscard]] bool hold() const { return profile && fault.empty(); }
+};
 
 /// The shape of a model, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);

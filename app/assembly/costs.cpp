@@ -19,9 +19,10 @@ constexpr double kTransferShare = 0.1;
 
 /// Measures steps together with the group's members, before their roles begin.
 CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget& budget) {
-  const Setup& setup = rank.setup;
+  const Inputs& inputs = rank.inputs;
+  const Plan& plan = rank.plan;
   const int me = rank.mpi.rank();
-  const policy::Placement& placement = setup.layout.placement;
+  const policy::Placement& placement = plan.layout.placement;
   const Role role = placement.role(me);
   if (role != Role::verifier && role != Role::verifier_member) return {};
   const auto [leader, tp] = placement.groups[placement.group(me)];
@@ -34,11 +35,11 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
   std::vector<int> members;
   for (int m = 1; m < tp; ++m) members.push_back(leader + m);
   roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
-  const io::SpeculationSection& speculation = setup.config.speculation;
-  MeasuredEngine engine{group, executor_limits(setup), setup.model.vocab,
-                        {},    speculation.max_length, speculation.paths.value_or(1)};
+  const io::SpeculationSection& speculation = inputs.config.speculation;
+  MeasuredEngine engine{group, executor_limits(inputs, plan), inputs.target.config.vocab,
+                        {},    speculation.max_length,        speculation.paths.value_or(1)};
   for (const auto& [d, drafter] : rank.compute.drafters)
-    engine.drafters.push_back({setup.drafters[d].name, *drafter});
+    engine.drafters.push_back({plan.drafters[d].name, *drafter});
   CostMeasurement measured = measure_costs(engine, rank.clock, budget);
   group.finish({});
   return measured;
@@ -46,13 +47,13 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
 
 /// Transfer costs, the same on every rank; none with a single group.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
-  const policy::Placement& placement = rank.setup.layout.placement;
+  const policy::Placement& placement = rank.plan.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
   if (groups < 2) return std::nullopt;
   const int own = placement.group(rank.mpi.rank());
   const int peer = own ^ 1;
   TransferEnd end;
-  end.blocks = rank.setup.kv.blocks;
+  end.blocks = rank.plan.memory.kv.blocks;
   if (rank.share != nullptr && peer < groups) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
@@ -81,7 +82,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
 
 CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget) {
   MeasurementBudget of_steps = budget;
-  if (rank.setup.layout.groups() > 1) {
+  if (rank.plan.layout.groups() > 1) {
     of_steps.seconds *= 1 - kTransferShare;
     of_steps.share *= 1 - kTransferShare;
   }
@@ -89,33 +90,34 @@ CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budg
   CostMeasurement measured = measure_steps(rank, of_steps);
   measured.table.transfer =
       measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
-  measured.table.conditions = rank.setup.conditions;
-  const policy::Placement& placement = rank.setup.layout.placement;
+  measured.table.conditions = rank.plan.costs.conditions;
+  const policy::Placement& placement = rank.plan.layout.placement;
   if (const int group = placement.group(rank.mpi.rank()); group >= 0)
     measured.table.conditions.tp = placement.groups[group].tp;
   measured.seconds = rank.clock.now() - begin;
   return measured;
 }
 
-bool wants_costs(const Setup& setup) {
-  const bool drafts = !setup.drafters.empty() && (reads_costs(setup.config.speculation.policy) ||
-                                                  reconfigure_every(setup) > 0);
-  const io::ScheduleSection& schedule = setup.config.schedule;
-  return drafts || (setup.layout.groups() > 1 &&
-                    (schedule.rebalance || setup.config.test.shuffles(io::Shuffle::moves)));
+bool wants_costs(const Inputs& inputs, const Plan& plan) {
+  const bool drafts = !plan.drafters.empty() && (reads_costs(inputs.config.speculation.policy) ||
+                                                 reconfigure_every(inputs, plan) > 0);
+  const io::ScheduleSection& schedule = inputs.config.schedule;
+  return drafts || (plan.layout.groups() > 1 &&
+                    (schedule.rebalance || inputs.config.test.shuffles(io::Shuffle::moves)));
 }
 
 namespace {
 
 /// The costs of this rank's own group.
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
-  const Setup& setup = rank.setup;
+  const Inputs& inputs = rank.inputs;
+  const Plan& plan = rank.plan;
   // The number of full-batch steps if responses come to half of their longest.
   MeasurementBudget budget;
-  budget.steps_foreseen = static_cast<double>(responses) * setup.mean_max_tokens / 2 /
-                          setup.layout.groups() / setup.config.engine.max_batch;
-  if (setup.profile_holds()) {
-    CostTable table = *setup.profile;
+  budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
+                          plan.layout.groups() / inputs.config.engine.max_batch;
+  if (plan.costs.hold()) {
+    CostTable table = *plan.costs.profile;
     if (!table.transfer)  // the profile was measured with a single group
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);
     return table;
@@ -133,13 +135,13 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
 }  // namespace
 
 CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
-  if (!wants_costs(rank.setup)) return {};
-  const policy::Placement& placement = rank.setup.layout.placement;
+  if (!wants_costs(rank.inputs, rank.plan)) return {};
+  const policy::Placement& placement = rank.plan.layout.placement;
   const int me = rank.mpi.rank();
   const CostTable own = own_costs(rank, responses);
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
-  if (!rank.setup.config.test.shuffles(io::Shuffle::roles)) return costs;
+  if (!rank.inputs.config.test.shuffles(io::Shuffle::roles)) return costs;
   // All ranks get all tables, for any rank may come to verify.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));

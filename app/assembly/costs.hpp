@@ -4,7 +4,7 @@
 #include <map>
 
 #include "app/assembly/compute.hpp"
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/costs/cost_measurement.hpp"
@@ -17,7 +17,8 @@ namespace paceline::app {
 /// The parts of a rank that measure, before it takes its role. References outlive the measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
-  const Setup& setup;
+  const Inputs& inputs;
+  const Plan& plan;
   Compute& compute;
   roles::KvShare* share;  ///< null on ranks in no verifier group
   Mailbox& mailbox;
@@ -30,7 +31,7 @@ struct MeasuringRank {
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 
 /// Whether a policy of this run asks for costs.
-[[nodiscard]] bool wants_costs(const Setup& setup);
+[[nodiscard]] bool wants_costs(const Inputs& inputs, const Plan& plan);
 
 /// Tables of verifier groups, by their degree.
 using CostsByDegree = std::map<int, CostTable>;

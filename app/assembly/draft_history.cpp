@@ -24,7 +24,7 @@ DraftHistory earlier_drafts(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
+DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                         std::span<const DraftTally> own) {
   if (own.empty()) return {};
   const std::vector<std::vector<std::byte>> all = mpi.all_gather(std::as_bytes(own));
@@ -35,21 +35,22 @@ DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
     std::memcpy(tallies.data(), of_rank.data(), of_rank.size());
     for (std::size_t d = 0; d < tallies.size(); ++d) {
       if (tallies[d].tried > 0)
-        sum.update(setup.drafters[d].name, static_cast<double>(tallies[d].tried),
+        sum.update(plan.drafters[d].name, static_cast<double>(tallies[d].tried),
                    static_cast<double>(tallies[d].accepted));
     }
   }
   return sum;
 }
 
-void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt) {
-  if (!setup.profile_holds() || !setup.config.speculation.keep_history || drafts.records().empty())
+void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
+                 bool first_attempt) {
+  if (!plan.costs.hold() || !inputs.config.speculation.keep_history || drafts.records().empty())
     return;
   try {
-    DraftHistory history = earlier_drafts(setup.config);
+    DraftHistory history = earlier_drafts(inputs.config);
     if (first_attempt) history.decay(kKeep);
     history.merge(drafts);
-    io::write_draft_history(io::draft_history_path(*setup.config.engine.profile), history);
+    io::write_draft_history(io::draft_history_path(*inputs.config.engine.profile), history);
   } catch (const std::exception& error) {
     say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());
   }

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 
@@ -13,9 +13,9 @@ namespace paceline::app {
 /// The history beside engine.profile; empty where there is none. Throws as reading one does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Sums what became of all ranks' drafts in this run. `own`: [setup.drafters], this rank's tallies.
+/// Sums what became of all ranks' drafts in this run. `own`: [plan.drafters], this rank's tallies.
 /// Collective; only rank 0 gets the sum.
-[[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Setup& setup,
+[[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                                       std::span<const DraftTally> own);
 
 /// Adds `drafts` to the history beside engine.profile, where the profile holds here and
@@ -24,6 +24,7 @@ namespace paceline::app {
 /// in which nothing was drafted leaves the file as it is. The file is read, changed and replaced as
 /// a whole: of two runs that end at the same moment, only the later one's drafts are counted. A
 /// failure is only warned of, for it loses nothing that the run has made. On rank 0.
-void keep_drafts(const Setup& setup, const DraftHistory& drafts, bool first_attempt);
+void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
+                 bool first_attempt);
 
 }  // namespace paceline::app

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/draft/group_log.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
@@ -13,17 +13,19 @@
 
 namespace paceline::app {
 
-/// Chooses the ranks that host a draft server, and adds a line to the layout's explanations. Needs
-/// setup.layout. Throws UsageError where more servers are asked for than there are ranks.
-void place_draft_servers(Setup& setup);
+/// Chooses the ranks that host a draft server; `groups`: of the layout. Throws UsageError where
+/// more servers are asked for than there are ranks.
+[[nodiscard]] DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine,
+                                               int groups);
 
-[[nodiscard]] bool hosts_draft_server(const Setup& setup, int rank);
+[[nodiscard]] bool hosts_draft_server(const Plan& plan, int rank);
 
 /// Limits of a server's log: a server holds no more than a client's trees may.
-[[nodiscard]] draft::LogLimits draft_log_limits(const Setup& setup);
+[[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs);
 
 /// Options of the draft client of this rank, as a verifier in the placement of this epoch.
-[[nodiscard]] speculation::DraftClientOptions draft_client_options(const Setup& setup,
+[[nodiscard]] speculation::DraftClientOptions draft_client_options(const Inputs& inputs,
+                                                                   const Plan& plan,
                                                                    std::uint32_t epoch, int rank);
 
 /// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
@@ -32,7 +34,7 @@ void place_draft_servers(Setup& setup);
 class DraftServerThread {
  public:
   /// References outlive this. A fault in the thread ends the job.
-  DraftServerThread(const fabric::MpiEnvironment& mpi, const Setup& setup,
+  DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                     fabric::UcxFabric& network, const Clock& clock);
   ~DraftServerThread();
   DraftServerThread(const DraftServerThread&) = delete;

@@ -56,9 +56,7 @@ std::int32_t blocks_at_once(std::size_t stride) {
 
 /// Bytes of kv_pool.disk that this rank may take. A directory that cannot be looked at sets no
 /// limit: opening the file will say what is wrong.
-std::uint64_t disk_bytes(const Setup& setup, int rank) {
-  const io::KvPoolSection& pool = setup.config.kv_pool;
-  const int sharers = setup.facts[rank].local_ranks;
+std::uint64_t disk_bytes(const io::KvPoolSection& pool, int sharers) {
   if (pool.disk_size) return *pool.disk_size / sharers;
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(*pool.disk, error);
@@ -71,8 +69,8 @@ std::int32_t blocks_in(std::uint64_t bytes, std::size_t stride) {
 
 }  // namespace
 
-void check_kv_disk(const Setup& setup, const std::string& host) {
-  const std::optional<std::string>& directory = setup.config.kv_pool.disk;
+void check_kv_disk(const io::KvPoolSection& settings, const std::string& host) {
+  const std::optional<std::string>& directory = settings.disk;
   if (!directory) return;
   try {
     const kv::SlotFile file(*directory, kv::SlotFile::kAlignment);
@@ -84,21 +82,21 @@ void check_kv_disk(const Setup& setup, const std::string& host) {
   }
 }
 
-KvStorage make_kv_storage(const Setup& setup, int rank, const kernels::KvShape& shape,
-                          const KvStorageEvents& events) {
+KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
+                          const kernels::KvShape& shape, const KvStorageEvents& events) {
   KvStorage storage;
   const std::size_t stride = kv::HostTiers::stride(shape.block_bytes());
   kv::StoreSize size;
-  size.memory = blocks_in(setup.kv_pool.memory, stride);
+  size.memory = blocks_in(part.memory, stride);
   size.at_once = blocks_at_once(stride);
   if (size.memory == 0) return storage;
   kv::HostTiersOptions options;
   options.block_bytes = shape.block_bytes();
   options.units = size.memory;
   options.wake = events.wake;
-  if (setup.backend.on_device()) options.outside = [] { return std::make_unique<DeviceMemory>(); };
-  options.directory = setup.config.kv_pool.disk;
-  if (options.directory) size.disk = blocks_in(disk_bytes(setup, rank), stride);
+  if (part.on_device) options.outside = [] { return std::make_unique<DeviceMemory>(); };
+  options.directory = settings.disk;
+  if (options.directory) size.disk = blocks_in(disk_bytes(settings, part.sharers), stride);
   if (size.disk == 0) options.directory.reset();
   while (storage.tiers == nullptr) {
     try {

@@ -1,11 +1,12 @@
 // A rank's part of the KV pool on a real machine.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "app/assembly/setup.hpp"
+#include "io/config/run_config.hpp"
 #include "kernels/backend.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/store.hpp"
@@ -14,7 +15,14 @@ namespace paceline::app {
 
 /// Tests kv_pool.disk on this rank's node. Throws UsageError naming `host` where no file can be
 /// made there.
-void check_kv_disk(const Setup& setup, const std::string& host);
+void check_kv_disk(const io::KvPoolSection& settings, const std::string& host);
+
+/// A rank's part of the pool.
+struct KvPart {
+  std::uint64_t memory = 0;  ///< bytes; 0: there is no pool
+  int sharers = 1;           ///< ranks that have the node's disk
+  bool on_device = false;    ///< the rank's KV is in a device's memory
+};
 
 /// Calls to the store's owner, from any thread (wake) and from the owner's own (warn).
 struct KvStorageEvents {
@@ -30,7 +38,8 @@ struct KvStorage {
 
 /// Makes the store for KV blocks of `shape`. Where memory or the disk cannot be had, the owner is
 /// warned and the store does without.
-[[nodiscard]] KvStorage make_kv_storage(const Setup& setup, int rank, const kernels::KvShape& shape,
+[[nodiscard]] KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
+                                        const kernels::KvShape& shape,
                                         const KvStorageEvents& events);
 
 }  // namespace paceline::app

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "app/assembly/drafters.hpp"
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/weight_store.hpp"
 #include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/model_drafter.hpp"
@@ -15,41 +15,42 @@ namespace paceline::app {
 namespace {
 
 /// Options that all draft models and heads have in common.
-draft::ModelDrafterOptions model_options(const Setup& setup, const io::DrafterSetting& setting) {
-  const io::SpeculationSection& settings = setup.config.speculation;
+draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
+                                         const io::DrafterSetting& setting) {
+  const io::SpeculationSection& settings = inputs.config.speculation;
   draft::ModelDrafterOptions options;
-  options.vocab = setup.model.vocab;
-  options.max_requests = setup.config.engine.max_batch;
-  options.kv_block = setup.config.engine.kv_block;
-  options.max_length = std::max(settings.max_length, draft_window(settings));
+  options.vocab = inputs.target.config.vocab;
+  options.max_requests = inputs.config.engine.max_batch;
+  options.kv_block = inputs.config.engine.kv_block;
+  options.max_length = std::max(settings.max_length, plan.speculation.window);
   // The backend ranks no more tokens of a level; n-grams and trees may still use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
-  options.prefill_chunk = setup.config.engine.prefill_chunk;
+  options.prefill_chunk = inputs.config.engine.prefill_chunk;
   options.weights = setting.path;
   return options;
 }
 
 }  // namespace
 
-std::unique_ptr<draft::Drafter> make_drafter(const Setup& setup, kernels::Backend& backend,
-                                             WeightStore& weights, TensorParallelGroup& alone,
-                                             ThreadPool& pool,
+std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& plan,
+                                             kernels::Backend& backend, WeightStore& weights,
+                                             TensorParallelGroup& alone, ThreadPool& pool,
                                              std::shared_ptr<const kernels::Embedding> embedding,
                                              std::int32_t which) {
-  const ConfiguredDrafter& drafter = setup.drafters[which];
+  const PlannedDrafter& drafter = plan.drafters[which];
   const io::DrafterSetting& setting = drafter.setting;
   switch (setting.method) {
     case io::DrafterMethod::eagle3: {
-      draft::ModelDrafterOptions options = model_options(setup, setting);
-      options.kv_blocks = drafter.head->kv_blocks;
+      draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
+      options.kv_blocks = plan.memory.draft_blocks[which];
       // Published heads' configs say 2048, yet they draft for contexts of any length.
-      options.max_position = setup.longest_sequence;
+      options.max_position = inputs.sizes.longest_sequence;
       // Drafter ranks draft chains.
-      if (has_head(setup, Role::drafter)) options.paths = 1;
+      if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
       return std::make_unique<draft::HeadDrafter>(backend, weights.get_head({which}),
-                                                  std::move(embedding), setup.config.sampling,
-                                                  setup.stops, options);
+                                                  std::move(embedding), inputs.config.sampling,
+                                                  inputs.ends.stops, options);
     }
     case io::DrafterMethod::ngram:
       return std::make_unique<draft::NgramDrafter>(
@@ -66,14 +67,14 @@ std::unique_ptr<draft::Drafter> make_drafter(const Setup& setup, kernels::Backen
     case io::DrafterMethod::model:
       break;
   }
-  const DraftModel& draft = *drafter.model;
-  draft::ModelDrafterOptions options = model_options(setup, setting);
-  options.kv_blocks = draft.kv_blocks;
-  options.max_position = std::min(draft.config.max_position, setup.longest_sequence);
+  draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
+  options.kv_blocks = plan.memory.draft_blocks[which];
+  options.max_position =
+      std::min(drafter.model->config.max_position, inputs.sizes.longest_sequence);
   const policy::WeightsId id{which};
   return std::make_unique<draft::ModelDrafter>(
-      backend, [&weights, id] { return weights.get_part(id); }, alone, setup.config.sampling,
-      setup.stops, options);
+      backend, [&weights, id] { return weights.get_part(id); }, alone, inputs.config.sampling,
+      inputs.ends.stops, options);
 }
 
 }  // namespace paceline::app

@@ -11,14 +11,16 @@
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
+struct Plan;
 class WeightStore;
 
-/// Makes the drafter `which`, an index into setup.drafters. `alone`: the group of this rank alone,
+/// Makes the drafter `which`, an index into Plan::drafters. `alone`: the group of this rank alone,
 /// for draft models are not sharded. `embedding`: the target's, which a head reads; null on ranks
 /// without a head. All arguments but `embedding` outlive the drafter.
 [[nodiscard]] std::unique_ptr<draft::Drafter> make_drafter(
-    const Setup& setup, kernels::Backend& backend, WeightStore& weights, TensorParallelGroup& alone,
-    ThreadPool& pool, std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
+    const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
+    TensorParallelGroup& alone, ThreadPool& pool,
+    std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
 
 }  // namespace paceline::app

@@ -3,15 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/core/role.hpp"
+#include "runtime/policy/place/kv_pool_plan.hpp"
+#include "runtime/policy/place/layout.hpp"
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
+struct Machine;
+struct Plan;
 
 /// Bytes of a rank's memory, by what takes them.
-struct MemoryPlan {
+struct MemoryUse {
   std::uint64_t weights = 0;   ///< packed; includes those of draft models and heads
   std::uint64_t logits = 0;    ///< the largest of a step's buffers
   std::uint64_t copies = 0;    ///< a device alone: embeddings and a step's other buffers
@@ -21,20 +26,31 @@ struct MemoryPlan {
   [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies + features; }
 };
 
+/// The use of a rank's memory, and the sizes of its KV pools.
+struct MemoryPlan {
+  MemoryUse use;
+  policy::KvPlan kv;  ///< of a group's rank
+  /// Blocks more in a group's pool while its draft models are suspended: their KV, and the weights
+  /// that they can lend.
+  std::int32_t kv_gain = 0;
+  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on each rank that has it
+  policy::KvPoolPlan kv_pool;
+};
+
 /// Bytes that draft models' weights and KV take on a rank of this role.
 struct DrafterMemory {
   std::size_t weights = 0;
   std::size_t kv = 0;
 };
-[[nodiscard]] DrafterMemory drafter_memory(const Setup& setup, Role role);
+[[nodiscard]] DrafterMemory drafter_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes that a head takes on a rank of this role; a head is never suspended.
-[[nodiscard]] DrafterMemory head_memory(const Setup& setup, Role role);
+[[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
-[[nodiscard]] std::uint64_t feature_memory(const Setup& setup, Role role);
+[[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
 
-/// Sets setup.memory, kv, kv_gain and kv_pool, and the draft models' KV blocks, to what there is
-/// room for. Needs the layout and the longest sequence. Throws UsageError where something does not
-/// fit.
-void plan_memory(Setup& setup);
+/// Plans as much KV as there is room for. Needs all else of the plan. Throws UsageError
+/// where something does not fit.
+[[nodiscard]] MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine,
+                                     const Plan& plan);
 
 }  // namespace paceline::app

@@ -42,23 +42,23 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-engine::BatcherLimits batcher_limits(const Setup& setup) {
-  const io::EngineSection& engine = setup.config.engine;
+engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan) {
+  const io::EngineSection& engine = inputs.config.engine;
   return {.max_batch = engine.max_batch,
           .prefill_chunk = engine.prefill_chunk,
           .kv_block = engine.kv_block,
-          .kv_blocks = setup.kv.blocks,
-          .context = setup.model.max_position,
-          .growth = lease_terms(setup).growth};
+          .kv_blocks = plan.memory.kv.blocks,
+          .context = inputs.target.config.max_position,
+          .growth = plan.leases.growth};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or
 /// two, so the request goes on without a pause, and the decision is made as late as possible.
-std::uint32_t lease_notice(const Setup& setup) {
+std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
-  const io::SpeculationSection& speculation = setup.config.speculation;
+  const io::SpeculationSection& speculation = inputs.config.speculation;
   const int most = speculation.drafters.empty() ? 1 : 1 + speculation.max_length;
-  return static_cast<std::uint32_t>(std::min(kSteps * most, lease_terms(setup).chunk / 2));
+  return static_cast<std::uint32_t>(std::min(kSteps * most, plan.leases.chunk / 2));
 }
 
 /// The group of a rank; its leader is -1 where the rank is in none.
@@ -69,9 +69,8 @@ GroupRanks group_of(int rank, const policy::Placement& placement) {
 
 /// Window of a rank that drafts by the drafter `method`; absent: by all. A rank that drafts for a
 /// single group sends token by token, so its window is only how far it may run ahead.
-int window(const Setup& setup, OptionalIndex method) {
-  const io::SpeculationSection& settings = setup.config.speculation;
-  return method ? settings.max_length : draft_window(settings);
+int window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
+  return method ? inputs.config.speculation.max_length : plan.speculation.window;
 }
 
 std::vector<int> members_of(const GroupRanks& group) {
@@ -95,35 +94,39 @@ class RankLife::Place {
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
   /// Adds the fate of the tokens of drafters that the role made for itself. drafts:
-  /// [setup.drafters].
+  /// [Plan::drafters].
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
 class RankLife::VerifierPlace final : public Place {
  public:
-  VerifierPlace(const Setup& setup, const policy::Placement& placement, const GroupRanks& ranks,
-                RankMachine& machine)
-      : machine_(machine),
-        batcher_(batcher_limits(setup), setup.config.sampling, setup.stops, setup.tokenizer.get()),
+  VerifierPlace(const Inputs& inputs, const Plan& plan, const policy::Placement& placement,
+                const GroupRanks& ranks, RankMachine& machine)
+      : inputs_(inputs),
+        plan_(plan),
+        placement_(placement),
+        machine_(machine),
+        batcher_(batcher_limits(inputs, plan), inputs.config.sampling, inputs.ends.stops,
+                 inputs.text.tokenizer.get()),
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),
         remote_(ranks.leader),
-        speculator_(make_speculator(setup, roster(setup, placement, machine.costs(ranks.tp)),
+        speculator_(make_speculator(inputs, plan, roster(machine.costs(ranks.tp)),
                                     machine.costs(ranks.tp), machine.clock())),
-        memory_(elastic_memory(setup, ranks)),
+        memory_(elastic_memory(ranks.leader)),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, speculator_.get(),
                    remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
                    machine.trajectories(), machine.telemetry()},
                   {.ranks = ranks,
                    .epoch = placement.epoch,
-                   .max_batch = setup.config.engine.max_batch,
-                   .kv_block = setup.config.engine.kv_block,
-                   .lease_notice = lease_notice(setup),
-                   .flush_seconds = setup.config.output.flush_seconds,
-                   .costs = move_costs(setup.config.schedule.move_kv,
+                   .max_batch = inputs.config.engine.max_batch,
+                   .kv_block = inputs.config.engine.kv_block,
+                   .lease_notice = lease_notice(inputs, plan),
+                   .flush_seconds = inputs.config.output.flush_seconds,
+                   .costs = move_costs(inputs.config.schedule.move_kv,
                                        measured_moves(machine.costs(ranks.tp), machine.kv().shape)),
-                   .vocab = setup.model.vocab,
-                   .races = races(setup)}) {
+                   .vocab = inputs.target.config.vocab,
+                   .races = plan.best_of_n.races}) {
     machine.mailbox().send(
         Address::coordinator(),
         protocol::encode(protocol::Costs{
@@ -149,49 +152,46 @@ class RankLife::VerifierPlace final : public Place {
   }
 
  private:
-  speculation::DrafterRoster roster(const Setup& setup, const policy::Placement& placement,
-                                    const CostTable& costs) {
-    speculation::DrafterRoster roster = drafter_roster(setup, &costs);
+  speculation::DrafterRoster roster(const CostTable& costs) {
+    speculation::DrafterRoster roster = drafter_roster(plan_, &costs);
     for (speculation::RosterEntry& entry : roster) {
       const bool by_all = entry.kind == speculation::DrafterKind::ahead;
       entry.drafter = entry.kind == speculation::DrafterKind::own
-                          ? own(setup, placement, entry.place)
-                          : remote(setup, placement, by_all ? OptionalIndex() : entry.place);
+                          ? own(entry.place)
+                          : remote(by_all ? OptionalIndex() : entry.place);
     }
     return roster;
   }
-  std::unique_ptr<draft::Drafter> own(const Setup& setup, const policy::Placement& placement,
-                                      std::int32_t index) {
+  std::unique_ptr<draft::Drafter> own(std::int32_t index) {
     std::unique_ptr<draft::Drafter> drafter = machine_.drafter(index);
-    if (!setup.draft_servers.empty() && drafter->capabilities().siblings != nullptr) {
+    if (!plan_.draft_servers.ranks.empty() && drafter->capabilities().siblings != nullptr) {
       auto client = std::make_unique<speculation::DraftClient>(
           std::move(drafter), machine_.mailbox(), machine_.clock(),
-          draft_client_options(setup, placement.epoch, remote_.group()));
+          draft_client_options(inputs_, plan_, placement_.epoch, remote_.group()));
       siblings_ = client.get();
       return client;
     }
-    if (setup.config.speculation.record_stops() == 0) return drafter;
+    if (inputs_.config.speculation.record_stops() == 0) return drafter;
     auto recorder = std::make_unique<speculation::StopRecorder>(
-        std::move(drafter), stop_recording(setup.config.speculation), machine_.telemetry());
+        std::move(drafter), stop_recording(inputs_.config.speculation), machine_.telemetry());
     recorder_ = recorder.get();
     return recorder;
   }
-  std::unique_ptr<speculation::ElasticMemory> elastic_memory(const Setup& setup,
-                                                             const GroupRanks& ranks) {
-    if (setup.kv_gain == 0) return nullptr;
+  std::unique_ptr<speculation::ElasticMemory> elastic_memory(int leader) {
+    if (plan_.memory.kv_gain == 0) return nullptr;
     return std::make_unique<speculation::ElasticMemory>(
         speculation::ElasticMemoryPorts{machine_.clock(), batcher_, group_, *speculator_,
                                         machine_.telemetry()},
-        draft_memory_policy(setup, ranks.leader), setup.kv.blocks, setup.kv_gain);
+        draft_memory_policy(inputs_.config.test, leader), plan_.memory.kv.blocks,
+        plan_.memory.kv_gain);
   }
-  std::unique_ptr<draft::Drafter> remote(const Setup& setup, const policy::Placement& placement,
-                                         OptionalIndex method) {
+  std::unique_ptr<draft::Drafter> remote(OptionalIndex method) {
     auto made = std::make_unique<speculation::RemoteDrafter>(
         machine_.mailbox(), machine_.clock(),
-        policy::drafters_of(remote_.group(), method, placement.drafters),
-        speculation::RemoteOptions{.vocab = setup.model.vocab,
-                                   .window = window(setup, method),
-                                   .feature_bytes = !method && has_head(setup, Role::drafter)
+        policy::drafters_of(remote_.group(), method, placement_.drafters),
+        speculation::RemoteOptions{.vocab = inputs_.target.config.vocab,
+                                   .window = window(inputs_, plan_, method),
+                                   .feature_bytes = !method && has_head(plan_, Role::drafter)
                                                         ? machine_.runner().feature_bytes()
                                                         : 0},
         [&machine = machine_](const std::string& text) { machine.warn(text); });
@@ -199,6 +199,9 @@ class RankLife::VerifierPlace final : public Place {
     return made;
   }
 
+  const Inputs& inputs_;
+  const Plan& plan_;
+  const policy::Placement& placement_;
   RankMachine& machine_;
   engine::Batcher batcher_;
   roles::Group group_;
@@ -231,18 +234,18 @@ class RankLife::MemberPlace final : public Place {
 
 class RankLife::DrafterPlace final : public Place {
  public:
-  DrafterPlace(const Setup& setup, const policy::Placement& placement, int rank,
+  DrafterPlace(const Inputs& inputs, const Plan& plan, const policy::Placement& placement, int rank,
                RankMachine& machine)
-      : misbehaving_(misbehaving(setup, setup.config.test.faults.drafters, machine.mailbox(),
-                                 [&machine](double s) { machine.sleep(s); })),
-        own_(own_drafters(setup, Role::drafter, placement.drafter(rank))),
+      : misbehaving_(misbehaving(inputs.config.test, inputs.config.test.faults.drafters,
+                                 machine.mailbox(), [&machine](double s) { machine.sleep(s); })),
+        own_(own_drafters(plan, Role::drafter, placement.drafter(rank))),
         drafter_(misbehaving_ ? *misbehaving_ : machine.mailbox(), machine.clock(),
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
-                  .window = window(setup, placement.drafter(rank)->method),
+                  .window = window(inputs, plan, placement.drafter(rank)->method),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
-                  .max_batch = setup.config.engine.max_batch,
-                  .features = setup.compute}) {}
+                  .max_batch = inputs.config.engine.max_batch,
+                  .features = inputs.target.compute}) {}
   protocol::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }
   void count(std::span<DraftTally> drafts) const override {
@@ -271,12 +274,13 @@ class RankLife::SparePlace final : public Place {
   roles::Spare spare_;
 };
 
-RankLife::RankLife(const Setup& setup, int rank, RankMachine& machine)
-    : setup_(setup),
+RankLife::RankLife(const Inputs& inputs, const Plan& plan, int rank, RankMachine& machine)
+    : inputs_(inputs),
+      plan_(plan),
       rank_(rank),
       machine_(machine),
-      placement_(setup.layout.placement),
-      drafts_(setup.drafters.size()) {}
+      placement_(plan.layout.placement),
+      drafts_(plan.drafters.size()) {}
 
 RankLife::~RankLife() = default;
 
@@ -284,11 +288,11 @@ std::unique_ptr<RankLife::Place> RankLife::make_place() {
   const GroupRanks group = group_of(rank_, placement_);
   switch (placement_.role(rank_)) {
     case Role::verifier:
-      return std::make_unique<VerifierPlace>(setup_, placement_, group, machine_);
+      return std::make_unique<VerifierPlace>(inputs_, plan_, placement_, group, machine_);
     case Role::verifier_member:
       return std::make_unique<MemberPlace>(placement_, group, machine_);
     case Role::drafter:
-      return std::make_unique<DrafterPlace>(setup_, placement_, rank_, machine_);
+      return std::make_unique<DrafterPlace>(inputs_, plan_, placement_, rank_, machine_);
     case Role::spare:
       break;
   }

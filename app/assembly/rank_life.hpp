@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "app/assembly/plan.hpp"
 #include "app/assembly/rank_machine.hpp"
-#include "app/assembly/setup.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/protocol/participant.hpp"
 
@@ -18,14 +18,14 @@ namespace paceline::app {
 class RankLife final : public protocol::Participant {
  public:
   /// References outlive this.
-  RankLife(const Setup& setup, int rank, RankMachine& machine);
+  RankLife(const Inputs& inputs, const Plan& plan, int rank, RankMachine& machine);
   ~RankLife() override;
 
   protocol::Turn turn() override;
   /// True once the rank's summary is sent.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Fate of the tokens of drafters that the rank made for itself: [setup.drafters].
+  /// Fate of the tokens of drafters that the rank made for itself: [Plan::drafters].
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:
@@ -40,7 +40,8 @@ class RankLife final : public protocol::Participant {
   void record_role(double start, double loading);
   void end();
 
-  const Setup& setup_;
+  const Inputs& inputs_;
+  const Plan& plan_;
   int rank_;
   RankMachine& machine_;
   policy::Placement placement_;

@@ -39,7 +39,7 @@ class RankMachine {
   /// Costs of steps and drafts in groups of degree `tp`; empty where no policy asks.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// One of the rank's own_drafters(), by its index in setup.drafters. Call once for each place.
+  /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;

@@ -60,37 +60,40 @@ void rest(Mailbox& mailbox, double seconds) {
 class Rank final : public RankMachine {
  public:
   /// Collective; throws JobEnded. References outlive this.
-  Rank(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-       const Clock& clock, fabric::UcxFabric& network)
-      : setup_(setup),
+  Rank(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine,
+       const Plan& plan, const Attempt& attempt, const Clock& clock, fabric::UcxFabric& network)
+      : inputs_(inputs),
+        machine_(machine),
+        plan_(plan),
         attempt_(attempt),
         rank_(mpi.rank()),
         clock_(clock),
         network_(network),
         mailbox_(network.mailbox(Address::Port::role)) {
-    const policy::Placement& placement = setup.layout.placement;
+    const policy::Placement& placement = plan.layout.placement;
     together(mpi, [&] {
       telemetry_ = std::make_unique<io::TelemetryWriter>(
-          setup.config.output.directory, attempt.number, rank_,
-          io::TelemetryOrigin{.plan = rank_ == 0 ? plan_text(setup) : "",
-                              .drafter_names = drafter_names(setup),
-                              .host = setup.facts[rank_].host,
-                              .cores = setup.backend.on_device()
-                                           ? 0U
-                                           : static_cast<std::uint32_t>(std::min(
-                                                 setup.threads, setup.facts[rank_].own_cores())),
-                              .gpus = setup.backend.on_device() ? 1U : 0U,
-                              .started = unix_seconds() - clock.now(),
-                              .clock = &clock});
+          inputs.config.output.directory, attempt.number, rank_,
+          io::TelemetryOrigin{
+              .plan = rank_ == 0 ? plan_text(inputs, machine, plan) : "",
+              .drafter_names = drafter_names(plan),
+              .host = machine.ranks[rank_].host,
+              .cores = machine.backend.on_device()
+                           ? 0U
+                           : static_cast<std::uint32_t>(
+                                 std::min(machine.threads, machine.ranks[rank_].own_cores())),
+              .gpus = machine.backend.on_device() ? 1U : 0U,
+              .started = unix_seconds() - clock.now(),
+              .clock = &clock});
       open_shard(placement);
     });
-    compute_ = make_compute(mpi, setup);
+    compute_ = make_compute(mpi, inputs, machine, plan);
     together(mpi, [&] { share_kv(placement); });
   }
 
   /// Measures the costs of steps, drafts and moves. Collective.
   void measure(const fabric::MpiEnvironment& mpi, Standing& standing) {
-    costs_ = standing.costs({mpi, setup_, *compute_, kv_share_.get(), mailbox_, clock_},
+    costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
   /// Keeps the rewards that have come, now and then.
@@ -133,7 +136,9 @@ class Rank final : public RankMachine {
   void open_shard(const policy::Placement& placement);
   void share_kv(const policy::Placement& placement);
 
-  const Setup& setup_;
+  const Inputs& inputs_;
+  const Machine& machine_;
+  const Plan& plan_;
   Attempt attempt_;
   int rank_;
   const Clock& clock_;
@@ -155,13 +160,13 @@ class Rank final : public RankMachine {
 void Rank::open_shard(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
   shard_ = std::make_unique<io::ShardWriter>(
-      setup_.config.output.directory, attempt_.number, rank_,
+      inputs_.config.output.directory, attempt_.number, rank_,
       [this](double seconds) {
         telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
       },
-      setup_.config.sampling.keep_masks);
-  if (setup_.config.reward.method == io::RewardMethod::none) return;
-  scoring_ = std::make_unique<Scoring>(setup_, clock_, telemetry_.get());
+      inputs_.config.sampling.keep_masks);
+  if (inputs_.config.reward.method == io::RewardMethod::none) return;
+  scoring_ = std::make_unique<Scoring>(inputs_, clock_, telemetry_.get());
   sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);
   read_unscored(attempt_.unscored,
                 [this](const Trajectory& response) { scoring_->submit(response); });
@@ -170,7 +175,7 @@ void Rank::open_shard(const policy::Placement& placement) {
 
 void Rank::keep_rewards() {
   const double now = clock_.now();
-  if (!scoring_ || now - rewards_kept_ < setup_.config.output.flush_seconds) return;
+  if (!scoring_ || now - rewards_kept_ < inputs_.config.output.flush_seconds) return;
   rewards_kept_ = now;
   if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); }) > 0)
     shard_->flush();
@@ -178,7 +183,7 @@ void Rank::keep_rewards() {
 
 ScoringReport Rank::finish_rewards(const fabric::MpiEnvironment& mpi) {
   ScoringReport report;
-  if (setup_.config.reward.method != io::RewardMethod::none) {
+  if (inputs_.config.reward.method != io::RewardMethod::none) {
     finish_scoring(
         mpi, scoring_.get(), [this](const auto& r, const auto& extra) { shard_->reward(r, extra); },
         attempt_.stop, [this](double seconds) { rest(mailbox_, seconds); });
@@ -194,8 +199,10 @@ void Rank::share_kv(const policy::Placement& placement) {
   const policy::GroupRanks ranks = placement.groups[placement.group(rank_)];
   kv_ = compute_->executor->kv_memory();
   kv_storage_ = make_kv_storage(
-      setup_, rank_, kv_.shape,
-      {[this] { mailbox_.wake(); }, [this](const std::string& text) { warn(text); }});
+      inputs_.config.kv_pool,
+      {plan_.memory.kv_pool.memory, machine_.ranks[rank_].local_ranks,
+       machine_.backend.on_device()},
+      kv_.shape, {[this] { mailbox_.wake(); }, [this](const std::string& text) { warn(text); }});
   kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), kv_, rank_ - ranks.leader,
                                                ranks.tp, roles::Recorder{&clock_, telemetry_.get()},
                                                kv_storage_.store.get());
@@ -205,7 +212,7 @@ void Rank::take(const policy::Placement& placement) {
   kv_share_.reset();  // before the KV memory, which it has registered
   kv_storage_ = {};   // KV stored in another role is computed again
   kv_ = {};
-  take_place(*compute_, setup_, placement, rank_);
+  take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);
   open_shard(placement);
 }
@@ -226,12 +233,12 @@ void Rank::account(RankSummary& summary) const {
   summary.transfer_bytes_received = blocks.bytes_received;
   const std::uint64_t peak = peak_rss_bytes();
   summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
-  const DrafterMemory drafts = drafter_memory(setup_, static_cast<Role>(summary.role));
-  const DrafterMemory head = head_memory(setup_, static_cast<Role>(summary.role));
+  const DrafterMemory drafts = drafter_memory(inputs_, plan_, static_cast<Role>(summary.role));
+  const DrafterMemory head = head_memory(inputs_, plan_, static_cast<Role>(summary.role));
   summary.weight_bytes = compute_->weights->bytes();
   summary.kv_bytes = drafts.kv + head.kv;
   if (compute_->executor) summary.kv_bytes += compute_->executor->kv_bytes();
-  if (setup_.backend.on_device()) {
+  if (machine_.backend.on_device()) {
     summary.weight_bytes = drafts.weights + head.weights;
     if (compute_->executor) summary.weight_bytes += compute_->executor->weight_bytes();
   }
@@ -239,11 +246,11 @@ void Rank::account(RankSummary& summary) const {
 
 }  // namespace
 
-RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup, const Attempt& attempt,
-                    Standing& standing, const Clock& clock, fabric::UcxFabric& network,
-                    FaultDesk& faults) {
-  Rank rank(mpi, setup, attempt, clock, network);
-  RankLife life(setup, mpi.rank(), rank);
+RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine,
+                    const Plan& plan, const Attempt& attempt, Standing& standing,
+                    const Clock& clock, fabric::UcxFabric& network, FaultDesk& faults) {
+  Rank rank(mpi, inputs, machine, plan, attempt, clock, network);
+  RankLife life(inputs, plan, mpi.rank(), rank);
   RankReport report;
   try {
     rank.measure(mpi, standing);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "app/assembly/job.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/scoring.hpp"
-#include "app/assembly/setup.hpp"
 #include "app/terminal/standing.hpp"
 #include "io/run/run_directory.hpp"
 #include "runtime/core/clock.hpp"
@@ -28,15 +28,16 @@ struct Attempt {
 
 /// The outcome on one rank.
 struct RankReport {
-  std::vector<DraftTally> drafts;  ///< [setup.drafters] tokens that its own drafters proposed
+  std::vector<DraftTally> drafts;  ///< [plan.drafters] tokens that its own drafters proposed
   ScoringReport scoring;
 };
 
 /// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
 /// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
 /// the desk. At the end they wait for rewards. Collective; throws JobEnded.
-[[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                                  const Attempt& attempt, Standing& standing, const Clock& clock,
+[[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                                  const Machine& machine, const Plan& plan, const Attempt& attempt,
+                                  Standing& standing, const Clock& clock,
                                   fabric::UcxFabric& network, FaultDesk& faults);
 
 }  // namespace paceline::app

@@ -11,6 +11,7 @@
 
 #include "app/assembly/broadcast.hpp"
 #include "app/assembly/job.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/wall_clock.hpp"
 #include "app/terminal/terminal.hpp"
 #include "io/reward/ground_truth.hpp"
@@ -25,11 +26,12 @@ namespace {
 
 constexpr double kMoment = 0.02;  // seconds between looks at whether all is scored
 
-std::unique_ptr<io::Scorer> make_scorer(const Setup& setup, const Clock& clock) {
-  const io::RewardSection& settings = setup.config.reward;
+std::unique_ptr<io::Scorer> make_scorer(const Inputs& inputs, const Clock& clock) {
+  const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::match)
-    return std::make_unique<io::MatchScorer>(settings, setup.subjects, *setup.tokenizer, clock);
-  return std::make_unique<io::WorkerPool>(settings, setup.subjects, *setup.tokenizer, clock);
+    return std::make_unique<io::MatchScorer>(settings, inputs.subjects, *inputs.text.tokenizer,
+                                             clock);
+  return std::make_unique<io::WorkerPool>(settings, inputs.subjects, *inputs.text.tokenizer, clock);
 }
 
 void put(WireWriter& writer, const std::vector<std::string>& texts) {
@@ -50,39 +52,39 @@ std::string response_name(RequestId id) {
 
 }  // namespace
 
-void prepare_scoring(Setup& setup) {
-  const io::RewardSection& settings = setup.config.reward;
+void prepare_scoring(Inputs& inputs) {
+  const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::none) return;
-  require_tokenizer(setup, "reward.method");
+  require_tokenizer(inputs, "reward.method");
   if (settings.method == io::RewardMethod::command)
     (void)io::find_program(settings.command.front());
-  if (setup.prompts.prompts.empty()) return;  // not rank 0
-  setup.subjects =
-      scoring_subjects(settings, setup.prompts, setup.config.prompts.path, *setup.tokenizer);
+  if (inputs.prompts.prompts.empty()) return;  // not rank 0
+  inputs.subjects = scoring_subjects(settings, inputs.prompts, inputs.config.prompts.path,
+                                     *inputs.text.tokenizer);
 }
 
-void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup) {
-  if (setup.config.reward.method == io::RewardMethod::none) return;
+void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
+  if (inputs.config.reward.method == io::RewardMethod::none) return;
   WireWriter writer;
-  if (mpi.rank() == 0) put(writer, setup.subjects);
+  if (mpi.rank() == 0) put(writer, inputs.subjects);
   std::vector<std::byte> bytes = writer.take();
   mpi.broadcast(bytes);
   WireReader reader(bytes);
-  get(reader, setup.subjects);
+  get(reader, inputs.subjects);
 }
 
-void try_scorer(const Setup& setup) {
-  io::RewardSection settings = setup.config.reward;
+void try_scorer(const Inputs& inputs) {
+  io::RewardSection settings = inputs.config.reward;
   if (settings.method != io::RewardMethod::command) return;
   settings.workers = 1;
   settings.attempts = 1;
-  const Prompt& prompt = setup.prompts.prompts.front();
+  const Prompt& prompt = inputs.prompts.prompts.front();
   Trajectory response;
   response.finish_reason = FinishReason::stop_id;
-  response.tokens = setup.tokenizer->encode(
+  response.tokens = inputs.text.tokenizer->encode(
       io::ground_truth_text(prompt, settings.ground_truth).value_or("no answer"));
   const SteadyClock clock;
-  io::WorkerPool pool(settings, setup.subjects, *setup.tokenizer, clock);
+  io::WorkerPool pool(settings, inputs.subjects, *inputs.text.tokenizer, clock);
   pool.submit(response);
   while (pool.pending() > 0) std::this_thread::sleep_for(std::chrono::duration<double>(kMoment));
   const io::Score score = pool.take().at(0);
@@ -94,8 +96,8 @@ void try_scorer(const Setup& setup) {
   say("warning: {}", what);
 }
 
-std::string scoring_text(const Setup& setup) {
-  const io::RewardSection& settings = setup.config.reward;
+std::string scoring_text(const Inputs& inputs) {
+  const io::RewardSection& settings = inputs.config.reward;
   switch (settings.method) {
     case io::RewardMethod::none:
       break;
@@ -124,8 +126,8 @@ std::uint64_t ScoringTally::missing() const {
   return all - scored();
 }
 
-Scoring::Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry)
-    : clock_(clock), telemetry_(telemetry), scorer_(make_scorer(setup, clock)) {}
+Scoring::Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry)
+    : clock_(clock), telemetry_(telemetry), scorer_(make_scorer(inputs, clock)) {}
 
 void Scoring::submit(const Trajectory& response) {
   ++submitted_;
@@ -178,10 +180,10 @@ ScoringReport Scoring::report() const {
   return report;
 }
 
-io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& setup,
-                               const io::Unscored& found) {
+io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                               const Plan& plan, const io::Unscored& found) {
   io::Unscored mine;
-  if (setup.config.reward.method == io::RewardMethod::none) return mine;
+  if (inputs.config.reward.method == io::RewardMethod::none) return mine;
   WireWriter writer;
   if (mpi.rank() == 0) {
     put(writer, found.paths);
@@ -195,7 +197,7 @@ io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& s
   get(reader, mine.paths);
   reader.get(mine.final);
   reader.get(entries);
-  const std::vector<policy::GroupRanks>& groups = setup.layout.placement.groups;
+  const std::vector<policy::GroupRanks>& groups = plan.layout.placement.groups;
   const auto own = std::find_if(groups.begin(), groups.end(),
                                 [&](const auto& group) { return group.leader == mpi.rank(); });
   if (own == groups.end()) return mine;
@@ -261,15 +263,15 @@ ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport
   return sum;
 }
 
-void print_scoring(const Setup& setup, const ScoringReport& report) {
-  if (setup.config.reward.method == io::RewardMethod::none) return;
+void print_scoring(const Inputs& inputs, const ScoringReport& report) {
+  if (inputs.config.reward.method == io::RewardMethod::none) return;
   const ScoringTally& tally = report.tally;
   const std::uint64_t scored = tally.scored();
   std::string text =
       fmt::format("rewards: {} {} scored", scored, scored == 1 ? "response" : "responses");
   if (scored > 0) text += fmt::format(", mean {:.4g}", tally.rewards / static_cast<double>(scored));
   text += fmt::format("; scoring took {:.3g} s", tally.seconds);
-  if (setup.config.reward.method == io::RewardMethod::command) {
+  if (inputs.config.reward.method == io::RewardMethod::command) {
     if (tally.seconds > 0)
       text += fmt::format(", {:.0f} % of it while responses were generated",
                           100 * tally.hidden / tally.seconds);
@@ -294,27 +296,28 @@ void print_scoring(const Setup& setup, const ScoringReport& report) {
       report.error.empty() ? "" : ", as " + report.error);
 }
 
-void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report) {
-  const io::RewardSection& settings = setup.config.reward;
+void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
+  const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::none) return;
   const bool enough = settings.required == io::RewardsRequired::none ||
                       (settings.required == io::RewardsRequired::some && rewards > 0) ||
-                      rewards == setup.responses;
+                      rewards == inputs.sizes.responses;
   if (enough) return;
   throw DataError(fmt::format(
       "{} of {} responses {} no reward (reward.required){}; {} has the trajectories, and --resume "
       "scores what is missing",
-      setup.responses - rewards, setup.responses, setup.responses - rewards == 1 ? "has" : "have",
-      report.error.empty() ? "" : ", as " + report.error, setup.config.output.directory));
+      inputs.sizes.responses - rewards, inputs.sizes.responses,
+      inputs.sizes.responses - rewards == 1 ? "has" : "have",
+      report.error.empty() ? "" : ", as " + report.error, inputs.config.output.directory));
 }
 
-void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
+void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop) {
-  const io::Unscored mine = share_of_unscored(mpi, setup, unscored);
+  const io::Unscored mine = share_of_unscored(mpi, inputs, plan, unscored);
   std::uint64_t left = unscored.entries.size();
   broadcast(mpi, left);
-  if (left == 0 || setup.config.reward.method == io::RewardMethod::none) return;
+  if (left == 0 || inputs.config.reward.method == io::RewardMethod::none) return;
   std::unique_ptr<Scoring> scoring;
   WireWriter own;
   const auto keep = [&](const Reward& reward, const std::string& extra) {
@@ -326,7 +329,7 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
       say("{}", left == 1 ? "1 response has no reward: it is scored"
                           : fmt::format("{} responses have no reward: they are scored", left));
     if (mine.entries.empty()) return;
-    scoring = std::make_unique<Scoring>(setup, clock, nullptr);
+    scoring = std::make_unique<Scoring>(inputs, clock, nullptr);
     read_unscored(mine, [&](const Trajectory& response) { scoring->submit(response); });
   });
   finish_scoring(mpi, scoring.get(), keep, stop, [](double seconds) {
@@ -348,18 +351,18 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
   }
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::uint64_t rewards = setup.responses - left;
+    std::uint64_t rewards = inputs.sizes.responses - left;
     if (!all.empty()) {
-      const io::FinalFileReport file = io::add_rewards(setup.config.output.directory, all, extras);
+      const io::FinalFileReport file = io::add_rewards(inputs.config.output.directory, all, extras);
       rewards = file.rewards;
       say("{}: {} of {} trajectories have a reward", file.path, file.rewards, file.trajectories);
     }
-    print_scoring(setup, report);
+    print_scoring(inputs, report);
     if (report.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
-    require_rewards(setup, rewards, report);
+    require_rewards(inputs, rewards, report);
   });
 }
 

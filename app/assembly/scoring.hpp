@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/inputs.hpp"
 #include "io/run/run_directory.hpp"
 #include "io/telemetry/telemetry.hpp"
 #include "io/workers/scorer.hpp"
@@ -19,17 +19,19 @@
 
 namespace paceline::app {
 
+struct Plan;
+
 /// Checks that responses can be scored and finds what scoring needs to know of the prompts:
-/// Setup::subjects, on rank 0. Throws Error.
-void prepare_scoring(Setup& setup);
-/// Gives Setup::subjects to all ranks. Collective; throws JobEnded.
-void share_subjects(const fabric::MpiEnvironment& mpi, Setup& setup);
+/// Inputs::subjects, on rank 0. Throws Error.
+void prepare_scoring(Inputs& inputs);
+/// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
+void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// Lets a worker score the first prompt's ground truth, as a response to it. Throws UsageError when
 /// it gives no score, or only warns where no rewards are required. Does nothing where there are no
 /// workers.
-void try_scorer(const Setup& setup);
+void try_scorer(const Inputs& inputs);
 /// The banner's line "  responses are scored by ...", or nothing.
-[[nodiscard]] std::string scoring_text(const Setup& setup);
+[[nodiscard]] std::string scoring_text(const Inputs& inputs);
 
 /// Results of scoring, on one rank or summed over all.
 struct ScoringTally {
@@ -58,7 +60,7 @@ class Scoring {
   using Keep = std::function<void(const Reward&, const std::string& extra)>;
   /// Starts the workers if reward.method is command. References outlive this; `telemetry` may be
   /// null.
-  Scoring(const Setup& setup, const Clock& clock, io::TelemetryWriter* telemetry);
+  Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
   /// Hands over the rewards that have come, and returns their number.
@@ -97,7 +99,8 @@ class ScoringSink final : public TrajectorySink {
 
 /// This rank's share of the responses that earlier attempts left without a reward. `found`: rank
 /// 0's list, which is dealt out evenly to the verifiers. Collective.
-[[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Setup& setup,
+[[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi,
+                                             const Inputs& inputs, const Plan& plan,
                                              const io::Unscored& found);
 
 /// Waits after generation until all ranks' responses are scored, or some rank is told to stop.
@@ -109,16 +112,16 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 [[nodiscard]] ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi,
                                         const ScoringReport& own);
 /// Prints the results of scoring on stderr.
-void print_scoring(const Setup& setup, const ScoringReport& report);
+void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
 /// Throws DataError where a finished run with `rewards` rewards has fewer than reward.required asks
 /// for.
-void require_rewards(const Setup& setup, std::uint64_t rewards, const ScoringReport& report);
+void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
 /// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
 /// to its file. Rank 0 throws Error(try_again) when stopped before the end, and as
 /// require_rewards() does. Collective; throws JobEnded.
-void score_complete_run(const fabric::MpiEnvironment& mpi, const Setup& setup,
+void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 
@@ -18,18 +18,21 @@ namespace {
 constexpr std::size_t kShown = 5;  ///< number of plans shown, besides the best of each mode
 
 /// Mean positions that a request attends to, if responses come to half of their longest.
-double mean_context(const Setup& setup) { return setup.longest_prompt + setup.mean_max_tokens / 4; }
+double mean_context(const Inputs& inputs) {
+  return inputs.sizes.longest_prompt + inputs.sizes.mean_max_tokens / 4;
+}
 
-policy::PlanFacts facts_of(const Setup& setup, const SpeculationChoice& choice) {
-  const io::RunConfig& config = setup.config;
+policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
+                           const SpeculationChoice& choice) {
+  const io::RunConfig& config = inputs.config;
   policy::PlanFacts facts;
-  facts.ranks = static_cast<int>(setup.facts.size());
+  facts.ranks = ranks;
   facts.requests = choice.batch;
   facts.max_batch = config.engine.max_batch;
-  facts.context = mean_context(setup);
+  facts.context = mean_context(inputs);
   facts.longest_draft = config.speculation.max_length;
   if (drafts_always(config.speculation.policy)) facts.shortest_draft = facts.longest_draft;
-  facts.verifiers = {{setup.conditions.tp, *setup.profile}};
+  facts.verifiers = {{costs.conditions.tp, *costs.profile}};
   facts.methods = choice.methods;
   return facts;
 }
@@ -59,25 +62,25 @@ bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
 }
 
 /// How many groups the layout will have, where that is settled.
-std::optional<int> settled_groups(const Setup& setup) {
-  const io::LayoutSection& layout = setup.config.layout;
+std::optional<int> settled_groups(const Inputs& inputs) {
+  const io::LayoutSection& layout = inputs.config.layout;
   if (layout.verifier_tp && layout.verifier_tp->size() > 1)
     return static_cast<int>(layout.verifier_tp->size());
   return layout.verifier_groups;
 }
 
 /// Why nothing can be planned; empty: it can.
-std::string no_plan(const Setup& setup) {
-  const std::vector<int> degrees = setup.layout.placement.degrees();
+std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) {
+  const std::vector<int> degrees = first.degrees();
   if (degrees.size() > 1)
     return fmt::format(
         "layout.verifier_tp names groups of degrees {}, and plans are made for groups of one",
         fmt::join(degrees, " and "));
-  if (!setup.profile)
+  if (!costs.profile)
     return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
-  if (setup.profile_fault.empty()) return "";
+  if (costs.hold()) return "";
   return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",
-                     setup.profile_fault);
+                     costs.fault);
 }
 
 /// The best plan of another kind than the chosen one.
@@ -105,25 +108,18 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
   return text;
 }
 
-}  // namespace
-
-void settle_mode(Setup& setup) {
-  io::SpeculationSection& speculation = setup.config.speculation;
-  if (speculation.mode == SpeculationMode::plain) speculation.drafters.clear();
-}
-
-namespace {
-
-void plan(Setup& setup, const DraftHistory& history) {
-  io::SpeculationSection& speculation = setup.config.speculation;
-  const std::optional<int> drafter_ranks = setup.config.layout.drafters;
-  SpeculationChoice& choice = setup.speculation;
+/// Chooses drafter ranks and their window.
+void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
+                  const DraftHistory& history, SpeculationChoice& choice) {
+  const io::SpeculationSection& speculation = inputs.config.speculation;
+  const std::optional<int> drafter_ranks = inputs.config.layout.drafters;
+  choice.window = speculation.window.value_or(speculation.max_length);
   choice.drafter_ranks = drafter_ranks.value_or(0);
-  if (setup.drafters.empty()) {
+  if (inputs.drafters.empty()) {
     if (!drafter_ranks) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
     return;
   }
-  if (const std::string why_not = no_plan(setup); !why_not.empty()) {
+  if (const std::string why_not = no_plan(first, costs); !why_not.empty()) {
     if (drafter_ranks) return;
     choice.reason = "verifiers draft for themselves: " + why_not;
     if (speculation.mode != SpeculationMode::decoupled) return;
@@ -132,22 +128,22 @@ void plan(Setup& setup, const DraftHistory& history) {
         "for " +
         why_not);
   }
-  choice.batch = static_cast<double>(setup.responses);
+  choice.batch = static_cast<double>(inputs.sizes.responses);
   // Unless somebody wants it, no rank is there for n-grams and trees alone.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
   // Nor is a rank there for a head alone, for the cost of sending it features is not known. Beside
   // a draft model the head stays with the verifiers.
-  const bool models = std::any_of(setup.drafters.begin(), setup.drafters.end(),
+  const bool models = std::any_of(inputs.drafters.begin(), inputs.drafters.end(),
                                   [](const auto& drafter) { return drafter.model != nullptr; });
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
     choice.methods.push_back(
         {drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance), ahead});
     choice.known.push_back(history.knows(drafter.name));
   }
-  const policy::PlanFacts facts = facts_of(setup, choice);
-  const std::optional<int> groups = settled_groups(setup);
+  const policy::PlanFacts facts = facts_of(inputs, first.ranks, costs, choice);
+  const std::optional<int> groups = settled_groups(inputs);
   choice.plans =
       policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
   const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
@@ -160,8 +156,8 @@ void plan(Setup& setup, const DraftHistory& history) {
         "job has {}{}",
         counted(facts.ranks, "rank"),
         groups ? fmt::format(" for {} ({})", counted(*groups, "group"),
-                             setup.config.layout.verifier_groups ? "layout.verifier_groups"
-                                                                 : "layout.verifier_tp")
+                             inputs.config.layout.verifier_groups ? "layout.verifier_groups"
+                                                                  : "layout.verifier_tp")
                : ""));
   }
   choice.chosen = settled.front();
@@ -179,21 +175,21 @@ void plan(Setup& setup, const DraftHistory& history) {
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
                         : reason_of(choice, speculation.policy);
   }
-  if (choice.drafter_ranks > 0) speculation.window = choice.chosen.window;
+  if (choice.drafter_ranks > 0) choice.window = choice.chosen.window;
 }
 
 /// Orders drafters by the ladder, where costs are known; else leaves their order.
-void order_drafters(const Setup& setup, const DraftHistory& history, SpeculationChoice& choice) {
-  choice.order.resize(setup.drafters.size());
+void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
+                    const DraftHistory& history, SpeculationChoice& choice) {
+  choice.order.resize(inputs.drafters.size());
   std::iota(choice.order.begin(), choice.order.end(), 0);
-  if (!setup.profile_holds()) return;
-  const auto ranks = static_cast<int>(setup.facts.size());
+  if (!costs.hold()) return;
   const int groups =
-      settled_groups(setup).value_or((ranks - choice.drafter_ranks) / setup.conditions.tp);
-  choice.load = ladder_load(setup, std::max(1, groups));
-  choice.ranked = policy::rank_methods(policy::build_ladders(*setup.profile, choice.load), history);
+      settled_groups(inputs).value_or((ranks - choice.drafter_ranks) / costs.conditions.tp);
+  choice.load = ladder_load(inputs, std::max(1, groups));
+  choice.ranked = policy::rank_methods(policy::build_ladders(*costs.profile, choice.load), history);
   const auto place = [&](std::int32_t index) {
-    const ConfiguredDrafter& drafter = setup.drafters[index];
+    const ConfiguredDrafter& drafter = inputs.drafters[index];
     const bool first = choice.drafter_ranks > 0 && drafter.name == choice.chosen.method;
     const bool computes = drafter.model != nullptr || drafter.head != nullptr;
     const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
@@ -206,28 +202,32 @@ void order_drafters(const Setup& setup, const DraftHistory& history, Speculation
 
 }  // namespace
 
-void choose_speculation(Setup& setup, const DraftHistory& history) {
-  plan(setup, history);
-  SpeculationChoice& choice = setup.speculation;
-  order_drafters(setup, history, choice);
+SpeculationChoice choose_speculation(const Inputs& inputs, const policy::Placement& first,
+                                     const ProfiledCosts& costs, const DraftHistory& history) {
+  SpeculationChoice choice;
+  choose_ranks(inputs, first, costs, history, choice);
+  order_drafters(inputs, first.ranks, costs, history, choice);
   for (const std::int32_t drafter : choice.order)
     choice.acceptance.push_back(
-        history.rate(setup.drafters[drafter].name, policy::kUnknownAcceptance));
+        history.rate(inputs.drafters[drafter].name, policy::kUnknownAcceptance));
+  return choice;
 }
 
-void put_drafters_in_order(Setup& setup) {
-  std::vector<ConfiguredDrafter> ordered;
-  for (std::size_t i = 0; i < setup.speculation.order.size(); ++i) {
-    ordered.push_back(std::move(setup.drafters[setup.speculation.order[i]]));
-    ordered.back().acceptance = setup.speculation.acceptance[i];
+std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
+                                     const SpeculationChoice& choice) {
+  std::vector<PlannedDrafter> ordered;
+  for (std::size_t i = 0; i < choice.order.size(); ++i) {
+    const ConfiguredDrafter& drafter = drafters[choice.order[i]];
+    ordered.push_back({drafter.setting, drafter.name, drafter.model.get(), drafter.head.get(),
+                       choice.acceptance[i]});
   }
-  setup.drafters = std::move(ordered);
+  return ordered;
 }
 
-policy::LadderLoad ladder_load(const Setup& setup, int groups) {
-  const double batch = std::min<double>(setup.config.engine.max_batch,
-                                        static_cast<double>(setup.responses) / groups);
-  return {std::max(1.0, batch), mean_context(setup), setup.config.speculation.max_length};
+policy::LadderLoad ladder_load(const Inputs& inputs, int groups) {
+  const double batch = std::min<double>(inputs.config.engine.max_batch,
+                                        static_cast<double>(inputs.sizes.responses) / groups);
+  return {std::max(1.0, batch), mean_context(inputs), inputs.config.speculation.max_length};
 }
 
 std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load) {
@@ -239,8 +239,8 @@ std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& 
          ladder;
 }
 
-std::string speculation_text(const Setup& setup) {
-  const SpeculationChoice& choice = setup.speculation;
+std::string speculation_text(const Plan& plan) {
+  const SpeculationChoice& choice = plan.speculation;
   if (choice.plans.empty()) return "";
   std::string text = fmt::format(
       "plans of speculation for {}, by engine.profile, tokens/s foreseen at the start\n",
@@ -256,16 +256,16 @@ std::string speculation_text(const Setup& setup) {
   }
   std::vector<bool> mode_shown(3);
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {
-    const policy::SpeculationPlan& plan = choice.plans[i];
-    const auto mode = static_cast<std::size_t>(plan.mode);
-    const bool is_chosen = same(plan, choice.chosen);
+    const policy::SpeculationPlan& possible = choice.plans[i];
+    const auto mode = static_cast<std::size_t>(possible.mode);
+    const bool is_chosen = same(possible, choice.chosen);
     if (i >= kShown && mode_shown[mode] && !is_chosen) continue;
     mode_shown[mode] = true;
     text += fmt::format("  {} {:>10.0f}  {}\n      {}\n      {}\n", is_chosen ? '*' : ' ',
-                        plan.tokens_per_second, how(plan), plan.explanation,
-                        as_arguments(plan.settings));
+                        possible.tokens_per_second, how(possible), possible.explanation,
+                        as_arguments(possible.settings));
   }
-  return text + draft_ladder_text(*setup.profile, choice.load);
+  return text + draft_ladder_text(*plan.costs.profile, choice.load);
 }
 
 }  // namespace paceline::app

@@ -2,23 +2,31 @@
 // hand, within what the configuration has settled.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "app/assembly/cost_conditions.hpp"
+#include "app/assembly/drafters.hpp"
 #include "runtime/core/draft_history.hpp"
+#include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/plan/draft_ladder.hpp"
 #include "runtime/policy/plan/speculation_plan.hpp"
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
+struct Plan;
 
-/// The choice and its reasons. The first two fields decide the layout, the next two which drafter
-/// is asked first and the acceptance expected of it; the rest is for people.
+/// The choice and its reasons. The first three fields decide the layout and how far drafter ranks
+/// run ahead, the next two which drafter is asked first and the acceptance expected of it. The rest
+/// is for people, on rank 0 alone.
 struct SpeculationChoice {
   int drafter_ranks = 0;
   std::string reason;               ///< why so many drafter ranks; empty: layout.drafters says so
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Setup::drafters as read
+  int window = 0;                   ///< tokens that a drafter rank sends at a time
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters
   std::vector<double> acceptance;   ///< [drafters] known before the run; in `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;              ///< set where there are plans
@@ -29,32 +37,32 @@ struct SpeculationChoice {
   double batch = 0;                            ///< requests at the start
 };
 
-/// Takes the drafters out where speculation.mode is plain. Call before they are read.
-void settle_mode(Setup& setup);
-
 /// Chooses by Algorithm 1 and the initial selection, where a profile holds here and something
-/// drafts. `history`: the profile's. Needs setup.layout as planned before any choice. Writes
-/// setup.speculation and, where drafter ranks are chosen, the window. Throws UsageError where the
-/// configuration asks for a choice that cannot be made.
+/// drafts. `first`: the placement of a layout before any choice. `history`: the profile's. Throws
+/// UsageError where the configuration asks for a choice that cannot be made.
 ///
 /// The selection (SpecActor, section 4.2) is an order, by the ladder at the rates of the history. A
 /// drafter rank asks the first and seldom gets to another, so that the plan's own method comes
 /// first there. A verifier that drafts for itself asks n-grams and trees before models and heads:
 /// lookups cost next to nothing, and a later drafter is asked where it is expected to do better
 /// (speculation::Speculator). Among models and heads the ladder's order counts.
-void choose_speculation(Setup& setup, const DraftHistory& history);
+[[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
+                                                   const policy::Placement& first,
+                                                   const ProfiledCosts& costs,
+                                                   const DraftHistory& history);
 
-/// Puts setup.drafters in the chosen order. Call once.
-void put_drafters_in_order(Setup& setup);
+/// The drafters in the chosen order.
+[[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
+                                                   const SpeculationChoice& choice);
 
 /// The load of one of `groups` groups at the start, for which methods are ranked.
-[[nodiscard]] policy::LadderLoad ladder_load(const Setup& setup, int groups);
+[[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder as lines of text, by these costs; empty where nothing drafts.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
 /// The chosen plan, its rivals, the settings that ask for each, and the draft ladder, for people;
 /// empty where no costs are known.
-[[nodiscard]] std::string speculation_text(const Setup& setup);
+[[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "io/text/printable.hpp"
 #include "runtime/core/error.hpp"
 
@@ -140,62 +140,64 @@ std::string setting_for(const TurnEnd& end) {
              : fmt::format("sampling.stop_strings: ['{}']", io::printable(end.text));
 }
 
-bool ends_with(const Setup& setup, const TurnEnd& end) {
-  if (end.tokens.size() == 1 && has(setup.stops, end.tokens.front())) return true;
-  const std::vector<std::string>& strings = setup.config.sampling.stop_strings;
+bool ends_with(const Inputs& inputs, const TurnEnd& end) {
+  if (end.tokens.size() == 1 && has(inputs.ends.stops, end.tokens.front())) return true;
+  const std::vector<std::string>& strings = inputs.config.sampling.stop_strings;
   return std::any_of(strings.begin(), strings.end(), [&](const std::string& text) {
     return end.text.find(text) != std::string::npos;
   });
 }
 
-std::string end_warnings(const Setup& setup) {
-  const SamplingParams& sampling = setup.config.sampling;
+std::string end_warnings(const Inputs& inputs) {
+  const SamplingParams& sampling = inputs.config.sampling;
   if (sampling.ignore_eos) return "";  // the user wants it so
-  const TurnEnd& turn = setup.turn_end;
-  const std::string& path = setup.config.model.path;
-  if (setup.stops.empty() && sampling.stop_strings.empty()) {
+  const TurnEnd& turn = inputs.ends.turn;
+  const std::string& path = inputs.config.model.path;
+  if (inputs.ends.stops.empty() && sampling.stop_strings.empty()) {
     return fmt::format(
         "  warning: nothing ends a response but its length: {} names no end token (eos_token_id); "
         "set {}\n",
         path, turn.text.empty() ? "sampling.stop_ids or sampling.stop_strings" : setting_for(turn));
   }
   std::string text;
-  const bool all_banned = std::all_of(setup.stops.begin(), setup.stops.end(), [&](TokenId id) {
-    return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
-  });
-  if (all_banned && !setup.stops.empty()) {
+  const bool all_banned =
+      std::all_of(inputs.ends.stops.begin(), inputs.ends.stops.end(), [&](TokenId id) {
+        return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
+      });
+  if (all_banned && !inputs.ends.stops.empty()) {
     text +=
         "  warning: no response can end with a token: sampling.banned_ids has every one that ends "
         "responses\n";
   }
-  if (turn.in_prompts && !ends_with(setup, turn)) {
+  if (turn.in_prompts && !ends_with(inputs, turn)) {
     text += fmt::format(
         "  warning: turns of the prompts end with {}, but responses do not, so that they go on "
         "behind it; set {}\n",
         io::printable(turn.text), setting_for(turn));
   }
-  if (setup.earlier_eos && *setup.earlier_eos != setup.model.eos) {
+  if (inputs.ends.earlier_eos && *inputs.ends.earlier_eos != inputs.target.config.eos) {
     const bool generation =
         std::filesystem::exists(std::filesystem::path(path) / "generation_config.json");
     text += fmt::format(
         "  warning: the model's end tokens are [{}], those of the step before were [{}]{}; to have "
         "these too, set sampling.stop_ids: [{}]\n",
-        fmt::join(setup.model.eos, ", "), fmt::join(*setup.earlier_eos, ", "),
+        fmt::join(inputs.target.config.eos, ", "), fmt::join(*inputs.ends.earlier_eos, ", "),
         generation ? "" : fmt::format(": {} has no generation_config.json", path),
-        fmt::join(*setup.earlier_eos, ", "));
+        fmt::join(*inputs.ends.earlier_eos, ", "));
   }
   return text;
 }
 
 }  // namespace
 
-std::string token_text(const Setup& setup) {
+std::string token_text(const Inputs& inputs) {
   constexpr std::size_t kLongest = 60;
-  const SamplingParams& sampling = setup.config.sampling;
+  const SamplingParams& sampling = inputs.config.sampling;
   std::string text;
-  if (!setup.given) {
+  if (!inputs.given) {
     std::vector<std::string> ends;
-    for (const TokenId id : setup.stops) ends.push_back(token_name(id, setup.tokenizer.get()));
+    for (const TokenId id : inputs.ends.stops)
+      ends.push_back(token_name(id, inputs.text.tokenizer.get()));
     for (const std::string& string : sampling.stop_strings)
       ends.push_back("\"" + io::printable_start(string, kLongest) + "\"");
     ends.push_back(fmt::format("{} tokens", sampling.max_tokens));
@@ -207,7 +209,7 @@ std::string token_text(const Setup& setup) {
         sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
         io::printable_start(ranges_text(sampling.masked), kLongest));
   }
-  return setup.given ? text : text + end_warnings(setup);
+  return inputs.given ? text : text + end_warnings(inputs);
 }
 
 }  // namespace paceline::app

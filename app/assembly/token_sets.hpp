@@ -1,6 +1,7 @@
 // Tokens that end a response of the run, tokens that cannot be sampled, and the text for the user.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
 
 /// Every id that ends a response: the model's own end tokens unless they are ignored,
 /// sampling.stop_ids, and special tokens among sampling.stop_strings. Ascending, each once.
@@ -42,11 +43,19 @@ struct TurnEnd {
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
                                std::span<const Prompt> prompts);
 
+/// Where responses end.
+struct ResponseEnds {
+  std::vector<TokenId> stops;  ///< every id that ends one: stop_set()
+  /// The model's end tokens in the job's previous step; none in the first step.
+  std::optional<std::vector<TokenId>> earlier_eos;
+  TurnEnd turn;  ///< on rank 0 alone
+};
+
 /// Ascending ids as text, as "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
 /// Lines of the banner: tokens that end a response and tokens that cannot be sampled, with warnings
 /// where nobody can want them so, and the settings that mend it.
-[[nodiscard]] std::string token_text(const Setup& setup);
+[[nodiscard]] std::string token_text(const Inputs& inputs);
 
 }  // namespace paceline::app

@@ -6,11 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "app/assembly/drafters.hpp"
 #include "app/assembly/job.hpp"
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/terminal/terminal.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/model/sharding.hpp"
 
@@ -22,138 +20,23 @@ using policy::WeightsId;
 namespace {
 
 struct Model {
-  const ModelConfig& config;
-  const io::Checkpoint* weights;  ///< null: weights are absent, and the model is only planned with
-  DType compute;
+  const ModelCheckpoint& checkpoint;
   model::Shard shard;
 };
 
-Model model_of(const Setup& setup, const WeightsId& id) {
-  if (!id.drafter) {
-    return {setup.model, setup.weights.get(), setup.compute,
-            model::shard_of(setup.model, id.share, id.tp)};
-  }
-  const DraftModel& draft = *setup.drafters[*id.drafter].model;
-  return {draft.config, draft.weights.get(), draft.compute, model::shard_of(draft.config, 0, 1)};
-}
-
-/// The head that `id` names; null: it names a model.
-const DraftHead* head_of(const Setup& setup, const WeightsId& id) {
-  return !id.drafter ? nullptr : setup.drafters[*id.drafter].head.get();
-}
-
-std::uint64_t bytes_of(const Setup& setup, const WeightsId& id) {
-  if (const DraftHead* head = head_of(setup, id))
-    return model::weight_bytes(head->checkpoint.config, setup.compute);
-  if (!id.drafter) return target_bytes(setup, id.tp);
-  const DraftModel& draft = *setup.drafters[*id.drafter].model;
-  return model::weight_bytes(draft.config, draft.compute, id.tp);
-}
-
-/// Whether a rank can lend a copy's memory to KV: the copy is of a draft model, its own, and not
-/// needed in another role. On a device every copy is its rank's own.
-bool lends(const Setup& setup, const WeightsId& id, std::size_t ranks_of_copy) {
-  return id.drafter && head_of(setup, id) == nullptr && setup.config.elastic() &&
-         (setup.backend.on_device() || (ranks_of_copy == 1 && !roles_change(setup)));
-}
-
-/// All ranks as holders of no weights yet.
-std::vector<policy::WeightHolder> holders(const Setup& setup) {
-  std::vector<policy::WeightHolder> all;
-  for (const fabric::RankFacts& fact : setup.facts) {
-    const bool shares = fact.shares_memory != 0 && !setup.backend.on_device();
-    all.push_back({fact.node, fact.numa_nodes, shares, {}});
-  }
-  return all;
+Model model_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
+  if (!id.drafter) return {inputs.target, model::shard_of(inputs.target.config, id.share, id.tp)};
+  const ModelCheckpoint& draft = *plan.drafters[*id.drafter].model;
+  return {draft, model::shard_of(draft.config, 0, 1)};
 }
 
 }  // namespace
 
-DType stored_dtype(const ModelConfig& config, const io::Checkpoint* weights) {
-  return weights == nullptr ? config.dtype : io::stored_dtype(config, *weights);
-}
-
-std::uint64_t target_bytes(const Setup& setup, int tp) {
-  if (!setup.priced) return model::weight_bytes(setup.model, setup.compute, tp);
-  const io::SimulationSection& simulation = setup.config.simulation;
-  const ModelConfig& priced = *setup.priced;
-  const double all = stored_weight_bytes(priced);
-  double bytes = all / tp;
-  if (priced.experts)  // GPUs of a rank share them, and each has the rest
-    bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
-  return static_cast<std::uint64_t>(bytes);
-}
-
-std::vector<WeightCopy> weight_copies(const Setup& setup) {
-  const policy::Placement& placement = setup.layout.placement;
-  std::vector<policy::WeightHolder> all = holders(setup);
-  const auto add_draft = [&](int rank, std::int32_t d) {
-    const policy::WeightsId id{d};
-    std::vector<policy::WeightsId>& has = all[rank].weights;
-    if (std::find(has.begin(), has.end(), id) == has.end()) has.push_back(id);
-  };
-  const auto add_drafts = [&](int rank, Role role) {
-    for (const std::int32_t d : own_drafters(setup, role)) {
-      if (setup.drafters[d].model != nullptr || setup.drafters[d].head != nullptr)
-        add_draft(rank, d);
-    }
-  };
-  if (setup.config.test.shuffles(io::Shuffle::roles) && !setup.backend.on_device()) {
-    const std::vector<int> degrees = placement.degrees();
-    for (int rank = 0; rank < placement.ranks; ++rank) {
-      for (const int tp : degrees) {
-        if ((rank / tp + 1) * tp <= placement.ranks)
-          all[rank].weights.push_back({{}, tp, rank % tp});
-      }
-      add_drafts(rank, Role::verifier);
-      add_drafts(rank, Role::drafter);
-    }
-    return policy::weight_copies(all);
-  }
-  for (const auto& [leader, tp] : placement.groups) {
-    for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({{}, tp, share});
-    add_drafts(leader, Role::verifier);
-  }
-  for (const policy::DrafterPlace& drafter : placement.drafters)
-    add_drafts(drafter.rank, Role::drafter);
-  if (!tail_methods(setup).empty() && !setup.backend.on_device()) {
-    // All ranks but those of rank 0's group, which keeps its role.
-    for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
-      for (const std::int32_t d : tail_methods(setup)) add_draft(rank, d);
-    }
-  }
-  return policy::weight_copies(all);
-}
-
-int weight_sharers(const Setup& setup) { return policy::least_sharers(holders(setup)); }
-
-std::uint64_t weight_memory(const Setup& setup) {
-  std::vector<std::uint64_t> bytes(setup.facts.size(), 0);
-  for (const WeightCopy& copy : weight_copies(setup)) {
-    for (const int rank : copy.ranks) bytes[rank] += bytes_of(setup, copy.id) / copy.ranks.size();
-  }
-  return *std::max_element(bytes.begin(), bytes.end());
-}
-
-std::uint64_t weights_to_lend(const Setup& setup) {
-  std::uint64_t least = UINT64_MAX;
-  const std::vector<WeightCopy> copies = weight_copies(setup);
-  for (const auto& [leader, tp] : setup.layout.placement.groups) {
-    std::uint64_t bytes = 0;
-    for (const WeightCopy& copy : copies) {
-      const bool has = std::find(copy.ranks.begin(), copy.ranks.end(), leader) != copy.ranks.end();
-      if (has && lends(setup, copy.id, copy.ranks.size())) bytes += bytes_of(setup, copy.id);
-    }
-    least = std::min(least, bytes);
-  }
-  return least;
-}
-
-WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
+WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                          kernels::Backend* backend)
-    : setup_(setup), backend_(backend) {
-  if (setup.backend.on_device()) return;
-  const std::vector<WeightCopy> copies = weight_copies(setup);
+    : inputs_(inputs), plan_(plan), backend_(backend) {
+  if (plan.weights.on_device) return;
+  const std::vector<WeightCopy>& copies = plan.weights.copies;
   share(mpi, copies);
   together(mpi, [&] {
     for (const WeightCopy& copy : copies) {
@@ -163,7 +46,7 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup,
       if (memory == memory_.end()) {
         kept_[copy.id] = timed([&] { return load(copy.id); });
         bytes_ += kept_[copy.id].bytes();
-        if (lends(setup, copy.id, copy.ranks.size())) lent_.insert(copy.id);
+        if (lends(inputs, plan, copy)) lent_.insert(copy.id);
         continue;
       }
       kept_[copy.id] = timed([&] {
@@ -245,11 +128,11 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
   const Stopwatch watch(loading_seconds_);
   auto under_way = loading_.find(id);
   if (under_way == loading_.end()) {
-    const Model model = model_of(setup_, id);
-    under_way =
-        loading_
-            .try_emplace(id, *backend_, model.config, *model.weights, model.shard, model.compute)
-            .first;
+    const Model model = model_of(inputs_, plan_, id);
+    under_way = loading_
+                    .try_emplace(id, *backend_, model.checkpoint.config, *model.checkpoint.weights,
+                                 model.shard, model.checkpoint.compute)
+                    .first;
   }
   std::shared_ptr<const model::Weights> loaded = under_way->second.next();
   if (loaded != nullptr) loading_.erase(under_way);
@@ -262,22 +145,24 @@ std::shared_ptr<const model::Eagle3Weights> WeightStore::get_head(const WeightsI
 }
 
 WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPacking& shared) const {
-  if (const DraftHead* head = head_of(setup_, id)) {
+  if (const DraftHead* head = head_of(plan_, id)) {
     return {nullptr, std::make_shared<model::Eagle3Weights>(*backend_, head->checkpoint.config,
                                                             *head->checkpoint.weights,
-                                                            setup_.compute, shared)};
+                                                            inputs_.target.compute, shared)};
   }
-  const Model model = model_of(setup_, id);
-  return {std::make_shared<const model::Weights>(*backend_, model.config, *model.weights,
-                                                 model.shard, model.compute, shared),
+  const Model model = model_of(inputs_, plan_, id);
+  return {std::make_shared<const model::Weights>(*backend_, model.checkpoint.config,
+                                                 *model.checkpoint.weights, model.shard,
+                                                 model.checkpoint.compute, shared),
           nullptr};
 }
 
 std::size_t WeightStore::packed_bytes(const WeightsId& id) const {
-  if (const DraftHead* head = head_of(setup_, id))
-    return model::packed_bytes(*backend_, head->checkpoint.config, setup_.compute);
-  const Model model = model_of(setup_, id);
-  return model::packed_bytes(*backend_, model.config, model.shard, model.compute);
+  if (const DraftHead* head = head_of(plan_, id))
+    return model::packed_bytes(*backend_, head->checkpoint.config, inputs_.target.compute);
+  const Model model = model_of(inputs_, plan_, id);
+  return model::packed_bytes(*backend_, model.checkpoint.config, model.shard,
+                             model.checkpoint.compute);
 }
 
 }  // namespace paceline::app

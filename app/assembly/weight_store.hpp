@@ -1,13 +1,9 @@
-// The weights that ranks compute with: which weights a rank has, with whom it shares a copy, and
-// where new ones come from when its role changes (SpecActor, section 4.3, "Model scale"; as in the
-// paper, each node's memory keeps all models).
+// The weights that a rank computes with, as planned (weight_plan.hpp), and where new ones come from
+// when its role changes.
 //
-// Where the backend computes from host memory, ranks of a node whose cores have the same memory
-// near them (policy/place/weight_copies.hpp) map one copy, which they pack together at the start:
-// the weights of their roles and, where roles may change, of every role that they may get. On a
-// device, a rank loads the weights of its place into the device's memory, from files that the
-// node's memory caches. A rank's own copy of a draft model may lend its memory to KV: the store
-// gives the copy away, and loads it anew from file when it is wanted again.
+// Ranks that share a copy map it, and pack it together at the start. On a device, a rank loads the
+// weights of its place into the device's memory, from files that the node's memory caches. A copy
+// that lends its memory to KV is given away, and loaded anew from file when it is wanted again.
 #pragma once
 
 #include <cstdint>
@@ -28,32 +24,16 @@
 
 namespace paceline::app {
 
-struct Setup;
+struct Inputs;
+struct Plan;
 
-/// The dtype in which most of a model's weights are stored; config.json's where `weights` is null.
-[[nodiscard]] DType stored_dtype(const ModelConfig& config, const io::Checkpoint* weights);
-
-/// Bytes of the target's packed weights on a rank of a group of degree `tp`; in a simulation, on
-/// all GPUs that the rank stands for, embeddings included.
-[[nodiscard]] std::uint64_t target_bytes(const Setup& setup, int tp);
-
-/// Copies of weights in the whole job, from its layout and the facts of its ranks; the same on
-/// every rank.
-[[nodiscard]] std::vector<policy::WeightCopy> weight_copies(const Setup& setup);
-/// The fewest ranks that would share a copy if all needed the same weights, whatever the layout.
-[[nodiscard]] int weight_sharers(const Setup& setup);
-/// Bytes of packed weights on the rank that has most; of a shared copy, each rank counts its part.
-[[nodiscard]] std::uint64_t weight_memory(const Setup& setup);
-/// Bytes of draft models' weights that any verifier can lend to KV when it suspends its drafters:
-/// copies in memory of its own that it will not need in another role.
-[[nodiscard]] std::uint64_t weights_to_lend(const Setup& setup);
-
-/// A rank's weights. Used by one thread; `setup` and the backend outlive it.
+/// A rank's weights. Used by one thread; references and the backend outlive it.
 class WeightStore {
  public:
   /// `backend`: null on a rank that is always spare. Where any rank cannot map a shared copy, each
   /// gets its own, and that rank warns. Collective; throws JobEnded.
-  WeightStore(const fabric::MpiEnvironment& mpi, const Setup& setup, kernels::Backend* backend);
+  WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
+              kernels::Backend* backend);
 
   /// The weights `id`, kept or else loaded anew. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
@@ -89,7 +69,8 @@ class WeightStore {
                           const model::SharedPacking& shared = {}) const;
   [[nodiscard]] std::size_t packed_bytes(const policy::WeightsId& id) const;
 
-  const Setup& setup_;
+  const Inputs& inputs_;
+  const Plan& plan_;
   kernels::Backend* backend_;
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< of shared copies, outlives their weights

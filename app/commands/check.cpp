@@ -5,8 +5,9 @@
 #include <string>
 
 #include "app/assembly/job.hpp"
+#include "app/assembly/manifest.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/scoring.hpp"
-#include "app/assembly/setup.hpp"
 #include "app/commands/commands.hpp"
 #include "app/commands/report.hpp"
 #include "app/terminal/standing.hpp"
@@ -18,24 +19,24 @@
 namespace paceline::app {
 namespace {
 
-std::string time_text(const Setup& setup, const TimeLimit& limit) {
-  if (!setup.profile) return "  time: not known without engine.profile (paceline profile)\n";
-  if (!setup.profile_fault.empty())
+std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& limit) {
+  if (!plan.costs.profile) return "  time: not known without engine.profile (paceline profile)\n";
+  if (!plan.costs.fault.empty())
     return "  time: not known, for engine.profile does not hold here\n";
   RunShape shape;
-  shape.responses = static_cast<double>(setup.requests());
-  shape.samples = setup.config.prompts.samples;
-  for (const Prompt& prompt : setup.prompts.prompts)
+  shape.responses = static_cast<double>(inputs.sizes.responses);
+  shape.samples = inputs.config.prompts.samples;
+  for (const Prompt& prompt : inputs.prompts.prompts)
     shape.prompt_tokens += static_cast<double>(prompt.tokens.size());
-  shape.prompt_tokens /= static_cast<double>(setup.prompts.prompts.size());
-  shape.groups = setup.layout.groups();
-  shape.max_batch = setup.config.engine.max_batch;
-  shape.kv_positions = std::int64_t{setup.kv.blocks} * setup.config.engine.kv_block;
+  shape.prompt_tokens /= static_cast<double>(inputs.prompts.prompts.size());
+  shape.groups = plan.layout.groups();
+  shape.max_batch = inputs.config.engine.max_batch;
+  shape.kv_positions = std::int64_t{plan.memory.kv.blocks} * inputs.config.engine.kv_block;
   const auto seconds_at = [&](double tokens) {
     shape.response_tokens = tokens;
-    return run_seconds(*setup.profile, shape);
+    return run_seconds(*plan.costs.profile, shape);
   };
-  const double longest = setup.mean_max_tokens;
+  const double longest = inputs.sizes.mean_max_tokens;
   const double most = seconds_at(longest);
   std::string text = fmt::format(
       "  time: about {} if responses come to {:.0f} tokens, {} at {:.0f} (decoding plainly, by "
@@ -47,12 +48,12 @@ std::string time_text(const Setup& setup, const TimeLimit& limit) {
 }
 
 /// Lines on files that the plan does without, and the subject of the last sentence.
-std::string absence_text(const Setup& setup) {
-  if (setup.absent.empty()) return "everything";
+std::string absence_text(const Inputs& inputs) {
+  if (inputs.absent.empty()) return "everything";
   std::string text;
-  for (const std::string& what : setup.absent) text += fmt::format("  not there yet: {}\n", what);
+  for (const std::string& what : inputs.absent) text += fmt::format("  not there yet: {}\n", what);
   return text + fmt::format("  planned by config.json{}\nall else",
-                            setup.prompts.estimated
+                            inputs.prompts.estimated
                                 ? ", and with a token for every four bytes of a prompt's text"
                                 : "");
 }
@@ -68,22 +69,26 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
           "nodes are planned for");
     });
   }
-  const PlannedMachine machine = with_slurm(arguments.machine);
-  const bool planned = mpi.size() == 1 && machine.elsewhere();
+  const PlannedMachine stated = with_slurm(arguments.machine);
+  const bool planned = mpi.size() == 1 && stated.elsewhere();
   Standing standing;
-  const Setup setup = prepare(mpi, arguments.run, standing, planned ? &machine : nullptr);
+  io::RunConfig config = read_config(mpi, arguments.run, io::Purpose::run);
+  const Machine machine = find_machine(mpi, config.engine, planned ? &stated : nullptr);
+  const Inputs inputs = read_inputs(mpi, std::move(config), standing, planned && stated.stated);
+  const Plan plan = make_plan(mpi, inputs, machine);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     std::optional<io::RunManifest> resumed;  // making one takes reading all weights
-    if (arguments.run.resume) resumed = manifest_of(setup);
+    if (arguments.run.resume) resumed = manifest_of(inputs, machine.backend);
     const std::string output =
-        io::RunDirectory::examine(setup.config.output.directory, resumed ? &*resumed : nullptr);
-    if (setup.tokenizer) try_scorer(setup);
-    const TimeLimit limit = time_limit(setup.config.limits.wall_clock);
+        io::RunDirectory::examine(inputs.config.output.directory, resumed ? &*resumed : nullptr);
+    if (inputs.text.tokenizer) try_scorer(inputs);
+    const TimeLimit limit = time_limit(inputs.config.limits.wall_clock);
     fmt::print("{}layout\n{}{}{}  output {}\n{}{} is in order: {} to generate\n",
-               banner_text(setup, static_cast<int>(setup.facts.size())), plan_text(setup),
-               speculation_text(setup), circumstances_text(setup, limit), output,
-               time_text(setup, limit), absence_text(setup), counted(setup.requests(), "response"));
+               banner_text(inputs, machine, static_cast<int>(machine.ranks.size())),
+               plan_text(inputs, machine, plan), speculation_text(plan),
+               circumstances_text(inputs, machine, limit), output, time_text(inputs, plan, limit),
+               absence_text(inputs), counted(inputs.sizes.responses, "response"));
     if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
   });
   return ExitCode::done;

@@ -9,7 +9,7 @@
 #include "app/assembly/compute.hpp"
 #include "app/assembly/costs.hpp"
 #include "app/assembly/job.hpp"
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/commands/commands.hpp"
 #include "app/commands/report.hpp"
 #include "app/terminal/standing.hpp"
@@ -38,20 +38,24 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::require_cost_profile_writable(arguments.output);
   });
   Standing standing;
-  const Setup setup = prepare(mpi, all, standing);
-  const policy::Placement& placement = setup.layout.placement;
+  io::RunConfig config = read_config(mpi, all, io::Purpose::run);
+  const Machine machine = find_machine(mpi, config.engine);
+  const Inputs inputs = read_inputs(mpi, std::move(config), standing);
+  const Plan plan = make_plan(mpi, inputs, machine);
+  const policy::Placement& placement = plan.layout.placement;
   together(mpi, [&] {
     if (placement.degrees().size() > 1)
       throw UsageError(fmt::format(
           "layout.verifier_tp: {} are several degrees, but a profile is that of one; measure one "
           "of them (--set layout.verifier_tp={})",
-          fmt::join(*setup.config.layout.verifier_tp, ", "), placement.degrees().back()));
+          fmt::join(*inputs.config.layout.verifier_tp, ", "), placement.degrees().back()));
   });
   if (mpi.rank() == 0) {
-    print_banner(setup, mpi.size());
-    print_plan(setup, time_limit(setup.config.limits.wall_clock));
+    write_to_user(banner_text(inputs, machine, mpi.size()) + "layout\n" +
+                  plan_text(inputs, machine, plan) +
+                  circumstances_text(inputs, machine, time_limit(inputs.config.limits.wall_clock)));
   }
-  const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
+  const std::unique_ptr<Compute> compute = make_compute(mpi, inputs, machine, plan);
   const Address::Port port = Address::Port::role;
   fabric::UcxFabric network(mpi, {&port, 1});
   network.connect();
@@ -65,7 +69,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     MeasurementBudget budget;
     budget.seconds = arguments.seconds;
     measured = measure(
-        {mpi, setup, *compute, share ? &*share : nullptr, network.mailbox(port), clock}, budget);
+        {mpi, inputs, plan, *compute, share ? &*share : nullptr, network.mailbox(port), clock},
+        budget);
   }
   network.close();
   together(mpi, [&] {
@@ -75,7 +80,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
         counted(measured.measurements, "measurement"), measured.seconds);
     // The ladder is printed from the rounded costs of the file, which a run will go by.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
-    write_to_user(draft_ladder_text(written, ladder_load(setup, setup.layout.groups())));
+    write_to_user(draft_ladder_text(written, ladder_load(inputs, plan.layout.groups())));
   });
   return ExitCode::done;
 }

@@ -3,21 +3,19 @@
 
 #include <string>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/wall_clock.hpp"
 
 namespace paceline::app {
 
 /// The banner: program, machine, model and prompts.
-[[nodiscard]] std::string banner_text(const Setup& setup, int ranks);
+[[nodiscard]] std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks);
 /// The plan: nodes, roles, memory, and how each choice was made.
-[[nodiscard]] std::string plan_text(const Setup& setup);
+[[nodiscard]] std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& plan);
 /// The use of a rank's memory, in a line: of a device, or of a modelled host.
-[[nodiscard]] std::string memory_use_text(const Setup& setup);
+[[nodiscard]] std::string memory_use_text(const Machine& machine, const Plan& plan);
 /// Circumstances of this start alone: threads against cores, and the time limit.
-[[nodiscard]] std::string circumstances_text(const Setup& setup, const TimeLimit& limit);
-
-void print_banner(const Setup& setup, int ranks);
-void print_plan(const Setup& setup, const TimeLimit& limit);
+[[nodiscard]] std::string circumstances_text(const Inputs& inputs, const Machine& machine,
+                                             const TimeLimit& limit);
 
 }  // namespace paceline::app

@@ -16,9 +16,10 @@
 #include "app/assembly/draft_history.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/job.hpp"
+#include "app/assembly/manifest.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/rank_role.hpp"
 #include "app/assembly/scoring.hpp"
-#include "app/assembly/setup.hpp"
 #include "app/assembly/wall_clock.hpp"
 #include "app/commands/commands.hpp"
 #include "app/commands/report.hpp"
@@ -59,34 +60,34 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
 
 /// Opens the log, on rank 0. Does not warn of a failure where the run is complete: its directory
 /// may be read-only.
-void keep_log(const Setup& setup, const Output& output, int ranks, RunLog& log) {
+void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
                       : fmt::format("start {} of this run", output.directory->attempt() + 1);
   const std::string why =
-      log.open(setup.config.output.directory,
+      log.open(inputs.config.output.directory,
                fmt::format("== {}, {}, {}", which, now_text(), counted(ranks, "rank")));
   if (!why.empty() && !output.complete) say("warning: no log is kept: {}", why);
 }
 
-Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool resume,
-                   Standing& standing, RunLog& log) {
+Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                   const BackendChoice& backend, bool resume, Standing& standing, RunLog& log) {
   Output output;
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    const io::RewardSection& reward = setup.config.reward;
+    const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
     // The scorer is tried before hours of work, and before anything is written. In a resumed run it
     // is tried only once it is known that something is left to generate or score.
     const auto try_rewards = [&] {
-      if (scores && standing.new_scorer(reward.command)) try_scorer(setup);
+      if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
     };
     if (!resume) try_rewards();
-    output.manifest = manifest_of(setup);
+    output.manifest = manifest_of(inputs, backend);
     output.directory = std::make_unique<io::RunDirectory>(
-        setup.config.output.directory, output.manifest, setup.prompts.prompts, resume);
+        inputs.config.output.directory, output.manifest, inputs.prompts.prompts, resume);
     output.complete = output.directory->complete();
-    keep_log(setup, output, mpi.size(), log);
+    keep_log(inputs, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
     if (output.complete && !scores) return;
     output.attempt = output.directory->attempt();
@@ -94,15 +95,15 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Setup& setup, bool r
     warn(output.earlier.warnings);
     if (resume && (!output.complete || !output.earlier.unscored.entries.empty())) try_rewards();
   });
-  output.left = setup.responses - output.earlier.finished.size();
+  output.left = inputs.sizes.responses - output.earlier.finished.size();
   broadcast(mpi, output.attempt, output.complete, output.left);
-  if (mpi.rank() != 0) log.join(setup.config.output.directory);
+  if (mpi.rank() != 0) log.join(inputs.config.output.directory);
   return output;
 }
 
 /// Whether the time limit is near; only rank 0 knows the limit.
-bool late(const TimeLimit& limit, const Setup& setup, const Clock& clock) {
-  return limit.seconds && clock.now() >= *limit.seconds - setup.config.limits.margin;
+bool late(const TimeLimit& limit, const io::LimitsSection& settings, const Clock& clock) {
+  return limit.seconds && clock.now() >= *limit.seconds - settings.margin;
 }
 
 /// Runs the coordinator, on rank 0's second thread.
@@ -152,14 +153,14 @@ struct Written {
 };
 
 /// Writes the final files that are missing: a killed run may have left one of them, and shards.
-Written write_final_files(const Setup& setup, const Output& output, const Clock& clock) {
-  const std::string& directory = setup.config.output.directory;
+Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
+  const std::string& directory = inputs.config.output.directory;
   std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
     const io::FinalFileReport report =
-        io::write_final_file(directory, output.manifest, setup.prompts.prompts);
+        io::write_final_file(directory, output.manifest, inputs.prompts.prompts);
     ending =
         io::TelemetryEnding{output.attempt,
                             0,
@@ -189,9 +190,10 @@ struct Outcome {
   std::vector<RankSummary> summaries;
 };
 
-void account(const Setup& setup, const Outcome& outcome, double seconds, bool resident) {
+void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, double seconds,
+             bool resident) {
   const roles::Progress& progress = outcome.progress;
-  print_accounting(setup, outcome.summaries, progress, seconds, resident);
+  print_accounting(inputs, plan, outcome.summaries, progress, seconds, resident);
   if (progress.moves > 0) say("{} a request changed groups", counted(progress.moves, "time"));
   if (progress.races > 0)
     say("{} a group came to race for another's request", counted(progress.races, "time"));
@@ -199,12 +201,14 @@ void account(const Setup& setup, const Outcome& outcome, double seconds, bool re
 }
 
 /// Tells the plan, on rank 0: all of it to the log, and to the user only the news of later steps.
-void tell_plan(const Setup& setup, int ranks, const TimeLimit& limit, Standing& standing) {
-  const std::string plan = banner_text(setup, ranks) + "layout\n" + plan_text(setup);
-  const std::string moment = circumstances_text(setup, limit);
-  const std::string news = standing.news(plan);
-  draw(news == plan ? plan + moment : news);
-  keep_in_log(plan + moment);
+void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
+               const TimeLimit& limit, Standing& standing) {
+  const std::string all =
+      banner_text(inputs, machine, ranks) + "layout\n" + plan_text(inputs, machine, plan);
+  const std::string moment = circumstances_text(inputs, machine, limit);
+  const std::string news = standing.news(all);
+  draw(news == all ? all + moment : news);
+  keep_in_log(all + moment);
 }
 
 /// Does one rollout.
@@ -214,20 +218,24 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const double earlier = standing.clock().now();  // seconds that the job has run
   const bool first = mpi.rank() == 0;
   RunLog log;
-  Setup setup = prepare(mpi, arguments, standing);
+  io::RunConfig config = read_config(mpi, arguments, io::Purpose::run);
+  const Machine machine = find_machine(mpi, config.engine);
+  const Inputs inputs = read_inputs(mpi, std::move(config), standing);
+  const Plan plan = make_plan(mpi, inputs, machine);
   TimeLimit limit;
   if (first) {
-    limit = time_limit(setup.config.limits.wall_clock);
-    if (setup.config.limits.wall_clock) *limit.seconds -= earlier;
-    tell_plan(setup, mpi.size(), limit, standing);
+    limit = time_limit(inputs.config.limits.wall_clock);
+    if (inputs.config.limits.wall_clock) *limit.seconds -= earlier;
+    tell_plan(inputs, machine, plan, mpi.size(), limit, standing);
   }
-  Output output = open_output(mpi, setup, arguments.resume, standing, log);
+  Output output = open_output(mpi, inputs, machine.backend, arguments.resume, standing, log);
   if (output.complete) {
     together(mpi, [&] {
-      if (first) (void)write_final_files(setup, output, clock);
+      if (first) (void)write_final_files(inputs, output, clock);
     });
-    score_complete_run(mpi, setup, output.earlier.unscored, clock,
-                       [&] { return stop_signalled() || late(limit, setup, clock); });
+    score_complete_run(mpi, inputs, plan, output.earlier.unscored, clock, [&] {
+      return stop_signalled() || late(limit, inputs.config.limits, clock);
+    });
     return;
   }
 
@@ -239,10 +247,10 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     FaultDesk faults(mpi, control.get());
     std::vector<Address::Port> ports{Address::Port::role};
     if (first) ports.push_back(Address::Port::coordinator);
-    if (hosts_draft_server(setup, mpi.rank())) ports.push_back(Address::Port::draft_server);
+    if (hosts_draft_server(plan, mpi.rank())) ports.push_back(Address::Port::draft_server);
     std::unique_ptr<fabric::UcxFabric> network;
     fabric::FabricSettings settings;
-    settings.wrap = delaying(setup, mpi.rank());
+    settings.wrap = delaying(inputs.config.test, mpi.rank());
     together(mpi, [&] { network = std::make_unique<fabric::UcxFabric>(mpi, ports, settings); });
     network->connect();
     Mailbox& mailbox = network->mailbox(Address::Port::role);
@@ -251,17 +259,17 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     std::atomic<bool> coordinated{!first};
     std::jthread thread;
     if (first) {
-      scheduler = make_scheduler(setup);
+      scheduler = make_scheduler(inputs, plan);
       coordinator = std::make_unique<roles::Coordinator>(
-          network->mailbox(Address::Port::coordinator), *scheduler, setup.layout.placement,
-          work_list(setup, output.earlier.finished, output.earlier.partial),
-          make_order(setup, known_lengths(setup)), setup.prompts.prompts,
-          coordinator_options(setup), output.earlier.finished.size());
+          network->mailbox(Address::Port::coordinator), *scheduler, plan.layout.placement,
+          work_list(inputs, output.earlier.finished, output.earlier.partial),
+          make_order(inputs, known_lengths(inputs)), inputs.prompts.prompts,
+          coordinator_options(inputs, plan), output.earlier.finished.size());
       thread = std::jthread([&](const std::stop_token& abandoned) {
         try {
           run_coordinator(
               abandoned, *coordinator, network->mailbox(Address::Port::coordinator), faults, clock,
-              [&] { return late(limit, setup, clock); }, setup.config.limits.stall);
+              [&] { return late(limit, inputs.config.limits, clock); }, inputs.config.limits.stall);
           coordinated = true;
           mailbox.wake();
         } catch (...) {
@@ -271,14 +279,14 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     }
     // A stopped run does not wait for rewards.
     const auto stop = [&] {
-      return stop_signalled() ||
-             (first && (late(limit, setup, clock) || (coordinated && !coordinator->complete())));
+      return stop_signalled() || (first && (late(limit, inputs.config.limits, clock) ||
+                                            (coordinated && !coordinator->complete())));
     };
     {
-      const DraftServerThread server(mpi, setup, *network, clock);
-      report = run_role(mpi, setup,
+      const DraftServerThread server(mpi, inputs, plan, *network, clock);
+      report = run_role(mpi, inputs, machine, plan,
                         {output.attempt, output.left,
-                         share_of_unscored(mpi, setup, output.earlier.unscored), stop},
+                         share_of_unscored(mpi, inputs, plan, output.earlier.unscored), stop},
                         standing, clock, *network, faults);
     }
     if (first) {
@@ -294,24 +302,24 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     network->close();
   }
 
-  const DraftHistory all_drafts = sum_drafts(mpi, setup, report.drafts);
+  const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   const ScoringReport scoring = sum_scoring(mpi, report.scoring);
   together(mpi, [&] {
     if (!first) return;
-    keep_drafts(setup, all_drafts, output.attempt == 0);
-    print_scoring(setup, scoring);
+    keep_drafts(inputs, plan, all_drafts, output.attempt == 0);
+    print_scoring(inputs, scoring);
     if (!complete) {
-      account(setup, outcome, clock.now(), standing.resident());
+      account(inputs, plan, outcome, clock.now(), standing.resident());
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
-    const Written written = write_final_files(setup, output, clock);
-    account(setup, outcome, written.ended, standing.resident());
+    const Written written = write_final_files(inputs, output, clock);
+    account(inputs, plan, outcome, written.ended, standing.resident());
     if (scoring.tally.left > 0) {
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
-    require_rewards(setup, written.rewards, scoring);
+    require_rewards(inputs, written.rewards, scoring);
   });
 }
 

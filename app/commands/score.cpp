@@ -21,7 +21,8 @@
 #include "app/assembly/communicator.hpp"
 #include "app/assembly/compute.hpp"
 #include "app/assembly/job.hpp"
-#include "app/assembly/setup.hpp"
+#include "app/assembly/manifest.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/assembly/token_sets.hpp"
 #include "app/assembly/wall_clock.hpp"
 #include "app/commands/commands.hpp"
@@ -84,10 +85,10 @@ struct Outcome {
 
 /// The path of the scores. Throws UsageError on an invalid name, and IoError where the directory is
 /// not writable: better now than after all the work.
-std::string output_path(const Setup& setup, const ScoreArguments& arguments) {
+std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
   // A path that ends with a slash has its last name before the slash.
-  const fs::path model = fs::path(setup.config.model.path).lexically_normal();
+  const fs::path model = fs::path(inputs.config.model.path).lexically_normal();
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
   const std::string path =
       io::scores_path(arguments.directory, arguments.name.empty() ? last.string() : arguments.name);
@@ -110,33 +111,33 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   return io::first_difference(then, now);
 }
 
-void print_start(const Setup& setup, int ranks, const io::RunManifest& now,
-                 const io::RunManifest& then) {
-  write_to_user(banner_text(setup, ranks));
-  for (const std::string& line : setup.layout.explanation) say("  {}", line);
-  say("  {}", setup.kv.explanation);
+void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
+                 const io::RunManifest& now, const io::RunManifest& then) {
+  write_to_user(banner_text(inputs, machine, ranks));
+  for (const std::string& line : plan.layout.explanation) say("  {}", line);
+  say("  {}", plan.memory.kv.explanation);
   if (const auto difference = other_difference(now, then))
     say("  not as in the run: {}", *difference);
 }
 
 /// Reads stop ids that lines of the run's prompts had of their own: they are banned before
 /// min_tokens.
-void take_own_stops(const Setup& setup, io::StoredRun& run) {
+void take_own_stops(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
   std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
                [](const std::string& field) { return field.starts_with("stop_"); });
   io::RequestOptions options;
-  options.sampling = setup.config.sampling;
-  options.stops = [&setup](const SamplingParams& sampling) {
-    return stop_set(setup.model, sampling, setup.tokenizer.get());
+  options.sampling = inputs.config.sampling;
+  options.stops = [&inputs](const SamplingParams& sampling) {
+    return stop_set(inputs.target.config, sampling, inputs.text.tokenizer.get());
   };
   for (Prompt& prompt : run.prompts)
-    prompt.sampling = io::stored_sampling(prompt, fields, options, setup.model.vocab);
+    prompt.sampling = io::stored_sampling(prompt, fields, options, inputs.target.config.vocab);
 }
 
 /// The responses of this rank's group. Siblings stay together, for they share their prompt.
-std::vector<Trajectory> share_of(const Setup& setup, int rank, const io::StoredRun& run) {
-  const policy::Placement& placement = setup.layout.placement;
+std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun& run) {
+  const policy::Placement& placement = plan.layout.placement;
   std::vector<Trajectory> share;
   const int group = placement.group(rank);
   if (group < 0) return share;
@@ -166,13 +167,13 @@ bool stops(TensorParallelGroup& group) {
 }
 
 /// Scores a group's responses. `share`: in (prompt, sample) order. `watch`: called between steps.
-Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParallelGroup& group,
-                    const io::StoredRun& run, const std::vector<Trajectory>& share,
-                    const std::function<void()>& watch) {
+Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
+                    TensorParallelGroup& group, const io::StoredRun& run,
+                    const std::vector<Trajectory>& share, const std::function<void()>& watch) {
   std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
-    if (stops) banned.try_emplace(t.id.prompt, banned_early(setup.config.sampling, stops->ids));
+    if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));
   }
   std::vector<engine::GivenResponse> given;
   given.reserve(share.size());
@@ -181,12 +182,12 @@ Outcome score_share(const Setup& setup, engine::Executor& executor, TensorParall
     const auto own = banned.find(t.id.prompt);
     given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second});
   }
-  const io::EngineSection& settings = setup.config.engine;
+  const io::EngineSection& settings = inputs.config.engine;
   engine::PackedPrefill prefill({.max_batch = settings.max_batch,
                                  .rows = settings.prefill_chunk,
                                  .kv_block = settings.kv_block,
-                                 .kv_blocks = setup.kv.blocks},
-                                setup.config.sampling.min_tokens, std::move(given));
+                                 .kv_blocks = plan.memory.kv.blocks},
+                                inputs.config.sampling.min_tokens, std::move(given));
   Outcome outcome;
   while (true) {
     watch();
@@ -263,19 +264,22 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   const int rank = mpi.rank();
   io::StoredRun run;
   together(mpi, [&] { run = io::open_finished_run(arguments.directory); });
-  const Setup setup = prepare_given(mpi, arguments.run, run);
-  together(mpi, [&] { take_own_stops(setup, run); });
+  io::RunConfig config = read_config(mpi, arguments.run, io::Purpose::given);
+  const Machine machine = find_machine(mpi, config.engine);
+  const Inputs inputs = read_given(mpi, std::move(config), run);
+  const Plan plan = plan_given(mpi, inputs, machine);
+  together(mpi, [&] { take_own_stops(inputs, run); });
   std::string path;
   io::RunManifest manifest;
   together(mpi, [&] {
-    path = output_path(setup, arguments);
+    path = output_path(inputs, arguments);
     if (rank != 0) return;
-    manifest = manifest_of(setup);
-    print_start(setup, mpi.size(), manifest, run.manifest);
+    manifest = manifest_of(inputs, machine.backend);
+    print_start(inputs, machine, plan, mpi.size(), manifest, run.manifest);
   });
-  const std::unique_ptr<Compute> compute = make_compute(mpi, setup);
+  const std::unique_ptr<Compute> compute = make_compute(mpi, inputs, machine, plan);
   std::vector<Trajectory> share;
-  together(mpi, [&] { share = share_of(setup, rank, run); });
+  together(mpi, [&] { share = share_of(plan, rank, run); });
 
   const double began = clock.now();
   Outcome outcome;
@@ -287,9 +291,10 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
     };
     try {
       if (compute->executor) {
-        const policy::Placement& placement = setup.layout.placement;
+        const policy::Placement& placement = plan.layout.placement;
         const int tp = placement.groups[placement.group(rank)].tp;
-        outcome = score_share(setup, *compute->executor, group_of(*compute, tp), run, share, watch);
+        outcome = score_share(inputs, plan, *compute->executor, group_of(*compute, tp), run, share,
+                              watch);
       }
     } catch (...) {
       faults.report(current_fault(), [] {});
@@ -301,7 +306,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
     if (outcome.stopped)
       throw Error(ExitCode::try_again, "stopped before the end, nothing is written: run again");
   });
-  const bool leads = setup.layout.placement.role(rank) == Role::verifier;
+  const bool leads = plan.layout.placement.role(rank) == Role::verifier;
   const Counts counts = write_scores(mpi, run, path, manifest, outcome, leads);
   if (rank == 0) print_end(path, run.finished.size(), counts, seconds);
   return ExitCode::done;

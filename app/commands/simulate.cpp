@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/plan.hpp"
 #include "app/commands/commands.hpp"
 #include "app/simulation/simulated_job.hpp"
 #include "app/simulation/simulation_setup.hpp"
@@ -84,11 +84,11 @@ void close_directory(const std::string& path) {
 }
 
 Row run(const SimulationSetup& simulation, std::string name) {
-  const Setup& setup = simulation.setup;
+  const Inputs& inputs = simulation.inputs;
   Row row;
   row.name = std::move(name);
   Finished finished;
-  const std::string& output = setup.config.output.directory;
+  const std::string& output = inputs.config.output.directory;
   if (!output.empty()) open_directory(output);
   for (std::uint32_t attempt = 0; !row.last.complete; ++attempt) {
     row.last = run_attempt(simulation, attempt, finished);
@@ -100,12 +100,12 @@ Row run(const SimulationSetup& simulation, std::string name) {
     if (!row.last.complete && attempt > 0)
       throw Error(ExitCode::internal, "a simulated job that was resumed did not end");
   }
-  if (finished.size() != setup.requests())
-    throw Error(ExitCode::internal,
-                fmt::format("{} of {} responses were written", finished.size(), setup.requests()));
+  if (finished.size() != inputs.sizes.responses)
+    throw Error(ExitCode::internal, fmt::format("{} of {} responses were written", finished.size(),
+                                                inputs.sizes.responses));
   TrajectoryDigest digest;
   for (const auto& [id, trajectory] : finished) {
-    const Prompt& prompt = setup.prompts.prompts[id.prompt];
+    const Prompt& prompt = inputs.prompts.prompts[id.prompt];
     digest.add(prompt.uid, prompt.tokens, trajectory);
     row.tokens += trajectory.tokens.size();
   }
@@ -188,27 +188,29 @@ void say_written(const std::string& output) {
 ExitCode simulate(const SimulateArguments& arguments) {
   std::vector<Row> rows;
   if (arguments.sweep.empty()) {
-    const SimulationSetup simulation = prepare_simulation(arguments.run);
-    say("{}", simulation_text(simulation.setup));
+    const SimulationSetup simulation =
+        prepare_simulation(read_config(arguments.run, io::Purpose::simulation));
+    say("{}", simulation_text(simulation));
     rows.push_back(run(simulation, ""));
     account(rows.back());
-    say_written(simulation.setup.config.output.directory);
+    say_written(simulation.inputs.config.output.directory);
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
-    std::vector<RunArguments> swept(settings.size(), arguments.run);
+    std::vector<io::RunConfig> configs;
     // All configurations are read before the first is simulated, which may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      swept[i].overrides.push_back(settings[i]);
-      if (!arguments.run.output.empty())  // a sweep writes only where asked to
-        swept[i].output = directory_of(arguments.run.output, i, settings[i]);
-      (void)read_config(swept[i], io::Purpose::simulation);
+      RunArguments swept = arguments.run;
+      swept.overrides.push_back(settings[i]);
+      if (!swept.output.empty()) swept.output = directory_of(swept.output, i, settings[i]);
+      configs.push_back(read_config(swept, io::Purpose::simulation));
+      // A sweep writes only where asked to.
+      if (swept.output.empty()) configs.back().output.directory.clear();
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      SimulationSetup simulation = prepare_simulation(swept[i]);
-      if (arguments.run.output.empty()) simulation.setup.config.output.directory.clear();
+      const SimulationSetup simulation = prepare_simulation(configs[i]);
       rows.push_back(run(simulation, settings[i]));
       account(rows.back());
-      say_written(simulation.setup.config.output.directory);
+      say_written(simulation.inputs.config.output.directory);
     }
   }
   print(rows);

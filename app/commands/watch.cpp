@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "app/assembly/broadcast.hpp"
+#include "app/assembly/inputs.hpp"
 #include "app/assembly/job.hpp"
-#include "app/assembly/setup.hpp"
 #include "app/assembly/wall_clock.hpp"
 #include "app/terminal/pulse.hpp"
 #include "app/terminal/signals.hpp"

@@ -58,11 +58,12 @@ DrafterCosts lookup_costs(const std::string& name) {
           {}};
 }
 
-CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
-  const io::RunConfig& config = setup.config;
+CostTable by_gpu_tables(const Inputs& inputs, const policy::Placement& placement,
+                        const std::string& directory) {
+  const io::RunConfig& config = inputs.config;
   const GpuMeasurements measured = io::load_gpu_tables(directory);
   std::vector<sim::NamedDraft> drafts;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr) continue;
     if (drafter.head == nullptr) {
       drafts.push_back({drafter.name, drafter.model->config});
@@ -72,17 +73,17 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
     drafts.push_back({drafter.name, head.layer, config.speculation.paths.value_or(1)});
     drafts.back().config.vocab = head.draft_vocab;
   }
-  const std::vector<int> degrees = setup.layout.placement.degrees();
+  const std::vector<int> degrees = placement.degrees();
   const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
   const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;
-  if (config.simulation.gpus_per_rank > 1 && setup.priced->experts)
+  if (config.simulation.gpus_per_rank > 1 && inputs.priced->experts)
     system.sharing = sim::Sharing::experts;
   system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;
   CostTable table;
   try {
-    table = sim::gpu_costs(measured, *setup.priced, gpus, drafts, system);
+    table = sim::gpu_costs(measured, *inputs.priced, gpus, drafts, system);
   } catch (const std::invalid_argument& error) {  // a bad degree, or sizes not measured
     throw UsageError(fmt::format(
         "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
@@ -93,38 +94,38 @@ CostTable by_gpu_tables(const Setup& setup, const std::string& directory) {
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
   table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr)
       table.drafters.push_back(lookup_costs(drafter.name));
   }
   return table;
 }
 
-/// The costs with the setup's drafters alone, in its order.
-CostTable of_drafters(const Setup& setup, CostTable table) {
+/// The costs of the configured drafters alone, in their order.
+CostTable of_drafters(const Inputs& inputs, CostTable table) {
   std::vector<DrafterCosts> drafters;
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const auto at =
         std::find_if(table.drafters.begin(), table.drafters.end(),
                      [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
     if (at == table.drafters.end()) {
       throw UsageError(
           fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
-                      *setup.config.engine.profile, drafter.name));
+                      *inputs.config.engine.profile, drafter.name));
     }
     drafters.push_back(*at);
   }
   table.drafters = std::move(drafters);
-  if (!table.transfer) table.transfer = transfers(setup.config.simulation);
+  if (!table.transfer) table.transfer = transfers(inputs.config.simulation);
   return table;
 }
 
 /// Throws UsageError on costs of another model, or of another backend, instruction set or number of
 /// threads than the configuration sets.
-void require_holds(const Setup& setup, const CostTable& profile) {
-  const io::EngineSection& engine = setup.config.engine;
+void require_holds(const Inputs& inputs, const CostTable& profile) {
+  const io::EngineSection& engine = inputs.config.engine;
   CostConditions now = profile.conditions;
-  now.model = shape_text(*setup.priced, setup.compute);
+  now.model = shape_text(*inputs.priced, inputs.target.compute);
   if (engine.backend != "auto") now.backend = engine.backend;
   if (engine.isa != "auto" && now.backend == "cpu") now.isa = engine.isa;
   now.threads = engine.threads.value_or(now.threads);
@@ -138,8 +139,8 @@ void require_holds(const Setup& setup, const CostTable& profile) {
 
 }  // namespace
 
-std::optional<CostTable> costs_by_profile(const Setup& setup) {
-  const io::RunConfig& config = setup.config;
+std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
+  const io::RunConfig& config = inputs.config;
   if (config.simulation.gpu_tables) return std::nullopt;
   if (!config.engine.profile) {
     throw UsageError(
@@ -154,12 +155,13 @@ std::optional<CostTable> costs_by_profile(const Setup& setup) {
   }
   const std::string& path = *config.engine.profile;
   CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
-  require_holds(setup, table);
-  return of_drafters(setup, std::move(table));
+  require_holds(inputs, table);
+  return of_drafters(inputs, std::move(table));
 }
 
-CostTable costs_by_gpu_tables(const Setup& setup) {
-  return of_drafters(setup, by_gpu_tables(setup, *setup.config.simulation.gpu_tables));
+CostTable costs_by_gpu_tables(const Inputs& inputs, const policy::Placement& placement) {
+  return of_drafters(inputs,
+                     by_gpu_tables(inputs, placement, *inputs.config.simulation.gpu_tables));
 }
 
 }  // namespace paceline::app

@@ -137,29 +137,29 @@ sim::Links links_of(const io::SimulationSection& simulation) {
   return links;
 }
 
-std::vector<int> nodes_of(const Setup& setup) {
+std::vector<int> nodes_of(const Machine& machine) {
   std::vector<int> nodes;
-  for (const fabric::RankFacts& fact : setup.facts) nodes.push_back(fact.node);
+  for (const fabric::RankFacts& fact : machine.ranks) nodes.push_back(fact.node);
   return nodes;
 }
 
 /// Most bytes of a rank's KV.
-std::size_t most_kv(const Setup& setup) {
-  return kv_shape(setup, 1, false).block_bytes() * (setup.kv.blocks + setup.kv_gain);
+std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
+  return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
 
 /// Real bytes that each simulated byte of KV stands for: transfers take as long whether their KV is
 /// checked or not.
-double real_bytes_of_one(const Setup& setup) {
+double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
-    return static_cast<double>(kv_shape(setup, 1, looked_at).block_bytes());
+    return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
   };
-  return bytes(false) / bytes(setup.config.test.check_kv);
+  return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
 /// Lengths for the oracle, which may be told those of the simulated responses.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
-  ResponseTokens lengths = known_lengths(simulation.setup);
+  ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;
   const auto& requests = simulation.workload->requests;
   for (std::uint32_t p = 0; p < requests.size(); ++p) {
@@ -180,7 +180,7 @@ class Job {
   [[nodiscard]] std::string halted() const;
   std::unique_ptr<io::TelemetryWriter> writer(int rank) const;
   [[nodiscard]] double chance(std::uint32_t what, int rank) const {
-    return sim::uniform({simulation_.setup.config.sampling.seed, attempt_}, sim::Draw::fault,
+    return sim::uniform({simulation_.inputs.config.sampling.seed, attempt_}, sim::Draw::fault,
                         static_cast<std::uint32_t>(rank), what);
   }
 
@@ -205,28 +205,30 @@ class Job {
 
 Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& finished)
     : simulation_(simulation),
-      settings_(simulation.setup.config.simulation),
-      test_(simulation.setup.config.test),
+      settings_(simulation.inputs.config.simulation),
+      test_(simulation.inputs.config.test),
       attempt_(attempt),
       finished_(finished),
-      network_(links_of(settings_), nodes_of(simulation.setup)),
+      network_(links_of(settings_), nodes_of(simulation.machine)),
       post_(world_, network_,
-            {simulation.setup.config.sampling.seed + attempt, test_.faults.delayed,
+            {simulation.inputs.config.sampling.seed + attempt, test_.faults.delayed,
              test_.faults.delay, test_.faults.duplicated}),
       blocks_(world_, network_,
               {.copies = test_.check_kv,
-               .bytes_per_byte = real_bytes_of_one(simulation.setup),
+               .bytes_per_byte = real_bytes_of_one(simulation.inputs),
                .failing = test_.faults.lost_blocks,
-               .seed = simulation.setup.config.sampling.seed + attempt}),
-      addresses_(test_.check_kv ? 0 : most_kv(simulation.setup)),
-      scheduler_(make_scheduler(simulation.setup)),
+               .seed = simulation.inputs.config.sampling.seed + attempt}),
+      addresses_(test_.check_kv ? 0 : most_kv(simulation.inputs, simulation.plan)),
+      scheduler_(make_scheduler(simulation.inputs, simulation.plan)),
       coordinator_actor_(came_to_) {
-  const Setup& setup = simulation_.setup;
+  const Inputs& inputs = simulation_.inputs;
+  const Machine& machine = simulation_.machine;
+  const Plan& plan = simulation_.plan;
   Mailbox& mailbox = post_.open(Address::coordinator());
   const SimulatedSurroundings around{
       simulation_, world_,     post_,
       blocks_,     addresses_, [](const std::string& text) { say("warning: {}", text); }};
-  for (int rank = 0; rank < static_cast<int>(setup.facts.size()); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(machine.ranks.size()); ++rank) {
     disks_.push_back(std::make_unique<Disk>(finished_));
     telemetry_.push_back(std::make_unique<Telemetry>(came_to_.ends, writer(rank)));
     ranks_.push_back(
@@ -240,39 +242,42 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   // The coordinator is a thread of rank 0 that sleeps most of the time: a host of its own here.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
-      mailbox, *scheduler_, setup.layout.placement, work_list(setup, done, {}),
-      make_order(setup, lengths_of(simulation_)), setup.prompts.prompts, coordinator_options(setup),
-      done.size()));
+      mailbox, *scheduler_, plan.layout.placement, work_list(inputs, done, {}),
+      make_order(inputs, lengths_of(simulation_)), inputs.prompts.prompts,
+      coordinator_options(inputs, plan), done.size()));
   add_draft_servers();
   spread_faults();
 }
 
 /// Adds the draft servers: threads of ranks that sleep most of the time, like the coordinator.
 void Job::add_draft_servers() {
-  const Setup& setup = simulation_.setup;
-  for (const int rank : setup.draft_servers) {
+  const Inputs& inputs = simulation_.inputs;
+  const Plan& plan = simulation_.plan;
+  for (const int rank : plan.draft_servers.ranks) {
     const Address address{rank, Address::Port::draft_server};
     Mailbox& mailbox = post_.open(address);
     auto actor = std::make_unique<DraftServerActor>();
     const sim::ActorId id = world_.add(*actor, settings_.nodes);
     post_.belongs(address, id);
     actor->serve(
-        std::make_unique<roles::DraftServer>(mailbox, world_.clock(id), draft_log_limits(setup)));
+        std::make_unique<roles::DraftServer>(mailbox, world_.clock(id), draft_log_limits(inputs)));
     draft_servers_.emplace(id, std::move(actor));
   }
 }
 
 std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
-  const Setup& setup = simulation_.setup;
-  if (setup.config.output.directory.empty()) return nullptr;
-  const io::SimulationSection& simulation = setup.config.simulation;
-  const bool gpus = setup.backend.on_device();  // else costs are of CPU threads
-  const std::int32_t cores = setup.threads * setup.facts[rank].own_cores();
+  const Inputs& inputs = simulation_.inputs;
+  const Machine& machine = simulation_.machine;
+  const Plan& plan = simulation_.plan;
+  if (inputs.config.output.directory.empty()) return nullptr;
+  const io::SimulationSection& simulation = inputs.config.simulation;
+  const bool gpus = machine.backend.on_device();  // else costs are of CPU threads
+  const std::int32_t cores = machine.threads * machine.ranks[rank].own_cores();
   return std::make_unique<io::TelemetryWriter>(
-      setup.config.output.directory, attempt_, rank,
-      io::TelemetryOrigin{.plan = rank == 0 ? simulation_text(setup) : "",
-                          .drafter_names = drafter_names(setup),
-                          .host = fmt::format("node-{}", setup.facts[rank].node),
+      inputs.config.output.directory, attempt_, rank,
+      io::TelemetryOrigin{.plan = rank == 0 ? simulation_text(simulation_) : "",
+                          .drafter_names = drafter_names(plan),
+                          .host = fmt::format("node-{}", machine.ranks[rank].node),
                           .cores = gpus ? 0U : static_cast<std::uint32_t>(cores),
                           .gpus = gpus ? static_cast<std::uint32_t>(simulation.gpus_per_rank) : 0U,
                           .started = 0.0});
@@ -280,7 +285,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
 
 void Job::spread_faults() {
   const io::TestFaults& faults = test_.faults;
-  const policy::Placement& placement = simulation_.setup.layout.placement;
+  const policy::Placement& placement = simulation_.plan.layout.placement;
   for (const auto& rank : ranks_) {
     const int number = static_cast<int>(&rank - ranks_.data());
     if (chance(0, number) < faults.slow_ranks) world_.slow(rank->actor(), faults.slow_factor, 0);

@@ -11,28 +11,32 @@
 
 namespace paceline::app {
 
-kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at) {
-  if (looked_at) return {1, setup.model.kv_heads / tp, 1, setup.config.engine.kv_block, DType::f32};
-  return model::kv_shape(setup.model, tp, setup.config.engine.kv_block, setup.compute);
+kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at) {
+  if (looked_at)
+    return {1, inputs.target.config.kv_heads / tp, 1, inputs.config.engine.kv_block, DType::f32};
+  return model::kv_shape(inputs.target.config, tp, inputs.config.engine.kv_block,
+                         inputs.target.compute);
 }
 
 SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
                              TrajectorySink& trajectories, TelemetrySink& telemetry)
     : around_(around), rank_(rank), trajectories_(trajectories), telemetry_(telemetry) {
-  const Setup& setup = around_.simulation.setup;
-  actor_ = around_.world.add(*this, setup.facts[rank].node);
+  const Inputs& inputs = around_.simulation.inputs;
+  const Plan& plan = around_.simulation.plan;
+  actor_ = around_.world.add(*this, around_.simulation.machine.ranks[rank].node);
   const Address address{rank, Address::Port::role};
   mailbox_ = &around_.post.open(address);
   around_.post.belongs(address, actor_);
   blocks_ = &around_.blocks.open(rank, actor_);
-  take(setup.layout.placement);
-  life_ = std::make_unique<RankLife>(setup, rank, *this);
+  take(plan.layout.placement);
+  life_ = std::make_unique<RankLife>(inputs, plan, rank, *this);
 }
 
 void SimulatedRank::take(const policy::Placement& placement) {
-  const Setup& setup = around_.simulation.setup;
-  const io::SimulationSection& simulation = setup.config.simulation;
-  const bool looked_at = setup.config.test.check_kv;
+  const Inputs& inputs = around_.simulation.inputs;
+  const Plan& plan = around_.simulation.plan;
+  const io::SimulationSection& simulation = inputs.config.simulation;
+  const bool looked_at = inputs.config.test.check_kv;
   kv_share_.reset();
   store_.reset();
   tiers_.reset();
@@ -41,10 +45,10 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  kv_.shape = kv_shape(setup, tp, looked_at);
-  const std::size_t bytes = kv_.shape.block_bytes() * setup.kv.blocks;
+  kv_.shape = kv_shape(inputs, tp, looked_at);
+  const std::size_t bytes = kv_.shape.block_bytes() * plan.memory.kv.blocks;
   if (looked_at) {
-    const std::size_t most = bytes + kv_.shape.block_bytes() * setup.kv_gain;
+    const std::size_t most = bytes + kv_.shape.block_bytes() * plan.memory.kv_gain;
     const auto memory = std::make_shared<std::vector<std::byte>>(most);
     kv_.bytes = std::span(*memory).first(bytes);
     kv_.owner = memory;
@@ -61,16 +65,17 @@ void SimulatedRank::take(const policy::Placement& placement) {
 
 /// Makes a store of as many blocks as on a real machine, whatever their shape here.
 void SimulatedRank::make_store(int tp) {
-  const Setup& setup = around_.simulation.setup;
-  const io::SimulationSection& simulation = setup.config.simulation;
-  const std::size_t real = kv_shape(setup, tp, false).block_bytes();
+  const Inputs& inputs = around_.simulation.inputs;
+  const Plan& plan = around_.simulation.plan;
+  const io::SimulationSection& simulation = inputs.config.simulation;
+  const std::size_t real = kv_shape(inputs, tp, false).block_bytes();
   const auto blocks = [&](std::uint64_t bytes) {
     return static_cast<std::int32_t>(std::min<std::uint64_t>(bytes / real, INT32_MAX));
   };
   kv::StoreSize size;
-  size.memory = blocks(setup.kv_pool.memory);
+  size.memory = blocks(plan.memory.kv_pool.memory);
   if (size.memory == 0) return;
-  const io::KvPoolSection& pool = setup.config.kv_pool;
+  const io::KvPoolSection& pool = inputs.config.kv_pool;
   if (pool.disk)
     size.disk = pool.disk_size ? blocks(*pool.disk_size / simulation.ranks_per_node) : INT32_MAX;
   size.at_once = std::max(1, blocks(std::uint64_t{4} << 20));
@@ -83,9 +88,9 @@ void SimulatedRank::make_store(int tp) {
   options.disk_write = {100e-6, gpus * 4e9};
   options.block_bytes = modelled;
   options.bytes_per_byte = static_cast<double>(real) / static_cast<double>(modelled);
-  if (!setup.config.test.check_kv) options.addresses = kv_.bytes.first(modelled);
-  options.damaged = setup.config.test.faults.damaged_blocks;
-  options.seed = setup.config.sampling.seed;
+  if (!inputs.config.test.check_kv) options.addresses = kv_.bytes.first(modelled);
+  options.damaged = inputs.config.test.faults.damaged_blocks;
+  options.seed = inputs.config.sampling.seed;
   tiers_ = std::make_unique<sim::ModelledTiers>(around_.world, actor_, rank_, options);
   store_ = std::make_unique<kv::Store>(*tiers_, size, [this](const std::string& text) {
     warn(fmt::format("rank {}: {}", rank_, text));
@@ -95,13 +100,13 @@ void SimulatedRank::make_store(int tp) {
 const CostTable& SimulatedRank::costs(int tp) const { return around_.simulation.costs.at(tp); }
 
 std::unique_ptr<draft::Drafter> SimulatedRank::drafter(std::int32_t index) {
-  const Setup& setup = around_.simulation.setup;
+  const Plan& plan = around_.simulation.plan;
   const sim::AcceptanceSettings& acceptance = around_.simulation.workload->acceptance;
   const sim::Responses& responses = *around_.simulation.responses;
-  const ConfiguredDrafter& drafter = setup.drafters[index];
+  const PlannedDrafter& drafter = plan.drafters[index];
   const auto method = std::find_if(acceptance.methods.begin(), acceptance.methods.end(),
                                    [&](const auto& m) { return m.name == drafter.name; });
-  const std::vector<DrafterCosts>& all = setup.profile->drafters;
+  const std::vector<DrafterCosts>& all = plan.costs.profile->drafters;
   const auto costs =
       std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
   const auto number = static_cast<int>(method - acceptance.methods.begin());

@@ -29,7 +29,7 @@ struct SimulatedSurroundings {
 
 /// Shape of KV on a rank in a group of `tp`: that of a real rank or, where KV is looked at, of the
 /// simulation's own, 4 bytes a head and slot.
-[[nodiscard]] kernels::KvShape kv_shape(const Setup& setup, int tp, bool looked_at);
+[[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {
  public:

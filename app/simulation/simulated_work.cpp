@@ -37,31 +37,31 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
   return sim::draft_model_acceptance(drafter.name);
 }
 
-sim::AcceptanceSettings acceptance_of(const Setup& setup, const sim::StopPoints* trees) {
-  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+sim::AcceptanceSettings acceptance_of(const Inputs& inputs, const sim::StopPoints* trees) {
+  const io::SimulatedWorkload& settings = inputs.config.simulation.workload;
   sim::AcceptanceSettings acceptance;
-  for (const ConfiguredDrafter& drafter : setup.drafters)
+  for (const ConfiguredDrafter& drafter : inputs.drafters)
     acceptance.methods.push_back(known_acceptance(drafter, trees));
-  if (settings.acceptance && !setup.drafters.empty()) {
-    const std::vector<io::DrafterSetting>& drafters = setup.config.speculation.drafters;
+  if (settings.acceptance && !inputs.drafters.empty()) {
+    const std::vector<io::DrafterSetting>& drafters = inputs.config.speculation.drafters;
     if (settings.acceptance->size() != drafters.size()) {
       throw UsageError(
           fmt::format("simulation.workload.acceptance: expected a number for each of the {} of "
                       "speculation.drafters, found {}",
                       drafters.size(), settings.acceptance->size()));
     }
-    for (std::size_t d = 0; d < setup.drafters.size(); ++d) {
-      const auto at = std::find(drafters.begin(), drafters.end(), setup.drafters[d].setting);
+    for (std::size_t d = 0; d < inputs.drafters.size(); ++d) {
+      const auto at = std::find(drafters.begin(), drafters.end(), inputs.drafters[d].setting);
       acceptance.methods[d].mean = (*settings.acceptance)[at - drafters.begin()];
     }
   }
   return acceptance;
 }
 
-sim::Workload replayed(const Setup& setup, const std::string& directory,
+sim::Workload replayed(const Inputs& inputs, const std::string& directory,
                        const sim::StopPoints* trees) {
   const RecordedRun run = io::read_recorded_run(directory);
-  for (const ConfiguredDrafter& drafter : setup.drafters) {
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
       continue;
     throw UsageError(fmt::format(
@@ -69,45 +69,44 @@ sim::Workload replayed(const Setup& setup, const std::string& directory,
         "drafted by it (speculation.mode: coupled)",
         directory, drafter.name));
   }
-  return sim::replayed_workload(run, acceptance_of(setup, trees), setup.config.sampling.seed);
+  return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);
 }
 
 /// [prompts] lengths, in tokens, of the prompts in prompts.path.
-std::vector<std::int32_t> lengths_of_file(Setup& setup) {
+std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   Standing standing;
-  read_tokenizer(setup, standing);
-  read_prompts(setup, true);
+  inputs.text = read_tokenizer(inputs.config, inputs.target.config, standing);
+  read_prompts(inputs, true);
   std::vector<std::int32_t> lengths;
-  for (const Prompt& prompt : setup.prompts.prompts)
+  for (const Prompt& prompt : inputs.prompts.prompts)
     lengths.push_back(static_cast<std::int32_t>(prompt.tokens.size()));
-  setup.prompts = {};  // the workload's prompts take their place
-  setup.longest_prompt = 0;
+  inputs.prompts = {};  // the workload's prompts take their place
   return lengths;
 }
 
-sim::Workload drawn(Setup& setup, const sim::StopPoints* trees) {
-  const io::SimulatedWorkload& settings = setup.config.simulation.workload;
+sim::Workload drawn(Inputs& inputs, const sim::StopPoints* trees) {
+  const io::SimulatedWorkload& settings = inputs.config.simulation.workload;
   sim::WorkloadSettings work;
-  work.seed = setup.config.sampling.seed;
+  work.seed = inputs.config.sampling.seed;
   const io::SimulatedLengths& lengths = settings.lengths;
   const bool lengths_said = settings.prompt_tokens || !lengths.path.empty();
-  if (!setup.config.prompts.path.empty() && (!settings.prompts || !lengths_said)) {
-    std::vector<std::int32_t> of_file = lengths_of_file(setup);
+  if (!inputs.config.prompts.path.empty() && (!settings.prompts || !lengths_said)) {
+    std::vector<std::int32_t> of_file = lengths_of_file(inputs);
     work.prompts = static_cast<std::int32_t>(of_file.size());
     if (!lengths_said) work.prompt_tokens = std::move(of_file);
   }
   work.prompts = settings.prompts.value_or(work.prompts);
-  work.samples = setup.config.prompts.samples;
-  work.max_tokens = setup.config.sampling.max_tokens;
-  work.context = setup.model.max_position;
+  work.samples = inputs.config.prompts.samples;
+  work.max_tokens = inputs.config.sampling.max_tokens;
+  work.context = inputs.target.config.max_position;
   work.max_prompt_tokens = work.context - work.max_tokens;
   if (work.prompt_tokens.empty() && work.max_prompt_tokens < 1) {
     throw UsageError(fmt::format(
         "sampling.max_tokens: {} leaves no room for a prompt in the model's context of {} tokens",
-        setup.config.sampling.max_tokens, setup.model.max_position));
+        inputs.config.sampling.max_tokens, inputs.target.config.max_position));
   }
   work.length_correlation = lengths.correlation;
-  work.acceptance = acceptance_of(setup, trees);
+  work.acceptance = acceptance_of(inputs, trees);
   auto responses = sim::LengthDistribution::deepseek_r1();
   if (lengths.median || lengths.p99) {
     const double median = lengths.median.value_or(responses.quantile(0.5));
@@ -158,9 +157,9 @@ bool replays(const io::RunConfig& config) {
   return std::filesystem::is_directory(config.simulation.workload.lengths.path, ignored);
 }
 
-sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees) {
-  if (!replays(setup.config)) return drawn(setup, trees);
-  return replayed(setup, setup.config.simulation.workload.lengths.path, trees);
+sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees) {
+  if (!replays(inputs.config)) return drawn(inputs, trees);
+  return replayed(inputs, inputs.config.simulation.workload.lengths.path, trees);
 }
 
 DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "app/assembly/setup.hpp"
+#include "app/assembly/inputs.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/sim/acceptance.hpp"
 #include "runtime/sim/stop_points.hpp"
@@ -20,9 +20,9 @@ namespace paceline::app {
 
 /// The requests of simulation.workload, replayed from a run or drawn at random. Where no key says
 /// otherwise, drawn prompts have the number and lengths of those in prompts.path. Needs the model
-/// and the drafters; sets setup.tokenizer and setup.absent where it reads prompts. `trees`: null
+/// and the drafters; sets their text, and what is absent, where it reads prompts. `trees`: null
 /// without a head. Throws UsageError, and as reading a run, counted lengths or prompts does.
-[[nodiscard]] sim::Workload simulated_work(Setup& setup, const sim::StopPoints* trees);
+[[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
 /// The history that earlier steps of the training would have left of each drafter.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);

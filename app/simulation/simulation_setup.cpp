@@ -53,16 +53,16 @@ std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation)
 }
 
 /// The modelled backend. The memory of GPUs is known; hosts are modelled to have enough.
-BackendChoice backend_of(const Setup& setup) {
-  const io::SimulationSection& simulation = setup.config.simulation;
+BackendChoice backend_of(const io::RunConfig& config, const CostConditions& costs) {
+  const io::SimulationSection& simulation = config.simulation;
   BackendChoice choice;
-  choice.name = setup.conditions.backend;
-  choice.isa = setup.conditions.isa;
+  choice.name = costs.backend;
+  choice.isa = costs.isa;
   if (choice.name != "cuda") {
     if (!simulation.gpu_memory) return choice;
     throw UsageError(fmt::format(
         "simulation.gpu_memory: expected auto where costs are those of a CPU ({}), found {} bytes",
-        *setup.config.engine.profile, *simulation.gpu_memory));
+        *config.engine.profile, *simulation.gpu_memory));
   }
   choice.device = 0;
   const std::uint64_t of_each = simulation.gpu_memory.value_or(io::SimulationSection::kGpuMemory);
@@ -70,86 +70,86 @@ BackendChoice backend_of(const Setup& setup) {
   return choice;
 }
 
-/// Plans the layout. Where no setting gives the degree, the profile or the GPUs' memory does.
-void lay_out(Setup& setup, std::optional<int> drafters, const std::string& reason) {
-  policy::LayoutFacts facts;
-  facts.ranks = static_cast<int>(setup.facts.size());
-  facts.segments = setup.model.segments();
-  facts.weight_bytes = target_bytes(setup, 1);
-  facts.memory_per_rank = setup.backend.memory;
-  for (const fabric::RankFacts& rank : setup.facts) facts.node_of_rank.push_back(rank.node);
-  const io::LayoutSection& layout = setup.config.layout;
-  std::vector<std::int32_t> degree;
-  if (!setup.config.simulation.gpu_tables) degree = {setup.conditions.tp};
-  setup.layout = policy::plan_layout(
-      facts, {layout.verifier_tp.value_or(degree), layout.verifier_groups, drafters, reason});
+/// The target and drafters by their config.json.
+Inputs read_shapes(io::RunConfig config) {
+  Inputs inputs;
+  inputs.config = std::move(config);
+  inputs.priced = io::load_model_sizes(model::families(), inputs.config.model.path);
+  inputs.target.config = modelled(*inputs.priced, inputs.config.simulation.context);
+  inputs.target.compute = inputs.config.model.dtype.value_or(inputs.target.config.dtype);
+  inputs.drafters = read_drafter_shapes(inputs.config.speculation);
+  return inputs;
+}
+
+/// Makes the workload's requests those of the inputs. `replayed`: the workload is a run's, by whose
+/// responses max_tokens and samples go.
+void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
+  io::RunConfig& config = inputs.config;
+  if (replayed) {
+    config.prompts.samples = static_cast<std::int32_t>(workload.requests.front().size());
+    for (const auto& samples : workload.requests) {
+      for (const sim::ModelledRequest& r : samples)
+        config.sampling.max_tokens = std::max(config.sampling.max_tokens, r.length);
+    }
+  }
+  inputs.target.config.vocab = workload.vocabulary;  // tokens are stand-ins
+  inputs.ends.stops = {sim::kModelledStop};
+  inputs.prompts.prompts = workload.prompts;
+  inputs.sizes = {};
+  for (const Prompt& prompt : workload.prompts) {
+    inputs.sizes.longest_prompt =
+        std::max(inputs.sizes.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
+  }
+  inputs.sizes.responses = workload.prompts.size() * config.prompts.samples;
+  inputs.sizes.mean_max_tokens = config.sampling.max_tokens;
+  inputs.sizes.longest_sequence = std::min(
+      inputs.target.config.max_position, inputs.sizes.longest_prompt + config.sampling.max_tokens);
 }
 
 }  // namespace
 
-SimulationSetup prepare_simulation(const RunArguments& arguments) {
+SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
-  Setup& setup = simulation.setup;
-  setup.config = read_config(arguments, io::Purpose::simulation);
-  settle_mode(setup);
-  setup.priced = io::load_model_sizes(model::families(), setup.config.model.path);
-  setup.model = modelled(*setup.priced, setup.config.simulation.context);
-  setup.compute = setup.config.model.dtype.value_or(setup.model.dtype);
-  setup.drafters = read_drafter_shapes(setup.config.speculation);
-  setup.facts = facts_of(setup.config.simulation);
-
-  simulation.stop_points = recorded_trees(setup.config);
-  simulation.workload =
-      std::make_unique<sim::Workload>(simulated_work(setup, simulation.stop_points.get()));
+  simulation.inputs = read_shapes(std::move(config));
+  simulation.stop_points = recorded_trees(simulation.inputs.config);
+  simulation.workload = std::make_unique<sim::Workload>(
+      simulated_work(simulation.inputs, simulation.stop_points.get()));
   const sim::Workload& workload = *simulation.workload;
-  if (replays(setup.config)) {
-    setup.config.prompts.samples = static_cast<std::int32_t>(workload.requests.front().size());
-    for (const auto& samples : workload.requests) {
-      for (const sim::ModelledRequest& r : samples)
-        setup.config.sampling.max_tokens = std::max(setup.config.sampling.max_tokens, r.length);
-    }
-  }
-  setup.prompts.prompts = workload.prompts;
-  setup.stops = {sim::kModelledStop};
-  for (const Prompt& prompt : workload.prompts) {
-    setup.longest_prompt =
-        std::max(setup.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
-  }
-  setup.mean_max_tokens = setup.config.sampling.max_tokens;
-  setup.responses = setup.requests();
-  setup.longest_sequence =
-      std::min(setup.model.max_position, setup.longest_prompt + setup.config.sampling.max_tokens);
-  simulation.responses = std::make_unique<sim::Responses>(workload, setup.config.sampling.seed,
-                                                          setup.config.model.weight_version);
+  take_workload(workload, replays(simulation.inputs.config), simulation.inputs);
+  const Inputs& inputs = simulation.inputs;
+  simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
+                                                          inputs.config.model.weight_version);
 
-  // A profile says whether there are GPUs. Their memory and the model then give the degree, for
-  // which costs are made by the GPU tables.
-  std::optional<CostTable> measured = costs_by_profile(setup);
-  setup.conditions.backend = "cuda";
-  if (measured) setup.conditions = measured->conditions;
-  setup.backend = backend_of(setup);
-  lay_out(setup, setup.config.layout.drafters, "");
-  setup.profile = measured ? std::move(*measured) : costs_by_gpu_tables(setup);
-  const int measured_tp = setup.profile->conditions.tp;
-  setup.conditions = setup.profile->conditions;
-  setup.threads = setup.conditions.threads;
-  // Plans need costs at the groups' degree.
-  if (const std::vector<int> degrees = setup.layout.placement.degrees(); degrees.size() == 1) {
-    setup.profile = of_another_degree(std::move(*setup.profile), degrees.front());
-    setup.conditions = setup.profile->conditions;
+  // A profile says whether there are GPUs, and of which degree groups are. Without one, the GPUs'
+  // memory and the model give the degree, for which costs are made by the GPU tables.
+  std::optional<CostTable> measured = costs_by_profile(inputs);
+  std::vector<std::int32_t> degree;
+  CostConditions conditions;
+  conditions.backend = "cuda";
+  if (measured) {
+    conditions = measured->conditions;
+    degree = {conditions.tp};
   }
-  choose_speculation(setup, history_of(workload.acceptance));
-  const SpeculationChoice& choice = setup.speculation;
-  put_drafters_in_order(setup);
-  lay_out(setup, choice.drafter_ranks, choice.reason);
-  require_chains(setup);
-  place_draft_servers(setup);
-  plan_memory(setup);
-  setup.model.vocab = workload.vocabulary;  // from here on tokens are stand-ins
-  const std::vector<int> degrees = setup.layout.placement.degrees();
-  for (const int tp : degrees) simulation.costs[tp] = of_another_degree(*setup.profile, tp);
+  Machine& machine = simulation.machine;
+  machine.elsewhere = true;
+  machine.ranks = facts_of(inputs.config.simulation);
+  machine.backend = backend_of(inputs.config, conditions);
+  const policy::Placement first =
+      lay_out(inputs, machine, degree, inputs.config.layout.drafters, "").placement;
+  CostTable table = measured ? std::move(*measured) : costs_by_gpu_tables(inputs, first);
+  const int measured_tp = table.conditions.tp;
+  machine.threads = table.conditions.threads;
+  // Plans need costs at the groups' degree.
+  if (const std::vector<int> degrees = first.degrees(); degrees.size() == 1)
+    table = of_another_degree(std::move(table), degrees.front());
+  const ProfiledCosts costs{table.conditions, table, ""};
+  Plan& plan = simulation.plan;
+  plan = complete_plan(inputs, machine, degree, costs,
+                       choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
+  const std::vector<int> degrees = plan.layout.placement.degrees();
+  for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
   if (degrees != std::vector{measured_tp}) {
-    setup.layout.explanation.push_back(
+    plan.layout.explanation.push_back(
         fmt::format("warning: costs of tensor-parallel degree {} stand for those of {}, as if work "
                     "were shared out evenly and summing up took no time",
                     measured_tp, fmt::join(degrees, ", ")));
@@ -157,25 +157,30 @@ SimulationSetup prepare_simulation(const RunArguments& arguments) {
   return simulation;
 }
 
-std::string simulation_text(const Setup& setup) {
-  const io::SimulationSection& simulation = setup.config.simulation;
+std::string simulation_text(const SimulationSetup& setup) {
+  const Inputs& inputs = setup.inputs;
+  const Plan& plan = setup.plan;
+  const io::SimulationSection& simulation = inputs.config.simulation;
   std::string text = fmt::format(
       "{} of {}{}; {} to {}\n", counted(simulation.nodes, "node"),
       counted(simulation.ranks_per_node, "rank"),
       simulation.gpus_per_rank > 1 ? fmt::format(" of {} GPUs", simulation.gpus_per_rank) : "",
-      counted(setup.requests(), "response"), counted(setup.prompts.prompts.size(), "prompt"));
-  for (const std::string& line : setup.layout.explanation) text += "  " + line + "\n";
-  text += fmt::format("  {}\n  {}\n  {}\n  costs by {}\n", setup.kv.explanation, chunk_text(setup),
-                      setup.kv_pool.explanation,
+      counted(inputs.sizes.responses, "response"),
+      counted(inputs.prompts.prompts.size(), "prompt"));
+  for (const std::string& line : plan.layout.explanation) text += "  " + line + "\n";
+  if (const std::string& servers = plan.draft_servers.explanation; !servers.empty())
+    text += "  " + servers + "\n";
+  text += fmt::format("  {}\n  {}\n  {}\n  costs by {}\n", plan.memory.kv.explanation,
+                      chunk_text(inputs, plan), plan.memory.kv_pool.explanation,
                       simulation.gpu_tables ? *simulation.gpu_tables + " (simulation.gpu_tables)"
-                                            : *setup.config.engine.profile + " (engine.profile)");
-  text += memory_use_text(setup);
-  if (!setup.absent.empty())
+                                            : *inputs.config.engine.profile + " (engine.profile)");
+  text += memory_use_text(setup.machine, plan);
+  if (!inputs.absent.empty())
     text += fmt::format(
         "  lengths of prompts are estimated, a token for every four bytes of text: there is no "
         "{}\n",
-        setup.absent.front());
-  return text + speculation_text(setup);
+        inputs.absent.front());
+  return text + speculation_text(plan);
 }
 
 }  // namespace paceline::app

@@ -48,9 +48,10 @@ std::string Standing::news(const std::string& text) {
 }
 
 const CostsByDegree& Standing::costs(const MeasuringRank& rank, std::size_t responses) {
-  const Setup& setup = rank.setup;
-  Conditions now{setup.conditions, setup.layout.placement, drafter_names(setup),
-                 cost_settings(setup.config.text)};
+  const Inputs& inputs = rank.inputs;
+  const Plan& plan = rank.plan;
+  Conditions now{plan.costs.conditions, plan.layout.placement, drafter_names(plan),
+                 cost_settings(inputs.config.text)};
   if (measured_under_ != now) {
     costs_ = costs_of_run(rank, responses);
     measured_under_ = std::move(now);

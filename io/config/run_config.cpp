@@ -198,6 +198,8 @@ class Reader {
     }
     if (problems_ > 0) throw UsageError(message_);
     write_text();
+    // Plain decoding has no drafters, whatever the text lists.
+    if (config_.speculation.mode == SpeculationMode::plain) config_.speculation.drafters.clear();
     return std::move(config_);
   }
 

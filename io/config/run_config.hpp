@@ -84,7 +84,8 @@ struct DrafterSetting {
 
 /// Speculative decoding. It changes when tokens are found, never which.
 struct SpeculationSection {
-  /// None: plain decoding. Several of method model, but one each of the others at most.
+  /// None: plain decoding, as where mode is plain. Several of method model, but one each of the
+  /// others at most.
   std::vector<DrafterSetting> drafters;
   SpeculationPolicy policy = SpeculationPolicy::goodput;
   Auto<SpeculationMode> mode;   ///< auto: whichever is foreseen to be fastest

@@ -345,6 +345,13 @@ TEST(RunConfig, DegreesOfAllGroupsOrOfEach) {
   EXPECT_NE(all.text.find("verifier_tp: 4"), std::string::npos);
 }
 
+TEST(RunConfig, PlainDecodingHasNoDraftersWhateverTheTextLists) {
+  const RunConfig plain =
+      parse(required, {"speculation.drafters=[{method: suffix}]", "speculation.mode=plain"});
+  EXPECT_TRUE(plain.speculation.drafters.empty());
+  EXPECT_NE(plain.text.find("drafters: [{method: suffix"), std::string::npos);
+}
+
 TEST(RunConfig, TheModeOfSpeculationAndRanksThatDraftMustAgree) {
   const auto with = [](const std::string& mode, const std::string& drafters) {
     return test::message_of<UsageError>([&] {

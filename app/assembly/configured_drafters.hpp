@@ -1,0 +1,48 @@
+// The drafters that a run is configured with, their checkpoints checked.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/assembly/model_checkpoint.hpp"
+#include "io/checkpoint/eagle3_reader.hpp"
+#include "io/config/run_config.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/policy/length/draft_stop.hpp"
+
+namespace paceline::app {
+
+/// An EAGLE-3 head's checkpoint. It computes in the target's dtype.
+struct DraftHead {
+  io::Eagle3Checkpoint checkpoint;
+  std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
+};
+
+/// One entry of speculation.drafters with its checkpoint, if it has one.
+struct ConfiguredDrafter {
+  io::DrafterSetting setting;
+  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR".
+  std::string name;
+  std::unique_ptr<ModelCheckpoint> model;  ///< of method model
+  std::unique_ptr<DraftHead> head;         ///< of method eagle3
+};
+
+/// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and
+/// a head last, for drafter ranks have no head where there are draft models. `target` and
+/// `tokenizer` (may be null) are the target's. `absent`: null, or the list to add missing weights
+/// to; config.json alone then describes the checkpoint. Throws UsageError on a draft model of
+/// another vocabulary and on a stop network without the paths it reads, DataError on a head that
+/// does not fit the target, and as reading a checkpoint does.
+[[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
+                                                           const ModelConfig& target,
+                                                           const io::Tokenizer* tokenizer,
+                                                           std::vector<std::string>* absent);
+
+/// Reads the drafters of a simulation: config.json alone of draft models and heads, and a head's
+/// stop network, if it has one.
+[[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
+    const io::SpeculationSection& settings);
+
+}  // namespace paceline::app

@@ -1,0 +1,297 @@
+#include "app/assembly/inputs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/checkpoint_findings.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/scoring.hpp"
+#include "app/terminal/pulse.hpp"
+#include "app/terminal/standing.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "io/config/path_text.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "io/text/chat_template.hpp"
+#include "runtime/model/families/families.hpp"
+
+namespace paceline::app {
+io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
+  std::vector<std::string> overrides = arguments.overrides;
+  if (!arguments.output.empty()) {  // taken as it is: the shell has expanded it
+    const std::string path = std::filesystem::absolute(arguments.output).string();
+    overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
+  }
+  return io::read_run_config(arguments.config, overrides, purpose);
+}
+
+io::RunConfig read_config(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+                          io::Purpose purpose) {
+  io::RunConfig config;
+  together(mpi, [&] {
+    config = read_config(arguments, purpose);
+    set_patience(config.limits.stall);
+  });
+  return config;
+}
+
+namespace {
+
+/// Checks that some token is left to sample before sampling.min_tokens, where no token that ends a
+/// response may be sampled.
+void require_way_on(const Inputs& inputs) {
+  const SamplingParams& sampling = inputs.config.sampling;
+  if (sampling.min_tokens == 0 ||
+      std::ssize(banned_early(sampling, inputs.ends.stops)) < inputs.target.config.vocab)
+    return;
+  throw UsageError(fmt::format(
+      "sampling.min_tokens: expected 0 where every token of the model ends a response (its end "
+      "tokens and sampling.stop_ids) or cannot be sampled, found {}",
+      sampling.min_tokens));
+}
+
+}  // namespace
+
+TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
+                         Standing& standing) {
+  TokenText text;
+  io::TokenizerFiles files = io::TokenizerFiles::read(tokenizer_directory(config));
+  text.absence = files.absence();
+  if (!text.absence.empty()) {
+    if (config.model.tokenizer) throw DataError("model.tokenizer: " + text.absence);
+    text.state = files.other_kind.empty() ? TokenText::State::absent : TokenText::State::unreadable;
+    return text;
+  }
+  try {
+    text.tokenizer = standing.tokenizer(std::move(files));
+  } catch (const DataError& error) {
+    text.state = TokenText::State::unreadable;
+    text.absence = error.what();
+    return text;
+  }
+  text.tokenizer->require_fits(target.vocab);
+  return text;
+}
+
+namespace {
+
+/// Reads the target's description and weights. `plans`: as of read_inputs().
+ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
+                            std::vector<std::string>& absent) {
+  const std::string& path = config.model.path;
+  ModelCheckpoint target;
+  target.config = io::load_model_config(model::families(), path, tokenizer_directory(config));
+  if (plans && !io::Checkpoint::is_there(path)) {
+    absent.push_back("weights of " + path);
+  } else {
+    target.weights = std::make_unique<io::Checkpoint>(path);
+    io::check_tensor_shapes(target.config, *target.weights);
+  }
+  target.compute = config.model.dtype.value_or(compute_of(target.stored()));
+  return target;
+}
+
+/// Reads the target, its tokenizer and the drafters. `plans`: as of read_inputs().
+void read_models(Inputs& inputs, Standing& standing, bool plans) {
+  inputs.target = read_target(inputs.config, plans, inputs.absent);
+  const ModelConfig& target = inputs.target.config;
+  inputs.text = read_tokenizer(inputs.config, target, standing);
+  const io::Tokenizer* tokenizer = inputs.text.tokenizer.get();
+
+  SamplingParams& sampling = inputs.config.sampling;
+  inputs.ends.stops = stop_set(target, sampling, tokenizer);
+  sampling.masked = masked_tokens(target, sampling, tokenizer, inputs.ends.stops);
+  require_way_on(inputs);
+  inputs.ends.earlier_eos = standing.eos(target.eos);
+  inputs.drafters =
+      read_drafters(inputs.config.speculation, target, tokenizer, plans ? &inputs.absent : nullptr);
+  const bool without = plans && inputs.text.state == TokenText::State::absent;
+  if (!inputs.given && !sampling.stop_strings.empty() && !without)
+    require_tokenizer(inputs, "sampling.stop_strings");
+}
+
+// The longest prompt that leaves room for a response.
+std::int32_t prompt_limit(const Inputs& inputs) {
+  const std::int32_t context = inputs.target.config.max_position;
+  const std::int32_t set = inputs.config.prompts.max_prompt_tokens;
+  if (set >= context) {
+    throw UsageError(
+        fmt::format("prompts.max_prompt_tokens: {} leaves no room for a response in the model's "
+                    "context of {} tokens",
+                    set, context));
+  }
+  if (set > 0) return set;
+  const std::int32_t beside = context - inputs.config.sampling.max_tokens;
+  if (beside < 1) {
+    throw UsageError(
+        fmt::format("sampling.max_tokens: {} leaves no room for a prompt in the model's context of "
+                    "{} tokens; lower it, or set "
+                    "prompts.max_prompt_tokens (responses then end where the context does)",
+                    inputs.config.sampling.max_tokens, context));
+  }
+  return beside;
+}
+
+/// Reads the chat template. An unreadable template, as an unknown one, fails only the prompts that
+/// need it.
+io::ChatTemplate read_chat_template(const std::string& directory) {
+  try {
+    return io::ChatTemplate::load(directory);
+  } catch (const DataError& error) {
+    return io::ChatTemplate::refused(error.what());
+  }
+}
+
+RequestSizes sizes_of(const Inputs& inputs) {
+  const std::vector<Prompt>& prompts = inputs.prompts.prompts;
+  RequestSizes sizes;
+  sizes.responses = prompts.size() * inputs.config.prompts.samples;
+  double most = 0;
+  for (const Prompt& prompt : prompts) {
+    const auto tokens = static_cast<std::int32_t>(prompt.tokens.size());
+    const std::int32_t response =
+        prompt.sampling.max_tokens.value_or(inputs.config.sampling.max_tokens);
+    sizes.longest_prompt = std::max(sizes.longest_prompt, tokens);
+    sizes.longest_sequence = std::max(
+        sizes.longest_sequence, std::min(inputs.target.config.max_position, tokens + response));
+    most += response;
+  }
+  sizes.mean_max_tokens = most / static_cast<double>(prompts.size());
+  return sizes;
+}
+
+}  // namespace
+
+void read_prompts(Inputs& inputs, bool plans) {
+  const io::ChatTemplate chat = read_chat_template(tokenizer_directory(inputs.config));
+  io::PromptOptions options;
+  options.no_tokenizer = inputs.text.absence;
+  options.keys = inputs.config.prompts.keys;
+  options.overlong = inputs.config.prompts.overlong;
+  options.max_tokens = prompt_limit(inputs);
+  options.vocab_size = inputs.target.config.vocab;
+  options.chat = inputs.config.prompts.chat;
+  options.add_special_tokens = inputs.config.prompts.add_special_tokens;
+  options.estimate = plans && inputs.text.state == TokenText::State::absent;
+  options.request.sampling = inputs.config.sampling;
+  options.request.samples = inputs.config.prompts.samples;
+  if (inputs.config.prompts.max_prompt_tokens == 0)
+    options.request.context = inputs.target.config.max_position;
+  options.request.stops = [&inputs](const SamplingParams& sampling) {
+    return stop_set(inputs.target.config, sampling, inputs.text.tokenizer.get());
+  };
+  inputs.prompts =
+      io::read_prompts(inputs.config.prompts.path, inputs.text.tokenizer.get(), &chat, options);
+  if (inputs.prompts.prompts.empty()) {
+    throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
+                                inputs.config.prompts.path, options.max_tokens));
+  }
+  if (inputs.prompts.encoded)
+    for (const std::string& warning : inputs.text.tokenizer->warnings())
+      say("warning: {}", warning);
+  if (inputs.text.state == TokenText::State::unreadable) {
+    say("warning: the tokenizer is not read, so that the run has token ids and no text, and may "
+        "sample ids that no token has: {}",
+        inputs.text.absence);
+  }
+  inputs.ends.turn = turn_end(chat, inputs.text.tokenizer.get(), inputs.prompts.prompts);
+  if (inputs.prompts.estimated)
+    inputs.absent.push_back("tokenizer of " + tokenizer_directory(inputs.config));
+  inputs.sizes = sizes_of(inputs);
+}
+
+namespace {
+
+/// Resets the settings for generating responses and for rewards.
+void forget_generation(io::RunConfig& config) {
+  config.layout.drafters = 0;
+  config.engine.profile.reset();
+  config.speculation = {};
+  config.schedule = {};
+  config.kv_pool = {};
+  config.reward = {};
+  config.sampling.keep_masks = false;
+}
+
+/// Takes the sizes of the run's responses, and checks that the model can have generated them.
+void take_responses(Inputs& inputs, const io::StoredRun& run) {
+  const std::string& path = inputs.config.model.path;
+  const auto vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
+  if (run.manifest.vocabulary != vocabulary) {
+    throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
+                                run.paths.front(), run.manifest.vocabulary, path, vocabulary));
+  }
+  inputs.config.prompts.path = run.paths.front();  // as the banner names it
+  inputs.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
+  inputs.sizes.responses = run.finished.size();
+  for (const io::StoredResponse& response : run.finished) {
+    const auto prompt = static_cast<std::int32_t>(run.prompts[response.prompt].tokens.size());
+    const std::int64_t sequence = std::int64_t{prompt} + response.length;
+    if (sequence > inputs.target.config.max_position) {
+      throw DataError(fmt::format(
+          "{}: the response to prompt {}, sample {} ends after {} tokens, prompt included; {} has "
+          "a context of {}",
+          run.paths.front(), response.prompt, response.sample, sequence, path,
+          inputs.target.config.max_position));
+    }
+    inputs.sizes.longest_prompt = std::max(inputs.sizes.longest_prompt, prompt);
+    inputs.sizes.longest_sequence =
+        std::max(inputs.sizes.longest_sequence, static_cast<std::int32_t>(sequence));
+  }
+}
+
+}  // namespace
+
+Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config, Standing& standing,
+                   bool plans) {
+  Inputs inputs;
+  inputs.config = std::move(config);
+  together(mpi, [&] {
+    read_models(inputs, standing, plans);
+    if (mpi.rank() == 0) read_prompts(inputs, plans);
+    if (!plans || inputs.text.state != TokenText::State::absent) prepare_scoring(inputs);
+  });
+  settle_checkpoints(mpi, inputs);
+  share_subjects(mpi, inputs);
+  broadcast(mpi, inputs.sizes);
+  return inputs;
+}
+
+Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
+                  const io::StoredRun& run) {
+  Inputs inputs;
+  inputs.given = true;
+  inputs.config = std::move(config);
+  forget_generation(inputs.config);
+  together(mpi, [&] {
+    Standing standing;
+    read_models(inputs, standing, false);
+    take_responses(inputs, run);
+    if (mpi.rank() == 0) inputs.prompts.prompts = run.prompts;
+  });
+  settle_checkpoints(mpi, inputs);
+  return inputs;
+}
+
+const std::string& tokenizer_directory(const io::RunConfig& config) {
+  return config.model.tokenizer ? *config.model.tokenizer : config.model.path;
+}
+
+void require_tokenizer(const Inputs& inputs, const char* what) {
+  switch (inputs.text.state) {
+    case TokenText::State::read:
+      return;
+    case TokenText::State::absent:
+      throw UsageError(fmt::format("{}: the text of tokens is needed, but {} has no tokenizer.json",
+                                   what, tokenizer_directory(inputs.config)));
+    case TokenText::State::unreadable:
+      throw DataError(
+          fmt::format("{}: the text of tokens is needed, but {}", what, inputs.text.absence));
+  }
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,109 @@
+// The inputs of a job: its user's configuration, models, drafters and prompts, read and checked.
+// Nothing changes them afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/assembly/configured_drafters.hpp"
+#include "app/assembly/model_checkpoint.hpp"
+#include "app/assembly/token_sets.hpp"
+#include "app/commands/commands.hpp"
+#include "io/config/run_config.hpp"
+#include "io/run/stored_run.hpp"
+#include "io/text/prompts.hpp"
+#include "io/text/tokenizer.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+class Standing;
+
+/// The text of tokens. Token ids can be rolled out without.
+struct TokenText {
+  enum class State : std::uint8_t {
+    read,
+    absent,
+    unreadable,  ///< a tokenizer is there, but broken or not supported
+  };
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
+  State state = State::read;
+  std::string absence;  ///< why there is no tokenizer
+};
+
+/// Sizes of the job's requests, by which it is planned.
+struct RequestSizes {
+  std::size_t responses = 0;          ///< number to generate in all
+  std::int32_t longest_prompt = 0;    ///< tokens
+  std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
+  double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
+};
+
+/// Fields are the same on every rank unless they say otherwise.
+struct Inputs {
+  io::RunConfig config;
+  ModelCheckpoint target;
+  std::optional<ModelConfig> priced;  ///< of a simulation: the target as its costs see it
+  TokenText text;
+  ResponseEnds ends;
+  std::vector<ConfiguredDrafter> drafters;
+  RequestSizes sizes;
+  bool given = false;  ///< responses are given: none is generated, and nothing drafts
+
+  io::PromptSet prompts;              ///< on rank 0 alone
+  std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
+
+  /// Findings in checkpoints that the user should know of.
+  std::vector<std::string> warnings;
+  /// Files that are absent, which a plan does without: "weights of DIR", "tokenizer of DIR".
+  std::vector<std::string> absent;
+
+  /// Size of the target's vocabulary. A simulation plans memory by it, though its tokens are
+  /// stand-ins from the smaller vocabulary of target.config.
+  [[nodiscard]] std::int32_t vocabulary() const {
+    return priced ? priced->vocab : target.config.vocab;
+  }
+};
+
+/// The configuration that the command line names, output directory included.
+[[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
+/// Likewise on all ranks, whose patience is limits.stall from here on. Collective; throws JobEnded.
+[[nodiscard]] io::RunConfig read_config(const fabric::MpiEnvironment& mpi,
+                                        const RunArguments& arguments, io::Purpose purpose);
+
+/// Reads and checks the inputs of a run. `standing`: kept by the job from its previous step.
+/// `plans`: the run is only planned, and weights and tokenizers may be absent. Collective; throws
+/// JobEnded.
+[[nodiscard]] Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config,
+                                 Standing& standing, bool plans = false);
+
+/// Reads the inputs for computing log-probabilities of a finished run's responses; settings for
+/// generating responses and for rewards are ignored. Collective; throws JobEnded, with DataError's
+/// code where the responses cannot be the model's: of another vocabulary, or too long.
+[[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
+                                const io::StoredRun& run);
+
+/// The directory of the tokenizer and chat template, which need not lie beside the weights, and of
+/// generation_config.json where the weights have none.
+[[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
+
+/// Throws where tokens have no text, naming `what` (as "sampling.stop_strings") that needs it:
+/// DataError when the tokenizer cannot be read, UsageError when there is none.
+void require_tokenizer(const Inputs& inputs, const char* what);
+
+/// Reads the configured tokenizer for the target's vocabulary. Throws DataError where
+/// model.tokenizer names a directory without one, or the tokenizer does not fit.
+[[nodiscard]] TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
+                                       Standing& standing);
+
+/// Reads the prompt file, by the tokenizer and for the context of the target: sets prompts, sizes
+/// and the end of turns. `plans`: without a tokenizer, lengths of text are estimated. Throws as
+/// io::read_prompts() does, and UsageError where no prompt would have room.
+void read_prompts(Inputs& inputs, bool plans);
+
+}  // namespace paceline::app

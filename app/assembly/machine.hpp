@@ -1,0 +1,27 @@
+// The machine that a job runs on, or is planned for.
+#pragma once
+
+#include <vector>
+
+#include "app/assembly/backend_choice.hpp"
+#include "app/simulation/planned_machine.hpp"
+#include "io/config/run_config.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+/// All ranks, and the means by which this one computes.
+struct Machine {
+  std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
+  BackendChoice backend;                 ///< with this rank's device
+  int threads = 1;                       ///< of this rank; other ranks may have more or fewer
+  bool elsewhere = false;                ///< the job is only planned for it
+};
+
+/// The job's own machine, used as section engine says. `planned`: null, or the machine to plan for
+/// instead (on one rank). Collective; throws JobEnded.
+[[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
+                                   const io::EngineSection& engine,
+                                   const PlannedMachine* planned = nullptr);
+
+}  // namespace paceline::app

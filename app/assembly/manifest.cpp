@@ -1,0 +1,47 @@
+#include "app/assembly/manifest.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "app/commands/version.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// The tokenizer's text, where it lies outside the model's directory and stop strings end
+/// responses.
+std::string text_that_decides(const Inputs& inputs) {
+  if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
+  return io::TokenizerFiles::read(*inputs.config.model.tokenizer).tokenizer.value_or("");
+}
+
+}  // namespace
+
+io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) {
+  io::RunManifest manifest;
+  manifest.program_version = version();
+  manifest.config_text = inputs.config.text;
+  manifest.model_fingerprint = inputs.target.weights->fingerprint(
+      tokenizer_directory(inputs.config), text_that_decides(inputs));
+  manifest.vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
+  manifest.prompts_fingerprint = io::prompts_fingerprint(inputs.prompts.prompts);
+  manifest.prompts = inputs.prompts.prompts.size();
+  manifest.samples = inputs.config.prompts.samples;
+  manifest.sampling = inputs.config.sampling;
+  manifest.stops = inputs.ends.stops;
+  const std::set<std::string>& own = inputs.prompts.fields.honoured;
+  manifest.by_line.assign(own.begin(), own.end());
+  manifest.longest_response = manifest.sampling.max_tokens;
+  for (const Prompt& prompt : inputs.prompts.prompts) {
+    manifest.longest_response =
+        std::max(manifest.longest_response, prompt.sampling.max_tokens.value_or(0));
+  }
+  manifest.weight_version = inputs.config.model.weight_version;
+  manifest.backend = backend.name;
+  manifest.isa = backend.isa;
+  manifest.dtype = inputs.target.compute;
+  return manifest;
+}
+
+}  // namespace paceline::app

@@ -1,0 +1,13 @@
+// The manifest of a run, which identifies it in its output directory.
+#pragma once
+
+#include "app/assembly/backend_choice.hpp"
+#include "app/assembly/inputs.hpp"
+#include "io/run/manifest.hpp"
+
+namespace paceline::app {
+
+/// On rank 0. Reads all weights once.
+[[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
+
+}  // namespace paceline::app

@@ -1,0 +1,24 @@
+// A model of the job: the target, or a draft model.
+#pragma once
+
+#include <memory>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::app {
+
+/// A model's description, its weights, and the dtype in which it computes.
+struct ModelCheckpoint {
+  ModelConfig config;
+  std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
+  DType compute = DType::bf16;
+
+  /// The dtype in which most weights are stored; config.json's where weights are absent.
+  [[nodiscard]] DType stored() const {
+    return weights == nullptr ? config.dtype : io::stored_dtype(config, *weights);
+  }
+};
+
+}  // namespace paceline::app

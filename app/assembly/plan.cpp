@@ -1,0 +1,161 @@
+#include "app/assembly/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/coordination.hpp"
+#include "app/assembly/draft_history.hpp"
+#include "app/assembly/draft_servers.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/kv_storage.hpp"
+#include "app/assembly/weight_plan.hpp"
+#include "io/config/cost_profile.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "kernels/limits.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+void require_supported(const std::string& backend, const std::string& path,
+                       const ModelConfig& config) {
+  const std::string why = kernels::unsupported(backend, config);
+  if (!why.empty())
+    throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
+}
+
+/// A norm over the features of several layers is wider than any of a model.
+void require_supported_norm(const std::string& backend, const std::string& path,
+                            const Eagle3Config& head) {
+  const std::int64_t width = std::int64_t{head.features()} * head.target_hidden;
+  constexpr int most = kernels::cuda::kMaxNormWidth;
+  if (backend != "cuda" || head.feature_norm != FeatureNorm::joined || width <= most) return;
+  throw DataError(
+      fmt::format("{}: norm_before_fc: expected at most {} elements of features on a GPU, found {} "
+                  "(engine.backend: cpu takes any)",
+                  (std::filesystem::path(path) / "config.json").string(), most, width));
+}
+
+/// Throws DataError on a model or head that the backend cannot compute.
+void require_supported(const Inputs& inputs, const std::string& backend) {
+  require_supported(backend, inputs.config.model.path, inputs.target.config);
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
+    const ModelConfig* config = drafter.model != nullptr  ? &drafter.model->config
+                                : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
+                                                          : nullptr;
+    if (config != nullptr) require_supported(backend, drafter.setting.path, *config);
+    if (drafter.head != nullptr)
+      require_supported_norm(backend, drafter.setting.path, drafter.head->checkpoint.config);
+  }
+}
+
+/// Reads engine.profile, on rank 0 for all. A profile that does not hold here is reported and not
+/// used, for it could only slow the run down. Its threads are compared with rank 0's. `placement`:
+/// of a first layout.
+ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                           const Machine& machine, const policy::Placement& placement) {
+  ProfiledCosts costs;
+  costs.conditions = {machine.backend.name, machine.backend.isa, placement.least_tp(),
+                      machine.threads, shape_text(inputs.target.config, inputs.target.compute)};
+  if (!inputs.config.engine.profile) return costs;
+  const std::string& path = *inputs.config.engine.profile;
+  std::string text;
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    text = io::read_yaml_file(path, "the cost profile");
+    costs.profile = io::parse_cost_profile(text, path);
+    costs.fault = difference(*costs.profile, costs.conditions, placement.degrees(), inputs.drafters,
+                             "this run");
+  });
+  broadcast(mpi, text, costs.fault);
+  if (mpi.rank() != 0) costs.profile = io::parse_cost_profile(text, path);
+  // Drop the costs of drafters that this run does not have.
+  std::erase_if(costs.profile->drafters, [&](const DrafterCosts& known) {
+    return std::none_of(
+        inputs.drafters.begin(), inputs.drafters.end(),
+        [&](const ConfiguredDrafter& drafter) { return drafter.name == known.name; });
+  });
+  return costs;
+}
+
+/// Rank 0 chooses for all: sums of floating point may differ from node to node, and ranks that lay
+/// the job out differently would wait for each other.
+SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                                const policy::Placement& placement, const ProfiledCosts& costs) {
+  SpeculationChoice choice;
+  together(mpi, [&] {
+    if (mpi.rank() == 0)
+      choice = choose_speculation(inputs, placement, costs, earlier_drafts(inputs.config));
+  });
+  broadcast(mpi, choice.drafter_ranks, choice.reason, choice.window, choice.order,
+            choice.acceptance);
+  return choice;
+}
+
+}  // namespace
+
+policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
+                       const std::vector<std::int32_t>& degree, std::optional<int> drafters,
+                       const std::string& drafters_reason) {
+  policy::LayoutFacts facts;
+  facts.ranks = static_cast<int>(machine.ranks.size());
+  facts.segments = inputs.target.config.segments();
+  facts.weight_bytes = target_bytes(inputs, 1);
+  facts.sharers = weight_sharers(machine);
+  facts.memory_per_rank = machine.backend.memory;
+  for (const fabric::RankFacts& rank : machine.ranks) facts.node_of_rank.push_back(rank.node);
+  const io::LayoutSection& layout = inputs.config.layout;
+  return policy::plan_layout(facts, {layout.verifier_tp.value_or(degree), layout.verifier_groups,
+                                     drafters, drafters_reason});
+}
+
+Plan complete_plan(const Inputs& inputs, const Machine& machine,
+                   const std::vector<std::int32_t>& degree, ProfiledCosts costs,
+                   SpeculationChoice speculation) {
+  Plan plan;
+  plan.costs = std::move(costs);
+  plan.speculation = std::move(speculation);
+  plan.drafters = in_order(inputs.drafters, plan.speculation);
+  plan.layout =
+      lay_out(inputs, machine, degree, plan.speculation.drafter_ranks, plan.speculation.reason);
+  require_chains(inputs, plan);
+  plan.best_of_n = plan_best_of_n(inputs, plan);
+  plan.draft_servers = place_draft_servers(inputs, machine, plan.layout.groups());
+  plan.weights = plan_weights(inputs, machine, plan);
+  plan.memory = plan_memory(inputs, machine, plan);
+  plan.leases = plan_leases(inputs, plan.memory.kv);
+  return plan;
+}
+
+Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
+  // A first layout settles the degree, by whose costs speculation is planned.
+  policy::Placement first;
+  together(mpi, [&] {
+    require_supported(inputs, machine.backend.name);
+    first = lay_out(inputs, machine, {}, inputs.config.layout.drafters, "").placement;
+  });
+  const ProfiledCosts costs = read_profile(mpi, inputs, machine, first);
+  const SpeculationChoice choice = shared_choice(mpi, inputs, first, costs);
+  Plan plan;
+  together(mpi, [&] {
+    plan = complete_plan(inputs, machine, {}, costs, choice);
+    if (!machine.elsewhere) check_kv_disk(inputs.config.kv_pool, machine.ranks[mpi.rank()].host);
+    if (mpi.rank() == 0) (void)known_lengths(inputs);
+  });
+  return plan;
+}
+
+Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
+  Plan plan;
+  together(mpi, [&] {
+    require_supported(inputs, machine.backend.name);
+    plan = complete_plan(inputs, machine, {}, {}, {});
+  });
+  return plan;
+}
+
+}  // namespace paceline::app

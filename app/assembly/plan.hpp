@@ -1,0 +1,64 @@
+// The plan of a job: the decisions that its inputs and its machine lead to. Nothing changes it
+// afterwards.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/assembly/cost_conditions.hpp"
+#include "app/assembly/drafters.hpp"
+#include "app/assembly/inputs.hpp"
+#include "app/assembly/machine.hpp"
+#include "app/assembly/memory_plan.hpp"
+#include "app/assembly/speculation_choice.hpp"
+#include "app/assembly/weight_plan.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+#include "runtime/policy/place/layout.hpp"
+#include "runtime/policy/schedule/leases.hpp"
+
+namespace paceline::app {
+
+/// The ranks that host a draft server, and why.
+struct DraftServers {
+  std::vector<int> ranks;
+  std::string explanation;  ///< empty: there is none
+};
+
+/// Fields are the same on every rank unless they say otherwise.
+struct Plan {
+  policy::Layout layout;
+  ProfiledCosts costs;
+  SpeculationChoice speculation;
+  std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them
+  BestOfN best_of_n;
+  DraftServers draft_servers;
+  WeightPlan weights;
+  MemoryPlan memory;
+  policy::LeaseTerms leases;
+};
+
+/// Plans a run. The inputs outlive the plan. Collective; throws JobEnded.
+[[nodiscard]] Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                             const Machine& machine);
+
+/// Plans computing log-probabilities of given responses: all ranks verify, and nothing drafts.
+/// Collective; throws JobEnded.
+[[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                              const Machine& machine);
+
+/// Which ranks get which roles. `degree`: of groups, where layout.verifier_tp is auto; empty: the
+/// memory of ranks decides. `drafters_reason`: why so many ranks draft; empty: layout.drafters says
+/// so. Throws as policy::plan_layout() does.
+[[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
+                                     const std::vector<std::int32_t>& degree,
+                                     std::optional<int> drafters,
+                                     const std::string& drafters_reason);
+
+/// The rest of a plan, when costs are known and speculation is chosen. `degree`: as of lay_out().
+/// Throws UsageError where it cannot be: no room, too many servers, or trees on drafter ranks.
+[[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
+                                 const std::vector<std::int32_t>& degree, ProfiledCosts costs,
+                                 SpeculationChoice speculation);
+
+}  // namespace paceline::app

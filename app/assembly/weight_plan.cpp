@@ -1,0 +1,135 @@
+#include "app/assembly/weight_plan.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "app/assembly/drafters.hpp"
+#include "app/assembly/plan.hpp"
+#include "runtime/core/role.hpp"
+#include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+
+using policy::WeightCopy;
+using policy::WeightsId;
+
+namespace {
+
+std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
+  if (const DraftHead* head = head_of(plan, id))
+    return model::weight_bytes(head->checkpoint.config, inputs.target.compute);
+  if (!id.drafter) return target_bytes(inputs, id.tp);
+  const ModelCheckpoint& draft = *plan.drafters[*id.drafter].model;
+  return model::weight_bytes(draft.config, draft.compute, id.tp);
+}
+
+/// All ranks as holders of no weights yet.
+std::vector<policy::WeightHolder> holders(const Machine& machine) {
+  std::vector<policy::WeightHolder> all;
+  for (const fabric::RankFacts& fact : machine.ranks) {
+    const bool shares = fact.shares_memory != 0 && !machine.backend.on_device();
+    all.push_back({fact.node, fact.numa_nodes, shares, {}});
+  }
+  return all;
+}
+
+/// Copies in the whole job, by its layout.
+std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machine,
+                                      const Plan& plan) {
+  const policy::Placement& placement = plan.layout.placement;
+  std::vector<policy::WeightHolder> all = holders(machine);
+  const auto add_draft = [&](int rank, std::int32_t d) {
+    const policy::WeightsId id{d};
+    std::vector<policy::WeightsId>& has = all[rank].weights;
+    if (std::find(has.begin(), has.end(), id) == has.end()) has.push_back(id);
+  };
+  const auto add_drafts = [&](int rank, Role role) {
+    for (const std::int32_t d : own_drafters(plan, role)) {
+      if (plan.drafters[d].model != nullptr || plan.drafters[d].head != nullptr) add_draft(rank, d);
+    }
+  };
+  if (inputs.config.test.shuffles(io::Shuffle::roles) && !machine.backend.on_device()) {
+    const std::vector<int> degrees = placement.degrees();
+    for (int rank = 0; rank < placement.ranks; ++rank) {
+      for (const int tp : degrees) {
+        if ((rank / tp + 1) * tp <= placement.ranks)
+          all[rank].weights.push_back({{}, tp, rank % tp});
+      }
+      add_drafts(rank, Role::verifier);
+      add_drafts(rank, Role::drafter);
+    }
+    return policy::weight_copies(all);
+  }
+  for (const auto& [leader, tp] : placement.groups) {
+    for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({{}, tp, share});
+    add_drafts(leader, Role::verifier);
+  }
+  for (const policy::DrafterPlace& drafter : placement.drafters)
+    add_drafts(drafter.rank, Role::drafter);
+  if (!plan.best_of_n.tail_methods.empty() && !machine.backend.on_device()) {
+    // All ranks but those of rank 0's group, which keeps its role.
+    for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
+      for (const std::int32_t d : plan.best_of_n.tail_methods) add_draft(rank, d);
+    }
+  }
+  return policy::weight_copies(all);
+}
+
+/// Bytes of the weights on the rank that has most; of a shared copy, each rank counts its part.
+std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
+                         const std::vector<WeightCopy>& copies) {
+  std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);
+  for (const WeightCopy& copy : copies) {
+    for (const int rank : copy.ranks)
+      bytes[rank] += bytes_of(inputs, plan, copy.id) / copy.ranks.size();
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+const DraftHead* head_of(const Plan& plan, const WeightsId& id) {
+  return id.drafter ? plan.drafters[*id.drafter].head : nullptr;
+}
+
+bool lends(const Inputs& inputs, const Plan& plan, const WeightCopy& copy) {
+  return copy.id.drafter && head_of(plan, copy.id) == nullptr && inputs.config.elastic() &&
+         (plan.weights.on_device || (copy.ranks.size() == 1 && !plan.best_of_n.roles_change));
+}
+
+std::uint64_t target_bytes(const Inputs& inputs, int tp) {
+  if (!inputs.priced) return model::weight_bytes(inputs.target.config, inputs.target.compute, tp);
+  const io::SimulationSection& simulation = inputs.config.simulation;
+  const ModelConfig& priced = *inputs.priced;
+  const double all = stored_weight_bytes(priced);
+  double bytes = all / tp;
+  if (priced.experts)  // GPUs of a rank share them, and each has the rest
+    bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+int weight_sharers(const Machine& machine) { return policy::least_sharers(holders(machine)); }
+
+WeightPlan plan_weights(const Inputs& inputs, const Machine& machine, const Plan& plan) {
+  WeightPlan weights;
+  weights.on_device = machine.backend.on_device();
+  weights.copies = weight_copies(inputs, machine, plan);
+  weights.most = most_bytes(inputs, plan, weights.copies);
+  return weights;
+}
+
+std::uint64_t weights_to_lend(const Inputs& inputs, const Plan& plan) {
+  std::uint64_t least = UINT64_MAX;
+  for (const auto& [leader, tp] : plan.layout.placement.groups) {
+    std::uint64_t bytes = 0;
+    for (const WeightCopy& copy : plan.weights.copies) {
+      const bool has = std::find(copy.ranks.begin(), copy.ranks.end(), leader) != copy.ranks.end();
+      if (has && lends(inputs, plan, copy)) bytes += bytes_of(inputs, plan, copy.id);
+    }
+    least = std::min(least, bytes);
+  }
+  return least;
+}
+
+}  // namespace paceline::app
