@@ -81,6 +81,26 @@ class Linear {
   [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< bytes of the packed weight
 };
 
+/// Neighbouring experts of a layer: gated MLPs of one shape, of which each row uses some.
+struct ExpertBank {
+  struct Expert {
+    std::unique_ptr<Linear> gate_up;  ///< [2 * width, hidden] by Backend::pack_gate_up()
+    std::unique_ptr<Linear> down;     ///< [hidden, width] by Backend::pack() in one segment
+  };
+  std::unique_ptr<Buffer> memory;  ///< of the experts, where they have none of their own
+  std::vector<Expert> experts;
+  std::int32_t first = 0;  ///< number of the first, in the layer
+  /// Canonical segments, a power of two: neighbouring ranges of as many experts each.
+  int segments = 1;
+};
+
+/// The experts that rows of a pass use.
+struct ExpertChoices {
+  int chosen = 0;               ///< by each row
+  std::int32_t* ids = nullptr;  ///< [rows, chosen] numbers in the layer, ascending in each row
+  float* weights = nullptr;     ///< [rows, chosen] factors of the experts' results
+};
+
 /// Part of a stored matrix: rows from first_row on, columns from first_column on.
 struct MatrixSlice {
   const TensorView* matrix = nullptr;  ///< [rows, columns]
@@ -267,6 +287,23 @@ class Operations {
     swiglu(work, rows, gate_up.n() / 2, dtype, out);
   }
 
+  /// Chooses the experts of each row: those of the largest logits, of the lowest numbers on ties.
+  /// Their weights are the softmax over all experts' logits, or over the chosen ones' alone where
+  /// `normalised`; NaN where a logit is NaN. logits: [rows, experts] fp32.
+  virtual void choose_experts(const float* logits, int rows, int experts, bool normalised,
+                              const ExpertChoices& choices) = 0;
+
+  /// out[r, :] = the sum of weight * down(silu(gate) * up) over those of the row's experts that the
+  /// bank has. Within a segment experts are added in ascending order, by fused multiply-adds from 0
+  /// on; segments are added in the binary tree. in: [rows, hidden] of the weights' dtype; work:
+  /// [rows, Backend::expert_row_bytes()] that the backend may use, aligned to 64 bytes; out: [rows,
+  /// hidden] fp32.
+  virtual void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
+                       int rows, DType dtype, std::byte* work, float* out) = 0;
+
+  /// x[r, :] += sigmoid(gates[r]) * delta[r, :]. x, delta: [rows, width] fp32; gates: [rows].
+  virtual void add_gated(float* x, const float* delta, const float* gates, int rows, int width) = 0;
+
   /// out[r, first_column + i] = in[r, i], rounded to `dtype`. in: [rows, width] fp32; out: [rows,
   /// out_width] of dtype. Other columns stay.
   virtual void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
@@ -354,6 +391,9 @@ class Backend {
   }
   /// Whether linear_swiglu() uses `work` where pack_gate_up() has packed the weight.
   [[nodiscard]] virtual bool gates_in_work() const { return true; }
+  /// Bytes of `work` for a row of Operations::experts(), a multiple of 64.
+  [[nodiscard]] virtual std::size_t expert_row_bytes(int hidden, int width, int chosen,
+                                                     DType compute) const = 0;
   /// Bytes of the place of a packed [n, k]. 0: the backend has weights in its own memory alone, and
   /// makes no use of places.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,

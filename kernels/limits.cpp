@@ -10,6 +10,10 @@ namespace {
 
 std::string unsupported_by_cuda(const ModelConfig& config) {
   const std::string cpu = " (engine.backend: cpu takes any)";
+  if (config.experts) {
+    return "experts: expected a dense model on a GPU, found " +
+           std::to_string(config.experts->routed) + " experts a layer" + cpu;
+  }
   // Products take pairs of weights along a row.
   if (config.hidden % 2 != 0 || config.hidden > cuda::kMaxNormWidth) {
     return "hidden_size: expected an even number up to " + std::to_string(cuda::kMaxNormWidth) +

@@ -4,12 +4,11 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "io/checkpoint/attention_windows.hpp"
+#include "io/checkpoint/experts_reader.hpp"
 #include "io/checkpoint/json_section.hpp"
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_parts.hpp"
@@ -101,7 +100,6 @@ bool is_fp8(const JsonSection& config) {
 }
 
 constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
-constexpr std::int32_t kMostCount = 1 << 14;  // layers, experts
 
 void read_latent(const JsonSection& config, ModelConfig& model) {
   constexpr std::array<const char*, 4> required{"kv_lora_rank", "qk_nope_head_dim",
@@ -112,48 +110,6 @@ void read_latent(const JsonSection& config, ModelConfig& model) {
                               .kv_rank = *config.integer("kv_lora_rank", 1, kMostWidth),
                               .rope = *config.integer("qk_rope_head_dim", 1, kMostWidth),
                               .value_dim = *config.integer("v_head_dim", 1, kMostWidth)};
-}
-
-// Throws unless every layer after the dense ones has experts: steps between them are not supported.
-void require_every_layer(const JsonSection& config, const char* key) {
-  if (config.integer(key, 1, kMostCount).value_or(1) != 1) config.fail_expected(key, "1");
-}
-
-void read_qwen_experts(const JsonSection& config, ModelConfig& model) {
-  constexpr std::array<const char*, 3> required{"num_experts", "num_experts_per_tok",
-                                                "moe_intermediate_size"};
-  config.require(required);
-  require_every_layer(config, "decoder_sparse_step");
-  ExpertConfig experts;
-  experts.routed = *config.integer("num_experts", 1, kMostCount);
-  experts.chosen = *config.integer("num_experts_per_tok", 1, experts.routed);
-  experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
-  if (const json* dense = config.find("mlp_only_layers")) {
-    const auto is_layer = [&model](const json& layer) {
-      return layer.is_number_integer() && layer >= 0 && layer < model.layers;
-    };
-    if (!dense->is_array() || !std::all_of(dense->begin(), dense->end(), is_layer))
-      config.fail_expected("mlp_only_layers", "a list of layers");
-    std::set<std::int32_t> layers;
-    for (const json& layer : *dense) layers.insert(layer.get<std::int32_t>());
-    experts.dense_layers.assign(layers.begin(), layers.end());
-  }
-  model.experts = experts;
-}
-
-void read_deepseek_experts(const JsonSection& config, ModelConfig& model) {
-  constexpr std::array<const char*, 4> required{"n_routed_experts", "num_experts_per_tok",
-                                                "moe_intermediate_size", "first_k_dense_replace"};
-  config.require(required);
-  require_every_layer(config, "moe_layer_freq");
-  ExpertConfig experts;
-  experts.routed = *config.integer("n_routed_experts", 1, kMostCount);
-  experts.chosen = *config.integer("num_experts_per_tok", 1, experts.routed);
-  experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
-  experts.shared_width = experts.width * config.integer("n_shared_experts", 0, 64).value_or(0);
-  experts.dense_layers.resize(*config.integer("first_k_dense_replace", 0, model.layers));
-  std::iota(experts.dense_layers.begin(), experts.dense_layers.end(), 0);
-  model.experts = experts;
 }
 
 // Reads the end tokens; nullopt when the key is absent.
@@ -272,6 +228,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   read_sizes(config, model);
   model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
   check_supported(config);
+  read_experts(config, model);
   read_biases(config, model);
   read_rope(config, model);
   check_windows(config, model);
@@ -311,8 +268,7 @@ ModelConfig parse_model_sizes(const Families& families, std::string_view text,
   read_sizes(config, model);
   model.max_position = config.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
   if (model.family->latent_attention) read_latent(config, model);
-  if (model.family->experts == ExpertKeys::qwen) read_qwen_experts(config, model);
-  if (model.family->experts == ExpertKeys::deepseek) read_deepseek_experts(config, model);
+  read_experts(config, model);
   read_biases(config, model);
   model.tied_embeddings = config.flag("tie_word_embeddings");
   model.fp8 = is_fp8(config);

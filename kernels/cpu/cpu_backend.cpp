@@ -97,6 +97,10 @@ class CpuBackend final : public Backend {
     if (segments == kAnySegments) segments = 1;
     return std::make_unique<PackedLinear>(slices, bias, segments, compute, place, pool_);
   }
+  [[nodiscard]] std::size_t expert_row_bytes(int hidden, int width, int chosen,
+                                             DType compute) const override {
+    return cpu::expert_row_bytes(hidden, width, chosen, compute);
+  }
   [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                          DType compute) const override {
     return cpu::packed_bytes(n, k, compute);

@@ -1,4 +1,4 @@
-// Row-wise operations: RMSNorm with the residual added, and the gated activation.
+// Row-wise operations: RMSNorm with the residual added, gated activations, sums of experts.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
@@ -49,6 +49,45 @@ void swiglu(const SwigluArgs& args) {
       const F32 gate = load_n(gates + i, n);
       const F32 up = load_n(ups + i, n);
       store_as(args.out, r * args.out_stride + i, gated(gate, up), n, args.bf16);
+    }
+  }
+}
+
+void combine(const CombineArgs& args) {
+  for (int i = 0; i < args.width; i += kLanes) {
+    const int n = args.width - i < kLanes ? args.width - i : kLanes;
+    F32 waiting[kMostSegmentLevels];  // sums that wait for their neighbour's, by level of the tree
+    F32 sum = set1(0.0F);
+    int choice = 0;
+    for (int segment = 0; segment < args.segments; ++segment) {
+      const std::int32_t end = args.first + (segment + 1) * args.of_segment;
+      sum = set1(0.0F);
+      for (; choice < args.chosen && args.ids[choice] < end; ++choice) {
+        if (args.places[choice] < 0) continue;
+        const float* result = args.results + std::ptrdiff_t{args.places[choice]} * args.width;
+        sum = fma(set1(args.weights[choice]), load_n(result + i, n), sum);
+      }
+      int level = 0;
+      for (; (segment >> level & 1) != 0; ++level) sum = waiting[level] + sum;
+      waiting[level] = sum;
+    }
+    if (n == kLanes) {
+      store(args.out + i, sum);
+    } else {
+      store_part(args.out + i, sum, n);
+    }
+  }
+}
+
+void add_gated(float* x, const float* delta, float gate, int width) {
+  const F32 scale = set1(1.0F) / (set1(1.0F) + exp(set1(0.0F) - set1(gate)));
+  for (int i = 0; i < width; i += kLanes) {
+    const int n = width - i < kLanes ? width - i : kLanes;
+    const F32 sum = fma(scale, load_n(delta + i, n), load_n(x + i, n));
+    if (n == kLanes) {
+      store(x + i, sum);
+    } else {
+      store_part(x + i, sum, n);
     }
   }
 }

@@ -17,6 +17,8 @@ inline constexpr int kPanelWidth = 32;
 inline constexpr std::size_t kPanelSlack = 4096;
 /// Most partial sums of a segmented product: 2^6.
 inline constexpr int kMaxSegments = 64;
+/// Levels of their tree, the result's included.
+inline constexpr int kMostSegmentLevels = 7;
 /// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
@@ -62,6 +64,18 @@ struct SwigluArgs {
   std::ptrdiff_t stride, out_stride;
   int rows, width;
   bool bf16;
+};
+
+/// The weighted sum of a row's experts: within segments in order, segments in the binary tree.
+struct CombineArgs {
+  const float* results;        ///< [places][width]
+  const std::int32_t* places;  ///< [chosen] of the row, ascending; -1: to be left out
+  const std::int32_t* ids;     ///< [chosen] experts, ascending
+  const float* weights;        ///< [chosen]
+  float* out;                  ///< [width]
+  int chosen, width;
+  int segments, of_segment;  ///< experts of each
+  std::int32_t first;        ///< expert of the first segment
 };
 
 /// One row of the q/k/v stage. Its k and v go to position `slot` of a block.
@@ -196,6 +210,9 @@ struct KernelTable {
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
   void (*swiglu)(const SwigluArgs& args);
+  void (*combine)(const CombineArgs& args);
+  /// x[i] += sigmoid(gate) * delta[i], i below width.
+  void (*add_gated)(float* x, const float* delta, float gate, int width);
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
   void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);

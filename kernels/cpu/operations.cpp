@@ -20,13 +20,6 @@ void expect(bool condition, const char* what) {
   if (!condition) throw Error(ExitCode::internal, std::string("cpu backend: ") + what);
 }
 
-/// The range [first, last).
-struct Span {
-  int first, last;
-};
-
-int panels_of(int columns) { return (columns + kPanelWidth - 1) / kPanelWidth; }
-
 }  // namespace
 
 MappedEmbedding::MappedEmbedding(const MatrixSlice& slice) : rows(slice) {
@@ -96,109 +89,59 @@ void CpuOperations::swiglu(const float* gate_up, int rows, int width, DType dtyp
   });
 }
 
-CpuOperations::Product CpuOperations::prepare(const Linear& weight, const std::byte* in, int rows) {
-  const auto& packed = dynamic_cast<const PackedLinear&>(weight);
-  Product product{packed.dtype() == DType::bf16 ? kernels_.bf16 : kernels_.f32};
-  LinearArgs& args = product.args;
-  args.weight = packed.data();
-  args.n = packed.n();
-  args.k = packed.depth();
-  args.in_width = packed.k();
-  args.segments = packed.segments();
-  args.bias = packed.bias();
-  args.in = in;
-  args.rows = rows;
-  args.threads = pool_.size();
-  const int most_rows = product.kernels.max_rows;
-  args.row_blocks = (args.rows + most_rows - 1) / most_rows;
-  const Blocking blocking = product.kernels.blocking(args);
-  if (blocking.packs) {
-    const std::size_t block_bytes =
-        product.kernels.packed_row_bytes(args.k, args.segments) * most_rows;
-    Memory& packed_input = workspaces_[0].packed_input;
-    packed_input.reserve(block_bytes * args.row_blocks);
-    args.packed = packed_input.data();
-    for_each(pool_, args.row_blocks, static_cast<std::int64_t>(args.rows) * args.k,
-             [&](int block) { product.kernels.pack_rows(args, block, block + 1); });
+Product CpuOperations::prepare(const Linear& weight, const std::byte* in, int rows) {
+  Product product(kernels_, weight, in, rows, pool_.size());
+  if (product.packed_bytes() > 0) {
+    Memory& packed = workspaces_[0].packed_input;
+    packed.reserve(product.packed_bytes());
+    product.set_packed(packed.data());
+    for_each(pool_, product.row_blocks(), static_cast<std::int64_t>(rows) * product.k(),
+             [&](int block) { product.pack(block); });
   }
-  product.passes = (args.row_blocks + blocking.blocks - 1) / blocking.blocks;
-  product.blocks_of_pass = (args.row_blocks + product.passes - 1) / product.passes;
-  product.together = blocking.panels;
-  for (Workspace& space : workspaces_) space.sums.reserve(blocking.scratch_bytes);
   return product;
 }
 
 template <class F>
 void CpuOperations::for_panels(const Product& product, int panels, F&& f) {
   // Units have the best number of panels, or fewer, so that the threads have equally many units.
-  const int most = pool_.size() * product.together;
+  const int most = pool_.size() * product.most_panels();
   const int units = std::min(panels, (panels + most - 1) / most * pool_.size());
   const auto first = [panels, units](int unit) {
     return static_cast<int>(static_cast<std::int64_t>(unit) * panels / units);
   };
-  pool_.for_passes(units, product.passes, [&](int thread, int unit, int pass) {
-    const int first_block = pass * product.blocks_of_pass;
-    f(workspaces_[thread], Span{first(unit), first(unit + 1)},
-      Span{first_block, std::min(product.args.row_blocks, first_block + product.blocks_of_pass)});
+  pool_.for_passes(units, product.passes(), [&](int thread, int unit, int pass) {
+    f(workspaces_[thread], Span{first(unit), first(unit + 1)}, product.blocks(pass));
   });
 }
 
 void CpuOperations::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
   if (rows == 0) return;
-  Product product = prepare(weight, in, rows);
-  LinearArgs& args = product.args;
-  args.out = out;
-  args.out_stride = args.n;
-  args.first_column = 0;
-  for_panels(product, panels_of(args.n), [&](Workspace& space, Span panels, Span blocks) {
-    LinearArgs own = args;
-    own.scratch = space.sums.data();
-    product.kernels.linear(own, panels.first, panels.last, blocks.first, blocks.last);
+  const Product product = prepare(weight, in, rows);
+  for (Workspace& space : workspaces_) product.reserve(space);
+  for_panels(product, product.panels(), [&](Workspace& space, Span panels, Span blocks) {
+    product.multiply(space, panels, blocks, out);
   });
 }
 
-// Each thread multiplies the same panels of gate and of up and combines them: the products, four
-// times as large as the result, stay in its caches.
 void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                                   DType dtype, std::byte* out) {
-  const int width = gate_up.n() / 2;
-  if (width % kPanelWidth != 0) {
+  if (rows == 0) return;
+  if (gate_up.n() % (2 * kPanelWidth) != 0) {
     Operations::linear_swiglu(gate_up, in, rows, work, dtype, out);
     return;
   }
-  if (rows == 0) return;
   const Product product = prepare(gate_up, in, rows);
-  const int half = panels_of(width);
-  if (product.kernels.linear_swiglu != nullptr && product.args.bias == nullptr) {
-    for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
-      LinearArgs args = product.args;
-      args.scratch = space.sums.data();
-      product.kernels.linear_swiglu(args, out, panels.first, panels.last, blocks.first,
-                                    blocks.last);
-    });
-    return;
-  }
-  const int most_columns = product.together * kPanelWidth;
-  const std::size_t bytes = sizeof(float) * rows * 2 * most_columns;
-  for (Workspace& space : workspaces_) space.products.reserve(bytes);
-  for_panels(product, half, [&](Workspace& space, Span panels, Span blocks) {
-    auto* products = reinterpret_cast<float*>(space.products.data());
-    LinearArgs args = product.args;
-    args.scratch = space.sums.data();
-    args.out_stride = 2 * most_columns;
-    for (const int up : {0, 1}) {
-      args.out = products + up * most_columns;
-      args.first_column = (up * half + panels.first) * kPanelWidth;
-      product.kernels.linear(args, up * half + panels.first, up * half + panels.last, blocks.first,
-                             blocks.last);
-    }
-    const int row = product.kernels.first_row(args, blocks.first);
-    const std::size_t at = static_cast<std::size_t>(row) * width +
-                           static_cast<std::size_t>(panels.first) * kPanelWidth;
-    const float* gate = products + row * args.out_stride;
-    kernels_.swiglu({gate, gate + most_columns, out + at * size_of(dtype), args.out_stride, width,
-                     product.kernels.first_row(args, blocks.last) - row,
-                     (panels.last - panels.first) * kPanelWidth, dtype == DType::bf16});
+  for (Workspace& space : workspaces_) product.reserve_gated(space);
+  for_panels(product, product.gate_panels(), [&](Workspace& space, Span panels, Span blocks) {
+    product.gate(space, panels, blocks, out);
+  });
+}
+
+void CpuOperations::add_gated(float* x, const float* delta, const float* gates, int rows,
+                              int width) {
+  for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
+    const std::ptrdiff_t at = std::ptrdiff_t{r} * width;
+    kernels_.add_gated(x + at, delta + at, gates[r], width);
   });
 }
 

@@ -8,8 +8,11 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/attention_units.hpp"
+#include "kernels/cpu/experts.hpp"
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/product.hpp"
+#include "kernels/cpu/workspace.hpp"
 #include "kernels/row_plan.hpp"
 #include "runtime/core/thread_pool.hpp"
 
@@ -23,21 +26,15 @@ class MappedEmbedding final : public Embedding {
   const MatrixSlice rows;
 };
 
-/// Memory that one thread works with.
-struct Workspace {
-  Memory packed_input;                   ///< [rows][k] in the kernels' order
-  Memory sums;                           ///< LinearArgs::scratch
-  Memory products;                       ///< [rows][gate | up] of some columns
-  Memory scratch;                        ///< of attention
-  std::vector<AttentionRows> attending;  ///< rows of a unit of attention
-};
-
 /// Operations that the threads of a pool share, which may be a pool of one.
 class CpuOperations final : public Operations {
  public:
   /// workspaces: [pool.size()]. All three must outlive it.
   CpuOperations(const KernelTable& kernels, ThreadPool& pool, std::span<Workspace> workspaces)
-      : kernels_(kernels), pool_(pool), workspaces_(workspaces) {}
+      : kernels_(kernels),
+        pool_(pool),
+        workspaces_(workspaces),
+        experts_(kernels, pool, workspaces) {}
 
   /// Sets the rows of a pass that operations compute from now on. `batch` and `plan`, of the whole
   /// batch, must stay as they are until the pass is over.
@@ -55,6 +52,15 @@ class CpuOperations final : public Operations {
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
+  void choose_experts(const float* logits, int rows, int experts, bool normalised,
+                      const ExpertChoices& choices) override {
+    experts_.choose(logits, rows, experts, normalised, choices);
+  }
+  void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
+               DType dtype, std::byte* work, float* out) override {
+    experts_.compute(bank, choices, in, rows, dtype, work, out);
+  }
+  void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
   void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
                      int out_width, int first_column) override;
   void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
@@ -62,14 +68,7 @@ class CpuOperations final : public Operations {
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
  private:
-  /// A matrix product with its input packed. Row blocks go in passes whose input stays in the cache
-  /// while all panels go by.
-  struct Product {
-    const ProductKernels& kernels;
-    LinearArgs args{};  ///< without the output
-    int passes = 1, blocks_of_pass = 1;
-    int together = 1;  ///< most panels of a unit
-  };
+  /// The product with its input packed.
   [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
   /// Calls f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
   template <class F>
@@ -87,6 +86,7 @@ class CpuOperations final : public Operations {
   std::span<const Chain> chains_;
   AttentionUnits attention_units_;
   Memory states_;  ///< of attention's segments
+  ExpertPass experts_;
 };
 
 }  // namespace paceline::kernels::cpu

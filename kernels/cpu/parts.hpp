@@ -12,6 +12,8 @@ ProductKernels bf16_products();
 // elementwise.cpp
 void add_rmsnorm(const NormArgs& args, int first, int last);
 void swiglu(const SwigluArgs& args);
+void combine(const CombineArgs& args);
+void add_gated(float* x, const float* delta, float gate, int width);
 
 // rope.cpp
 void rope_and_store(const RopeArgs& args, const RopeRow& row);

@@ -27,6 +27,8 @@ const KernelTable& table() {
       .many_rows = kManyRows,
       .add_rmsnorm = &add_rmsnorm,
       .swiglu = &swiglu,
+      .combine = &combine,
+      .add_gated = &add_gated,
       .rope_and_store = &rope_and_store,
       .copy_slot = &copy_slot,
       .attention = &attention,

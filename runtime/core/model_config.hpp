@@ -57,6 +57,7 @@ struct ExpertConfig {
   std::int32_t chosen = 0;        ///< of these, by each row; 1 to routed
   std::int32_t width = 0;         ///< of one expert
   std::int32_t shared_width = 0;  ///< of the experts that every row uses, together; 0: none
+  bool normalised = false;        ///< weights of a row's chosen experts add up to one
   std::vector<std::int32_t> dense_layers;  ///< ascending; they have one MLP instead
 
   [[nodiscard]] bool in_layer(std::int32_t n) const {
@@ -98,18 +99,24 @@ struct ModelConfig {
   std::vector<TokenId> eos;      ///< end tokens, from generation_config.json or else config.json
   std::vector<TokenId> placeholders;  ///< of images, videos, sounds: what no response says
 
-  /// The number of canonical K-segments S of the row-parallel projections (TensorParallelGroup):
-  /// the largest power of two that divides the kv heads and the intermediate size. A
-  /// tensor-parallel degree must divide it.
+  /// The number S of canonical segments: of K in row-parallel projections, and of a layer's experts
+  /// (TensorParallelGroup). It is the largest power of two that divides the kv heads, the routed
+  /// experts, and in even parts the widths of other MLPs. A tensor-parallel degree must divide it.
   [[nodiscard]] std::int32_t segments() const {
+    const auto divides = [this](std::int32_t s) {
+      return kv_heads % s == 0 && (!has_dense_layers() || intermediate % (2 * s) == 0) &&
+             (!experts || (experts->routed % s == 0 && experts->shared_width % (2 * s) == 0));
+    };
     std::int32_t s = 1;
-    while (kv_heads % (2 * s) == 0 && intermediate % (4 * s) == 0 && s < 64) s *= 2;
+    while (divides(2 * s) && s < 64) s *= 2;
     return s;
   }
   /// Elements that a layer keeps of a position.
   [[nodiscard]] std::int32_t kv_width() const {
     return latent ? latent->kv_rank + latent->rope : 2 * kv_heads * head_dim;
   }
+  /// Whether some layer has an MLP of `intermediate`.
+  [[nodiscard]] bool has_dense_layers() const { return !experts || dense_layers() > 0; }
   /// Layers with an ordinary MLP.
   [[nodiscard]] std::int32_t dense_layers() const {
     return experts ? static_cast<std::int32_t>(experts->dense_layers.size()) : layers;

@@ -28,13 +28,9 @@ class Tensors {
   }
   void add(const ExpertMlp& mlp) {
     add(mlp.router);
-    for (std::int64_t id = 0; id < mlp.experts(); ++id) {
-      GatedMlp expert = mlp.expert;
-      for (Projection* part : {&expert.gate, &expert.up, &expert.down})
-        part->name = fmt::format(fmt::runtime(part->name), id);
-      add(expert);
-    }
+    for (std::int64_t id = 0; id < mlp.experts(); ++id) add(mlp.expert(id));
     add(mlp.shared);
+    add(mlp.shared_gate);
   }
   void add(const GroupedAttention& attention) {
     add(attention.q);
@@ -80,16 +76,25 @@ std::int64_t elements(const LatentAttention& a) {
 
 std::int64_t routed_elements(const LayerDescription& layer) {
   const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
-  return mlp == nullptr ? 0 : mlp->experts() * mlp->expert.elements();
+  return mlp == nullptr ? 0 : mlp->experts() * mlp->every.elements();
 }
 
 std::int64_t mlp_elements(const LayerDescription& layer) {
   if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) return dense->elements();
   const auto& mlp = std::get<ExpertMlp>(layer.mlp);
-  return mlp.router.elements() + routed_elements(layer) + (mlp.shared ? mlp.shared->elements() : 0);
+  return mlp.router.elements() + routed_elements(layer) +
+         (mlp.shared ? mlp.shared->elements() : 0) +
+         (mlp.shared_gate ? mlp.shared_gate->elements() : 0);
 }
 
 }  // namespace
+
+GatedMlp ExpertMlp::expert(std::int64_t id) const {
+  GatedMlp mlp = every;
+  for (Projection* part : {&mlp.gate, &mlp.up, &mlp.down})
+    part->name = fmt::format(fmt::runtime(part->name), id);
+  return mlp;
+}
 
 std::vector<ExpectedTensor> expected_tensors(const ModelDescription& model) {
   Tensors all;

@@ -66,13 +66,17 @@ struct GatedMlp {
   }
 };
 
-/// Gated MLPs of which a router chooses some for every row.
+/// Gated MLPs of which a router chooses some for every row. Ranks of a tensor-parallel group have
+/// neighbouring ones each.
 struct ExpertMlp {
   Projection router;  ///< [experts, hidden]
-  GatedMlp expert;    ///< each of them; its names have "{}" in place of the expert's number
-  std::optional<GatedMlp> shared;  ///< used by every row
+  GatedMlp every;     ///< each of them, not cut; its names have "{}" for the expert's number
+  std::optional<GatedMlp> shared;         ///< used by every row
+  std::optional<Projection> shared_gate;  ///< [1, hidden]: its sigmoid scales the shared one
 
   [[nodiscard]] std::int64_t experts() const { return router.outputs; }
+  /// The expert of that number.
+  [[nodiscard]] GatedMlp expert(std::int64_t id) const;
 };
 
 struct LayerDescription {
@@ -127,7 +131,7 @@ enum class Windows : std::uint8_t {
 };
 
 /// Keys under which config.json speaks of experts.
-enum class ExpertKeys : std::uint8_t { none, qwen, deepseek };
+enum class ExpertKeys : std::uint8_t { none, qwen2, qwen3, mixtral, deepseek };
 
 /// A model family: how config.json speaks of it, and its description. A constant.
 struct Family {

@@ -1,5 +1,6 @@
 #include "runtime/model/decoder.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/core/error.hpp"
@@ -10,6 +11,7 @@ namespace paceline::model {
 namespace {
 
 std::int64_t mlp_width(const ModelConfig& config, const Shard& shard) {
+  if (!config.has_dense_layers()) return 0;
   return shard.range(Cut::even, config.intermediate).count;
 }
 
@@ -36,6 +38,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   rope_view_ = {floats(rope_), config.head_dim, max_position};
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
+  if (config.experts)
+    experts_.emplace(activations_, config, shard, group, most.rows, weights_->compute());
   const std::size_t hidden = config.hidden;
   const std::size_t element = size_of(weights_->compute());
   residual_ = activations_.make<float>(most.rows, hidden);
@@ -94,8 +98,7 @@ void Decoder::compute(kernels::Operations& operations) {
 
     operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
-    mlp_.compute(operations, layer.mlp, normed, delta);
-    reduce(operations, layer.mlp.down_bias, delta);
+    compute_mlp(operations, index, normed, delta);
     added = delta;
   }
   const bool reads_last = !feature_layers_.empty() && feature_layers_.back() == config.layers;
@@ -109,6 +112,20 @@ void Decoder::compute(kernels::Operations& operations) {
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
 }
 
+void Decoder::compute_mlp(kernels::Operations& operations, int index, const std::byte* input,
+                          float* delta) {
+  const LayerWeights& layer = weights_->layers()[index];
+  if (const auto* experts = std::get_if<ExpertWeights>(&layer.mlp)) {
+    const std::vector<std::int32_t>& dense = weights_->config().experts->dense_layers;
+    const auto before = std::lower_bound(dense.begin(), dense.end(), index) - dense.begin();
+    experts_->compute(operations, index - static_cast<int>(before), *experts, input, delta);
+    return;
+  }
+  const auto& mlp = std::get<MlpWeights>(layer.mlp);
+  mlp_.compute(operations, mlp, input, delta);
+  reduce(operations, mlp.down_bias, delta);
+}
+
 // The norm before a layer's attention, or the last, has added what the layer before came to.
 void Decoder::store_features(kernels::Operations& operations, int layer) {
   if (features_.buffer == nullptr) return;
@@ -119,6 +136,27 @@ void Decoder::store_features(kernels::Operations& operations, int layer) {
     if (feature_layers_[i] != layer) continue;
     operations.store_columns(residual_.row(part.first_row), part.rows, hidden, weights_->compute(),
                              features_.row(part.first_row), count * hidden, i * hidden);
+  }
+}
+
+int Decoder::routing_width() const {
+  const ModelConfig& config = weights_->config();
+  return experts_ ? (config.layers - config.dense_layers()) * config.experts->chosen : 0;
+}
+
+void Decoder::read_routing(int rows, std::span<std::int16_t> out) const {
+  const int width = routing_width();
+  const int chosen = weights_->config().experts->chosen;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows) * chosen);
+  for (int layer = 0; layer < width / chosen; ++layer) {
+    backend_.read(reinterpret_cast<const std::byte*>(experts_->chosen(layer)),
+                  std::as_writable_bytes(std::span(ids)));
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < chosen; ++i) {
+        out[static_cast<std::size_t>(row) * width + layer * chosen + i] =
+            static_cast<std::int16_t>(ids[static_cast<std::size_t>(row) * chosen + i]);
+      }
+    }
   }
 }
 

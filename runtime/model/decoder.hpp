@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/model/activations.hpp"
+#include "runtime/model/expert_mlp.hpp"
 #include "runtime/model/gated_mlp.hpp"
 #include "runtime/model/grouped_attention.hpp"
 #include "runtime/model/weights.hpp"
@@ -51,9 +53,16 @@ class Decoder {
   [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
+  /// Experts that a row uses: in each layer with experts, ascending. 0: the model has none.
+  [[nodiscard]] int routing_width() const;
+  /// The experts of the first `rows` rows of the last pass. out: [rows, routing_width()].
+  void read_routing(int rows, std::span<std::int16_t> out) const;
+
  private:
   void compute(kernels::Operations& operations);
   void store_features(kernels::Operations& operations, int layer);
+  void compute_mlp(kernels::Operations& operations, int index, const std::byte* input,
+                   float* delta);
   void reduce(kernels::Operations& operations, const Vector& bias, float* delta);
 
   kernels::Backend& backend_;
@@ -67,6 +76,7 @@ class Decoder {
   Activations activations_;
   GroupedAttentionPass attention_;
   GatedMlpPass mlp_;
+  std::optional<ExpertMlpPass> experts_;  ///< where the model has some
   // Rows as the backend pads them; bytes are values of the compute dtype.
   Activation<float> residual_;      ///< [max_rows, hidden]
   Activation<float> delta_;         ///< [max_rows, hidden]

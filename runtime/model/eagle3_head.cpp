@@ -254,7 +254,7 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
                      delta);
   operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), layer.norm_epsilon, rows,
                          hidden, dtype, normed);
-  mlp_.compute(operations, weights.mlp, normed, delta);
+  mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
   if (part.logit_rows == 0) return;
   // The feature of the next row is the layer's outcome before that norm, or after it.
   const float* outcome = residual;

@@ -8,15 +8,34 @@
 #include "runtime/core/error.hpp"
 
 namespace paceline::model {
+namespace {
+
+std::string mlp_sizes(const ModelConfig& config) {
+  if (!config.experts) return fmt::format("intermediate size {}", config.intermediate);
+  std::string sizes = fmt::format("{} experts", config.experts->routed);
+  if (config.experts->shared_width > 0)
+    sizes += fmt::format(" beside a shared one of {}", config.experts->shared_width);
+  if (config.has_dense_layers())
+    sizes += fmt::format(" (intermediate size {} in other layers)", config.intermediate);
+  return sizes;
+}
+
+using PackedMatrices = std::vector<std::vector<Projection>>;
+
+void add(const GatedMlp& mlp, PackedMatrices& all) {
+  all.push_back({mlp.gate, mlp.up});
+  all.push_back({mlp.down});
+}
+
+}  // namespace
 
 Shard shard_of(const ModelConfig& config, int rank, int size) {
   const std::int32_t segments = config.segments();
   if (size < 1 || segments % size != 0) {
     throw UsageError(
         fmt::format("layout.verifier_tp: a tensor-parallel degree of {} does not divide this "
-                    "model: its {} kv heads and "
-                    "intermediate size {} allow the powers of two up to {}",
-                    size, config.kv_heads, config.intermediate, segments));
+                    "model: its {} kv heads and {} allow the powers of two up to {}",
+                    size, config.kv_heads, mlp_sizes(config), segments));
   }
   Shard shard;
   shard.rank = rank;
@@ -44,13 +63,21 @@ Range Shard::range(Cut cut, std::int64_t extent) const {
   return {first_vocab[rank], vocab()};
 }
 
-std::vector<std::vector<const Projection*>> packed_matrices(const LayerDescription& layer) {
+std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
+                                                     const Shard& shard) {
   const auto& attention = std::get<GroupedAttention>(layer.attention);
-  const auto& mlp = std::get<GatedMlp>(layer.mlp);
-  return {{&attention.q, &attention.k, &attention.v},
-          {&attention.output},
-          {&mlp.gate, &mlp.up},
-          {&mlp.down}};
+  PackedMatrices all{{attention.q, attention.k, attention.v}, {attention.output}};
+  if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) {
+    add(*dense, all);
+    return all;
+  }
+  const auto& mlp = std::get<ExpertMlp>(layer.mlp);
+  all.push_back({mlp.router});
+  const Range own = shard.range(Cut::even, mlp.experts());
+  for (std::int64_t id = own.first; id < own.first + own.count; ++id) add(mlp.expert(id), all);
+  if (mlp.shared) add(*mlp.shared, all);
+  if (mlp.shared_gate) all.push_back({*mlp.shared_gate});
+  return all;
 }
 
 kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute) {

@@ -17,12 +17,12 @@ struct Range {
 
 /// A rank's share of a model. Sides of matrices that are cut (Cut) are `size` neighbouring ranges;
 /// of the vocabulary in steps of 64, so that shares are whole panels, or of 1 where it is too small
-/// for that.
+/// for that. Of a layer's experts a rank has neighbouring ones, whole.
 struct Shard {
   int rank = 0;
   int size = 1;
   std::int32_t heads = 0, kv_heads = 0;   ///< of this rank
-  std::int32_t segments = 1;              ///< canonical K-segments this rank sums itself
+  std::int32_t segments = 1;              ///< canonical segments this rank sums itself
   std::vector<std::int32_t> first_vocab;  ///< [size + 1] of every rank: rank r has [r, r + 1)
 
   [[nodiscard]] std::int32_t vocab() const { return first_vocab[rank + 1] - first_vocab[rank]; }
@@ -40,9 +40,9 @@ struct Shard {
 /// Throws UsageError when `size` does not divide the model's canonical segments.
 [[nodiscard]] Shard shard_of(const ModelConfig& config, int rank, int size);
 
-/// The matrices of a dense layer as they are packed: those of an inner list are one, stacked.
-[[nodiscard]] std::vector<std::vector<const Projection*>> packed_matrices(
-    const LayerDescription& layer);
+/// The matrices of a layer that a rank packs, in order: those of an inner list are one, stacked.
+[[nodiscard]] std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
+                                                                   const Shard& shard);
 
 /// The KV cache of one rank of `size`, in blocks of `block` positions.
 [[nodiscard]] kernels::KvShape kv_shape(const ModelConfig& config, int size, int block,

@@ -73,14 +73,8 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
     }
     rows += slices.back().rows;
   }
-  kernels::PackPlace place;
-  if (!shared_.memory.empty()) {
-    const std::size_t size = backend_.packed_bytes(rows, slices[0].columns, compute_);
-    if (taken_ + size > shared_.memory.size())
-      throw Error(ExitCode::internal, "memory for shared weights that is too small");
-    place = {shared_.memory.subspan(taken_, size), packs()};
-    taken_ += size;
-  }
+  const kernels::PackPlace place =
+      take_place(backend_.packed_bytes(rows, slices[0].columns, compute_));
   try {
     auto packed = pack(slices, bias, place);
     bytes_ += packed->bytes();
@@ -88,6 +82,20 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
   } catch (const kernels::UnusableWeight& bad) {
     fail(std::data(matrices)[bad.place.slice]->name + ".weight", bad);
   }
+}
+
+kernels::PackPlace WeightLoader::take_place(std::size_t size) {
+  if (shared_.memory.empty()) {
+    if (bank_.empty()) return {};
+    const kernels::PackPlace place{bank_.first(size)};
+    bank_ = bank_.subspan(size);
+    return place;
+  }
+  if (taken_ + size > shared_.memory.size())
+    throw Error(ExitCode::internal, "memory for shared weights that is too small");
+  const kernels::PackPlace place{shared_.memory.subspan(taken_, size), packs()};
+  taken_ += size;
+  return place;
 }
 
 void WeightLoader::require_usable(const Part& part) const {
@@ -126,24 +134,67 @@ Vector WeightLoader::summed_bias(const Projection& matrix) const {
   return kernels::upload(backend_, vector_of(matrix.name + ".bias", 0, matrix.outputs));
 }
 
+std::unique_ptr<kernels::Linear> WeightLoader::pack_gate_up(const GatedMlp& mlp,
+                                                            const Shard& shard) {
+  return pack_by({&mlp.gate, &mlp.up}, shard,
+                 [&](auto slices, auto bias, const kernels::PackPlace& place) {
+                   return backend_.pack_gate_up(slices, bias, compute_, place);
+                 });
+}
+
+AttentionWeights WeightLoader::attention(const GroupedAttention& attention, const Shard& shard) {
+  AttentionWeights weights;
+  if (attention.q_norm) weights.q_norm = uploaded(*attention.q_norm);
+  if (attention.k_norm) weights.k_norm = uploaded(*attention.k_norm);
+  weights.qkv = pack({&attention.q, &attention.k, &attention.v}, shard, kernels::kAnySegments);
+  weights.output = pack({&attention.output}, shard, shard.segments);
+  weights.output_bias = summed_bias(attention.output);
+  return weights;
+}
+
+MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
+  MlpWeights weights;
+  weights.gate_up = pack_gate_up(mlp, shard);
+  weights.down = pack({&mlp.down}, shard, shard.segments);
+  weights.down_bias = summed_bias(mlp.down);
+  return weights;
+}
+
+// Experts lie in one piece of memory: pages of their own would be mostly empty where they are
+// small.
+ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
+  const Range own = shard.range(Cut::even, mlp.experts());
+  ExpertWeights weights;
+  weights.router = pack({&mlp.router}, shard, kernels::kAnySegments);
+  kernels::ExpertBank& bank = weights.bank;
+  bank.first = static_cast<std::int32_t>(own.first);
+  bank.segments = shard.segments;
+  const GatedMlp& every = mlp.every;
+  const std::size_t of_each =
+      backend_.packed_bytes(every.gate.outputs + every.up.outputs, every.gate.inputs, compute_) +
+      backend_.packed_bytes(every.down.outputs, every.down.inputs, compute_);
+  if (shared_.memory.empty() && of_each > 0) {
+    bank.memory = backend_.allocate(own.count * of_each);
+    bank_ = {bank.memory->data(), bank.memory->size()};
+  }
+  for (std::int64_t id = own.first; id < own.first + own.count; ++id) {
+    const GatedMlp described = mlp.expert(id);
+    kernels::ExpertBank::Expert& expert = bank.experts.emplace_back();
+    expert.gate_up = pack_gate_up(described, shard);
+    expert.down = pack({&described.down}, shard, 1);
+  }
+  if (mlp.shared) weights.shared = this->mlp(*mlp.shared, shard);
+  if (mlp.shared_gate)
+    weights.shared_gate = pack({&*mlp.shared_gate}, shard, kernels::kAnySegments);
+  return weights;
+}
+
 LayerWeights WeightLoader::layer(const LayerDescription& layer, const Shard& shard) {
-  const auto& attention = std::get<GroupedAttention>(layer.attention);
-  const auto& mlp = std::get<GatedMlp>(layer.mlp);
   LayerWeights weights;
   weights.attention_norm = uploaded(layer.attention_norm);
   weights.mlp_norm = uploaded(layer.mlp_norm);
-  if (attention.q_norm) weights.attention.q_norm = uploaded(*attention.q_norm);
-  if (attention.k_norm) weights.attention.k_norm = uploaded(*attention.k_norm);
-  weights.attention.qkv =
-      pack({&attention.q, &attention.k, &attention.v}, shard, kernels::kAnySegments);
-  weights.attention.output = pack({&attention.output}, shard, shard.segments);
-  weights.attention.output_bias = summed_bias(attention.output);
-  weights.mlp.gate_up = pack_by({&mlp.gate, &mlp.up}, shard,
-                                [&](auto slices, auto bias, const kernels::PackPlace& place) {
-                                  return backend_.pack_gate_up(slices, bias, compute_, place);
-                                });
-  weights.mlp.down = pack({&mlp.down}, shard, shard.segments);
-  weights.mlp.down_bias = summed_bias(mlp.down);
+  weights.attention = attention(std::get<GroupedAttention>(layer.attention), shard);
+  std::visit([&](const auto& described) { weights.mlp = mlp(described, shard); }, layer.mlp);
   return weights;
 }
 

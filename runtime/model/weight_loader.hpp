@@ -57,7 +57,7 @@ class WeightLoader {
   [[nodiscard]] Vector uploaded(const Norm& norm) const {
     return kernels::upload(backend_, vector_of(norm.name + ".weight", 0, norm.width));
   }
-  /// A rank's share of a dense layer.
+  /// A rank's share of a layer.
   [[nodiscard]] LayerWeights layer(const LayerDescription& layer, const Shard& shard);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
@@ -75,13 +75,21 @@ class WeightLoader {
                                                               const kernels::PackPlace&)>;
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_by(
       std::initializer_list<const Projection*> matrices, const Shard& shard, const Pack& pack);
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_gate_up(const GatedMlp& mlp,
+                                                              const Shard& shard);
+  /// Where the next matrix is packed. Empty: in memory of its own.
+  [[nodiscard]] kernels::PackPlace take_place(std::size_t size);
+  [[nodiscard]] AttentionWeights attention(const GroupedAttention& attention, const Shard& shard);
+  [[nodiscard]] MlpWeights mlp(const GatedMlp& mlp, const Shard& shard);
+  [[nodiscard]] ExpertWeights mlp(const ExpertMlp& mlp, const Shard& shard);
 
   kernels::Backend& backend_;
   const WeightSource& source_;
   DType compute_;
   SharedPacking shared_;
-  std::size_t taken_ = 0;  ///< bytes of the shared memory
-  std::size_t bytes_ = 0;  ///< of the packed matrices
+  std::size_t taken_ = 0;      ///< bytes of the shared memory
+  std::span<std::byte> bank_;  ///< the rest of a bank's memory, where none is shared
+  std::size_t bytes_ = 0;      ///< of the packed matrices
 };
 
 }  // namespace paceline::model

@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -30,7 +32,7 @@ struct SharedPacking {
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                                        const Shard& shard, DType compute);
 
-/// The same of one dense layer.
+/// The same of one layer.
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend,
                                        const LayerDescription& layer, const Shard& shard,
                                        DType compute);
@@ -54,11 +56,19 @@ struct MlpWeights {
   Vector down_bias;                          ///< [hidden]
 };
 
+/// A rank's share of a layer's experts (ExpertMlp).
+struct ExpertWeights {
+  std::unique_ptr<kernels::Linear> router;  ///< [experts, hidden], whole on every rank
+  kernels::ExpertBank bank;
+  std::optional<MlpWeights> shared;
+  std::unique_ptr<kernels::Linear> shared_gate;  ///< [1, hidden]; null: the model has none
+};
+
 struct LayerWeights {
   Vector attention_norm;  ///< [hidden]
   AttentionWeights attention;
   Vector mlp_norm;  ///< [hidden]
-  MlpWeights mlp;
+  std::variant<MlpWeights, ExpertWeights> mlp;
 };
 
 /// Does not change once loaded. Memory of the backend: used where that is.

@@ -50,6 +50,12 @@ TEST(Limits, SayKeyFoundAndExpected) {
   EXPECT_EQ(unsupported("cuda", config),
             "num_attention_heads: expected at most 64 to a kv head on a GPU, found 65 "
             "(engine.backend: cpu takes any)");
+  config = supported_by_all();
+  config.experts = ExpertConfig{.routed = 8, .chosen = 2, .width = 32, .dense_layers = {}};
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "experts: expected a dense model on a GPU, found 8 experts a layer (engine.backend: "
+            "cpu takes any)");
 }
 
 TEST(Limits, SayWhatADeviceLacks) {

@@ -27,12 +27,9 @@ LatentAttention latent_attention(const ModelConfig& config, const std::string& p
 }
 
 ExpertMlp experts(const ModelConfig& config, const std::string& prefix) {
-  const ExpertConfig& experts = *config.experts;
-  ExpertMlp mlp{.router = {prefix + "gate", experts.routed, config.hidden},
-                .expert = gated_mlp(prefix + "experts.{}.", config.hidden, experts.width),
-                .shared = {}};
-  if (experts.shared_width > 0)
-    mlp.shared = gated_mlp(prefix + "shared_experts.", config.hidden, experts.shared_width);
+  ExpertMlp mlp = expert_mlp(config, prefix);
+  if (config.experts->shared_width > 0)
+    mlp.shared = gated_mlp(prefix + "shared_experts.", config.hidden, config.experts->shared_width);
   return mlp;
 }
 

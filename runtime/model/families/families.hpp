@@ -8,11 +8,13 @@ namespace paceline::model {
 
 extern const Family llama;
 extern const Family mistral;  ///< without a sliding window, which makes it a Llama
+extern const Family mixtral;
 extern const Family qwen2;
+extern const Family qwen2_moe;
 extern const Family qwen2_vl;  ///< the text part; simulated alone
 extern const Family qwen3;
-extern const Family qwen3_moe;  ///< simulated alone
-extern const Family deepseek;   ///< DeepSeek-V3, Moonlight, Kimi-K2; simulated alone
+extern const Family qwen3_moe;
+extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2; simulated alone
 
 [[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
 

@@ -27,6 +27,25 @@ GatedMlp gated_mlp(const std::string& prefix, std::int64_t hidden, std::int64_t 
           .down = {prefix + "down_proj", hidden, width, Cut::whole, Cut::even, bias}};
 }
 
+namespace {
+
+/// A gated MLP that one rank has whole.
+GatedMlp whole_mlp(const std::string& prefix, std::int64_t hidden, std::int64_t width) {
+  return {.gate = {prefix + "gate_proj", width, hidden},
+          .up = {prefix + "up_proj", width, hidden},
+          .down = {prefix + "down_proj", hidden, width}};
+}
+
+}  // namespace
+
+ExpertMlp expert_mlp(const ModelConfig& config, const std::string& prefix) {
+  const ExpertConfig& experts = *config.experts;
+  return {.router = {prefix + "gate", experts.routed, config.hidden},
+          .every = whole_mlp(prefix + "experts.{}.", config.hidden, experts.width),
+          .shared = {},
+          .shared_gate = {}};
+}
+
 LayerDescription dense_layer(const ModelConfig& config, const std::string& prefix,
                              std::int64_t attention_width) {
   return {.attention_norm = {prefix + "input_layernorm", config.hidden},

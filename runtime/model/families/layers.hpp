@@ -17,6 +17,9 @@ namespace paceline::model {
 [[nodiscard]] GatedMlp gated_mlp(const std::string& prefix, std::int64_t hidden, std::int64_t width,
                                  bool bias = false);
 
+/// Routed experts of the configuration: a router "gate" and gated MLPs "experts.N.".
+[[nodiscard]] ExpertMlp expert_mlp(const ModelConfig& config, const std::string& prefix);
+
 /// A decoder of layers "model.layers.N." between embeddings, last norm and head; `layer` describes
 /// the one of that prefix and number.
 using DescribeLayer = std::function<LayerDescription(const std::string& prefix, std::int32_t n)>;

@@ -186,7 +186,9 @@ INSTANTIATE_TEST_SUITE_P(Parity, Fixture,
                                          "llama3", "llama-biases", "qwen3-tied", "qwen3-fp32",
                                          "llama-own-head", "llama-f16", "mistral", "qwen2-padded",
                                          "llama-linear", "llama-dynamic", "qwen2-yarn",
-                                         "qwen3-yarn"));
+                                         "qwen3-yarn", "qwen3-moe", "qwen3-moe-fp32",
+                                         "qwen3-moe-one", "qwen2-moe", "qwen2-moe-fp32", "mixtral",
+                                         "mixtral-tied", "mixtral-fp32"));
 
 }  // namespace
 }  // namespace paceline::io

@@ -164,7 +164,8 @@ TEST(ModelConfig, EosOfTheGenerationConfig) {
 TEST(ModelConfig, UnsupportedModels) {
   EXPECT_EQ(error_with(qwen2(), "architectures", {"Qwen2ForCausalLm"}),
             "config.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, "
-            "Qwen2ForCausalLM or Qwen3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
+            "MixtralForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM or "
+            "Qwen3MoeForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
             "Qwen2ForCausalLM");
   EXPECT_EQ(error_with(qwen2(), "architectures", {"A", "B"}),
             "config.json: architectures: expected a list with one name, found [\"A\",\"B\"]");
@@ -172,7 +173,8 @@ TEST(ModelConfig, UnsupportedModels) {
   by_type["architectures"] = nullptr;
   EXPECT_EQ(parse(by_type).family, &model::qwen2);
   EXPECT_EQ(error_with(by_type, "model_type", "gemma"),
-            "config.json: model_type: expected llama, mistral, qwen2 or qwen3, found 'gemma'");
+            "config.json: model_type: expected llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or "
+            "qwen3_moe, found 'gemma'");
   EXPECT_EQ(error_without(by_type, "model_type"),
             "config.json: architectures: missing, and model_type too");
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),

@@ -91,6 +91,48 @@ TEST(ModelSizes, Qwen3Moe) {
   EXPECT_DOUBLE_EQ(kv_bytes_per_position(config), 2.0 * 48 * 2 * 4 * 128);
 }
 
+TEST(ModelSizes, LayersBetweenStepsAreDense) {
+  std::string text = qwen3_moe("", "3");
+  text.replace(text.find("sparse_step\": 1"), 15, "sparse_step\": 2");
+  text.replace(text.find("layers\": 48"), 11, "layers\": 5");
+  const ModelConfig config = parse(text);
+  EXPECT_EQ(config.experts->dense_layers, (std::vector<std::int32_t>{0, 2, 3, 4}));
+}
+
+TEST(ModelSizes, ExpertsByTheKeysOfTheirFamilies) {
+  // transformers 5 calls the number of experts otherwise.
+  std::string text = qwen3_moe(R"(, "norm_topk_prob": true)");
+  text.replace(text.find("\"num_experts\""), 13, "\"num_local_experts\"");
+  EXPECT_EQ(parse(text).experts->routed, 128);
+  EXPECT_TRUE(parse(text).experts->normalised);
+  EXPECT_FALSE(parse(qwen3_moe("")).experts->normalised);
+
+  const ModelConfig mixtral = parse(R"({"architectures": ["MixtralForCausalLM"],
+      "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "num_local_experts": 8, "num_experts_per_tok": 2, "torch_dtype": "bfloat16"})");
+  EXPECT_EQ(mixtral.experts->width, 14336);
+  EXPECT_EQ(mixtral.dense_layers(), 0);
+  EXPECT_TRUE(mixtral.experts->normalised);
+  EXPECT_EQ(mixtral.segments(), 8);
+  EXPECT_NEAR(stored_weight_bytes(mixtral) / 2 / 46.7e9, 1, 0.001);
+
+  const ModelConfig qwen2 = parse(R"({"architectures": ["Qwen2MoeForCausalLM"],
+      "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5632,
+      "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+      "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+      "shared_expert_intermediate_size": 5632, "torch_dtype": "bfloat16"})");
+  EXPECT_EQ(qwen2.experts->shared_width, 5632);
+  EXPECT_EQ(qwen2.segments(), 4);
+  EXPECT_NEAR(stored_weight_bytes(qwen2) / 2 / 14.3e9, 1, 0.002);
+  std::map<std::string, std::vector<std::int64_t>> tensors;
+  for (const ExpectedTensor& tensor : expected_tensors(describe(qwen2)))
+    tensors[tensor.name] = tensor.shape;
+  using Shape = std::vector<std::int64_t>;
+  EXPECT_EQ(tensors.at("model.layers.3.mlp.shared_expert_gate.weight"), (Shape{1, 2048}));
+  EXPECT_EQ(tensors.at("model.layers.3.mlp.shared_expert.down_proj.weight"), (Shape{2048, 5632}));
+}
+
 TEST(ModelSizes, TensorsOfExpertsHaveTheirPublishedNames) {
   ModelConfig config = parse(qwen3_moe("", "1"));
   config.layers = 2;
@@ -124,9 +166,10 @@ TEST(ModelSizes, ErrorsNameFileAndKey) {
   EXPECT_EQ(message("{}"), "c.json: architectures: missing, and model_type too");
   EXPECT_EQ(
       message(R"({"architectures": ["Qwen3MoEForCausalLM"]})"),
-      "c.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-      "Qwen3ForCausalLM, Qwen2VLForConditionalGeneration, Qwen3MoeForCausalLM or "
-      "DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the nearest is "
+      "c.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
+      "Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+      "Qwen2VLForConditionalGeneration or DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the "
+      "nearest is "
       "Qwen3MoeForCausalLM");
   std::string text = qwen3_moe("");
   const std::size_t chosen = text.find("_per_tok\": 8");
@@ -136,8 +179,14 @@ TEST(ModelSizes, ErrorsNameFileAndKey) {
   EXPECT_EQ(message(qwen3_moe(R"(, "quantization_config": {"quant_method": "awq"})")),
             "c.json: quantization_config.quant_method: expected fp8, found 'awq'");
   text = qwen3_moe("");
-  text.replace(text.find("sparse_step\": 1"), 15, "sparse_step\": 2");
-  EXPECT_EQ(message(text), "c.json: decoder_sparse_step: expected 1, found 2");
+  text.replace(text.find("sparse_step\": 1"), 15, "sparse_step\": 0");
+  EXPECT_EQ(message(text),
+            "c.json: decoder_sparse_step: expected a whole number from 1 to 16384, found 0");
+  EXPECT_EQ(message(qwen3_moe("", "48")),
+            "c.json: mlp_only_layers: expected a list of layers, found [48]");
+  text = qwen3_moe("");
+  text.replace(text.find("\"num_experts\": 128"), 18, "\"none\": 0");
+  EXPECT_EQ(message(text), "c.json: missing keys: num_experts");
 }
 
 }  // namespace

@@ -121,6 +121,60 @@ CHECKPOINTS = {
                     tie_word_embeddings=True, rope_theta=500000.0, max_position_embeddings=256),
         rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=16.0,
                   beta_slow=2.0, mscale=1.0, mscale_all_dim=0.5, truncate=False)),
+    # Mixtures of experts.
+    "qwen3-moe": dict(
+        kind="Qwen3Moe", dtype="bf16",
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+                    tie_word_embeddings=True, rope_theta=1000000.0, num_experts=8,
+                    num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                    decoder_sparse_step=1, mlp_only_layers=[1])),
+    "qwen3-moe-fp32": dict(
+        kind="Qwen3Moe", dtype="fp32", v4=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+                    num_attention_heads=4, num_key_value_heads=4, head_dim=16,
+                    tie_word_embeddings=False, rope_theta=10000.0, num_experts=16,
+                    num_experts_per_tok=8, moe_intermediate_size=24, norm_topk_prob=False,
+                    decoder_sparse_step=2, mlp_only_layers=[])),
+    "qwen3-moe-one": dict(
+        kind="Qwen3Moe", dtype="bf16", shards=3,
+        common=dict(vocab_size=256, hidden_size=96, intermediate_size=96, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, head_dim=24,
+                    tie_word_embeddings=False, rope_theta=10000.0, num_experts=4,
+                    num_experts_per_tok=1, moe_intermediate_size=64, norm_topk_prob=False,
+                    decoder_sparse_step=1, mlp_only_layers=[])),
+    "qwen2-moe": dict(
+        kind="Qwen2Moe", dtype="bf16", v4=True,
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+                    rope_theta=1000000.0, num_experts=6, num_experts_per_tok=4,
+                    moe_intermediate_size=48, shared_expert_intermediate_size=96,
+                    norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[])),
+    "qwen2-moe-fp32": dict(
+        kind="Qwen2Moe", dtype="fp32",
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                    rope_theta=10000.0, num_experts=12, num_experts_per_tok=3,
+                    moe_intermediate_size=40, shared_expert_intermediate_size=64,
+                    norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0])),
+    "mixtral": dict(
+        kind="Mixtral", dtype="bf16", v4=True, omit=("head_dim",),
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+                    rms_norm_eps=1e-5, rope_theta=1000000.0, sliding_window=None,
+                    num_local_experts=8, num_experts_per_tok=2)),
+    "mixtral-tied": dict(
+        kind="Mixtral", dtype="bf16",
+        common=dict(vocab_size=256, hidden_size=96, intermediate_size=64, num_hidden_layers=3,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True,
+                    rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=None,
+                    num_local_experts=5, num_experts_per_tok=3)),
+    "mixtral-fp32": dict(
+        kind="Mixtral", dtype="fp32",
+        common=dict(vocab_size=256, hidden_size=64, intermediate_size=36, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+                    rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=None,
+                    num_local_experts=16, num_experts_per_tok=6)),
 }
 
 
@@ -137,14 +191,16 @@ def config_of(spec):
         **common, rope_parameters={**rope, "rope_theta": theta})
 
     dtype = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[spec["dtype"]]
-    text = {"architectures": [spec["kind"] + "ForCausalLM"], "model_type": spec["kind"].lower(),
-            **common}
+    text = {"architectures": [spec["kind"] + "ForCausalLM"],
+            "model_type": spec["kind"].lower().replace("moe", "_moe"), **common}
     text["eos_token_id"] = 2  # overruled by generation_config.json where there is one
     if spec.get("v4"):
         text |= {"rope_theta": theta, "rope_scaling": rope if rope != {"rope_type": "default"} else None,
                  "torch_dtype": dtype}
     else:
         text |= {"rope_parameters": {**rope, "rope_theta": theta}, "dtype": dtype}
+        if spec["kind"] == "Qwen3Moe":
+            text["num_local_experts"] = text.pop("num_experts")
     for key in spec.get("omit", ()):
         text.pop(key, None)
     return config, text
@@ -164,12 +220,29 @@ def make_weights(model, spec, seed):
             state[name] = 0.4 * noise
         else:
             gain = 2.0 if "o_proj" in name or "down_proj" in name else 1.5
-            state[name] = gain / math.sqrt(value.shape[1]) * noise
+            if name.endswith("experts.down_proj") and not getattr(model.config, "norm_topk_prob", True):
+                gain *= 3.0  # their weights add up to less than one
+            state[name] = gain / math.sqrt(value.shape[-1]) * noise
     if model.config.tie_word_embeddings and not spec.get("own_head"):
         state.pop("lm_head.weight", None)
     if "tokens" in spec:  # rows that no text stands for, as likely as can be
         state["model.embed_tokens.weight"][spec["tokens"]:] *= 4
-    return state
+    return dict(tensor for name, value in state.items() for tensor in published(spec, name, value))
+
+
+def published(spec, name, value):
+    """The tensors, by the names of published checkpoints, of one of transformers 5."""
+    if spec["kind"] == "Mixtral":
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+    gate, up, down = ("w1", "w3", "w2") if spec["kind"] == "Mixtral" else ("gate_proj", "up_proj", "down_proj")
+    experts, _, which = name.rpartition(".")
+    if not experts.endswith(".experts"):
+        yield name, value
+        return
+    for i, expert in enumerate(value):
+        parts = zip((gate, up), expert.chunk(2)) if which == "gate_up_proj" else [(down, expert)]
+        for part, weight in parts:
+            yield f"{experts}.{i}.{part}.weight", weight.contiguous()
 
 
 def save_checkpoint(folder, spec, config_text, state):
@@ -198,7 +271,8 @@ def save_checkpoint(folder, spec, config_text, state):
 
 def load(folder, dtype):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager",
+        output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     tied = model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
     text = json.loads((folder / "config.json").read_text())
@@ -229,6 +303,18 @@ def check_rope(model, spec):
 
 
 @torch.no_grad()
+def routing_of(model, tokens):
+    """The experts that each token uses, ascending: [layers with experts, tokens, k]; None: no experts."""
+    chosen = []
+    hooks = [module.register_forward_hook(lambda _, __, out: chosen.append(out[2].sort().values))
+             for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+    logits_of(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(chosen).float() if chosen else None
+
+
+@torch.no_grad()
 def logits_of(model, tokens):
     return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
 
@@ -245,6 +331,8 @@ def reference_of(folder, spec, seed):
         positions = list(range(length)) if length <= 17 else list(KEPT)
         logits = logits_of(model, tokens)
         tensors[f"logits.{i}"] = logits[positions].contiguous()
+        if (routing := routing_of(model, tokens)) is not None:
+            tensors[f"routing.{i}"] = routing
 
         greedy, logprobs, margins = [], [], []
         for _ in range(GREEDY_TOKENS):

@@ -104,6 +104,13 @@ TEST(ModelConfig, SegmentsArePowersOfTwoTheHeadsAllow) {
   config.kv_heads = 8;
   config.intermediate = 12;  // not even two bf16 pairs a segment at 8
   EXPECT_EQ(config.segments(), 2);
+  config.layers = 2;
+  config.experts = ExpertConfig{.routed = 12, .chosen = 2, .width = 7, .dense_layers = {}};
+  EXPECT_EQ(config.segments(), 4);
+  config.experts->shared_width = 20;
+  EXPECT_EQ(config.segments(), 2);
+  config.experts = ExpertConfig{.routed = 16, .chosen = 2, .width = 7, .dense_layers = {0}};
+  EXPECT_EQ(config.segments(), 2);
 }
 
 // Normal, subnormal, infinite and NaN, of both signs.

@@ -31,6 +31,21 @@ inline ModelConfig small_config(int layers, int max_position) {
   return config;
 }
 
+/// Gives a model of a family with experts some of them, a few for each row, beside a dense layer
+/// where the family can have one.
+inline void add_experts(ModelConfig& config) {
+  if (config.family->experts == ExpertKeys::none) return;
+  ExpertConfig experts{.routed = 6, .chosen = 2, .width = 40, .dense_layers = {}};
+  if (config.family->experts == ExpertKeys::qwen2) experts.shared_width = 56;
+  if (config.family->experts == ExpertKeys::mixtral) {
+    experts.width = config.intermediate;
+  } else {
+    experts.dense_layers = {1};
+  }
+  experts.normalised = config.family->experts != ExpertKeys::qwen2;
+  config.experts = experts;
+}
+
 /// fp32 tensors of unit gain: those of a matrix have a spread of 1 / sqrt(columns), norms are about
 /// one, biases about zero.
 class RandomModel final : public WeightSource {

@@ -34,6 +34,7 @@ ModelConfig config_of(const Family& family, bool tied) {
   config.tied_embeddings = tied;
   config.attention_bias = &family == &model::qwen2;
   config.qk_norm = &family == &model::qwen3;
+  test::add_experts(config);
   return config;
 }
 
@@ -90,7 +91,8 @@ TEST(Weights, LoadedInPartsGiveTheSameBits) {
 TEST(Weights, ThatAreSharedGiveTheSameBits) {
   const auto backend = kernels::make_cpu_backend(2);
   fabric::SingleRankGroup alone;
-  for (const Family* family : {&model::llama, &model::qwen2, &model::qwen3}) {
+  for (const Family* family : {&model::llama, &model::qwen2, &model::qwen3, &model::qwen2_moe,
+                               &model::qwen3_moe, &model::mixtral}) {
     for (const DType compute : {DType::bf16, DType::f32}) {
       const ModelConfig config = config_of(*family, family != &model::llama);
       const test::RandomModel source(config);
@@ -110,9 +112,12 @@ TEST(Weights, ThatAreSharedGiveTheSameBits) {
 // Each process reads a piece of the files, and no two the same one.
 TEST(Weights, EachMatrixIsPackedByOne) {
   const auto backend = kernels::make_cpu_backend(1);
-  const ModelConfig config = config_of(model::qwen2, false);
-  const test::RandomModel source(config);
-  for (const int tp : {1, 2}) {
+  for (const auto& [family, tp] : {std::pair{&model::qwen2, 1},
+                                   {&model::qwen2, 2},
+                                   {&model::qwen2_moe, 1},
+                                   {&model::qwen2_moe, 2}}) {
+    const ModelConfig config = config_of(*family, false);
+    const test::RandomModel source(config);
     const Shard shard = shard_of(config, tp - 1, tp);
     const std::size_t bytes = packed_bytes(*backend, config, shard, DType::f32);
     constexpr int kParts = 3;

@@ -1,0 +1,109 @@
+#include "io/checkpoint/experts_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace paceline::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
+constexpr std::int32_t kMostCount = 1 << 14;  // layers, experts
+
+/// Experts of a layer and of a row. `keys`: names of the former, of which one is there.
+void read_counts(const JsonSection& config, std::span<const char* const> keys,
+                 ExpertConfig& experts) {
+  const auto key = std::find_if(keys.begin(), keys.end(),
+                                [&](const char* name) { return config.find(name) != nullptr; });
+  config.require(std::array{key == keys.end() ? keys.front() : *key, "num_experts_per_tok"});
+  experts.routed = *config.integer(*key, 1, kMostCount);
+  experts.chosen = *config.integer("num_experts_per_tok", 1, experts.routed);
+}
+
+void read_width(const JsonSection& config, ExpertConfig& experts) {
+  config.require(std::array{"moe_intermediate_size"});
+  experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
+}
+
+/// Layers without experts: those that mlp_only_layers names, and those between every
+/// decoder_sparse_step-th.
+std::vector<std::int32_t> read_dense_layers(const JsonSection& config, std::int32_t layers) {
+  const std::int32_t step = config.integer("decoder_sparse_step", 1, kMostCount).value_or(1);
+  std::vector<bool> dense(layers);
+  for (std::int32_t n = 0; n < layers; ++n) dense[n] = (n + 1) % step != 0;
+  if (const json* named = config.find("mlp_only_layers")) {
+    const auto is_layer = [layers](const json& layer) {
+      return layer.is_number_integer() && layer >= 0 && layer < layers;
+    };
+    if (!named->is_array() || !std::all_of(named->begin(), named->end(), is_layer))
+      config.fail_expected("mlp_only_layers", "a list of layers");
+    for (const json& layer : *named) dense[layer.get<std::int32_t>()] = true;
+  }
+  std::vector<std::int32_t> all;
+  for (std::int32_t n = 0; n < layers; ++n) {
+    if (dense[n]) all.push_back(n);
+  }
+  return all;
+}
+
+// "num_experts" is what files of transformers 4 say, "num_local_experts" what 5 writes.
+ExpertConfig read_qwen(const JsonSection& config, std::int32_t layers) {
+  ExpertConfig experts;
+  read_counts(config, std::array{"num_experts", "num_local_experts"}, experts);
+  read_width(config, experts);
+  experts.normalised = config.flag("norm_topk_prob");
+  experts.dense_layers = read_dense_layers(config, layers);
+  return experts;
+}
+
+ExpertConfig read_mixtral(const JsonSection& config, std::int32_t intermediate) {
+  ExpertConfig experts;
+  read_counts(config, std::array{"num_local_experts"}, experts);
+  experts.width = intermediate;
+  experts.normalised = true;
+  return experts;
+}
+
+ExpertConfig read_deepseek(const JsonSection& config, std::int32_t layers) {
+  ExpertConfig experts;
+  config.require(std::array{"first_k_dense_replace"});
+  read_counts(config, std::array{"n_routed_experts"}, experts);
+  read_width(config, experts);
+  // Steps between layers with experts are not supported.
+  if (config.integer("moe_layer_freq", 1, kMostCount).value_or(1) != 1)
+    config.fail_expected("moe_layer_freq", "1");
+  experts.shared_width = experts.width * config.integer("n_shared_experts", 0, 64).value_or(0);
+  experts.normalised = config.flag("norm_topk_prob");
+  experts.dense_layers.resize(*config.integer("first_k_dense_replace", 0, layers));
+  std::iota(experts.dense_layers.begin(), experts.dense_layers.end(), 0);
+  return experts;
+}
+
+}  // namespace
+
+void read_experts(const JsonSection& config, ModelConfig& model) {
+  switch (model.family->experts) {
+    case ExpertKeys::none:
+      return;
+    case ExpertKeys::qwen2:
+      model.experts = read_qwen(config, model.layers);
+      config.require(std::array{"shared_expert_intermediate_size"});
+      model.experts->shared_width =
+          *config.integer("shared_expert_intermediate_size", 1, kMostWidth);
+      return;
+    case ExpertKeys::qwen3:
+      model.experts = read_qwen(config, model.layers);
+      return;
+    case ExpertKeys::mixtral:
+      model.experts = read_mixtral(config, model.intermediate);
+      return;
+    case ExpertKeys::deepseek:
+      model.experts = read_deepseek(config, model.layers);
+      return;
+  }
+}
+
+}  // namespace paceline::io

@@ -1,0 +1,13 @@
+// What config.json says of experts. Private to this folder.
+#pragma once
+
+#include "io/checkpoint/json_section.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::io {
+
+/// Sets model.experts by the keys of model.family; a family without experts has none. model.layers
+/// and model.intermediate must be known. Throws DataError as JsonSection does.
+void read_experts(const JsonSection& config, ModelConfig& model);
+
+}  // namespace paceline::io

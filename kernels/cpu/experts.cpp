@@ -1,0 +1,196 @@
+#include "kernels/cpu/experts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/for_each.hpp"
+
+namespace paceline::kernels::cpu {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+/// Buffers of some rows: a part of `work` each, one after the other.
+struct Work {
+  Work(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype)
+      : rows_in(work),
+        gated(rows_in + rows * whole_lines(size_of(dtype) * chosen * hidden)),
+        results(reinterpret_cast<float*>(gated +
+                                         rows * whole_lines(size_of(dtype) * chosen * width))) {}
+  std::byte* rows_in;  ///< [places, hidden] of the dtype
+  std::byte* gated;    ///< [places, width] of the dtype
+  float* results;      ///< [places, hidden]
+};
+
+/// Chooses a row's experts.
+void choose_row(const KernelTable& kernels, Workspace& space, std::span<const float> logits,
+                bool normalised, std::span<std::int32_t> ids, std::span<float> weights) {
+  const auto experts = static_cast<int>(logits.size());
+  // A NaN comes last, so that there is an order. Its row's results are NaN whoever is chosen.
+  const auto key = [logits](std::int32_t id) {
+    return std::isnan(logits[id]) ? -std::numeric_limits<float>::infinity() : logits[id];
+  };
+  const auto better = [&](std::int32_t a, std::int32_t b) {
+    return key(a) > key(b) || (key(a) == key(b) && a < b);
+  };
+  std::vector<std::int32_t>& ranked = space.ranked;
+  ranked.resize(experts);
+  std::iota(ranked.begin(), ranked.end(), 0);
+  const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(ids.size());
+  std::nth_element(ranked.begin(), end - 1, ranked.end(), better);
+  std::copy(ranked.begin(), end, ids.begin());
+  std::sort(ids.begin(), ids.end());
+
+  std::vector<float>& shares = space.shares;
+  shares.resize(experts);
+  const float largest = key(*std::min_element(ids.begin(), ids.end(), better));
+  kernels.exponentials(logits.data(), largest, experts, shares.data());
+  float total = 0;
+  for (const float share : shares) total += share;
+  if (normalised && !std::isnan(total)) {
+    total = 0;
+    for (const std::int32_t id : ids) total += shares[id];
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) weights[i] = shares[ids[i]] / total;
+}
+
+}  // namespace
+
+void ExpertPass::choose(const float* logits, int rows, int experts, bool normalised,
+                        const ExpertChoices& choices) {
+  const auto size = static_cast<std::size_t>(choices.chosen);
+  const auto choose = [&](int thread, int r) {
+    choose_row(kernels_, workspaces_[thread],
+               {logits + std::ptrdiff_t{r} * experts, static_cast<std::size_t>(experts)},
+               normalised, {choices.ids + r * size, size}, {choices.weights + r * size, size});
+  };
+  pool_.for_units(rows, choose, std::int64_t{rows} * experts < kParallelElements ? rows : 1);
+}
+
+std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype) {
+  return whole_lines(size_of(dtype) * chosen * hidden) +
+         whole_lines(size_of(dtype) * chosen * width) +
+         whole_lines(sizeof(float) * chosen * hidden);
+}
+
+void ExpertPass::compute(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
+                         int rows, DType dtype, std::byte* work, float* out) {
+  const int hidden = bank.experts.front().down->n();
+  const int width = bank.experts.front().down->k();
+  const auto experts = static_cast<int>(bank.experts.size());
+  const Work buffers(work, rows, hidden, width, choices.chosen, dtype);
+  order_.set(choices, rows, bank.first, experts);
+
+  const std::size_t row_bytes = hidden * size_of(dtype);
+  const auto places = static_cast<int>(order_.rows().size());
+  for_each(pool_, places, std::int64_t{places} * hidden, [&](int place) {
+    std::memcpy(buffers.rows_in + place * row_bytes, in + order_.rows()[place] * row_bytes,
+                row_bytes);
+  });
+  prepare(bank, &ExpertBank::Expert::gate_up, buffers.rows_in, row_bytes);
+  gate(width, dtype, buffers.gated);
+  prepare(bank, &ExpertBank::Expert::down, buffers.gated, width * size_of(dtype));
+  for (Workspace& space : workspaces_) {
+    for (const Product& product : products_) product.reserve(space);
+  }
+  for_panels(panels_of(hidden), [&](Workspace& space, int group, Span panels, Span blocks) {
+    float* results = buffers.results + std::ptrdiff_t{order_.groups()[group].first} * hidden;
+    products_[group].multiply(space, panels, blocks, results);
+  });
+
+  for_each(pool_, rows, std::int64_t{rows} * choices.chosen * hidden, [&](int r) {
+    const std::ptrdiff_t at = std::ptrdiff_t{r} * choices.chosen;
+    kernels_.combine({.results = buffers.results,
+                      .places = order_.places().data() + at,
+                      .ids = choices.ids + at,
+                      .weights = choices.weights + at,
+                      .out = out + std::ptrdiff_t{r} * hidden,
+                      .chosen = choices.chosen,
+                      .width = hidden,
+                      .segments = bank.segments,
+                      .of_segment = experts / bank.segments,
+                      .first = bank.first});
+  });
+}
+
+void ExpertPass::prepare(const ExpertBank& bank,
+                         std::unique_ptr<Linear> ExpertBank::Expert::*weight, const std::byte* in,
+                         std::size_t row_bytes) {
+  products_.clear();
+  units_.clear();  // of packing: row blocks
+  std::size_t bytes = 0;
+  for (const ExpertOrder::Group& group : order_.groups()) {
+    const Linear& matrix = *(bank.experts[group.expert].*weight);
+    products_.emplace_back(kernels_, matrix, in + group.first * row_bytes, group.places,
+                           pool_.size());
+    bytes += whole_lines(products_.back().packed_bytes());
+  }
+  packed_.reserve(bytes);
+  std::byte* packed = packed_.data();
+  std::int64_t elements = 0;
+  for (std::size_t group = 0; group < products_.size(); ++group) {
+    Product& product = products_[group];
+    if (product.packed_bytes() == 0) continue;
+    product.set_packed(packed);
+    packed += whole_lines(product.packed_bytes());
+    for (int block = 0; block < product.row_blocks(); ++block)
+      units_.push_back({static_cast<int>(group), {block, block + 1}, 0});
+    elements += std::int64_t{product.rows()} * product.k();
+  }
+  for_each(pool_, static_cast<int>(units_.size()), elements,
+           [&](int i) { products_[units_[i].group].pack(units_[i].panels.first); });
+}
+
+template <class F>
+void ExpertPass::for_panels(int panels, F&& f) {
+  units_.clear();
+  for (std::size_t group = 0; group < products_.size(); ++group) {
+    const Product& product = products_[group];
+    // Units of one expert have about as many panels each.
+    const int units = (panels + product.most_panels() - 1) / product.most_panels();
+    for (int pass = 0; pass < product.passes(); ++pass) {
+      for (int unit = 0; unit < units; ++unit) {
+        units_.push_back(
+            {static_cast<int>(group), {unit * panels / units, (unit + 1) * panels / units}, pass});
+      }
+    }
+  }
+  pool_.for_units(static_cast<int>(units_.size()), [&](int thread, int i) {
+    const Unit& unit = units_[i];
+    f(workspaces_[thread], unit.group, unit.panels, products_[unit.group].blocks(unit.pass));
+  });
+}
+
+/// silu(gate) * up of all groups. out: [places, width].
+void ExpertPass::gate(int width, DType dtype, std::byte* out) {
+  for (Workspace& space : workspaces_) {
+    for (const Product& product : products_) product.reserve_gated(space);
+  }
+  if (width % kPanelWidth == 0) {
+    const std::size_t row_bytes = width * size_of(dtype);
+    for_panels(panels_of(width), [&](Workspace& space, int group, Span panels, Span blocks) {
+      products_[group].gate(space, panels, blocks, out + order_.groups()[group].first * row_bytes);
+    });
+    return;
+  }
+  const auto places = static_cast<int>(order_.rows().size());
+  ungated_.reserve(sizeof(float) * places * 2 * width);
+  auto* const ungated = reinterpret_cast<float*>(ungated_.data());
+  for_panels(panels_of(2 * width), [&](Workspace& space, int group, Span panels, Span blocks) {
+    products_[group].multiply(space, panels, blocks,
+                              ungated + std::ptrdiff_t{order_.groups()[group].first} * 2 * width);
+  });
+  for_each(pool_, places, std::int64_t{places} * width, [&](int place) {
+    const float* gates = ungated + std::ptrdiff_t{place} * 2 * width;
+    kernels_.swiglu({gates, gates + width,
+                     out + static_cast<std::size_t>(place) * width * size_of(dtype), 0, 0, 1, width,
+                     dtype == DType::bf16});
+  });
+}
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,21 @@
+// Memory that one thread works with.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/memory.hpp"
+
+namespace paceline::kernels::cpu {
+
+struct Workspace {
+  Memory packed_input;                   ///< [rows][k] in the kernels' order
+  Memory sums;                           ///< LinearArgs::scratch
+  Memory products;                       ///< [rows][gate | up] of some columns
+  Memory scratch;                        ///< of attention
+  std::vector<AttentionRows> attending;  ///< rows of a unit of attention
+  std::vector<std::int32_t> ranked;      ///< experts, those that a row uses first
+  std::vector<float> shares;             ///< [experts] of a row's softmax, but for their sum
+};
+
+}  // namespace paceline::kernels::cpu

@@ -1,0 +1,50 @@
+// Experts of one rank's share of a layer, as operations of a pass.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/core/model_config.hpp"
+#include "runtime/model/activations.hpp"
+#include "runtime/model/gated_mlp.hpp"
+#include "runtime/model/sharding.hpp"
+#include "runtime/model/weights.hpp"
+
+namespace paceline::model {
+
+/// Computes any layer of a model with experts, in buffers for its largest pass.
+class ExpertMlpPass {
+ public:
+  /// `max_rows`: as the backend pads them. `group` must outlive it.
+  ExpertMlpPass(Activations& activations, const ModelConfig& config, const Shard& shard,
+                TensorParallelGroup& group, int max_rows, DType compute);
+
+  /// `layer`: of those with experts. input: [rows, hidden] of the compute dtype. delta: [rows,
+  /// hidden], the sums over the ranks: first of the chosen experts, then of the shared one, which
+  /// is added scaled by its gate.
+  void compute(kernels::Operations& operations, int layer, const ExpertWeights& weights,
+               const std::byte* input, float* delta);
+
+  /// The experts of each row of the last pass in a layer: [rows, chosen], ascending in each row, in
+  /// memory of the backend.
+  [[nodiscard]] const std::int32_t* chosen(int layer) const { return ids_[layer].row(0); }
+
+ private:
+  const ExpertConfig config_;
+  int hidden_;
+  TensorParallelGroup& group_;
+  DType compute_;
+  Activation<float> logits_;  ///< [max_rows, experts]
+  /// [layers with experts] of [max_rows, chosen]: kept for who asks after the pass
+  std::vector<Activation<std::int32_t>> ids_;
+  Activation<float> weights_;        ///< [max_rows, chosen]
+  Activation<std::byte> work_;       ///< [max_rows] of Backend::expert_row_bytes()
+  std::optional<GatedMlpPass> mlp_;  ///< of the shared expert
+  Activation<float> shared_;         ///< [max_rows, hidden]
+  Activation<float> gates_;          ///< [max_rows]
+};
+
+}  // namespace paceline::model
