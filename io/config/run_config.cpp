@@ -312,10 +312,25 @@ class Reader {
       problem(place_of_key("kv_pool.disk_size"),
               "kv_pool.disk_size: expected kv_pool.disk, a directory, beside it, found none");
     }
+    check_expert_parallel();
     check_prompt_keys();
     check_speculation();
     check_masks();
     check_reward();
+  }
+
+  void check_expert_parallel() {
+    const LayoutSection& layout = config_.layout;
+    if (!layout.expert_parallel) return;
+    const std::vector<std::int32_t> degrees = layout.verifier_tp.value_or(std::vector{0});
+    if (std::all_of(degrees.begin(), degrees.end(),
+                    [&](std::int32_t tp) { return tp == *layout.expert_parallel; }))
+      return;
+    problem(
+        place_of_key("layout.expert_parallel"),
+        "layout.expert_parallel: expected auto, or the degree that layout.verifier_tp gives all "
+        "groups, found " +
+            std::to_string(*layout.expert_parallel));
   }
 
   void check_prompt_keys() {

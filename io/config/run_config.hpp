@@ -43,6 +43,8 @@ struct PromptsSection {
 struct LayoutSection {
   /// Tensor-parallel degree of all verifier groups, or of each; auto: chosen.
   Auto<std::vector<std::int32_t>> verifier_tp;
+  /// Ranks that share a layer's experts; auto, and for now otherwise too: those of the group.
+  Auto<std::int32_t> expert_parallel;
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
 };

@@ -1,6 +1,7 @@
-"""Writes a small Llama checkpoint of random bf16 weights: random_model.py DIR [KEY=VALUE]...
+"""Writes a small checkpoint of random bf16 weights, a Llama's: random_model.py DIR [KEY=VALUE]...
 
-KEY is of config.json. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
+KEY is of config.json. EXPERTS=FAMILY (qwen2_moe, qwen3_moe, mixtral) makes it a mixture, with 2 of 8 experts for each
+token. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
 """
 
 import json
@@ -44,6 +45,34 @@ def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[s
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+FAMILIES = {"qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM"}
+EXPERT_KEYS = {
+    "qwen2_moe": {"num_experts": 8, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64},
+    "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 32, "norm_topk_prob": True, "mlp_only_layers": [1]},
+    "mixtral": {"num_local_experts": 8},
+}
+
+
+def mlp_shapes(names: str, hidden: int, inner: int, parts: str = "gate_proj up_proj down_proj") -> dict[str, list[int]]:
+    gate, up, down = (f"{names}{part}.weight" for part in parts.split())
+    return {gate: [inner, hidden], up: [inner, hidden], down: [hidden, inner]}
+
+
+def expert_shapes(config: dict, layer: str) -> dict[str, list[int]]:
+    hidden, kind = config["hidden_size"], config["model_type"]
+    mixtral = kind == "mixtral"
+    moe = layer + ("block_sparse_moe." if mixtral else "mlp.")
+    count = config["num_local_experts" if mixtral else "num_experts"]
+    inner = config["intermediate_size" if mixtral else "moe_intermediate_size"]
+    shapes = {moe + "gate.weight": [count, hidden]}
+    for expert in range(count):
+        shapes |= mlp_shapes(f"{moe}experts.{expert}.", hidden, inner, *(["w1 w3 w2"] if mixtral else []))
+    if kind == "qwen2_moe":
+        shapes |= mlp_shapes(moe + "shared_expert.", hidden, config["shared_expert_intermediate_size"])
+        shapes[moe + "shared_expert_gate.weight"] = [1, hidden]
+    return shapes
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     config = {
@@ -55,7 +84,9 @@ def main() -> None:
     nan_tensor, nan_index = "", 0
     for argument in sys.argv[2:]:
         key, value = argument.split("=")
-        if key == "NAN":
+        if key == "EXPERTS":
+            config |= {"architectures": [FAMILIES[value]], "model_type": value, "num_experts_per_tok": 2} | EXPERT_KEYS[value]
+        elif key == "NAN":
             nan_tensor, nan_index = value.split(":")[0], int(value.split(":")[1])
         else:
             config[key] = json.loads(value)
@@ -70,9 +101,14 @@ def main() -> None:
             p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden],
             p + "self_attn.q_proj.weight": [queries, hidden], p + "self_attn.k_proj.weight": [keys, hidden],
             p + "self_attn.v_proj.weight": [keys, hidden], p + "self_attn.o_proj.weight": [hidden, queries],
-            p + "mlp.gate_proj.weight": [inner, hidden], p + "mlp.up_proj.weight": [inner, hidden],
-            p + "mlp.down_proj.weight": [hidden, inner],
         }
+        if config["model_type"] == "qwen2_moe":
+            for part, width in (("q", queries), ("k", keys), ("v", keys)):
+                shapes[f"{p}self_attn.{part}_proj.bias"] = [width]
+        if config["model_type"] == "qwen3_moe":
+            shapes |= {p + "self_attn.q_norm.weight": [config["head_dim"]], p + "self_attn.k_norm.weight": [config["head_dim"]]}
+        dense = config["model_type"] == "llama" or layer in config.get("mlp_only_layers", [])
+        shapes |= mlp_shapes(p + "mlp.", hidden, inner) if dense else expert_shapes(config, p)
     write(folder, config, shapes, (nan_tensor, nan_index))
 
 

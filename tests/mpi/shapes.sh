@@ -42,6 +42,15 @@ one_digest "odd widths" "bf16 fp32" "$(model odd hidden_size=65 intermediate_siz
 code=0; rollout 2 "$work/odd-tp" --set model.path="$work/odd" --set layout.verifier_tp=2 || code=$?
 same "odd widths, TP 2: exit code" 64 "$code"
 
+# Mixtures of experts: ranks have some of the experts each, whole.
+for family in qwen2_moe qwen3_moe mixtral; do
+  one_digest "experts of $family" bf16 "$(model $family EXPERTS=$family num_key_value_heads=4)" "${layouts[@]}" \
+    "4 --set layout.verifier_tp=4 --set schedule.chunk=7 --set engine.max_batch=4"
+done
+one_digest "experts in fp32" fp32 "$work/qwen3_moe" "${layouts[@]:1}"
+run "experts that draft for experts" 3 --set model.path="$work/qwen3_moe" --set model.dtype=fp32 --set layout.drafters=1 \
+  --set speculation.policy=fixed --set "speculation.drafters=[{method: model, path: $work/qwen3_moe}]"
+
 # says WHAT COUNT TEXT LOG
 says() { same "$1" "$2" "$(grep -c -F "$3" "$4" || true)"; }
 # Checkpoints of transformers. What only their weights say of them check, the job and score tell.
@@ -88,6 +97,26 @@ for head in 100 320; do
   path=$(model "heads-$head" head_dim=$head)
   refused "heads of $head" "65 65" "heads-$head/config.json: head_dim.*multiple of 8 up to 256, found $head" 2 --set model.path="$path"
 done
+path=$(model many EXPERTS=mixtral num_experts_per_tok=9)
+refused "more experts a token than there are" "65 65" "many/config.json: num_experts_per_tok: .*from 1 to 8, found 9" 2 --set model.path="$path"
+path=$(model three EXPERTS=mixtral num_key_value_heads=4 num_local_experts=6)
+refused "experts that ranks cannot share" "64 64" "layout.verifier_tp: .*degree of 4 does not divide" 4 --set model.path="$path" --set layout.verifier_tp=4
+python3 - "$work" <<'PY'
+import json, pathlib, sys
+work = pathlib.Path(sys.argv[1])
+stored = (work / "mixtral/model.safetensors").read_bytes()
+for name, old, new in (("missing", b"experts.3.w2", b"experts.9.w2"), ("shaped", b'"shape": [96, 64]', b'"shape": [64, 96]')):
+    (work / name).mkdir()
+    (work / name / "config.json").write_text((work / "mixtral/config.json").read_text())
+    (work / name / "model.safetensors").write_bytes(stored.replace(old, new, 1))
+quantised = json.loads((work / "mixtral/config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+(work / "quantised").mkdir()
+(work / "quantised/config.json").write_text(json.dumps(quantised))
+(work / "quantised/model.safetensors").write_bytes(stored)
+PY
+refused "a missing expert" "65 65" "tensor 'model.layers.0.block_sparse_moe.experts.3.w2.weight': missing" 2 --set model.path="$work/missing"
+refused "an expert of another shape" "65 65" "tensor 'model.layers.0.block_sparse_moe.experts.0.w1.weight': expected shape" 2 --set model.path="$work/shaped"
+refused "a quantised mixture" "65 65" "quantised/config.json: quantization_config: quantized weights" 2 --set model.path="$work/quantised"
 refused "a draft model with heads of 100" "65 65" "heads-100/config.json: head_dim" 1 --set model.path="$work/heads-40" \
   --set "speculation.drafters=[{method: model, path: $work/heads-100}]"
 path=$(model theta rope_theta=1e-46)
@@ -101,6 +130,8 @@ refused "a NaN weight on every rank" "0 65" "$where" 2 --set model.path="$path"
 refused "a NaN weight on one rank of a group" "0 65" "$where" 2 --set model.path="$path" --set layout.verifier_tp=2
 refused "a NaN weight of a draft model" "0 65" "$where" 2 --set model.path="$work/heads-40" \
   --set "speculation.drafters=[{method: model, path: $path}]"
+path=$(model nan-router EXPERTS=qwen3_moe NAN=model.layers.0.mlp.gate.weight:77)
+refused "a NaN router" "0 65" "tensor 'model.layers.0.mlp.gate.weight', row 1, column 13: .*found nan" 2 --set model.path="$path" --set layout.verifier_tp=2
 path=$(model nan-embedding NAN=model.embed_tokens.weight:70)
 refused "a NaN embedding" "0 65" "tensor 'model.embed_tokens.weight', row 1, column 6: .*found nan" 2 --set model.path="$path"
 finish

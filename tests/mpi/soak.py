@@ -152,12 +152,14 @@ class Soak:
         tokens.write_text("\n".join(json.dumps(prompt) for prompt in TOKENS) + "\n")
         four = work / "four-kv-heads"  # TP 4
         layer = work / "one-layer"  # the first of those: right at times
-        for folder, more in ((four, []), (layer, ["num_hidden_layers=1"])):
+        experts = work / "experts"  # a mixture
+        for folder, more in ((four, []), (layer, ["num_hidden_layers=1"]), (experts, ["EXPERTS=qwen3_moe"])):
             subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
                            check=True)
         self.models = [
             Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
             Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
         ]
         self.seconds = 0.0  # of an undisturbed run
         for number, model in enumerate(self.models):

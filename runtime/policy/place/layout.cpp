@@ -53,7 +53,7 @@ std::vector<int> choose_degrees(const LayoutFacts& facts, const LayoutSettings& 
       throw UsageError(
           fmt::format("layout.verifier_tp: a tensor-parallel degree of {} does not divide this "
                       "model, which can be cut into the "
-                      "powers of two up to {} (bounded by its kv heads)",
+                      "powers of two up to {} (bounded by its kv heads and experts)",
                       tp, facts.segments));
     }
     if (tp > verifiers) {

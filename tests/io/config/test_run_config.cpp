@@ -337,6 +337,15 @@ TEST(RunConfig, RanksThatDraftNeedSomethingToDraftWith) {
 }
 
 TEST(RunConfig, DegreesOfAllGroupsOrOfEach) {
+  EXPECT_EQ(
+      *parse(required, {"layout.verifier_tp=4", "layout.expert_parallel=4"}).layout.expert_parallel,
+      4);
+  for (const char* layout : {"{expert_parallel: 2}", "{expert_parallel: 2, verifier_tp: [4, 2]}"}) {
+    EXPECT_NE(error_with(std::string("layout: ") + layout + "\n")
+                  .find("layout.expert_parallel: expected auto, or the degree that "
+                        "layout.verifier_tp gives all groups, found 2"),
+              std::string::npos);
+  }
   const RunConfig all = parse(required, {"layout.verifier_tp=4"});
   EXPECT_EQ(all.layout.verifier_tp, std::vector<std::int32_t>{4});
   const RunConfig each = parse(required, {"layout.verifier_tp=[4, 2, 1]"});
