@@ -24,7 +24,12 @@ constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
 
 constexpr int kPeriod = 29;  ///< of made-up text: lookups find something in it
 
-TokenId made_up_token(int position, int vocab) { return (7 + 13 * (position % kPeriod)) % vocab; }
+/// Requests have other tokens than their neighbours: with experts the rows of a step use as many of
+/// them as rows of a rollout would.
+TokenId made_up_token(int position, int vocab, int request = 0) {
+  constexpr std::int64_t kApart = 1009;
+  return static_cast<TokenId>((7 + 13 * (position % kPeriod) + kApart * request) % vocab);
+}
 
 std::vector<TokenId> made_up_text(int tokens, int vocab) {
   std::vector<TokenId> text;
@@ -197,7 +202,7 @@ class Measurement {
       part.sequence = i;
       for (int r = 0; r < mine; ++r) {
         const auto row = static_cast<std::int32_t>(s.tokens.size());
-        s.tokens.push_back(made_up_token(context + r, engine_.vocab));
+        s.tokens.push_back(made_up_token(context + r, engine_.vocab, i));
         if (sampled || r + 1 == mine)
           s.samples.push_back({{1, static_cast<std::uint32_t>(i)}, row, context + r, 0});
       }

@@ -2,7 +2,8 @@
 // [--backend cpu|cuda] [--context N] [--given] [--batch N].
 // A MODEL_DIR with a config.json alone (shapes/) gets random weights. Runs the engine as a verifier
 // does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
-// bandwidth (weights + KV bytes over time; of copies on a device) and of the peak of bf16 products
+// bandwidth (weights + KV bytes over time; of copies on a device; of experts those that so many
+// tokens use where each chooses its own) and of the peak of bf16 products
 // (by cuBLAS on a device), both measured in the same run. "Of the bound": of the time that bytes
 // take, KV's in the pieces that it lies in, or operations, if those take longer. Each figure is the
 // median of several: decoding, of requests with prompts of their own and of siblings, steps that
@@ -12,6 +13,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -97,12 +99,28 @@ struct Bench {
   bool device;
 };
 
-/// Multiply-adds of one token, as FLOP: every weight once, and attention over `context` positions.
+/// The part of all experts that so many tokens use, each of its own.
+double used_experts(const ModelConfig& c, double tokens) {
+  return c.experts
+             ? 1 - std::pow(1 - static_cast<double>(c.experts->chosen) / c.experts->routed, tokens)
+             : 0;
+}
+
+/// Bytes of the weights that a step of so many tokens reads.
+double step_weight_bytes(const ModelConfig& c, double all, double tokens) {
+  return all - static_cast<double>(expert_elements(describe(c))) * size_of(DType::bf16) *
+                   (1 - used_experts(c, tokens));
+}
+
+/// Multiply-adds of one token, as FLOP: every weight that it uses once, and attention over
+/// `context` positions.
 double flops_per_token(const ModelConfig& c, double context, bool head) {
-  const double q = static_cast<double>(c.heads) * c.head_dim;
-  const double kv = static_cast<double>(c.kv_heads) * c.head_dim;
-  const double layer = (2 * q + 2 * kv) * c.hidden + 3.0 * c.hidden * c.intermediate;
-  return 2 * (c.layers * (layer + 2 * q * context) +
+  const ModelDescription model = describe(c);
+  const double unused =
+      c.experts ? 1 - static_cast<double>(c.experts->chosen) / c.experts->routed : 0;
+  const double weights = static_cast<double>(layer_elements(model)) -
+                         unused * static_cast<double>(expert_elements(model));
+  return 2 * (weights + c.layers * 2.0 * c.heads * c.head_dim * context +
               (head ? static_cast<double>(c.vocab) * c.hidden : 0));
 }
 
@@ -201,7 +219,8 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
       2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * positions;
   const double tokens = static_cast<double>(batch) * (1 + drafted);
   const char* name = drafted > 0 ? "verify" : siblings > 1 ? "shared" : "decode";
-  print(b, name, batch, times, tokens, static_cast<double>(executor.weight_bytes()), kv_bytes,
+  print(b, name, batch, times, tokens,
+        step_weight_bytes(b.config, static_cast<double>(executor.weight_bytes()), tokens), kv_bytes,
         tokens * flops_per_token(b.config, context, true));
 }
 
