@@ -207,6 +207,8 @@ int run(int argc, char** argv) {
       ->add_option("--name", scored.name,
                    "Write scores-NAME.h5 into it (default: the name of the model's directory)")
       ->check(not_empty);
+  score->add_flag("--keep-routing", scored.keeps_routing,
+                  "Also write which experts each token uses, for trainers that replay it");
   app::SimulateArguments simulated;
   CLI::App* simulate = cli.add_subcommand(
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");

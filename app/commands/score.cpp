@@ -166,10 +166,25 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Scores a group's responses. `share`: in (prompt, sample) order. `watch`: called between steps.
+/// Layers whose experts are written. Throws UsageError where the model has none.
+io::RoutingShape routing_of(const ModelConfig& config, bool wanted) {
+  io::RoutingShape shape;
+  if (!wanted) return shape;
+  if (!config.experts)
+    throw UsageError("--keep-routing: expected a mixture of experts, found a dense model");
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    shape.layers.push_back(config.experts->in_layer(layer) ? 1 : 0);
+  }
+  shape.chosen = config.experts->chosen;
+  return shape;
+}
+
+/// Scores a group's responses. `share`: in (prompt, sample) order. `keeps_routing`: with the
+/// experts of each token. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
-                    const std::vector<Trajectory>& share, const std::function<void()>& watch) {
+                    const std::vector<Trajectory>& share, bool keeps_routing,
+                    const std::function<void()>& watch) {
   std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
@@ -189,6 +204,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                                  .kv_blocks = plan.memory.kv.blocks},
                                 inputs.config.sampling.min_tokens, std::move(given));
   Outcome outcome;
+  std::vector<std::int16_t> routing;
   while (true) {
     watch();
     const engine::Step& step = prefill.plan();
@@ -196,7 +212,13 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     outcome.stopped = stops(group);
     if (outcome.stopped) break;
     outcome.counts.rows += step.tokens.size();
-    for (engine::ResponseScores& scores : prefill.commit(executor.run(step))) {
+    const std::span<const kernels::Sampled> sampled = executor.run(step);
+    if (keeps_routing) {
+      const auto rows = static_cast<int>(step.tokens.size());
+      routing.resize(static_cast<std::size_t>(rows) * executor.routing_width());
+      executor.read_routing(rows, routing);
+    }
+    for (engine::ResponseScores& scores : prefill.commit(sampled, routing)) {
       const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
                                        [](const Trajectory& t, RequestId id) { return t.id < id; });
       outcome.counts.compare(*of, scores);
@@ -209,7 +231,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
 /// Writes the scores of all groups' leaders, on rank 0, and sums up their counts. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
-                    const Outcome& outcome, bool leads) {
+                    const io::RoutingShape& routing, const Outcome& outcome, bool leads) {
   WireWriter writer;
   if (leads) {
     writer.put(outcome.counts);
@@ -217,10 +239,12 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       writer.put(scores.id);
       writer.put(scores.logprob);
       writer.put(scores.sampling_logprob);
+      writer.put(scores.first_routed);
+      writer.put(scores.routing);
     }
   }
   std::optional<io::ScoresWriter> file;
-  if (mpi.rank() == 0) file.emplace(path, run, manifest);
+  if (mpi.rank() == 0) file.emplace(path, run, manifest, routing);
   Counts counts;
   mpi.collect(writer.take(), [&](std::span<const std::byte> bytes) {
     if (bytes.empty()) return;  // the rank leads no group
@@ -233,8 +257,13 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       reader.get(scores.id);
       reader.get(scores.logprob);
       reader.get(scores.sampling_logprob);
-      file->write(std::size_t{scores.id.prompt} * run.manifest.samples + scores.id.sample,
-                  scores.logprob, scores.sampling_logprob);
+      reader.get(scores.first_routed);
+      reader.get(scores.routing);
+      const std::size_t response =
+          std::size_t{scores.id.prompt} * run.manifest.samples + scores.id.sample;
+      file->write(response, scores.logprob, scores.sampling_logprob);
+      if (!scores.routing.empty())
+        file->write_routing(response, scores.first_routed, scores.routing);
     }
   });
   if (file) file->commit();
@@ -271,7 +300,9 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   together(mpi, [&] { take_own_stops(inputs, run); });
   std::string path;
   io::RunManifest manifest;
+  io::RoutingShape routing;
   together(mpi, [&] {
+    routing = routing_of(inputs.target.config, arguments.keeps_routing);
     path = output_path(inputs, arguments);
     if (rank != 0) return;
     manifest = manifest_of(inputs, machine.backend);
@@ -294,7 +325,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
         const policy::Placement& placement = plan.layout.placement;
         const int tp = placement.groups[placement.group(rank)].tp;
         outcome = score_share(inputs, plan, *compute->executor, group_of(*compute, tp), run, share,
-                              watch);
+                              arguments.keeps_routing, watch);
       }
     } catch (...) {
       faults.report(current_fault(), [] {});
@@ -307,7 +338,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
       throw Error(ExitCode::try_again, "stopped before the end, nothing is written: run again");
   });
   const bool leads = plan.layout.placement.role(rank) == Role::verifier;
-  const Counts counts = write_scores(mpi, run, path, manifest, outcome, leads);
+  const Counts counts = write_scores(mpi, run, path, manifest, routing, outcome, leads);
   if (rank == 0) print_end(path, run.finished.size(), counts, seconds);
   return ExitCode::done;
 }

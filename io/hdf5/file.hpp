@@ -65,6 +65,10 @@ inline hid_t native<std::uint8_t>() {
   return H5T_NATIVE_UINT8;
 }
 template <>
+inline hid_t native<std::int16_t>() {
+  return H5T_NATIVE_INT16;
+}
+template <>
 inline hid_t native<std::int32_t>() {
   return H5T_NATIVE_INT32;
 }

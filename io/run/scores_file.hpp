@@ -5,19 +5,37 @@
 //   /scores/{logprob,sampling_logprob} f32 [tokens]: as in /trajectories, but of these weights and
 //       sampling parameters; sampling_logprob is -infinity where the token could not have been
 //       sampled
+//   /scores/routed_experts, /prompts/routed_experts i16 [tokens * layers * k], where asked for: of
+//       each token of the responses, or the prompts, the k experts that it uses, ascending, in each
+//       layer that has experts; -1 for the last token of a response, which no other follows.
+//   /scores/routed_layers u8 [layers of the model], beside them: 1 where a layer has experts
 //   /scores/checksum u64 [N]: /trajectories/checksum of the scored responses
 //   attributes of /: the manifest of a run under these weights
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/run/manifest.hpp"
 #include "io/run/stored_run.hpp"
 
 namespace paceline::io {
+
+/// Which layers have experts, and how many of them a token uses in each.
+struct RoutingShape {
+  std::vector<std::uint8_t> layers;  ///< [layers of the model] 1: it has some
+  std::int32_t chosen = 0;
+
+  /// Experts of a token.
+  [[nodiscard]] std::size_t width() const {
+    return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), 1)) * chosen;
+  }
+};
 
 /// DIR/scores-NAME.h5. Throws UsageError where NAME cannot name a file.
 [[nodiscard]] std::string scores_path(const std::string& directory, const std::string& name);
@@ -26,8 +44,10 @@ namespace paceline::io {
 /// commit(), or not at all. Used by one thread of one process.
 class ScoresWriter {
  public:
-  /// `manifest`: the weights and settings that scores are computed with. Throws IoError.
-  ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest);
+  /// `manifest`: the weights and settings that scores are computed with. `routing`: of the experts
+  /// that are written too; by default none are. Throws IoError.
+  ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest,
+               const RoutingShape& routing = {});
   ~ScoresWriter();
   ScoresWriter(const ScoresWriter&) = delete;
   ScoresWriter& operator=(const ScoresWriter&) = delete;
@@ -36,6 +56,10 @@ class ScoresWriter {
   /// StoredRun::finished, each once and in any order. Throws IoError.
   void write(std::size_t response, std::span<const float> logprob,
              std::span<const float> sampling_logprob);
+  /// Writes experts of a response's tokens and of its prompt's, [positions, layers, k] of positions
+  /// from `first` on.
+  void write_routing(std::size_t response, std::size_t first,
+                     std::span<const std::int16_t> experts);
   /// Publishes the file once all responses are written. Throws IoError.
   void commit();
 

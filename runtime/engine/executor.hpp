@@ -30,6 +30,11 @@ class Executor final : public StepRunner {
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
+  /// As of model::Decoder, of the rows of the last step.
+  [[nodiscard]] int routing_width() const { return decoder_.routing_width(); }
+  void read_routing(int rows, std::span<std::int16_t> out) const {
+    decoder_.read_routing(rows, out);
+  }
   /// The target's embedding, as of model::Decoder.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();

@@ -29,7 +29,8 @@ void PackedPrefill::admit() {
         kv_.open(given.id.prompt, static_cast<std::int32_t>(given.prompt.size()),
                  static_cast<std::int32_t>(positions(given)));
     if (!handle) return;
-    Active& added = active_.emplace_back(Active{given, *handle, 0, {given.id, {}, {}}});
+    Active& added =
+        active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});
     added.scores.logprob.reserve(given.response.size());
     added.scores.sampling_logprob.reserve(given.response.size());
     ++next_;
@@ -54,6 +55,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     sample.given = r.given.response[index];
   }
   r.planned = rows;
+  r.first_row = first_row;
 }
 
 const Step& PackedPrefill::plan() {
@@ -72,12 +74,20 @@ const Step& PackedPrefill::plan() {
   return step_;
 }
 
-std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled) {
+std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled,
+                                                  std::span<const std::int16_t> routing) {
   std::vector<ResponseScores> done;
+  const std::size_t width = step_.tokens.empty() ? 0 : routing.size() / step_.tokens.size();
   auto next = sampled.begin();
   for (auto it = active_.begin(); it != active_.end();) {
     const std::int32_t rows = std::exchange(it->planned, 0);
-    if (rows > 0) kv_.advance(it->kv, rows);
+    if (rows > 0) {
+      const std::span<const std::int16_t> own =
+          routing.subspan(it->first_row * width, rows * width);
+      if (it->scores.routing.empty()) it->scores.first_routed = kv_.length(it->kv);
+      it->scores.routing.insert(it->scores.routing.end(), own.begin(), own.end());
+      kv_.advance(it->kv, rows);
+    }
     const std::int32_t before_first = static_cast<std::int32_t>(it->given.prompt.size()) - 1;
     ResponseScores& scores = it->scores;
     while (before_first + std::ssize(scores.logprob) < kv_.length(it->kv)) {

@@ -37,8 +37,12 @@ struct GivenResponse {
 /// Scores of a response, as in Trajectory, from the distributions that these weights sample from.
 struct ResponseScores {
   RequestId id;
-  std::vector<float> logprob;           ///< [response]
-  std::vector<float> sampling_logprob;  ///< [response] -infinity: cannot be sampled
+  std::vector<float> logprob = {};           ///< [response]
+  std::vector<float> sampling_logprob = {};  ///< [response] -infinity: cannot be sampled
+  /// Experts of the positions that were computed for this response, [positions, width]: from
+  /// `first_routed` on, for a sibling's KV may have the ones before, and up to positions().
+  std::vector<std::int16_t> routing = {};
+  std::int32_t first_routed = 0;
 };
 
 /// Scores given responses. Siblings share their prompt's KV, which is computed once. Not
@@ -58,13 +62,16 @@ class PackedPrefill {
   /// The next step, empty when all are done. Every plan must be committed.
   [[nodiscard]] const Step& plan();
   /// Takes the runner's results for the plan's samples; returns the responses that are done.
-  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled);
+  /// `routing`: empty, or [rows of the plan, width] experts of each row.
+  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled,
+                                                   std::span<const std::int16_t> routing = {});
 
  private:
   struct Active {
     GivenResponse given;
     kv::Handle kv = 0;
-    std::int32_t planned = 0;  ///< rows in the current plan
+    std::int32_t planned = 0;  ///< rows in the current plan, which are neighbours
+    std::int32_t first_row = 0;
     ResponseScores scores;
   };
   void admit();

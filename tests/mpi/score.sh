@@ -99,6 +99,25 @@ if [ -n "$python" ]; then
   values "what was there is replaced" equal "$work/plain" changed target
 fi
 
+# Experts, of the prompts of parity fixtures, in which transformers says which it chose.
+if [ -n "$python" ]; then
+  for fixture in qwen3-moe qwen2-moe mixtral-fp32; do
+    of=$root/tests/models/parity/$fixture
+    "$python" - "$of" >"$work/$fixture.jsonl" <<'PY'
+import json, sys
+for i, prompt in enumerate(json.load(open(sys.argv[1] + "/reference.json"))["prompts"]):
+    print(json.dumps({"uid": f"p{i}", "prompt_tokens": prompt["tokens"]}))
+PY
+    mixture=(--set model.path="$of" --set model.dtype=fp32 --set prompts.path="$work/$fixture.jsonl"
+      --set sampling.ignore_eos=true --set sampling.max_tokens=24)
+    rollout 2 "$work/$fixture" "${mixture[@]}" || fail "$fixture: $(tail -n 3 "$work/$fixture.log")"
+    own "$fixture" 1 "$work/$fixture" "${mixture[@]}" --keep-routing
+    values "$fixture: experts" experts "$work/$fixture" own "$of"
+    score 2 "$work/$fixture" parts "${mixture[@]}" --keep-routing --set layout.verifier_tp=2 --set engine.prefill_chunk=16
+    values "$fixture: experts by two ranks" routing "$work/$fixture" own parts
+  done
+fi
+
 # refuses WHAT CODE PATTERN RUN [ARG...]: scoring must end with CODE and say PATTERN, once, and write nothing.
 refuses() {
   local what=$1 code=$2 pattern=$3 run=$4 found=0
@@ -130,6 +149,7 @@ refuses "weights that lack a tensor" 65 "layers.3.mlp.down_proj.weight" "$work/p
 cp -r "$work/plain" "$work/damaged"
 truncate -s 1000 "$work/damaged/trajectories.h5"
 refuses "a damaged run" 74 "damaged/trajectories.h5" "$work/damaged"
+refuses "experts of a dense model" 64 "--keep-routing: expected a mixture of experts" "$work/plain" --keep-routing
 code=0; score 1 "$work/plain" "../bad" || code=$?
 same "a name that is none: exit code" 64 "$code"
 says "a name that is none" "^paceline: --name: expected .*found '\.\./bad'"

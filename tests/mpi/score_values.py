@@ -3,6 +3,9 @@
     score_values.py same RUN NAME            bits of both log-probabilities are the run's own
     score_values.py equal RUN NAME OTHER     bits of two scores of one run are the same
     score_values.py decoder RUN NAME MODEL   a Qwen2 of few lines in float64 says the same of some responses, to 1e-3
+    score_values.py experts RUN NAME FIXTURE    the prompts are a parity fixture's, and their experts what transformers says;
+                                             verl and slime get them
+    score_values.py routing RUN NAME OTHER   experts of two scores of one run are the same
     score_values.py negate MODEL TENSOR      the weights with one tensor (bf16) negated
 
 Prints one line that tells what was compared; exits with 1 where it differs.
@@ -116,6 +119,44 @@ def by_decoder(run, scores, model):
     return tokens > 100 and largest < 1e-3
 
 
+def safetensors_f32(path):
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+        data = file.read()
+    return {
+        name: np.frombuffer(data[slice(*about["data_offsets"])], "<f4").reshape(about["shape"])
+        for name, about in header.items()
+        if name != "__metadata__"
+    }
+
+
+def by_transformers(run, scores, fixture):
+    """Prompts' experts against the fixture's; those of whole responses against what trainers get."""
+    expected = safetensors_f32(os.path.join(fixture, "reference.safetensors"))
+    batch = run.to_verl(routing=scores)["tensors"]
+    tokens = different = 0
+    for index in range(len(run)):
+        prompt = run.prompt_index[index]
+        length = len(run.prompts[prompt].tokens)
+        experts = scores.routed_experts(index)
+        theirs = expected[f"routing.{prompt}"]  # [layers with experts, prompt, k]
+        with_experts = np.flatnonzero(experts[0, :, 0] >= 0)
+        mine = experts[:length, with_experts].transpose(1, 0, 2)
+        different += int((mine != theirs).any(axis=-1).sum())
+        tokens += theirs.shape[0] * theirs.shape[1]
+        row = batch["routed_experts"][index]
+        first = batch["prompts"].shape[1] - length
+        if batch["routed_experts"].dtype != np.int16 or not np.array_equal(row[first : first + len(experts)], np.maximum(experts, 0)):
+            print(f"verl's row {index} is another")
+            return False
+        if len(experts) != length + run.lengths[index] - 1 or row[:first].any():
+            print(f"the experts of {index} are of other tokens")
+            return False
+    print(f"{tokens} choices, {different} others than those of transformers")
+    return tokens > 100 and different == 0
+
+
 def bits(values):
     return np.ascontiguousarray(values).view(np.uint32)
 
@@ -131,6 +172,13 @@ def main(mode, *arguments):
         scores = run.scores_under(arguments[1])
         if mode == "decoder":
             return by_decoder(run, scores, arguments[2])
+        if mode == "experts":
+            return by_transformers(run, scores, arguments[2])
+        if mode == "routing":
+            other = run.scores_under(arguments[2])
+            same = [np.array_equal(scores.routed_experts(i), other.routed_experts(i)) for i in range(len(run))]
+            print(f"{sum(same)} of {len(same)} responses have the same experts")
+            return len(same) > 0 and all(same)
         other = run if mode == "same" else run.scores_under(arguments[2])
         same, tokens = 0, 0
         for index in range(len(run)):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from verl import DataProto
 
     from .complete import Run
+    from .scores import Scores
 
 
 def to_verl(
@@ -25,6 +26,7 @@ def to_verl(
     as_torch: bool = False,
     logprob: str = "sampling",
     truncate: bool = False,
+    routing: Optional[Scores] = None,
 ) -> Dict[str, Dict[str, Any]]:
     """What verl's DataProto.from_dict takes, one row a response: tensors, non_tensors, meta_info.
 
@@ -45,6 +47,10 @@ def to_verl(
 
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
     that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
+
+    `routing`: the run's scores under its own weights, with experts (Scores.routed_experts). Then
+    there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
+    and for the last token.
     """
     padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
     tensors = {
@@ -57,6 +63,8 @@ def to_verl(
     positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
     tensors["position_ids"] = np.clip(positions, 0, None)
     tensors["rollout_log_probs"] = padded.log_probs
+    if routing is not None:
+        tensors["routed_experts"] = _routed_experts(run, padded, routing)
     if len(run) and not np.isnan(run.reward).any():
         scores = np.zeros(padded.responses.shape, dtype=np.float32)
         counts = padded.response_mask.sum(axis=1)
@@ -94,10 +102,13 @@ def to_dataproto(
     pad_token_id: int = 0,
     logprob: str = "sampling",
     truncate: bool = False,
+    routing: Optional[Scores] = None,
 ) -> "DataProto":
     """What to_verl gives, as verl's own class. Raises ImportError without verl."""
     verl = imported("verl", "to_dataproto", "pip install verl")
-    batch = to_verl(run, prompt_length, response_length, pad_token_id, True, logprob, truncate)
+    batch = to_verl(
+        run, prompt_length, response_length, pad_token_id, True, logprob, truncate, routing
+    )
     return verl.DataProto.from_dict(**batch)
 
 
@@ -177,6 +188,21 @@ def _padded(
         padded.response_mask[row, :count] = 1
         padded.log_probs[row, :count] = getattr(response, column)[:count]
     return padded
+
+
+def _routed_experts(run: Run, padded: _Padded, routing: Scores) -> np.ndarray:
+    """[B, P + R, layers, k] of what fits."""
+    width_p = padded.prompts.shape[1]
+    experts: Optional[np.ndarray] = None
+    for row, prompt in enumerate(run.prompt_index):
+        own = np.maximum(routing.routed_experts(row), 0)
+        if experts is None:
+            width = width_p + padded.responses.shape[1]
+            experts = np.zeros((len(run), width, *own.shape[1:]), dtype=np.int16)
+        first = width_p - len(run.prompts[prompt].tokens)  # negative: the beginning is cut off
+        own = own[max(-first, 0) :][: experts.shape[1] - max(first, 0)]
+        experts[row, max(first, 0) : max(first, 0) + len(own)] = own
+    return np.zeros((0, 0, 0, 0), dtype=np.int16) if experts is None else experts
 
 
 def _check_fits(sizes: np.ndarray, width: int, what: str, run: Run) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slime.utils.types import Sample
 
     from .complete import Run
+    from .scores import Scores
 
 #: slime's Sample.Status for each finish reason. A response cut by a limit is truncated.
 SLIME_STATUS = {
@@ -51,6 +52,8 @@ class SlimeSample:
     #: What each token of the response could have been: Response.kept_ids and kept_offsets.
     rollout_top_p_token_ids: Optional[List[int]] = None
     rollout_top_p_token_offsets: Optional[List[int]] = None
+    #: int32 [tokens - 1, layers, k]: the experts of each token but the last (Scores.routed_experts).
+    rollout_routed_experts: Optional[np.ndarray] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """As slime's Sample.to_dict gives it."""
@@ -58,7 +61,10 @@ class SlimeSample:
 
 
 def iter_slime(
-    run: Run, logprob: str = "sampling", tokenizer: Optional[PathLike] = None
+    run: Run,
+    logprob: str = "sampling",
+    tokenizer: Optional[PathLike] = None,
+    routing: Optional[Scores] = None,
 ) -> Iterator[SlimeSample]:
     """Ragged samples with slime's fields; `index` counts responses.
 
@@ -66,6 +72,7 @@ def iter_slime(
     no two runs have one in common, for slime's own metrics group samples by it.
 
     Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
+    `routing`: the run's scores under its own weights, with experts.
     """
     column = logprob_column(logprob)
     decode = run.decoder(tokenizer)
@@ -95,6 +102,7 @@ def iter_slime(
             },
             rollout_top_p_token_ids=_list_of(response.kept_ids),
             rollout_top_p_token_offsets=_list_of(response.kept_offsets),
+            rollout_routed_experts=_routed_experts(routing, index),
         )
 
 
@@ -102,8 +110,17 @@ def _list_of(values: Optional[np.ndarray]) -> Optional[List[int]]:
     return None if values is None else values.tolist()
 
 
+def _routed_experts(routing: Optional[Scores], index: int) -> Optional[np.ndarray]:
+    if routing is None:
+        return None
+    return np.maximum(routing.routed_experts(index), 0).astype(np.int32)
+
+
 def to_slime(
-    run: Run, logprob: str = "sampling", tokenizer: Optional[PathLike] = None
+    run: Run,
+    logprob: str = "sampling",
+    tokenizer: Optional[PathLike] = None,
+    routing: Optional[Scores] = None,
 ) -> List[List["Sample"]]:
     """The samples of iter_slime as slime's own class, a list for each prompt.
 
@@ -119,6 +136,8 @@ def to_slime(
     wanted = [field.name for field in dataclasses.fields(SlimeSample)]
     if not masks:  # versions of slime before there were any have no fields for them
         wanted = [name for name in wanted if name not in MASK_FIELDS]
+    if routing is None:
+        wanted.remove("rollout_routed_experts")
     lacking = [name for name in wanted if name not in known]
     if lacking:
         raise ReaderError(
@@ -133,7 +152,7 @@ def to_slime(
             stacklevel=2,
         )
     groups: List[List[Sample]] = [[] for _ in run.prompts]
-    for prompt, sample in zip(run.prompt_index, run.iter_slime(logprob, tokenizer)):
+    for prompt, sample in zip(run.prompt_index, run.iter_slime(logprob, tokenizer, routing)):
         fields = {name: getattr(sample, name) for name in wanted}
         fields["status"] = sample_class.Status(sample.status)
         groups[prompt].append(sample_class(**fields))

@@ -71,6 +71,34 @@ TEST_F(ScoresFile, IsInTheRunsOrderWhateverTheOrderOfWriting) {
   EXPECT_EQ(read_manifest(path_).model_fingerprint, sample_.manifest.model_fingerprint);
 }
 
+// Of a prompt one sibling has all experts, and others those of its end.
+TEST_F(ScoresFile, ExpertsOfPromptsAndResponses) {
+  const RoutingShape shape{{0, 1, 1}, 2};
+  ScoresWriter writer(path_, run_, sample_.manifest, shape);
+  std::vector<std::int16_t> prompts, responses;
+  for (std::size_t r = 0; r < run_.finished.size(); ++r) {
+    writer.write(r, values(r, 0), values(r, 0));
+    const StoredResponse& entry = run_.finished[r];
+    const std::size_t prompt = run_.prompts[entry.prompt].tokens.size();
+    if (entry.length == 0) continue;
+    std::vector<std::int16_t> all;
+    for (std::size_t i = 0; i < (prompt + entry.length - 1) * 4; ++i)
+      all.push_back(
+          static_cast<std::int16_t>(i < prompt * 4 ? 10 * entry.prompt + i : 500 * r + i));
+    const std::size_t first = entry.sample == 0 ? 0 : prompt - 1;
+    writer.write_routing(r, first, std::span(all).subspan(first * 4));
+    if (first == 0) prompts.insert(prompts.end(), all.begin(), all.begin() + prompt * 4);
+    responses.insert(responses.end(), all.begin() + prompt * 4, all.end());
+    responses.insert(responses.end(), 4, -1);
+  }
+  writer.commit();
+  const auto lock = h5::lock_hdf5();
+  const h5::File file = h5::File::open(path_);
+  EXPECT_EQ(h5::read_all<std::int16_t>(file, "prompts/routed_experts"), prompts);
+  EXPECT_EQ(h5::read_all<std::int16_t>(file, "scores/routed_experts"), responses);
+  EXPECT_EQ(h5::read_all<std::uint8_t>(file, "scores/routed_layers"), shape.layers);
+}
+
 TEST_F(ScoresFile, WhatIsNotCommittedIsNotThere) {
   const std::size_t before = files();
   write_all(0, false);
