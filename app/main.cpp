@@ -34,7 +34,7 @@ std::string footer() {
          "once.";
 }
 
-/// What an unset variable of a script leaves is not what it meant.
+/// Refuses an empty name, as an unset variable of a script leaves it.
 std::string not_empty(const std::string& text) {
   return text.empty() ? "expected a name, found nothing" : "";
 }
@@ -53,7 +53,7 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
       ->check(not_empty);
 }
 
-/// Slurm's environment stands in for what is not said.
+/// Options of a planned machine; where one is not given Slurm's environment stands in.
 void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   const auto count = [&](const char* name, std::optional<int>& to, int least, const char* help) {
     command
@@ -85,7 +85,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   memory("--host-memory", machine.host_memory,
          "Memory of each node (default: as Slurm's environment says, else as here)");
   memory("--gpu-memory", machine.gpu_memory, "Memory of each GPU (default: as of one here)");
-  // It meant one or the other.
+  // Older scripts have it, for a node's memory or a GPU's.
   command
       .add_option_function<std::string>("--memory",
                                         [](const std::string&) {
@@ -97,7 +97,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
       ->group("");
 }
 
-/// `advice`: for who finds that a rank has stopped for good.
+/// `advice`: printed for the user when a rank has stopped for good.
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command,
                 const std::string& advice = "") {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
@@ -112,8 +112,8 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
   }
 }
 
-/// Whether a launcher started this process as another rank than 0: all are told the same, and one
-/// answers.
+/// Whether a launcher started this process as another rank than 0. All ranks get the same
+/// arguments, and only rank 0 reports an error in them.
 bool is_other_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
     if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
@@ -121,7 +121,7 @@ bool is_other_rank() {
   return false;
 }
 
-/// What is wrong with the arguments, in a line.
+/// A line on the arguments' error.
 std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> commands =
       cli.get_subcommands([](const CLI::App* command) { return command->parsed(); });
@@ -149,7 +149,7 @@ std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
                      nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
 }
 
-/// What was printed is where it was to go, or there is an error.
+/// Throws where printed text did not reach standard output.
 void finish_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw IoError("cannot write to standard output");
@@ -261,7 +261,8 @@ int run(int argc, char** argv) {
     if (!is_other_rank()) {
       app::say("{}", misuse(cli, error));
     } else {
-      // A launcher ends all ranks at the first bad exit. The one that answers must not come last.
+      // A launcher ends all ranks at the first bad exit, which must not come before rank 0's
+      // report.
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     return static_cast<int>(ExitCode::usage);

@@ -47,7 +47,7 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   return text;
 }
 
-/// Lines on files that the plan does without, and the subject of the last sentence.
+/// Lines on files that the plan does without, and the subject for the sentence that follows them.
 std::string absence_text(const Inputs& inputs) {
   if (inputs.absent.empty()) return "everything";
   std::string text;

@@ -25,8 +25,8 @@ namespace paceline::app {
 // All groups have one degree, and the first group's table is written.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
-  // Every rank verifies and drafts, so that all costs are measured, whatever the configuration does
-  // with them. The configured profile is ignored, for it is the one to be made.
+  // Every rank verifies and drafts, so that all costs are measured, whatever roles the
+  // configuration has. The configured profile is ignored: this command may be about to write it.
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
     all.overrides.emplace_back(setting);

@@ -46,8 +46,8 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
-/// Removes telemetry that a killed simulation left, and nothing else in the folder, which may be
-/// somebody's.
+/// Removes telemetry that a killed simulation left. Other files in the folder may be somebody's,
+/// and stay.
 void remove_shards(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path shards = fs::path(path) / "shards";

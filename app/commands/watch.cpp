@@ -28,8 +28,8 @@ constexpr std::chrono::milliseconds kPause(20);
 /// Pause between two looks for the other ranks' messages, which come right after kPause.
 constexpr std::chrono::milliseconds kPoll(2);
 
-/// The state that a rank sees: rank 0 of the folder, any rank that it is to stop. The greatest
-/// counts.
+/// The state that a rank sees. Rank 0 looks at the folder; any rank may have been asked to stop.
+/// The greatest state of all ranks counts.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
 /// Waits, asleep, until there is something to do. Collective; throws as together().
@@ -86,8 +86,8 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Last words for a job that one rank ends by a fault of the request: the request is refused too,
-/// so that the next job goes on behind it.
+/// Refuses the request by whose fault one rank ends the job, so that the next job goes on with the
+/// request after it.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;
@@ -140,7 +140,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        // Responses that are all there stay, where it is rewards that are missing.
+        // Where only rewards are missing, the responses are complete and stay.
         const bool kept = begun || std::filesystem::exists(step.part + "/trajectories.h5");
         if (first) folder->refuse(step, ended.message, kept);
       });

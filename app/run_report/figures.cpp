@@ -59,11 +59,11 @@ PhaseSeconds phases_of(const StepRecord& step, double written) {
   return seconds;
 }
 
-/// What a rank wrote in an attempt: one thing after the other.
+/// The writes of a rank in an attempt, one after the other.
 class Writes {
  public:
   void add(const WriteRecord& write) { writes_.push_back(write); }
-  /// Seconds of them between two moments.
+  /// Seconds of writing between two moments.
   [[nodiscard]] double within(double begin, double end) const {
     double seconds = 0;
     auto write = std::partition_point(writes_.begin(), writes_.end(), [begin](const auto& w) {
@@ -79,8 +79,8 @@ class Writes {
   std::vector<WriteRecord> writes_;
 };
 
-/// Calls `use(bin, share)` with the bins that [begin, begin + length) lies in and the share of it
-/// in each; of an interval of no length with one.
+/// Calls `use(bin, share)` for each bin that meets [begin, begin + length), with the share of the
+/// interval that lies in the bin. An interval of no length lies in one bin.
 template <typename Use>
 void spread(double begin, double length, double bin_seconds, int bins, const Use& use) {
   const auto bin_at = [&](double time) {
@@ -184,7 +184,7 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // What a change of roles takes beside loading is short, and counts as idle.
+      // The rest of a change of roles, beside loading, is short and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -268,7 +268,7 @@ class Builder {
     }
   }
 
-  /// What is left of the attempts that a rank was in.
+  /// Counts as idle the time of each attempt that no other phase of a rank took.
   void idle() {
     for (const auto& [key, unused] : present_) {
       const Span& span = spans_.at(key.second);
@@ -430,7 +430,7 @@ std::string largest_loss(const RunFigures& figures) {
   for (const Phase phase : {Phase::starting, Phase::loading, Phase::idle, Phase::communication,
                             Phase::flush, Phase::other, Phase::sample})
     losses[phase] = seconds[phase];
-  if (figures.drafted > 0) {  // of drafts what was refused
+  if (figures.drafted > 0) {  // the part spent on refused drafts is a loss
     losses[Phase::verify] = seconds[Phase::verify] *
                             static_cast<double>(figures.drafted - figures.accepted) /
                             static_cast<double>(figures.drafted);

@@ -1,4 +1,4 @@
-// What a report says of a run, computed from its telemetry alone.
+// The figures that a report has of a run, computed from its telemetry alone.
 //
 // Attempts stand one after the other on one time line, without the pauses between them. A rank's
 // time is that of the attempts it was in.
@@ -14,7 +14,7 @@
 
 namespace paceline::app {
 
-/// What a rank's time went into.
+/// Uses of a rank's time.
 enum class Phase : std::uint8_t {
   starting,
   loading,
@@ -32,10 +32,10 @@ inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
 /// Seconds by phase. A forward pass is shared out to prefill, decode and verify by their rows.
-/// Communication is what a rank spent in its group's collectives, waiting for the others included,
-/// within forward passes and sampling; other is the rest of steps, bookkeeping. What is no step is
-/// starting and loading weights, which come first (a change of roles may load some later), flush,
-/// which may also lie within a step, or idle: waiting for requests, for messages or for the end.
+/// Communication is time in the group's collectives within forward passes and sampling, waiting for
+/// other ranks included. Other is the rest of a step, its bookkeeping. Before its first step a rank
+/// starts and loads weights; a change of roles may load more later. A flush may lie within a step
+/// or outside. Idle is waiting for requests, for messages or for the end.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
@@ -130,9 +130,9 @@ struct RunFigures {
   std::vector<Bin> timeline;
   [[nodiscard]] int bins() const { return static_cast<int>(timeline.size()); }
 
-  /// When so large a share of the responses that finished had; 0 of none.
+  /// Second by which this share of the finished responses had finished; 0 where there are none.
   [[nodiscard]] double finished_by(double share) const;
-  /// Tokens of the response that a share of them is no longer than.
+  /// Length in tokens that this share of the finished responses does not exceed.
   [[nodiscard]] double length_quantile(double share) const;
   [[nodiscard]] PhaseSeconds all_ranks() const;
 };
@@ -140,7 +140,7 @@ struct RunFigures {
 /// `bins`: of time lines, at least 1.
 [[nodiscard]] RunFigures figures_of(const RecordedTelemetry& run, int bins);
 
-/// The phase that most of the ranks' time went to of those that generate nothing, in a sentence.
+/// A sentence on the phase that took most of the ranks' time without generating anything.
 [[nodiscard]] std::string largest_loss(const RunFigures& figures);
 
 }  // namespace paceline::app

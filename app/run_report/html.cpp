@@ -28,7 +28,7 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 </style>
 )";
 
-// By Phase. Told apart by those who do not see red and green, too (Okabe and Ito).
+// By Phase. Readers who cannot tell red from green can tell the colors apart (Okabe and Ito).
 constexpr std::array<const char*, kPhases> kColors{"#cccccc", "#888888", "#56b4e9", "#0072b2",
                                                    "#009e73", "#e69f00", "#cc79a7", "#d55e00",
                                                    "#000000", "#f0e442", "#f2f2f2"};
@@ -42,7 +42,7 @@ double bin_seconds(const RunFigures& figures) {
 
 Axis time_axis(const RunFigures& figures) { return {0, figures.seconds, false, "seconds"}; }
 
-/// The last tenth of the responses, and when shares of them had finished.
+/// Marks the time in which the last tenth of the responses finished.
 void mark_progress(Plot& plot, const RunFigures& figures, double top) {
   if (figures.responses.empty()) return;
   plot.box(figures.finished_by(0.9), 0, figures.finished_by(1), top, kTail);
@@ -72,13 +72,13 @@ double most_of(const RunFigures& figures, const Value& value) {
   return most > 0 ? 1.05 * most : 1;
 }
 
-/// What took most of a bin; nothing where the rank was not there, as in an attempt of fewer ranks.
+/// The phase that took most of a bin; nothing where the rank was not there (fewer ranks then).
 std::optional<Phase> most_of(const PhaseSeconds& seconds) {
   if (!(seconds.sum() > 0)) return std::nullopt;
   return seconds.largest();
 }
 
-/// A row a rank, in the color of what took most of each bin.
+/// A row for each rank; each bin has the color of the phase that took most of it.
 std::string rank_timeline(const RunFigures& figures) {
   const auto ranks = static_cast<double>(figures.ranks.size());
   if (figures.ranks.empty()) return "";
@@ -128,7 +128,7 @@ std::string drafts_over_time(const RunFigures& figures) {
   return plot.text();
 }
 
-/// How many responses are about so long; bins are equal on a logarithmic axis.
+/// A histogram of the lengths of responses; bins are equal on a logarithmic axis.
 std::string lengths(const RunFigures& figures) {
   constexpr int kBins = 40;
   if (figures.responses.empty()) return "";

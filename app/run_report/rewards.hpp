@@ -1,4 +1,4 @@
-// What the rewards of a run's responses say.
+// Figures of the rewards of a run's responses.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct RewardFigures {
   std::uint64_t weight_version = 0;
 
   std::uint64_t scored = 0;
-  double mean = 0;  ///< of them, as the others are
+  double mean = 0;  ///< of scored responses, like the next three
   double deviation = 0;
   double least = 0;
   double most = 0;
@@ -35,10 +35,10 @@ struct RewardFigures {
   struct PassAt {
     std::uint32_t k = 0;
     double rate = 0;
-    std::uint64_t prompts = 0;  ///< that it is the mean of
+    std::uint64_t prompts = 0;  ///< with k responses or more
   };
   std::vector<PassAt> pass;  ///< k rises by powers of two, up to the most responses to a prompt
-  double threshold = 0;      ///< rewards of as much pass
+  double threshold = 0;      ///< the least reward that passes
 
   std::uint64_t groups = 0;    ///< prompts with two scored responses at least
   std::uint64_t equal = 0;     ///< of them, whose rewards are all equal: they teach GRPO nothing
@@ -60,8 +60,8 @@ struct RewardFigures {
   [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< NaN: it is none of `pass`
 };
 
-/// `threshold`: the least reward that passes. Of the run itself only what its responses say is
-/// filled in.
+/// `threshold`: the least reward that passes. Fields of the whole run, as `expected`, are the
+/// caller's to fill in.
 [[nodiscard]] RewardFigures reward_figures(std::span<const RewardedResponse> responses,
                                            double threshold);
 

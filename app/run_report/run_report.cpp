@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What is written is none of the run's own files.
+/// Throws where the report would overwrite a file of the run.
 void require_others(const ReportArguments& arguments, const std::string& run) {
   for (const std::string& output : {arguments.html, arguments.trace}) {
     for (const char* name : {".", "run.json", "telemetry.h5", "trajectories.h5"}) {
@@ -54,7 +54,7 @@ std::vector<std::string> runs_of(const std::string& path) {
   return steps.empty() ? std::vector<std::string>{path} : steps;
 }
 
-/// Of a simulation, which has no responses, nothing.
+/// The rewards of a run; nothing for a simulation, which has no responses.
 std::optional<RewardFigures> rewards_of(const std::string& path, double threshold) {
   fs::path directory = path;
   if (!fs::is_directory(directory)) directory = directory.parent_path();

@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Of text in HTML and SVG what would be markup is escaped.
+/// The text with every character escaped that HTML and SVG would take for markup.
 [[nodiscard]] std::string escaped(const std::string& text);
 
 /// An axis from `least` to `most`, with its ticks.
@@ -38,7 +38,7 @@ class Plot {
   void mark(double x, const std::string& word);
   /// A word left of the y axis, at that value; the axis has no ticks then.
   void name(double y, const std::string& word);
-  /// What a color stands for, above the plot, in the order of the calls.
+  /// Says above the plot, behind earlier calls' words, what a color stands for.
   void legend(const std::string& color, const std::string& word);
   [[nodiscard]] std::string text() const;
 

@@ -28,7 +28,7 @@ std::string name_of(RequestId id) { return fmt::format("{}:{}", id.prompt, id.sa
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Of every phase the least, the mean and the most of all ranks, and whose the most is.
+/// Least, mean and most seconds of all ranks in each phase, and the rank that has the most.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
@@ -178,12 +178,12 @@ Table nodes(const RunFigures& figures) {
 
 /// "2026-01-31 18:04:12", of UTC.
 std::string date_of(double unix_seconds) {
-  constexpr double kLast = 253402300799;  // of the year 9999: later ones are damaged
+  constexpr double kLast = 253402300799;  // of the year 9999: a later time is damaged
   if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
-/// ", 812.5 a core (8 cores)"; empty where it is not known what computed.
+/// ", 812.5 a core (8 cores)"; empty where neither cores nor GPUs are known.
 std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
   if (count == 0) return "";
   return fmt::format(", {:.1f} a {} ({})", rate / static_cast<double>(count), what,

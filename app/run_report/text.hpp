@@ -10,18 +10,18 @@
 
 namespace paceline::app {
 
-/// A title and rows of cells, the first of which are names of columns. What both forms of a report
-/// print.
+/// A title and rows of cells; the first row names the columns. Reports for a terminal and reports
+/// in HTML print the same tables.
 struct Table {
   std::string title;
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The tables of a run, in the order of a report; such without rows are left out.
+/// The tables of a run, in the order of a report; tables without rows are left out.
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, reasons of ends, the largest loss.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// Where a run has not ended: how much of it there is; else nothing.
+/// How much there is of a run that has not ended; empty for a run that has.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// Several runs side by side: one row each.
@@ -32,7 +32,7 @@ struct NamedRun {
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// All of it, in columns.
+/// The whole report.
 [[nodiscard]] std::string text_of(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app

@@ -7,9 +7,9 @@
 
 namespace paceline::app {
 
-/// JSON. A process for each attempt and rank; in it its steps, each with its phases under it, and
-/// what it sent or received of KV beside them. Times are microseconds since the first attempt
-/// began, attempts where their clocks say. Memory: 300 bytes a step.
+/// JSON. Each rank of each attempt is a process of the trace. It has the rank's steps, under each
+/// step its phases, and beside the steps the rank's KV transfers and writes. Times are microseconds
+/// since the first attempt began, by the clocks of the attempts. Memory: 300 bytes a step.
 [[nodiscard]] std::string trace_of(const RecordedTelemetry& run);
 
 }  // namespace paceline::app

@@ -17,7 +17,7 @@ constexpr int kTag = 1;
 constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
-/// Pauses in limits.stall, where it is short: a pulse and its answer take two.
+/// Least number of pauses in limits.stall: a pulse and its answer take two.
 constexpr double kPulses = 8;
 /// Seconds that other ranks leave rank 1 to end the job for all that miss rank 0; where rank 1 has
 /// stopped as well, the others do.

@@ -93,8 +93,8 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     std::signal(signal, SIG_DFL);
     return;
   }
-  // A file of all ranks fails all of them, and one message will do: rank 0 is first, and the
-  // launcher then signals the others.
+  // A file that all ranks read fails all of them, and one message will do. The other ranks wait for
+  // rank 0 to print it and to end, upon which the launcher signals them.
   const timespec moment = {.tv_sec = 0, .tv_nsec = 50'000'000};
   const bool stopping = g_first.load() != 0;
   for (int i = 0; g_rank.load() > 0 && i < 40; ++i) {

@@ -23,8 +23,8 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files: the previous step's where their texts are the same, as in most
-  /// steps of a training. Throws as Tokenizer::load() does.
+  /// The tokenizer of these files. Where their texts are as in the previous step, which they are in
+  /// most steps of a training, it is the previous step's. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
   /// The model's end tokens in the previous step; none in the first. `now`: this step's.

@@ -61,8 +61,8 @@ class Sequences {
   /// `block`: positions a block.
   Sequences(std::int32_t blocks, std::int32_t block);
 
-  /// Blocks of `block` positions that a sequence of `positions` positions needs, alone in the pool:
-  /// one more than hold it, for the prompt's last block is given to its siblings.
+  /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
+  /// the pool: one more than hold its KV, because its siblings are given the prompt's last block.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
@@ -93,8 +93,8 @@ class Sequences {
     return at(sequence).table;
   }
 
-  /// The first position whose block, and all later ones, are the sequence's alone and stay so: KV
-  /// from elsewhere may be put there. A multiple of block().
+  /// The first position from which on all blocks are the sequence's alone, and stay so: KV from
+  /// elsewhere may be put there. A multiple of block().
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed, each in its place.
@@ -102,7 +102,7 @@ class Sequences {
   /// Makes the row computed at `position` (>= length) the row of the next position: accepted rows
   /// of a draft tree move to where they belong. Call in order of position.
   void keep(Handle sequence, std::int32_t position);
-  /// Forgets positions from `length` on; of a prompt that is shared, at most the last position.
+  /// Forgets positions from `length` on. Of a prompt that is shared only the last one may go.
   void roll_back(Handle sequence, std::int32_t length);
 
   /// Hands the work before the next forward pass over to the caller. `work` is overwritten; its
@@ -144,8 +144,8 @@ class Sequences {
     std::vector<std::int32_t> table;
     bool waits = false;  ///< for a sibling that computes the prompt
     bool owner = false;  ///< computes the prompt for its siblings
-    std::int32_t spare =
-        -1;  ///< owner: takes the place of the prompt's last block, which it shares
+    /// Of an owner: the block for its own copy of the prompt's last one, which its siblings get.
+    std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
   };
   struct PendingMove {

@@ -22,6 +22,9 @@
 // counts. B tells the coordinator when it races no longer.
 //
 // A change of roles: see RoleChange.
+//
+// To add a message: a struct here and its name in Message, its fields in messages.cpp, and a row in
+// the table of each receiver (message_table.hpp).
 #pragma once
 
 #include <cstdint>

@@ -202,7 +202,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
         at->second.ended)
-      continue;  // ended; or soon elsewhere, and its lease is about to end there too
+      continue;  // it has ended, or moves and is about to end its lease there too
     const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});

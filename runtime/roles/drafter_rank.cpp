@@ -81,7 +81,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// A rank that was a verifier before may still get anything from drafters.
+/// Applies or drops a message: drafters may still write to a rank that was a verifier before.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -233,8 +233,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Drafts for as many requests as a call takes, beginning where the last call ended. Returns
-/// whether any request wanted a draft: others may want one even where none was found for these.
+/// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
+/// drafts were asked for; even where none was found, other requests may be next.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -283,7 +283,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
   slots_.clear();
   for (std::size_t i = 0; i < asked_.size(); ++i) {
     const OpenRequest& r = requests_.at(asked_[i]);
-    // As far as the end of the next piece, or the limit of tokens ahead.
+    // A draft reaches to the end of the next piece, or to the limit of tokens ahead.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
         std::min(piece(r) - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));

@@ -36,10 +36,10 @@ struct DrafterOptions {
 /// earlier ones found nothing. Drafts are chains: a verifier that is behind could not use a tree's
 /// other branches.
 ///
-/// A head drafts from the target's features, which verifiers send. Past the last of them it goes on
-/// from its own features, as EAGLE's chain does, and computes those rows anew once the target's
-/// have come. Where features never came (a request moved, a mailbox was full), it begins anew with
-/// the next that come.
+/// A head drafts from the target's features, which verifiers send. Past the last position that has
+/// some it goes on from its own features, as EAGLE's chain does, and computes these rows anew once
+/// the target's features have come. Where features never came (a request moved, a mailbox was
+/// full), it begins anew with the next features that come.
 ///
 /// No message is trusted: its sender may have been a drafter, which may send anything. Contents
 /// that make no sense are counted (RankSummary::invalid) and dropped.
@@ -55,7 +55,7 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
-  /// [drafters] Drafted tokens that were tried and accepted, also those too late to be verified.
+  /// [drafters] Drafted tokens that were tried and accepted, drafts that came too late included.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:

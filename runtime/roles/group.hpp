@@ -16,8 +16,8 @@
 
 namespace paceline::roles {
 
-/// The leader's side of a group: runs steps and moves KV together with the members, between groups
-/// and into the group's store and out of it. Commands travel as messages, in order. Only a step has
+/// The leader's side of a group. Together with the members it runs steps, and moves KV to and from
+/// other groups and the group's store. Commands travel as messages, in order. Only a step has
 /// collectives in it, so a member can always be reached. A key names one command in flight at a
 /// time; each member tells the end of its share (KvMoved).
 class Group final : public engine::StepRunner {
@@ -51,7 +51,7 @@ class Group final : public engine::StepRunner {
   void restore(const protocol::RestoreKv& command);
   /// Drops the KV stored under the key. A command in flight on it ends incomplete, or has ended.
   void drop(std::uint64_t key);
-  /// Stored KV will be needed in this order of keys, as ForeseeKv says.
+  /// Tells the stores in which order of keys their KV will be needed (ForeseeKv).
   void foresee(std::span<const std::uint64_t> keys);
   /// Learns which commands have ended here, and starts what follows. To be called after every
   /// wake-up.
@@ -71,10 +71,10 @@ class Group final : public engine::StepRunner {
   bool leads_ = false;  ///< the members were sent Lead
 };
 
-/// Whether a message says that its sender leads the group of that epoch now.
+/// Whether a message is the Lead of this epoch: from here on its sender leads the group.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// Any other rank of a group: follows its leader's commands, once it was sent Lead.
+/// A rank of a group that does not lead it. Follows the leader's commands, once it was sent Lead.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: of the placement that made the group. References outlive this.

@@ -22,7 +22,7 @@ void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupR
   }
 }
 
-/// The prompt's KV is stored too: where the request goes on, no sibling may hold it any more.
+/// The prompt's KV is stored too: the group that goes on may have no sibling left that holds it.
 std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const std::int32_t positions = parcel.positions;
   if (positions == 0) {
@@ -60,7 +60,7 @@ void KvExchange::on(const protocol::Pull& pull) {
 }
 
 /// Moves KV to where it is wanted: to another group, or out of the store to a request that runs
-/// here again. KV that is on its way into the store goes on from there.
+/// here again. KV on its way into the store waits until it is there.
 void KvExchange::go_on(Moves::iterator at) {
   auto& [key, move] = *at;
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
@@ -164,7 +164,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// Learns whether a move is done. KV in the store may be wanted already; all other is released.
+/// Learns whether a move is done. Then KV that was stored may be wanted; all other KV is released.
 bool KvExchange::settle(Moves::iterator at) {
   auto& [key, move] = *at;
   const std::optional<bool> own = move.members > 0 ? std::nullopt : group_.ended(key);

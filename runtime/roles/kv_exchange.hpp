@@ -70,8 +70,8 @@ class KvExchange {
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Frees parcels of groups without a place in `placement`: such a group holds no request any
-  /// more, and pulls no KV of one that moved. For copies it answers until it has `ended`.
+  /// Frees parcels kept for groups without a place in `placement`, which hold no requests any more
+  /// and pull no KV of requests that moved. Copies are freed only once these groups have `ended`.
   void part_from(const policy::Placement& placement, bool ended);
   /// No KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }
@@ -92,7 +92,7 @@ class KvExchange {
   policy::MoveCosts costs_;
   std::int32_t kv_block_;
   Moves moves_;                     ///< by key
-  std::set<std::uint64_t> posted_;  ///< keys of those that are posted
+  std::set<std::uint64_t> posted_;  ///< keys of moves that are posted
   std::uint64_t fetched_ = 0;
 };
 

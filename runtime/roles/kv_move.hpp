@@ -17,13 +17,13 @@ struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< of a request that left for another group
     copied,   ///< of a request that another group races for
-    stored,   ///< of a request that waits for its next lease, to which group is not known yet
+    stored,   ///< of a request that waits for its next lease, of whatever group
     fetched,  ///< from another group, for a request of this one
   };
   enum class State : std::uint8_t {
     prepared,  ///< the KV waits until somebody wants a part of it
     posted,    ///< the group's ranks put it into the store, or move it to where it is wanted
-    done,      ///< all ranks have
+    done,      ///< every rank's share has ended
     released,  ///< nothing is kept; the table forgets it
   };
   Kind kind = Kind::fetched;
@@ -34,7 +34,7 @@ struct KvMove {
   std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
   bool declined = false;                      ///< nobody will want it
   std::optional<RequestId> request{};  ///< of this group, in whose blocks the wanted part arrives
-  int members = 0;                     ///< of the group, whose shares are in flight
+  int members = 0;                     ///< members of the group whose shares are in flight
   bool complete = false;               ///< no share has failed
 
   void post(int of_members) {

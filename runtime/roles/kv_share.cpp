@@ -69,7 +69,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// The peers learn of it: transfers are cancelled, and sends that have yet to begin are refused.
+// Peers learn that no more comes: transfers are cancelled, and sends yet to begin are refused.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {
@@ -104,8 +104,8 @@ void KvShare::move(const protocol::MoveKv& command) {
   go_on(under_way);
 }
 
-/// Calls `each` with every rank of the other group that holds heads of this rank's, with the first
-/// of the heads in common, and with the one past the last.
+/// Calls `each` for every rank of the other group that has heads in common with this rank: with the
+/// rank, the first head in common, and the head after the last.
 template <typename Each>
 void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
   const int theirs = memory_.shape.kv_heads * tp_ / peer.tp;

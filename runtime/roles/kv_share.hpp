@@ -19,7 +19,7 @@
 namespace paceline::roles {
 
 /// A rank's share is the heads it holds of each block. Groups of different degrees hold different
-/// shares, so a rank exchanges heads with as many ranks of the other group as hold any of its own.
+/// shares, so a rank exchanges heads with every rank of the other group that has heads in common.
 /// The store holds the rank's shares as they are. Not thread-safe.
 class KvShare {
  public:
@@ -37,7 +37,7 @@ class KvShare {
   /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 
-  /// These do for the rank's share what Group's do for the group.
+  /// Commands and questions as Group has them, for this rank's share alone.
   void move(const protocol::MoveKv& command);
   void store(const protocol::StoreKv& command);
   void restore(const protocol::RestoreKv& command);
@@ -75,7 +75,7 @@ class KvShare {
   template <typename Each>
   void for_each_peer(const policy::GroupRanks& peer, Each each) const;
   void record(UnderWay& under_way, bool complete);
-  /// Cancels transfers. Whether none touches the memory any more. Throws as the transport does.
+  /// Cancels transfers. True: none touches the memory any more. Throws as the transport does.
   bool give_up();
 
   BlockTransport& transport_;

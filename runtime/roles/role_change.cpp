@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);
   }
-  // A racer that has yet to get its copy must still be there; running races end with their group.
+  // A race that has yet to begin needs its group still; a race that runs ends with its group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -49,8 +49,8 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Verifiers that stay must part from a drafter before it takes another role: until they have,
-  // they take its messages for drafts. They hear of new drafters in the end.
+  // Verifiers that stay must part from a drafter before it takes another role: until then they take
+  // its messages for drafts. They are told of new drafters once the next placement holds.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -23,7 +23,7 @@ class RoleChange {
   /// Whether some rank has another place in the next placement.
   [[nodiscard]] bool needed() const { return !changing_.empty(); }
   [[nodiscard]] const policy::Placement& next() const { return next_; }
-  /// Whether this group of now has no place in the next placement.
+  /// Whether the group that `leader` leads now has no place in the next placement.
   [[nodiscard]] bool ends(int leader) const { return changing_.contains(leader); }
 
   struct Drain {
@@ -36,7 +36,8 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// The places to tell ranks, members through their leaders. All are awaited from then on.
+  /// The placement to send to each rank; a leader passes it on to its members. Ranks that change
+  /// and verifiers that stay are awaited from then on.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
   /// The rank has yet to say that it has taken its place, or parted from drafters that end.
@@ -47,7 +48,7 @@ class RoleChange {
 
   /// Whether `epoch` is the next placement's: its groups may report before all have their places.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
-  /// Groups that the next placement makes.
+  /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }
 
  private:

@@ -149,7 +149,9 @@ void Verifier::renew(const Renew& renew) {
 }
 
 void Verifier::become(policy::Placement placement) {
-  kv_.part_from(placement, placement.epoch == heard_of_);  // told again: all have their places
+  // A placement is told a second time once all ranks have their places.
+  const bool all_have_places = placement.epoch == heard_of_;
+  kv_.part_from(placement, all_have_places);
   for (Waiting& waiting : waiting_) {
     if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
         placement.groups.end())

@@ -49,7 +49,7 @@ struct VerifierOptions {
   std::uint32_t epoch = 0;   ///< of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
-  /// Response tokens before the end of a lease at which the coordinator is told that it is near.
+  /// The coordinator is told that a lease is near its end so many response tokens before the end.
   std::uint32_t lease_notice = 0;
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;
@@ -69,9 +69,9 @@ struct VerifierOptions {
 /// A request that is to move is offered to its new verifier, which holds it from then on. The new
 /// verifier pulls part of the KV, computes the rest, and decodes once it has both.
 ///
-/// A request that is to be raced for is offered likewise, and stays (races.hpp). A racer has it in
-/// its batch like any other, but neither writes nor reports it, and gives it up where requests that
-/// it holds need the room.
+/// A request that is to be raced for is offered likewise, and stays (races.hpp). A racer has the
+/// request in its batch like any other, but neither writes nor reports it. It gives the request up
+/// where requests that it holds need the room.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);

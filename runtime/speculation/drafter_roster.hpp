@@ -23,10 +23,10 @@ enum class DrafterKind : std::uint8_t {
 struct RosterEntry {
   std::string name = {};  ///< in telemetry
   DrafterKind kind = DrafterKind::own;
-  std::int32_t place = 0;  ///< among the run's drafters; of drafter ranks, which use all: the first
+  std::int32_t place = 0;  ///< index among the run's drafters; 0 of `ahead`, which draft by all
   /// How likely the drafter's tokens are accepted, as known before the run.
   double acceptance = policy::kUnknownAcceptance;
-  std::optional<DrafterCosts> costs = {};  ///< of its drafts, where they are made; absent: unknown
+  std::optional<DrafterCosts> costs = {};  ///< on the ranks that draft; absent: unknown
   bool reserved = false;                   ///< it drafts in races alone, and on trial
   /// Judge between the levels of its drafts; null: drafts are as long as is asked for.
   std::shared_ptr<draft::Levels> levels = {};

@@ -44,7 +44,7 @@ bool ElasticMemory::turn(std::size_t waiting) {
 
 void ElasticMemory::expand() {
   const double start = ports_.clock.now();
-  // First: there may not be room for both.
+  // Models go before the pool grows: there may not be room for both.
   for (draft::MemoryGiver* giver : givers_) giver->suspend();
   (void)ports_.runner.run(ports_.batcher.kv_work());
   if (!ports_.batcher.resize(blocks_ + gain_)) throw std::logic_error("a KV pool that cannot grow");

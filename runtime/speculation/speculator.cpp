@@ -6,7 +6,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Steps with drafts from one trial of a later drafter, on one request, to the next.
+/// Steps with drafts between two trials. A trial asks a later drafter for one request's draft.
 constexpr std::uint64_t kTrialInterval = 32;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -202,7 +202,7 @@ std::span<const engine::DraftTree> Speculator::draft(
   return trees_;
 }
 
-/// Begins a draft with the foretold tokens, and makes room for so many of a drafter's.
+/// Begins a draft with the foretold tokens, and makes room for `tokens` tokens of the drafter.
 void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foretold,
                        int tokens) const {
   const auto known = static_cast<int>(foretold.size());
@@ -219,7 +219,7 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
   }
 }
 
-// Later drafters take turns, and so do requests.
+// Trials go round the later drafters, and round the requests.
 bool Speculator::on_trial(int drafter, std::size_t request) const {
   if (drafter == 0 || draft_steps_ % kTrialInterval != 0) return false;
   const std::uint64_t turn = draft_steps_ / kTrialInterval;
@@ -305,7 +305,7 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Takes a draft in place of the best where it is better; beside the best where it ran ahead.
+/// Keeps a draft: beside the best one if it ran ahead, else in place of the best if it is better.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -323,7 +323,8 @@ void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   expected_[request] = std::max(expected_[request], best.expected_tokens);
 }
 
-/// Finds the draft's tokens that the target said, one a level, whichever draft was verified.
+/// Finds the draft's tokens that are in the committed text, one a level. The step may have verified
+/// another draft.
 void Speculator::find_on_text(Draft& draft, std::span<const TokenId> committed) {
   draft.on_text.clear();
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
@@ -415,8 +416,8 @@ void Speculator::record(const engine::Committed& committed) {
   if (drafter && at != requests_.end()) at->second.drafted_by = drafter;
 }
 
-// Evidence is what the target said after the same text: a token's ancestors were said, and the
-// target has gone on after them.
+// A token counts as evidence where the target has sampled after the same text: the token's
+// ancestors were committed, and so was a token after them.
 void Speculator::record(const Draft& draft, const engine::Committed& committed) {
   const auto foretold = static_cast<std::size_t>(draft.foretold);
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
@@ -442,8 +443,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
-// Tallies level by level down the tokens that were said, and one level further, where the target
-// has gone on as well.
+// Tallies level by level along the committed tokens of the draft, and one level further where the
+// target has sampled a token there too.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;
@@ -491,7 +492,7 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
   }
   plans_.commit(committed, query_.requests);
   if (!plans_.due().empty()) {
-    // Drafters that are no longer asked would take what was accepted for waste otherwise.
+    // Drafters must hear of accepted tokens first: they count untold ones of a request as wasted.
     log_.tell(roster_, clock_.now());
     reconfigure(committed);
   }

@@ -34,10 +34,10 @@ struct SpeculatorOptions {
 
 /// Joins drafters and policy. Each step the policy says how far to draft for every request; each
 /// request gets the draft from which most is expected, of all drafters; the policy says which of
-/// the tokens are worth verifying. The drafters are asked in their order, as far as the policy
-/// says, and a later one only for the requests where it is expected to do better than those before:
-/// so cheap ones come first. Now and then a later one drafts for some request regardless, or what
-/// it can do would never be known.
+/// the tokens are worth verifying. Drafters are asked in their order, as far as the policy says,
+/// the cheap ones first. A later drafter is asked only for requests where it is expected to do
+/// better than the earlier ones. Now and then it drafts for another request on trial: its
+/// acceptance would never be known otherwise.
 ///
 /// A draft that ran ahead is there or is not, and costs nothing: it is verified beside the draft
 /// that is made here, and beside others of its kind, as branches of one tree. The longest branch
@@ -75,9 +75,9 @@ class Speculator {
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
-  /// Takes in the commits of the step, which verified those drafts or none; finished requests are
-  /// forgotten. Drafters hear of the commits at the latest before they are next asked, or when all
-  /// requests are done. `seconds`: the step without draft().
+  /// Takes in the commits of the step, which verified the drafts of draft() or none. Finished
+  /// requests are forgotten. Drafters hear of the commits at the latest before they are next asked,
+  /// or when all requests are done. `seconds`: the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
@@ -89,8 +89,8 @@ class Speculator {
   /// The requests that the last commit() reconfigured.
   [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
-  /// [drafters] Of siblings in a tree the likeliest alone counts, as the chain's token would: of
-  /// several at most one can be accepted.
+  /// [drafters] Tried and accepted tokens. Of siblings in a tree only the likeliest counts, as the
+  /// token of a chain would, because at most one sibling can be accepted.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:

@@ -34,7 +34,7 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// The first point is anywhere in the first `every` tokens, or points would share their places.
+/// The first point is anywhere in the first `every` tokens, so that points of requests differ.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -110,8 +110,8 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's samples of what follows the text and each token of the tree. False: the step
-/// does not verify the draft, for others may have been expected to do better.
+/// Finds the step's samples after the text and after each token of the tree. False: the step does
+/// not verify the draft, because another drafter's was expected to do better.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first =

@@ -1,4 +1,5 @@
-// Records what RADAR's policy is trained on, in a rollout (RADAR, section 2.2, "Dataset").
+// Records in a rollout the points that RADAR's policy is trained on (RADAR, section 2.2,
+// "Dataset").
 #pragma once
 
 #include <array>
@@ -28,12 +29,13 @@ inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * Stop
 
 /// Stands before a head. Now and then the recorder has the head grow the whole tree of a request,
 /// at most one a step, and drafts the tokens of the tree that others follow; nothing else is
-/// drafted. The step that verifies this draft is also asked for the probabilities of what may
-/// follow: they tell what is accepted of any tree that drafting might have stopped at. The samples
-/// that verify drafts stay as they are, so a run that records is a run like any other.
+/// drafted. The step that verifies this draft is also asked for the probabilities of the tokens
+/// that may follow. From these follows how much is accepted of each tree at which drafting might
+/// have stopped. The samples that verify drafts stay as they are, so a run that records is like any
+/// other.
 ///
-/// Where a tree is made under the target's own noise, nothing is left to chance but the target's
-/// own logits: then what is accepted is certain, and a point says so.
+/// Where a tree is made under the target's own noise, nothing but the target's logits decides which
+/// tokens are accepted: acceptance is certain then, and a point says so.
 ///
 /// A point is recorded where the response may go on for as many tokens as there are calls, and
 /// nothing is foretold. The windows of points that are more than kCalls apart have no noise in

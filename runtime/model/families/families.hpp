@@ -1,5 +1,5 @@
 // The model families that paceline knows, each described by a file of its own. To add one, write
-// its file and name it in families.cpp.
+// its file, declare it here and name it in families.cpp.
 #pragma once
 
 #include "runtime/core/model_description.hpp"

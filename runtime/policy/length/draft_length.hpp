@@ -1,4 +1,5 @@
-// Draft lengths, and how much of a draft is verified: the interface of its policies.
+// Draft lengths, and how much of a draft is verified: the interface of its policies. A policy has a
+// name in core/speculation_policy.hpp, and make_draft_length.cpp makes it.
 #pragma once
 
 #include <cstddef>
