@@ -9,7 +9,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/protocol/messages.hpp"
-#include "runtime/roles/group.hpp"
+#include "runtime/roles/kv_share.hpp"
 
 namespace paceline {
 
