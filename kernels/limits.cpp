@@ -10,9 +10,14 @@ namespace {
 
 std::string unsupported_by_cuda(const ModelConfig& config) {
   const std::string cpu = " (engine.backend: cpu takes any)";
-  if (config.experts) {
-    return "experts: expected a dense model on a GPU, found " +
-           std::to_string(config.experts->routed) + " experts a layer" + cpu;
+  if (config.experts && config.experts->routed > cuda::kMaxExperts) {
+    return "experts: expected at most " + std::to_string(cuda::kMaxExperts) +
+           " a layer on a GPU, found " + std::to_string(config.experts->routed) + cpu;
+  }
+  if (config.experts && (config.experts->width % 2 != 0 || config.experts->shared_width % 2 != 0)) {
+    return "moe_intermediate_size: expected an even number on a GPU, found " +
+           std::to_string(config.experts->width) + " and " +
+           std::to_string(config.experts->shared_width) + cpu;
   }
   // Products take pairs of weights along a row.
   if (config.hidden % 2 != 0 || config.hidden > cuda::kMaxNormWidth) {

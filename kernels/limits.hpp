@@ -26,6 +26,9 @@ inline constexpr std::size_t kAttentionWorkspaceBytes = std::size_t{64} << 20;
 
 /// Widest row of add_rmsnorm(), which keeps it in registers.
 inline constexpr int kMaxNormWidth = 32768;
+/// Most experts of a layer: their matrices are an argument of kernels, and their logits are kept in
+/// a warp's registers.
+inline constexpr int kMaxExperts = 512;
 /// Most pairs of a row and a query head in one item of attention.
 [[nodiscard]] constexpr int max_pairs(int head_dim) { return head_dim <= 128 ? 64 : 32; }
 

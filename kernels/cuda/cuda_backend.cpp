@@ -10,6 +10,7 @@
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/elastic_memory.hpp"
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/experts.hpp"
 #include "kernels/cuda/kv_copy.hpp"
 #include "kernels/cuda/rope.hpp"
 #include "kernels/gpus.hpp"
@@ -150,6 +151,7 @@ CudaBackend::CudaBackend(int device) : device_(device) {
   info_ = {"cuda", visible_gpus().gpus.at(device).isa, 1};
   facts_ = facts_of(device);
   PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  expert_starts_ = DeviceMemory(kExpertStartBytes);
   linear_workspace_ = DeviceMemory(kLinearWorkspaceBytes);
   PACELINE_CUDA_CHECK(cudaMemsetAsync(linear_workspace_.data(), 0, kLinearWorkspaceBytes, stream_));
 }
@@ -461,6 +463,41 @@ void CudaBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int 
   expect(dtype == packed.layout.dtype, "gated products of another type than the weight's");
   const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
   cuda::linear_swiglu(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
+}
+
+std::size_t CudaBackend::expert_row_bytes(int hidden, int width, int chosen, DType compute) const {
+  return cuda::expert_row_bytes(hidden, width, chosen, compute);
+}
+
+void CudaBackend::choose_experts(const float* logits, int rows, int experts, bool normalised,
+                                 const ExpertChoices& choices) {
+  expect(experts <= kMaxExperts, "more experts than a warp's registers hold");
+  cuda::choose_experts(logits, rows, experts, normalised, choices, stream_);
+}
+
+void CudaBackend::experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
+                          int rows, DType dtype, std::byte* work, float* out) {
+  DeviceExperts device{};
+  device.first = bank.first;
+  device.count = static_cast<int>(bank.experts.size());
+  device.segments = bank.segments;
+  expect(device.count <= kMaxExperts, "more experts than arguments of a kernel hold");
+  for (int i = 0; i < device.count; ++i) {
+    const auto& gate_up = dynamic_cast<const PackedLinear&>(*bank.experts[i].gate_up);
+    const auto& down = dynamic_cast<const PackedLinear&>(*bank.experts[i].down);
+    device.gate_up = gate_up.view().layout;
+    device.down = down.view().layout;
+    device.gate_ups.of[i] = gate_up.view().weight;
+    device.downs.of[i] = down.view().weight;
+  }
+  expect(device.gate_up.gated && device.gate_up.dtype == dtype && device.down.dtype == dtype,
+         "experts of another packing or type");
+  if (rows == 0) return;
+  compute_experts(device, choices, in, rows, expert_starts_.data(), work, out, facts_, stream_);
+}
+
+void CudaBackend::add_gated(float* x, const float* delta, const float* gates, int rows, int width) {
+  cuda::add_gated(x, delta, gates, rows, width, stream_);
 }
 
 void CudaBackend::store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,

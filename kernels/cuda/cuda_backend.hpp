@@ -77,10 +77,8 @@ class CudaBackend final : public Backend, private Operations {
                                                      std::span<const float> bias, DType compute,
                                                      const PackPlace& place) override;
   [[nodiscard]] bool gates_in_work() const override { return false; }
-  [[nodiscard]] std::size_t expert_row_bytes(int /*hidden*/, int /*width*/, int /*chosen*/,
-                                             DType /*compute*/) const override {
-    return 0;
-  }
+  [[nodiscard]] std::size_t expert_row_bytes(int hidden, int width, int chosen,
+                                             DType compute) const override;
   [[nodiscard]] std::size_t packed_bytes(std::int64_t /*n*/, std::int64_t /*k*/,
                                          DType /*compute*/) const override {
     return 0;
@@ -123,20 +121,11 @@ class CudaBackend final : public Backend, private Operations {
   void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
                        float* out, int out_width) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
-  // unsupported() refuses mixtures.
-  void choose_experts(const float* /*logits*/, int /*rows*/, int /*experts*/, bool /*normalised*/,
-                      const ExpertChoices& /*choices*/) override {
-    throw Error(ExitCode::internal, "experts on a GPU");
-  }
-  void experts(const ExpertBank& /*bank*/, const ExpertChoices& /*choices*/,
-               const std::byte* /*in*/, int /*rows*/, DType /*dtype*/, std::byte* /*work*/,
-               float* /*out*/) override {
-    throw Error(ExitCode::internal, "experts on a GPU");
-  }
-  void add_gated(float* /*x*/, const float* /*delta*/, const float* /*gates*/, int /*rows*/,
-                 int /*width*/) override {
-    throw Error(ExitCode::internal, "experts on a GPU");
-  }
+  void choose_experts(const float* logits, int rows, int experts, bool normalised,
+                      const ExpertChoices& choices) override;
+  void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
+               DType dtype, std::byte* work, float* out) override;
+  void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
 
   /// A planner for each shape of heads: the target's and those of draft models.
   struct Planner {
@@ -171,6 +160,7 @@ class CudaBackend final : public Backend, private Operations {
   Batch given_;
   const AttentionPlan* plan_ = nullptr;  ///< owned by a planner
   DeviceBatch batch_;
+  DeviceMemory expert_starts_;  ///< of the bank at work
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};

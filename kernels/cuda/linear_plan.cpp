@@ -63,6 +63,11 @@ bool copied_as_boxes(const LinearLayout& layout) {
   return layout.k % 8 == 0 && layout.segment_length() % kStep == 0;
 }
 
+bool usable(const TileTraits& shape, const LinearLayout& layout, const LinearDevice& device) {
+  if (shape.warpgroups && !(device.warpgroups && copied_as_boxes(layout))) return false;
+  return shape.shared_bytes <= device.block_shared;
+}
+
 /// Blocks of a tile that a multiprocessor runs at once. The system takes a kilobyte beside each.
 int resident_blocks(const TileTraits& shape, const LinearDevice& device) {
   return std::min(shape.blocks, device.shared / (shape.shared_bytes + 1024));
@@ -174,6 +179,43 @@ LinearPlan plan_linear(const LinearLayout& layout, int rows, const LinearDevice&
     if (clocks < least) {
       least = clocks;
       best = plan;
+    }
+  }
+  return best;
+}
+
+// A product is taken for that by one matrix with the features of all experts that rows may choose,
+// of as many rows as each of these has on average.
+ExpertPlans plan_experts(const LinearLayout& gate_up, const LinearLayout& down, int rows, int count,
+                         const LinearDevice& device) {
+  ExpertPlans best;
+  if (gate_up.dtype != DType::bf16) return best;
+  const int used = std::min(rows, count);
+  const int average = ceil_div(rows, used);
+  struct Estimate {
+    LinearPlan plan;
+    double clocks = std::numeric_limits<double>::infinity();
+  };
+  const auto estimate = [&](const LinearLayout& layout, int tile_rows) {
+    const LinearLayout together = linear_layout(layout.n * used, layout.k, 1, DType::bf16);
+    Estimate least;
+    for (const int shape : kExpertShapes) {
+      const TileTraits& tile = tile_traits()[shape];
+      if (tile.rows != tile_rows || !usable(tile, layout, device)) continue;
+      const LinearPlan plan{shape, 1, grid_of(tile, 1, together, average, device)};
+      const double clocks = estimated_clocks(plan, together, average, device);
+      if (clocks < least.clocks) least = {plan, clocks};
+    }
+    return least;
+  };
+  double least = std::numeric_limits<double>::infinity();
+  for (const int shape : kExpertShapes) {
+    const int tile_rows = tile_traits()[shape].rows;
+    const Estimate first = estimate(gate_up, tile_rows);
+    const Estimate second = estimate(down, tile_rows);
+    if (first.clocks + second.clocks < least) {
+      least = first.clocks + second.clocks;
+      best = {first.plan, second.plan};
     }
   }
   return best;

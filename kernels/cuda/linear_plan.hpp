@@ -183,6 +183,10 @@ using TileShapes = std::tuple<
     GroupShape<3, 16, 5>,   // 192 x 128
     GroupShape<2, 24, 5>>;  // 128 x 192
 
+/// Tiles, by index into TileShapes, of products by experts. They are few, for each is compiled
+/// once more.
+inline constexpr int kExpertShapes[] = {1, 4, 6, 9, 12, 13, 14};
+
 /// Properties of a tile that the choice goes by.
 struct TileTraits {
   int features = 0;
@@ -231,6 +235,15 @@ inline constexpr int kLinearCounters = 4096;  ///< uint32, at the start of the w
 /// The plan expected to take the least time.
 [[nodiscard]] LinearPlan plan_linear(const LinearLayout& layout, int rows,
                                      const LinearDevice& device);
+/// Plans of the two products by experts, of tiles with as many rows.
+struct ExpertPlans {
+  LinearPlan gate_up;
+  LinearPlan down;
+};
+/// The plans for `rows` rows of `count` experts together, of kExpertShapes, without splits.
+/// Layouts: of one expert's matrices.
+[[nodiscard]] ExpertPlans plan_experts(const LinearLayout& gate_up, const LinearLayout& down,
+                                       int rows, int count, const LinearDevice& device);
 /// Estimated clocks of a plan, for comparing plans with each other.
 [[nodiscard]] double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int rows,
                                       const LinearDevice& device);

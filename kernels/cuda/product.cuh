@@ -39,7 +39,8 @@ __device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
 /// The part of a chunk. chunk: counted from the first segment of the unit. Steps are not raised to
 /// zero: from "max(0, min(left, 4)) == 4" ptxas 13.0 makes one VIMNMX.RELU whose predicate is also
 /// true where nothing is left, so that a device multiplied stages that had not been loaded.
-__device__ __forceinline__ Part part_of(const ProductArgs& args, const WorkUnit& unit, int chunk,
+template <class Unit>
+__device__ __forceinline__ Part part_of(const ProductArgs& args, const Unit& unit, int chunk,
                                         int part) {
   const int segment = segment_of(args, chunk);
   const int step = (chunk - segment * args.segment_chunks) * kChunkSteps + part * kStageSteps;
@@ -49,8 +50,8 @@ __device__ __forceinline__ Part part_of(const ProductArgs& args, const WorkUnit&
 
 /// Starts the copies of a stage: part `part` of the chunk that the thread's slice has at work. Each
 /// slice copies for itself.
-template <class Shape>
-__device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUnit& unit,
+template <class Shape, class Unit>
+__device__ __forceinline__ void load_stage(const ProductArgs& args, const Unit& unit,
                                            const Position<Shape>& position, int chunk, int part,
                                            std::byte* stage) {
   const Part at = part_of(args, unit, chunk, part);
@@ -64,7 +65,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUn
   int tile = unit.feature_tile * Shape::kFeatureTiles + owner / kTileVectors;
   const std::size_t tile_bytes = static_cast<std::size_t>(args.segments * args.segment_steps) * 512;
   const std::byte* from =
-      args.weight + tile * tile_bytes + of_tile * 16 +
+      unit.weight(args) + tile * tile_bytes + of_tile * 16 +
       static_cast<std::size_t>(at.segment * args.segment_steps + at.first_step) * 512;
   std::byte* to = stage + (position.slice * Shape::kFeatureTiles * kTileVectors + owner) * 16;
 #pragma unroll
@@ -74,7 +75,8 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUn
     for (int pass = 0; pass < kPasses; ++pass) {
       constexpr int kPassBytes = Shape::kOwners * 16;
       if ((of_tile + pass * Shape::kOwners) / 32 < at.steps) {
-        cp_async_16(to + pass * kPassBytes, valid ? from + pass * kPassBytes : args.weight, valid);
+        cp_async_16(to + pass * kPassBytes, valid ? from + pass * kPassBytes : unit.weight(args),
+                    valid);
       }
     }
     tile += kTilesAtOnce;
@@ -88,7 +90,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUn
   const int element = at.first_step * kStep + piece * 8;  // of the segment
   if (piece / 2 >= at.steps) return;
   int row = owner / kPieces;  // of the tile
-  int input_row = unit.row_tile * Shape::kRows + row;
+  int input_row = unit.template first_row<Shape>() + row;
   const std::size_t row_bytes = static_cast<std::size_t>(args.k) * 2;
   const std::byte* row_from =
       args.in + input_row * row_bytes + (at.segment * args.segment_length + element) * 2;
@@ -98,7 +100,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const WorkUn
 #pragma unroll
   for (int first = 0; first < Shape::kRows; first += kRowsAtOnce) {
     if (Shape::kRows % kRowsAtOnce != 0 && row >= Shape::kRows) return;
-    const bool valid = input_row < args.rows && element < args.segment_length;
+    const bool valid = input_row < unit.end_row(args) && element < args.segment_length;
     std::byte* piece_to = inputs + (row * kPieces + (piece ^ (row % 8))) * 16;
     if (aligned) {
       cp_async_16(piece_to, valid ? row_from : args.in, valid);
@@ -223,8 +225,9 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Position<Sha
   }
 }
 
-template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const ProductArgs args) {
+template <class Shape, class Units>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    product(const ProductArgs args, const __grid_constant__ Units units) {
   std::byte* const stages = dynamic_shared();
   auto* const exchange = reinterpret_cast<float4*>(stages + Shape::kStages * Shape::kStageBytes);
   auto* const ticket = reinterpret_cast<unsigned*>(stages + Shape::kStages * Shape::kStageBytes +
@@ -233,15 +236,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   const int chunks = args.segments / args.splits * args.segment_chunks;
   const int rounded = (chunks + Shape::kSlices - 1) / Shape::kSlices * Shape::kSlices;
   const int stride = static_cast<int>(gridDim.x);
+  const int count = units.count(args);
 
   // The next copy runs so many stages ahead:
   constexpr int kAhead = Shape::kStages - 1;
   int copy_index = static_cast<int>(blockIdx.x);
   int copy_chunk = 0;
   int copy_part = 0;
-  WorkUnit copy_unit = unit_of(args, copy_index);
+  auto copy_unit = units.unit(args, copy_index);
   const auto copy_next = [&](int slot) {
-    if (copy_index < args.units) {
+    if (copy_index < count) {
       load_stage<Shape>(args, copy_unit, position, copy_chunk + position.slice, copy_part,
                         stages + slot * Shape::kStageBytes);
       if (++copy_part == kStagesPerChunk) {
@@ -250,7 +254,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
         if (copy_chunk == rounded) {
           copy_chunk = 0;
           copy_index += stride;
-          if (copy_index < args.units) copy_unit = unit_of(args, copy_index);
+          if (copy_index < count) copy_unit = units.unit(args, copy_index);
         }
       }
     }
@@ -262,8 +266,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
   int free_slot = kAhead;
   Accumulators<Shape> chain;
   Accumulators<Shape> sum;
-  for (int index = static_cast<int>(blockIdx.x); index < args.units; index += stride) {
-    const WorkUnit unit = unit_of(args, index);
+  for (int index = static_cast<int>(blockIdx.x); index < count; index += stride) {
+    const auto unit = units.unit(args, index);
     clear<Shape>(sum);
     for (int first_chunk = 0; first_chunk < rounded; first_chunk += Shape::kSlices) {
       clear<Shape>(chain);
@@ -282,15 +286,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) product(const
       }
       fold<Shape>(args, position, first_chunk, exchange, chain, sum);
     }
-    if (args.splits == 1) {
+    if (!Units::kShared || args.splits == 1) {
       write_sum<Shape>(args, unit, position, sum);
       continue;
     }
-    if (position.slice == 0) {
-      store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
+    if constexpr (Units::kShared) {
+      if (position.slice == 0) {
+        store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
+      }
+      if (last_to_arrive(args, unit, ticket, [] { __syncthreads(); })) {
+        write_splits<Shape>(args, unit, position);
+      }
     }
-    if (last_to_arrive(args, unit, ticket, [] { __syncthreads(); }))
-      write_splits<Shape>(args, unit, position);
   }
 }
 

@@ -51,17 +51,31 @@ struct WorkUnit {
   int feature_tile;  ///< of the block's shape
   int row_tile;
   int first_segment;
+
+  __device__ static const std::byte* weight(const ProductArgs& args) { return args.weight; }
+  template <class Shape>
+  __device__ int first_row() const {
+    return row_tile * Shape::kRows;
+  }
+  __device__ static int end_row(const ProductArgs& args) { return args.rows; }
 };
 
-__device__ __forceinline__ WorkUnit unit_of(const ProductArgs& args, int index) {
-  const int tile = index / args.splits;
-  const int group = tile / (kRasterRows * args.feature_tiles);
-  const int first = group * kRasterRows;
-  const int height = min(kRasterRows, args.row_tiles - first);
-  const int within = tile - first * args.feature_tiles;
-  return {tile, within / height, first + within % height,
-          index % args.splits * (args.segments / args.splits)};
-}
+/// The units of the product by one matrix. Other kinds of units are to have the same members
+/// (product_experts.cuh).
+struct MatrixUnits {
+  static constexpr bool kShared = true;  ///< blocks may share a tile
+
+  __device__ static int count(const ProductArgs& args) { return args.units; }
+  __device__ static WorkUnit unit(const ProductArgs& args, int index) {
+    const int tile = index / args.splits;
+    const int group = tile / (kRasterRows * args.feature_tiles);
+    const int first = group * kRasterRows;
+    const int height = min(kRasterRows, args.row_tiles - first);
+    const int within = tile - first * args.feature_tiles;
+    return {tile, within / height, first + within % height,
+            index % args.splits * (args.segments / args.splits)};
+  }
+};
 
 /// A thread's share of a tile: [quads][4], the D fragments of its warp's mma.
 template <class Shape>
@@ -98,14 +112,14 @@ struct Position {
 
 /// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or the
 /// results of gate and up.
-template <class Shape>
-__device__ __forceinline__ void write_quad(const ProductArgs& args, const WorkUnit& unit,
+template <class Shape, class Unit>
+__device__ __forceinline__ void write_quad(const ProductArgs& args, const Unit& unit,
                                            const Position<Shape>& position, int m, int n,
                                            float4 quad) {
   const int tile = unit.feature_tile * Shape::kFeatureTiles + position.warp_m * Shape::kM + m;
   const int feature = tile * 16 + position.lane / 4 * 2;
-  const int first_row =
-      unit.row_tile * Shape::kRows + (position.warp_n * Shape::kN + n) * 8 + position.lane % 4 * 2;
+  const int first_row = unit.template first_row<Shape>() + (position.warp_n * Shape::kN + n) * 8 +
+                        position.lane % 4 * 2;
   if (feature >= args.n) return;
   const bool both = feature + 1 < args.n;
   if (args.bias != nullptr) {
@@ -115,7 +129,7 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const WorkUn
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (first_row + i >= args.rows) return;
+    if (first_row + i >= unit.end_row(args)) return;
     const std::size_t at = static_cast<std::size_t>(first_row + i) * args.n + feature;
     const float2 pair = i == 0 ? make_float2(quad.x, quad.z) : make_float2(quad.y, quad.w);
     float* out = static_cast<float*>(args.out) + at;
@@ -179,8 +193,8 @@ __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Sh
 }
 
 /// Writes the tile, by the owners.
-template <class Shape>
-__device__ __forceinline__ void write_sum(const ProductArgs& args, const WorkUnit& unit,
+template <class Shape, class Unit>
+__device__ __forceinline__ void write_sum(const ProductArgs& args, const Unit& unit,
                                           const Position<Shape>& position,
                                           const Accumulators<Shape>& sum) {
   if (position.slice != 0) return;

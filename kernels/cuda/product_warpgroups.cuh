@@ -55,21 +55,22 @@ struct RingPlace {
 };
 
 /// Fills the ring with all stages of the block's units, by one warp.
-template <class Shape>
-__device__ __forceinline__ void copy_units(const ProductArgs& args, const CUtensorMap* rows,
-                                           const Ring<Shape>& ring) {
+template <class Shape, class Units>
+__device__ __forceinline__ void copy_units(const ProductArgs& args, const Units& units,
+                                           const CUtensorMap* rows, const Ring<Shape>& ring) {
   constexpr int kTileBytes = kStageSteps * 512;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::size_t tile_bytes = static_cast<std::size_t>(args.segments * args.segment_steps) * 512;
   RingPlace<Shape> place;
+  const int count = units.count(args);
 #pragma unroll 1
-  for (int index = static_cast<int>(blockIdx.x); index < args.units;
+  for (int index = static_cast<int>(blockIdx.x); index < count;
        index += static_cast<int>(gridDim.x)) {
-    const WorkUnit unit = unit_of(args, index);
+    const auto unit = units.unit(args, index);
     const int first_tile = unit.feature_tile * Shape::kFeatureTiles;
     const int tiles = min(Shape::kFeatureTiles, args.weight_tiles - first_tile);
     const int segment_end = unit.first_segment + args.segments / args.splits;
-    const std::byte* weight = args.weight + (first_tile + lane) * tile_bytes;
+    const std::byte* weight = unit.weight(args) + (first_tile + lane) * tile_bytes;
 #pragma unroll 1
     for (int segment = unit.first_segment; segment < segment_end; ++segment) {
 #pragma unroll 1
@@ -81,7 +82,7 @@ __device__ __forceinline__ void copy_units(const ProductArgs& args, const CUtens
         if (lane == 0) {
           mbarrier_arrive_expect(full, tiles * bytes + Shape::kInputBytes);
           box_copy(stage + Shape::kWeightBytes, rows, segment * args.segment_length + step * kStep,
-                   unit.row_tile * Shape::kRows, full);
+                   unit.template first_row<Shape>(), full);
         }
         __syncwarp();
         if (lane < tiles) {
@@ -144,16 +145,17 @@ __device__ __forceinline__ void multiply_chunk(const Ring<Shape>& ring, RingPlac
 }
 
 /// Computes the block's units from the ring, by the threads that hold sums.
-template <class Shape>
-__device__ __forceinline__ void multiply_units(const ProductArgs& args, const Ring<Shape>& ring,
-                                               unsigned* ticket) {
+template <class Shape, class Units>
+__device__ __forceinline__ void multiply_units(const ProductArgs& args, const Units& units,
+                                               const Ring<Shape>& ring, unsigned* ticket) {
   const Position<Shape> position;
   RingPlace<Shape> place;
   Accumulators<Shape> chain;
   Accumulators<Shape> sum;
+  const int count = units.count(args);
   clear<Shape>(chain);
 #pragma unroll 1
-  for (int index = static_cast<int>(blockIdx.x); index < args.units;
+  for (int index = static_cast<int>(blockIdx.x); index < count;
        index += static_cast<int>(gridDim.x)) {
     clear<Shape>(sum);
 #pragma unroll 1
@@ -170,21 +172,24 @@ __device__ __forceinline__ void multiply_units(const ProductArgs& args, const Ri
       }
       climb<Shape>(args, position, segment, sum);
     }
-    const WorkUnit unit = unit_of(args, index);  // not before: all registers have been at work
-    if (args.splits == 1) {
+    const auto unit = units.unit(args, index);  // not before: all registers have been at work
+    if (!Units::kShared || args.splits == 1) {
       write_sum<Shape>(args, unit, position, sum);
       continue;
     }
-    store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
-    if (last_to_arrive(args, unit, ticket, [] { meet_first(Shape::kOwners); })) {
-      write_splits<Shape>(args, unit, position);
+    if constexpr (Units::kShared) {
+      store_sum<Shape>(stored_sum<Shape>(args.parts, index, position), sum);
+      if (last_to_arrive(args, unit, ticket, [] { meet_first(Shape::kOwners); })) {
+        write_splits<Shape>(args, unit, position);
+      }
     }
   }
 }
 
-template <class Shape>
+template <class Shape, class Units>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     product_warpgroups(const __grid_constant__ ProductArgs args,
+                       const __grid_constant__ Units units,
                        const __grid_constant__ CUtensorMap rows) {
   const Ring<Shape> ring(dynamic_shared());
   auto* const ticket = reinterpret_cast<unsigned*>(ring.empty + Shape::kStages);
@@ -198,10 +203,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __syncthreads();
   if (static_cast<int>(threadIdx.x) >= Shape::kOwners) {
     give_registers<Shape::kCopyRegisters>();
-    if (static_cast<int>(threadIdx.x) < Shape::kOwners + 32) copy_units<Shape>(args, &rows, ring);
+    if (static_cast<int>(threadIdx.x) < Shape::kOwners + 32) copy_units(args, units, &rows, ring);
   } else {
     take_registers<Shape::kRegisters>();
-    multiply_units<Shape>(args, ring, ticket);
+    multiply_units(args, units, ring, ticket);
   }
 }
 

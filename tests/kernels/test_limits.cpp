@@ -51,11 +51,20 @@ TEST(Limits, SayKeyFoundAndExpected) {
             "num_attention_heads: expected at most 64 to a kv head on a GPU, found 65 "
             "(engine.backend: cpu takes any)");
   config = supported_by_all();
-  config.experts = ExpertConfig{.routed = 8, .chosen = 2, .width = 32, .dense_layers = {}};
+  config.experts = ExpertConfig{.routed = 512, .chosen = 2, .width = 32, .dense_layers = {}};
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config), "");
+  config.experts->routed = 513;
   EXPECT_EQ(unsupported("cpu", config), "");
   EXPECT_EQ(unsupported("cuda", config),
-            "experts: expected a dense model on a GPU, found 8 experts a layer (engine.backend: "
-            "cpu takes any)");
+            "experts: expected at most 512 a layer on a GPU, found 513 (engine.backend: cpu takes "
+            "any)");
+  config.experts->routed = 8;
+  config.experts->shared_width = 33;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "moe_intermediate_size: expected an even number on a GPU, found 32 and 33 "
+            "(engine.backend: cpu takes any)");
 }
 
 TEST(Limits, SayWhatADeviceLacks) {

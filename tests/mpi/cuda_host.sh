@@ -98,4 +98,13 @@ for dtype in bf16 fp32; do
     run "$dtype, a head's drafts of $shape, TP 2" 2 "${set_dtype[@]}" "${speculation[@]}" --set layout.verifier_tp=2
   done
 done
+# A mixture: its experts' rows take places on the device, and ranks have some of the experts each.
+fixture=$root/tests/models/parity/qwen2-moe
+small[1]=model.path="$fixture"
+rollout 1 "$work/mixture" --set model.dtype=bf16 || { cat "$work/mixture.log"; exit 1; }
+reference=$(digest "$work/mixture")
+run "mixture, batch 1, prefill chunk 3" 1 --set model.dtype=bf16 --set engine.max_batch=1 --set engine.prefill_chunk=3
+run "mixture, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2
+run "mixture, drafts of its own text, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2 \
+  --set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}]" --set speculation.max_length=4
 finish

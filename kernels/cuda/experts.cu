@@ -1,0 +1,263 @@
+#include "kernels/cuda/experts.hpp"
+
+#include <cmath>
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/exact_math.cuh"
+#include "kernels/cuda/launch.hpp"
+
+namespace paceline::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kOfLane = kMaxExperts / kWarp;  ///< experts that a lane looks at
+
+/// Whether expert `id` of logit `key` comes before another. Negative ids are nobody.
+__device__ __forceinline__ bool comes_first(float key, int id, float other_key, int other) {
+  if (id < 0 || other < 0) return other < 0 && id >= 0;
+  return key > other_key || (key == other_key && id < other);
+}
+
+/// One row a warp. Lane l looks at experts l, l + 32, ...; sums are over a lane's experts in
+/// ascending order, then over lanes.
+__global__ void __launch_bounds__(kThreads)
+    choose_kernel(const float* logits, int rows, int experts, bool normalised, int chosen,
+                  std::int32_t* ids, float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = static_cast<int>((blockIdx.x * kThreads + threadIdx.x) / kWarp);
+  if (row >= rows) return;
+  const float* of_row = logits + static_cast<std::size_t>(row) * experts;
+  float values[kOfLane];
+  unsigned taken = 0;  // bit i: expert 32 i + lane
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int id = i * kWarp + lane;
+    values[i] = id < experts ? of_row[id] : 0.0F;
+  }
+  float largest = 0;
+  for (int c = 0; c < chosen; ++c) {
+    float best = 0;
+    int best_id = -1;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int id = i * kWarp + lane;
+      if (id >= experts || (taken >> i & 1U) != 0) continue;
+      // A NaN comes last, so that there is an order. Its row's weights are NaN whoever is chosen.
+      const float key = isnan(values[i]) ? -INFINITY : values[i];
+      if (comes_first(key, id, best, best_id)) {
+        best = key;
+        best_id = id;
+      }
+    }
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, best, distance);
+      const int other_id = __shfl_xor_sync(kAllLanes, best_id, distance);
+      if (comes_first(other, other_id, best, best_id)) {
+        best = other;
+        best_id = other_id;
+      }
+    }
+    if (c == 0) largest = best;
+    if (best_id % kWarp == lane) taken |= 1U << (best_id / kWarp);
+  }
+
+  float all = 0;
+  float of_taken = 0;
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    if (i * kWarp + lane >= experts) continue;
+    values[i] = exponential(values[i] - largest);
+    all += values[i];
+    if ((taken >> i & 1U) != 0) of_taken += values[i];
+  }
+  all = warp_sum(all);
+  of_taken = warp_sum(of_taken);
+  const float total = normalised && !isnan(all) ? of_taken : all;
+  std::size_t at = static_cast<std::size_t>(row) * chosen;
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const bool mine = (taken >> i & 1U) != 0;
+    const unsigned lanes = __ballot_sync(kAllLanes, mine);
+    if (mine) {
+      const std::size_t place = at + __popc(lanes & ((1U << lane) - 1U));
+      ids[place] = i * kWarp + lane;
+      weights[place] = __fdiv_rn(values[i], total);
+    }
+    at += __popc(lanes);
+  }
+}
+
+/// Gives each choice of an expert of the bank a place: places of an expert are neighbours, in any
+/// order. One block of a thread for each expert there may be.
+__global__ void __launch_bounds__(kMaxExperts)
+    place_kernel(const std::int32_t* ids, int choices, int chosen, int first, int experts,
+                 int tile_rows, const ExpertPlaces places) {
+  auto* const counts = reinterpret_cast<int*>(dynamic_shared());  // then next places
+  int* const row_ends = counts + kMaxExperts;
+  int* const tile_ends = row_ends + kMaxExperts;
+  const int t = static_cast<int>(threadIdx.x);
+  counts[t] = 0;
+  __syncthreads();
+  for (int i = t; i < choices; i += kMaxExperts) {
+    const int expert = ids[i] - first;
+    if (expert >= 0 && expert < experts) atomicAdd(counts + expert, 1);
+  }
+  __syncthreads();
+  const int rows = counts[t];
+  row_ends[t] = rows;
+  tile_ends[t] = (rows + tile_rows - 1) / tile_rows;
+  for (int distance = 1; distance < kMaxExperts; distance *= 2) {
+    __syncthreads();
+    const int more_rows = t >= distance ? row_ends[t - distance] : 0;
+    const int more_tiles = t >= distance ? tile_ends[t - distance] : 0;
+    __syncthreads();
+    row_ends[t] += more_rows;
+    tile_ends[t] += more_tiles;
+  }
+  __syncthreads();
+  if (t < experts) {
+    places.starts[t + 1] = row_ends[t];
+    places.row_tiles[t + 1] = tile_ends[t];
+  }
+  if (t == 0) places.starts[0] = places.row_tiles[0] = 0;
+  counts[t] = row_ends[t] - rows;
+  __syncthreads();
+  for (int i = t; i < choices; i += kMaxExperts) {
+    const int expert = ids[i] - first;
+    const bool here = expert >= 0 && expert < experts;
+    const int place = here ? atomicAdd(counts + expert, 1) : -1;
+    places.of[i] = place;
+    if (here) places.rows_of[place] = i / chosen;
+  }
+  for (int i = row_ends[kMaxExperts - 1] + t; i < choices; i += kMaxExperts) places.rows_of[i] = -1;
+}
+
+struct CombineArgs {
+  const float* results;  ///< [places, width]
+  const std::int32_t* places;
+  const std::int32_t* ids;
+  const float* weights;
+  float* out;  ///< [rows, width]
+  int chosen, width, segments, of_segment, first;
+};
+
+/// An element of a row a thread.
+__global__ void __launch_bounds__(kThreads) combine_kernel(const CombineArgs args) {
+  const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  if (i >= args.width) return;
+  const std::size_t of_row = static_cast<std::size_t>(blockIdx.x) * args.chosen;
+  constexpr int kLevels = tree_levels(kMaxLinearSegments) + 1;
+  float waiting[kLevels] = {};  // by level of the tree, until the neighbour's sum exists
+  float sum = 0;
+  int choice = 0;
+  for (int segment = 0; segment < args.segments; ++segment) {
+    const int end = args.first + (segment + 1) * args.of_segment;
+    sum = 0;
+    for (; choice < args.chosen && args.ids[of_row + choice] < end; ++choice) {
+      const int place = args.places[of_row + choice];
+      if (place < 0) continue;
+      sum = __fmaf_rn(args.weights[of_row + choice],
+                      args.results[static_cast<std::size_t>(place) * args.width + i], sum);
+    }
+    bool climbing = true;
+#pragma unroll
+    for (int level = 0; level < kLevels; ++level) {
+      const bool neighbour = (segment >> level & 1) != 0;
+      if (climbing && neighbour) {
+        sum = waiting[level] + sum;
+      } else if (climbing) {
+        waiting[level] = sum;
+      }
+      climbing = climbing && neighbour;
+    }
+  }
+  args.out[static_cast<std::size_t>(blockIdx.x) * args.width + i] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_gated_kernel(float* x, const float* delta, const float* gates, int width) {
+  const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  if (i >= width) return;
+  const float scale = __fdiv_rn(1.0F, 1.0F + exponential(-gates[blockIdx.x]));
+  const std::size_t at = static_cast<std::size_t>(blockIdx.x) * width + i;
+  x[at] = __fmaf_rn(scale, delta[at], x[at]);
+}
+
+dim3 elements_of(int rows, int width) {
+  return {static_cast<unsigned>(rows), static_cast<unsigned>((width + kThreads - 1) / kThreads), 1};
+}
+
+constexpr std::size_t kLine = 64;
+std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+/// Buffers of some rows: a part of `work` each, one after the other.
+struct Work {
+  Work(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype) {
+    const auto take = [&](std::size_t of_row) {
+      std::byte* const at = work;
+      work += rows * whole_lines(of_row);
+      return at;
+    };
+    rows_in = take(size_of(dtype) * chosen * hidden);
+    gated = take(size_of(dtype) * chosen * width);
+    results = reinterpret_cast<float*>(take(sizeof(float) * chosen * hidden));
+    places = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
+    rows_of = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
+  }
+  std::byte* rows_in;     ///< [places, hidden] of the dtype
+  std::byte* gated;       ///< [places, width] of the dtype
+  float* results;         ///< [places, hidden]
+  std::int32_t* places;   ///< [rows, chosen]
+  std::int32_t* rows_of;  ///< [places]
+};
+
+}  // namespace
+
+std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype) {
+  return whole_lines(size_of(dtype) * chosen * hidden) +
+         whole_lines(size_of(dtype) * chosen * width) +
+         whole_lines(sizeof(float) * chosen * hidden) +
+         2 * whole_lines(sizeof(std::int32_t) * chosen);
+}
+
+void choose_experts(const float* logits, int rows, int experts, bool normalised,
+                    const ExpertChoices& choices, cudaStream_t stream) {
+  constexpr int kRows = kThreads / kWarp;
+  launch(choose_kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows)), dim3(kThreads), 0,
+         stream, logits, rows, experts, normalised, choices.chosen, choices.ids, choices.weights);
+}
+
+void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, const std::byte* in,
+                     int rows, std::byte* starts, std::byte* work, float* out,
+                     const LinearDevice& device, cudaStream_t stream) {
+  const int hidden = bank.down.n;
+  const DType dtype = bank.down.dtype;
+  const int most = rows * choices.chosen;
+  const Work buffers(work, rows, hidden, bank.down.k, choices.chosen, dtype);
+  auto* const first = reinterpret_cast<int*>(starts);
+  const ExpertPlaces places{first, first + kMaxExperts + 1, buffers.places, buffers.rows_of};
+  const ExpertPlans plans = plan_experts(bank.gate_up, bank.down, most, bank.count, device);
+  const int tile_rows = tile_traits()[plans.gate_up.shape].rows;
+
+  launch(place_kernel, dim3(1), dim3(kMaxExperts), 3 * kMaxExperts * sizeof(int), stream,
+         choices.ids, most, choices.chosen, bank.first, bank.count, tile_rows, places);
+  gather_rows(in, buffers.rows_of, most, hidden * size_of(dtype), buffers.rows_in, stream);
+  multiply_experts(plans.gate_up, bank.gate_up, bank.gate_ups, bank.count, places, buffers.rows_in,
+                   most, buffers.gated, stream);
+  multiply_experts(plans.down, bank.down, bank.downs, bank.count, places, buffers.gated, most,
+                   buffers.results, stream);
+  launch(
+      combine_kernel, elements_of(rows, hidden), dim3(kThreads), 0, stream,
+      CombineArgs{buffers.results, buffers.places, choices.ids, choices.weights, out,
+                  choices.chosen, hidden, bank.segments, bank.count / bank.segments, bank.first});
+}
+
+void add_gated(float* x, const float* delta, const float* gates, int rows, int width,
+               cudaStream_t stream) {
+  launch(add_gated_kernel, elements_of(rows, width), dim3(kThreads), 0, stream, x, delta, gates,
+         width);
+}
+
+}  // namespace paceline::kernels::cuda
