@@ -13,7 +13,8 @@ namespace {
 /// responses.
 std::string text_that_decides(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
-  return io::TokenizerFiles::read(*inputs.config.model.tokenizer).tokenizer.value_or("");
+  const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);
+  return files.tokenizer ? *files.tokenizer : files.tiktoken.value_or("");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Parts of a Tokenizer, filled by the reader of tokenizer.json.
+// Parts of a Tokenizer, filled by the readers of tokenizer.json and of tiktoken.model.
 #pragma once
 
 #include <cstddef>
@@ -72,6 +72,8 @@ namespace text {
 /// DataError as Tokenizer::load does.
 [[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tokenizer(
     std::string_view json, const std::string& name, const TokenizerFiles* beside = nullptr);
+/// Reads tiktoken.model and the special tokens of tokenizer_config.json. Throws DataError likewise.
+[[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tiktoken(const TokenizerFiles& files);
 }  // namespace text
 
 }  // namespace paceline::io

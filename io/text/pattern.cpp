@@ -196,10 +196,11 @@ struct Pattern::Compiled {
   }
 };
 
-Pattern::Pattern(std::string_view pattern, const std::string& where)
+Pattern::Pattern(std::string_view pattern, const std::string& where, Syntax syntax)
     : compiled_(std::make_unique<Compiled>()), where_(where) {
   const std::string refuse = where + ": the pattern cannot be used: ";
-  if (const std::string problem = unsupported_syntax(pattern); !problem.empty()) {
+  const std::string problem = syntax == Syntax::own ? "" : unsupported_syntax(pattern);
+  if (!problem.empty()) {
     throw DataError(
         refuse + problem +
         " (supported: ASCII literals, classes, \\s \\d \\p{category}, groups, (?i:...), "

@@ -1,6 +1,7 @@
 // Regular expressions of pre-tokenizers, run by PCRE2 as written in the file.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,9 +21,11 @@ extern const char* const gpt2_pattern;
 /// A compiled pattern. Const methods are thread-safe.
 class Pattern {
  public:
-  /// Throws DataError "`where`: ..." when the syntax is unsupported, does not compile, or can match
-  /// nothing (which would not split text).
-  Pattern(std::string_view pattern, const std::string& where);
+  /// Whose pattern it is: a file's, written for the reference, or one written here, for PCRE2.
+  enum class Syntax : std::uint8_t { of_file, own };
+  /// Throws DataError "`where`: ..." when a file's syntax is unsupported, does not compile, or can
+  /// match nothing (which would not split text).
+  Pattern(std::string_view pattern, const std::string& where, Syntax syntax = Syntax::of_file);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;

@@ -107,7 +107,8 @@ Tokenizer Tokenizer::load(const std::string& directory) {
 }
 
 Tokenizer Tokenizer::load(const TokenizerFiles& files) {
-  if (!files.tokenizer) throw DataError(files.absence());
+  if (const std::string why = files.absence(); !why.empty()) throw DataError(why);
+  if (!files.tokenizer) return Tokenizer(text::read_tiktoken(files));
   return Tokenizer(
       text::read_tokenizer(*files.tokenizer, files.directory + "/tokenizer.json", &files));
 }

@@ -1,5 +1,6 @@
 // Text to token ids and back: the BPE of a Hugging Face tokenizer.json, on bytes or SentencePiece's
-// with byte fallback, with the ids of the `tokenizers` library.
+// with byte fallback, with the ids of the `tokenizers` library, or that of a tiktoken.model, with
+// the ids of `tiktoken`.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,7 @@ struct EncodeOptions {
 struct TokenizerFiles {
   std::string directory;
   std::optional<std::string> tokenizer;           ///< tokenizer.json
+  std::optional<std::string> tiktoken;            ///< tiktoken.model, unread beside the former
   std::optional<std::string> config;              ///< tokenizer_config.json
   std::optional<std::string> special_tokens_map;  ///< special_tokens_map.json
   std::optional<std::string> added_tokens;        ///< added_tokens.json
@@ -34,7 +36,8 @@ struct TokenizerFiles {
 
   /// Throws IoError when one cannot be read, DataError when one is no file.
   [[nodiscard]] static TokenizerFiles read(const std::string& directory);
-  /// Why there is no tokenizer.json, and how to make one; empty: there is one.
+  /// Why there is neither tokenizer.json nor tiktoken.model, and how to make the former; empty:
+  /// there is one.
   [[nodiscard]] std::string absence() const;
   /// Whether the texts are the same, wherever the files are.
   [[nodiscard]] bool same_texts(const TokenizerFiles& other) const;
@@ -51,13 +54,17 @@ struct TokenizerFiles {
 /// and post-processor ByteLevel and TemplateProcessing. Anything else is refused, never
 /// approximated. The file's `truncation` and `padding` are ignored, as they are by `transformers`.
 ///
+/// A tiktoken.model is Moonlight's or Kimi's (tokenizer_class TikTokenTokenizer): its ranks follow
+/// one another from 0, then come 256 special tokens, of which added_tokens_decoder in
+/// tokenizer_config.json names some. Written in a text, they become their ids.
+///
 /// Tokens that `transformers` takes from the files beside tokenizer.json are added in the same way;
 /// files that its versions 4 and 5 read differently are refused (tokenizer_files.hpp).
 class Tokenizer : public TokenText {
  public:
-  /// Reads a directory's tokenizer. Throws IoError when a file cannot be read; DataError when
-  /// tokenizer.json does not exist, and naming the file, the JSON path, the found and the supported
-  /// value.
+  /// Reads a directory's tokenizer: tokenizer.json, or else tiktoken.model. Throws IoError when a
+  /// file cannot be read; DataError when neither exists, and naming the file, the JSON path or the
+  /// line, the found and the supported value.
   [[nodiscard]] static Tokenizer load(const std::string& directory);
   [[nodiscard]] static Tokenizer load(const TokenizerFiles& files);  ///< of texts already read
   /// Parses a tokenizer.json alone; `name` stands for the file in messages.

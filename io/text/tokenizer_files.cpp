@@ -19,10 +19,11 @@ TokenizerFiles TokenizerFiles::read(const std::string& directory) {
     return text::read_file(path);
   };
   files.tokenizer = read("tokenizer.json");
+  if (!files.tokenizer) files.tiktoken = read("tiktoken.model");
   files.config = read("tokenizer_config.json");
   files.special_tokens_map = read("special_tokens_map.json");
   files.added_tokens = read("added_tokens.json");
-  for (const char* name : {"tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json"}) {
+  for (const char* name : {"tokenizer.model", "tekken.json", "vocab.json"}) {
     if (files.other_kind.empty() && text::file_exists(directory + "/" + name))
       files.other_kind = name;
   }
@@ -31,13 +32,13 @@ TokenizerFiles TokenizerFiles::read(const std::string& directory) {
 
 bool TokenizerFiles::same_texts(const TokenizerFiles& other) const {
   const auto texts = [](const TokenizerFiles& f) {
-    return std::tie(f.tokenizer, f.config, f.special_tokens_map, f.added_tokens);
+    return std::tie(f.tokenizer, f.tiktoken, f.config, f.special_tokens_map, f.added_tokens);
   };
   return texts(*this) == texts(other);
 }
 
 std::string TokenizerFiles::absence() const {
-  if (tokenizer) return "";
+  if (tokenizer || tiktoken) return "";
   const std::string path = directory + "/tokenizer.json";
   if (other_kind.empty()) return path + ": No such file or directory";
   return path + ": No such file or directory; " + other_kind +
@@ -55,7 +56,11 @@ constexpr std::array<std::string_view, 7> named_tokens = {
 
 constexpr std::string_view both_differ = "; transformers 4 and 5 differ here";
 
-AddedToken read_token(const JsonNode& node, bool special) {
+std::string in_quotes(const std::string& text) { return "'" + text + "'"; }
+
+}  // namespace
+
+AddedToken read_added_token(const JsonNode& node, bool special) {
   AddedToken token;
   token.special = special;
   if (!node.value().is_object()) {
@@ -71,9 +76,32 @@ AddedToken read_token(const JsonNode& node, bool special) {
   return token;
 }
 
-std::string in_quotes(const std::string& text) { return "'" + text + "'"; }
+std::vector<std::pair<JsonNode, AddedToken>> read_added_tokens_decoder(const JsonNode& config) {
+  std::vector<std::pair<JsonNode, AddedToken>> tokens;
+  const auto list = config.find("added_tokens_decoder");
+  if (!list) return tokens;
+  if (!list->value().is_object()) list->refuse("expected an object of id: token");
+  for (const auto& [id, token] : list->value().items()) {
+    const JsonNode node = list->at(id);
+    if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos)
+      throw DataError(node.where() + ": expected an id");
+    if (!token.is_object()) node.refuse("expected an object");
+    tokens.emplace_back(node, read_added_token(node, false));
+    tokens.back().second.id = static_cast<TokenId>(std::stol(id));
+  }
+  return tokens;
+}
 
-}  // namespace
+std::vector<JsonNode> named_special_tokens(const JsonNode& config) {
+  std::vector<JsonNode> nodes;
+  for (const auto key : named_tokens) {
+    if (const auto node = config.find(key)) nodes.push_back(*node);
+  }
+  if (const auto list = config.find("additional_special_tokens")) {
+    for (std::size_t i = 0; i < list->array_size(); ++i) nodes.push_back(list->item(i));
+  }
+  return nodes;
+}
 
 /// Adds tokens to a tokenizer, one after another.
 class OtherFiles::Additions {
@@ -92,9 +120,8 @@ class OtherFiles::Additions {
   }
 
   /// Declares a token: a known one keeps its id; others follow, as the library counts.
-  void declare(const JsonNode& node, std::int64_t id, AddedToken token) {
-    token.id = id_of(token.content);
-    if (token.id != id) {
+  void declare(const JsonNode& node, AddedToken token) {
+    if (const TokenId id = std::exchange(token.id, id_of(token.content)); token.id != id) {
       throw DataError(node.where() + ": token " + in_quotes(token.content) + " has id " +
                       std::to_string(token.id) + " by tokenizer.json; expected the same in both");
     }
@@ -174,18 +201,8 @@ bool OtherFiles::flag(std::string_view key, bool otherwise) const {
 void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_size,
                             std::vector<AddedToken>& added) const {
   Additions additions(parts, model_size, added);
-  std::vector<std::pair<std::int64_t, std::pair<JsonNode, AddedToken>>> declared;
-  if (const auto list = config_ ? config_->root().find("added_tokens_decoder") : std::nullopt) {
-    if (!list->value().is_object()) list->refuse("expected an object of id: token");
-    for (const auto& [id, token] : list->value().items()) {
-      const JsonNode node(token, config_->path, list->path() + "/" + id);
-      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos) {
-        throw DataError(node.where() + ": expected an id");
-      }
-      if (!token.is_object()) node.refuse("expected an object");
-      declared.push_back({std::stoll(id), {node, read_token(node, false)}});
-    }
-  }
+  std::vector<std::pair<JsonNode, AddedToken>> declared;
+  if (config_) declared = read_added_tokens_decoder(config_->root());
   std::vector<std::string> special_words;
   const auto listed = [&](const JsonNode& list, const auto& take) {
     for (std::size_t i = 0; i < list.array_size(); ++i) take(list.item(i));
@@ -194,12 +211,13 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
   const auto extra = setting("extra_special_tokens");
   if (added_) {
     for (const auto key : named_tokens) {
-      if (const auto node = setting(key)) special_words.push_back(read_token(*node, true).content);
+      if (const auto node = setting(key))
+        special_words.push_back(read_added_token(*node, true).content);
     }
     for (const auto& list : {additional, extra}) {
       if (!list || !list->value().is_array()) continue;
       listed(*list, [&](const JsonNode& item) {
-        special_words.push_back(read_token(item, true).content);
+        special_words.push_back(read_added_token(item, true).content);
       });
     }
     for (const auto& [content, id] : added_->json.items()) {
@@ -211,30 +229,31 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       token.normalized = !token.special;
       // tokenizer.json's own flags hold for tokens that it lists.
       if (const AddedToken* known = additions.find(content)) token = *known;
-      declared.push_back({node.integer(0, (std::int64_t{1} << 31) - 2), {node, std::move(token)}});
+      token.id = static_cast<TokenId>(node.integer(0, (std::int64_t{1} << 31) - 2));
+      declared.emplace_back(node, std::move(token));
     }
   }
   std::stable_sort(declared.begin(), declared.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto& [id, what] : declared) {
-    if (what.second.content.empty()) what.first.refuse("expected a token with some text");
-    additions.declare(what.first, id, std::move(what.second));
+                   [](const auto& a, const auto& b) { return a.second.id < b.second.id; });
+  for (auto& [node, token] : declared) {
+    if (token.content.empty()) node.refuse("expected a token with some text");
+    additions.declare(node, std::move(token));
   }
 
   for (const auto key : named_tokens) {
-    if (const auto node = setting(key)) additions.name(read_token(*node, true));
+    if (const auto node = setting(key)) additions.name(read_added_token(*node, true));
   }
   const std::size_t before = additions.size();
   if (extra && extra->value().is_object()) {
     for (const auto& [key, value] : extra->value().items()) {
       const JsonNode node(value, config_ ? config_->path : map_->path, extra->path() + "/" + key);
-      additions.name(read_token(node, true));
+      additions.name(read_added_token(node, true));
     }
   }
   const auto take_list = [&](const std::optional<JsonNode>& list, bool adds) {
     if (!list || !list->value().is_array()) return;
     listed(*list, [&](const JsonNode& item) {
-      const AddedToken token = read_token(item, true);
+      const AddedToken token = read_added_token(item, true);
       if (adds && item.value().is_string() && additions.find(token.content) == nullptr) {
         additions.name(token);
       } else if (!token.content.empty()) {
@@ -314,7 +333,7 @@ void OtherFiles::check_template(Tokenizer::Parts& parts) const {
                            const std::vector<TokenId>& here) {
     const bool adds = flag(key, otherwise);
     const auto token = setting(named);
-    const AddedToken which = token ? read_token(*token, true) : AddedToken();
+    const AddedToken which = token ? read_added_token(*token, true) : AddedToken();
     const auto known = parts.ids.find(which.content);
     const bool same =
         !adds ? here.empty() : known != parts.ids.end() && here == std::vector{known->second};

@@ -4,12 +4,23 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/text/json_node.hpp"
 #include "io/text/parts.hpp"
 
 namespace paceline::io::text {
+
+/// A token as `transformers` writes it: its text alone, which is `special` or not, or an object
+/// with its flags, which may make it special.
+[[nodiscard]] AddedToken read_added_token(const JsonNode& node, bool special);
+/// The tokens of tokenizer_config.json's added_tokens_decoder with their ids, each with its place.
+[[nodiscard]] std::vector<std::pair<JsonNode, AddedToken>> read_added_tokens_decoder(
+    const JsonNode& config);
+/// Places of the special tokens that tokenizer_config.json names, as bos_token and the like and in
+/// additional_special_tokens.
+[[nodiscard]] std::vector<JsonNode> named_special_tokens(const JsonNode& config);
 
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json, parsed, as far as they
 /// change the tokenizer of tokenizer.json. Their tokens are added as by `transformers` 4 and 5;

@@ -52,6 +52,16 @@ void append_nfc(std::string& out, std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+/// A letter of the Han script that is new since Unicode 14, PCRE2 10.42's. The table's stand-in for
+/// letters is of another script.
+bool is_new_han(char32_t c) {
+  return (c >= 0x31350 && c <= 0x323AF) || (c >= 0x2EBF0 && c <= 0x2EE5D);
+}
+
+}  // namespace
+
 std::string with_stand_ins(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
@@ -60,7 +70,7 @@ std::string with_stand_ins(std::string_view text) {
       if (const NewCategory* r = find_range(new_categories, c.value)) {
         if (out.empty()) out = text;
         std::string replacement;
-        append_utf8(replacement, r->stand_in);
+        append_utf8(replacement, is_new_han(c.value) ? 0x20000 : r->stand_in);
         out.replace(i, c.size, replacement);
       }
     }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/text/chat_template.hpp"
 #include "io/text/files.hpp"
@@ -66,5 +67,13 @@ class Reader {
   std::string bytes_;
   std::size_t at_ = 0;
 };
+
+/// The lines of a corpus: [u32 bytes][UTF-8].
+inline std::vector<std::string> lines(const std::string& name) {
+  Reader reader(read_gzip(folder() + name + ".gz"));
+  std::vector<std::string> all;
+  while (!reader.done()) all.emplace_back(reader.take(reader.number<std::uint32_t>()));
+  return all;
+}
 
 }  // namespace fixtures

@@ -1,9 +1,10 @@
-// Fuzzes the reader of tokenizer.json, then encodes and decodes with what loads.
+// Fuzzes the readers of tokenizer.json and tiktoken.model, then encodes and decodes with what
+// loads.
 //
 // An input is JSON, perhaps followed by a NUL and a text to encode. JSON that starts with '~' is a
 // merge patch to a small tokenizer on bytes, with '^' to one of characters and with '=' a
 // tokenizer_config.json beside the former, so that mutations reach past the 256 bytes every
-// vocabulary must have.
+// vocabulary must have. What starts with '#' is the end of a tiktoken.model, after its bytes.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -27,7 +28,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string document(input);
   paceline::io::TokenizerFiles files;
   files.directory = "fuzz";
-  if (input.starts_with('=')) {
+  if (input.starts_with('#')) {
+    files.tiktoken = tiny::ranks_of_bytes().append(input.substr(1));
+    files.config = R"({"tokenizer_class": "TikTokenTokenizer"})";
+  } else if (input.starts_with('=')) {
     files.config = input.substr(1);
     document = on_bytes.dump();
   } else if (input.starts_with('~') || input.starts_with('^')) {
@@ -40,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     document = patched.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   try {
-    files.tokenizer = document;
+    if (!files.tiktoken) files.tokenizer = document;
     const Tokenizer tokenizer = Tokenizer::load(files);
     const auto ids = tokenizer.encode(text, {.add_special_tokens = true});
     const std::string decoded = tokenizer.decode(ids, false);

@@ -16,13 +16,6 @@ namespace {
 using paceline::TokenId;
 using paceline::io::Tokenizer;
 
-std::vector<std::string> corpus(const std::string& name) {
-  fixtures::Reader reader(fixtures::read_gzip(fixtures::folder() + name + ".gz"));
-  std::vector<std::string> lines;
-  while (!reader.done()) lines.emplace_back(reader.take(reader.number<std::uint32_t>()));
-  return lines;
-}
-
 std::vector<TokenId> read_ids(fixtures::Reader& reader) {
   std::vector<TokenId> ids(reader.number<std::uint16_t>());
   for (TokenId& id : ids) id = reader.number<std::uint16_t>();
@@ -93,7 +86,8 @@ class DecodingParity : public Parity {};
 
 TEST_P(Parity, EncodesEveryLineAsTheLibraryDoes) {
   const bool of_characters = GetParam().of_characters();
-  const std::vector<std::string> lines = corpus(of_characters ? "corpus_llama2" : "corpus");
+  const std::vector<std::string> lines =
+      fixtures::lines(of_characters ? "corpus_llama2" : "corpus");
   ASSERT_GE(lines.size(), of_characters ? 3'000U : 10'000U);
   fixtures::Reader expected = open("ids");
   std::size_t compared = 0;

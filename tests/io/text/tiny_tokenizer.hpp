@@ -8,6 +8,17 @@
 
 namespace tiny {
 
+/// The lines of a tiktoken.model for the 256 bytes, whose ranks they are.
+inline std::string ranks_of_bytes() {
+  constexpr const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string lines;
+  for (unsigned b = 0; b < 256; ++b) {
+    lines += {digits[b >> 2U], digits[(b & 3U) << 4U]};
+    lines += "== " + std::to_string(b) + "\n";
+  }
+  return lines;
+}
+
 /// Ids 0..255 are the bytes; 256 "he", 257 "ll", 258 "hell", 259 "hello"; added tokens from 260:
 /// "<bos>" (special), "<end>" (special), "<tag>".
 inline nlohmann::json document() {
