@@ -1,5 +1,6 @@
 #include "kernels/source_rows.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -7,14 +8,38 @@
 
 #include "runtime/core/error.hpp"
 #include "runtime/core/float16.hpp"
+#include "runtime/core/float8.hpp"
 
 namespace paceline::kernels {
 namespace {
 
-SourceRow source_row(const MatrixSlice& slice, std::int64_t row) {
-  const TensorView& matrix = *slice.matrix;
-  const std::size_t at = (slice.first_row + row) * matrix.shape[1] + slice.first_column;
-  return {matrix.bytes.data() + at * size_of(matrix.dtype), matrix.dtype};
+float bf16_to_float(std::uint16_t x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
+
+template <class T>
+T load(const std::byte* from, std::int64_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof value, sizeof value);
+  return value;
+}
+
+/// The scale of the block that holds a column of the matrix.
+float scale_at(const SourceRow& row, std::int64_t column) {
+  const std::int64_t block = column / kScaleBlock;
+  return row.scale_dtype == DType::f32 ? load<float>(row.scales, block)
+                                       : bf16_to_float(load<std::uint16_t>(row.scales, block));
+}
+
+/// Calls `each(first, count, scale)` for the row's elements in blocks of one scale.
+template <class Each>
+void for_blocks(const SourceRow& row, std::int64_t k, const Each& each) {
+  for (std::int64_t first = 0; first < k;) {
+    const std::int64_t column = row.first_column + first;
+    const std::int64_t count = std::min(k - first, kScaleBlock - column % kScaleBlock);
+    each(first, count, scale_at(row, column));
+    first += count;
+  }
 }
 
 void check_slice(const MatrixSlice& slice) {
@@ -36,13 +61,59 @@ struct Unusable {
 };
 
 Unusable unusable(DType stored, DType compute) {
+  if (stored == DType::f8) return {0x7F, 0x7F, 1};
   if (stored == DType::bf16) return {0x7FFF, 0x7F80, 2};
   if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // bf16 has the range of all finite ones
   // fp32 magnitudes from there on round to infinity in bf16.
   return {0x7FFFFFFF, compute == DType::bf16 ? 0x7F7F8000U : 0x7F800000U, 4};
 }
 
+/// Whether no scale makes a weight of an f8 row infinite or NaN, whatever its codes.
+bool usable_by_scales(const SourceRow& row, std::int64_t k) {
+  constexpr float kHarmless = 0x1p118F;  // the largest code is 448, less than 2^9
+  bool all = true;
+  for_blocks(row, k, [&](std::int64_t first, std::int64_t count, float scale) {
+    if (std::abs(scale) <= kHarmless) return;
+    for (std::int64_t i = first; i < first + count; ++i)
+      all = all && std::isfinite(f8_weight(load<std::uint8_t>(row.data, i), scale));
+  });
+  return all;
+}
+
 }  // namespace
+
+SourceRow source_row(const MatrixSlice& slice, std::int64_t row) {
+  const TensorView& matrix = *slice.matrix;
+  const std::int64_t in_matrix = slice.first_row + row;
+  const std::size_t at = in_matrix * matrix.shape[1] + slice.first_column;
+  SourceRow found{matrix.bytes.data() + at * size_of(matrix.dtype), matrix.dtype};
+  if (matrix.dtype != DType::f8) return found;
+  const TensorView& scales = *matrix.scales;
+  found.scales =
+      scales.bytes.data() + in_matrix / kScaleBlock * scales.shape[1] * size_of(scales.dtype);
+  found.scale_dtype = scales.dtype;
+  found.first_column = slice.first_column;
+  return found;
+}
+
+void to_floats(const SourceRow& row, std::int64_t k, float* out) {
+  switch (row.dtype) {
+    case DType::f32:
+      std::memcpy(out, row.data, k * sizeof(float));
+      return;
+    case DType::bf16:
+      for (std::int64_t i = 0; i < k; ++i) out[i] = bf16_to_float(load<std::uint16_t>(row.data, i));
+      return;
+    case DType::f16:
+      for (std::int64_t i = 0; i < k; ++i) out[i] = f16_to_float(load<std::uint16_t>(row.data, i));
+      return;
+    case DType::f8:
+      for_blocks(row, k, [&](std::int64_t first, std::int64_t count, float scale) {
+        for (std::int64_t i = first; i < first + count; ++i)
+          out[i] = f8_weight(load<std::uint8_t>(row.data, i), scale);
+      });
+  }
+}
 
 void require_whole_rows(const MatrixSlice& slice) {
   check_slice(slice);
@@ -68,24 +139,33 @@ std::vector<SourceRow> source_rows(std::span<const MatrixSlice> slices,
 }
 
 void copy_values(const SourceRow& row, std::int64_t k, std::byte* out) {
-  if (row.dtype != DType::f16) {
+  if (row.dtype == DType::f16) {
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float value = f16_to_float(load<std::uint16_t>(row.data, i));
+      std::memcpy(out + i * sizeof value, &value, sizeof value);
+    }
+  } else if (row.dtype == DType::f8) {
+    for_blocks(row, k, [&](std::int64_t first, std::int64_t count, float scale) {
+      for (std::int64_t i = first; i < first + count; ++i) {
+        const float value = f8_weight(load<std::uint8_t>(row.data, i), scale);
+        const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+        std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+      }
+    });
+  } else {
     std::memcpy(out, row.data, k * size_of(row.dtype));
-    return;
-  }
-  for (std::int64_t i = 0; i < k; ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, row.data + i * sizeof bits, sizeof bits);
-    const float value = f16_to_float(bits);
-    std::memcpy(out + i * sizeof value, &value, sizeof value);
   }
 }
 
 // Checks words of several elements at a time: a magnitude that is too large carries into the sign's
 // place, and no further.
 bool usable(const SourceRow& row, std::int64_t k, DType compute) {
+  if (row.dtype == DType::f8 && !usable_by_scales(row, k)) return false;
   const Unusable bad = unusable(row.dtype, compute);
   const std::uint64_t sign = bad.magnitude + 1;
-  const std::uint64_t each = bad.bytes == 2 ? 0x0001000100010001U : 0x0000000100000001U;
+  const std::uint64_t each = bad.bytes == 1   ? 0x0101010101010101U
+                             : bad.bytes == 2 ? 0x0001000100010001U
+                                              : 0x0000000100000001U;
   const std::uint64_t magnitude = bad.magnitude * each;
   const std::uint64_t add = (sign - bad.least) * each;
   const std::size_t bytes = static_cast<std::size_t>(k) * bad.bytes;
@@ -106,18 +186,14 @@ void fail_unusable(std::span<const MatrixSlice> slices, std::int64_t index, DTyp
   std::size_t s = 0;
   for (; index >= slices[s].rows; ++s) index -= slices[s].rows;
   const MatrixSlice& slice = slices[s];
-  const SourceRow row = source_row(slice, index);
-  const Unusable bad = unusable(row.dtype, compute);
+  const auto row_from = [&](std::int64_t column) {
+    return source_row({slice.matrix, slice.first_row, slice.rows, slice.first_column + column, 1},
+                      index);
+  };
   std::int64_t column = 0;
-  std::uint32_t bits = 0;
-  for (;; ++column) {
-    bits = 0;
-    std::memcpy(&bits, row.data + column * bad.bytes, bad.bytes);
-    if ((bits & bad.magnitude) >= bad.least) break;
-  }
-  const float value = row.dtype == DType::f16
-                          ? f16_to_float(static_cast<std::uint16_t>(bits))
-                          : std::bit_cast<float>(bad.bytes == 2 ? bits << 16 : bits);
+  while (usable(row_from(column), 1, compute)) ++column;
+  float value = 0;
+  to_floats(row_from(column), 1, &value);
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
   const char* expected = std::isfinite(value) ? "a number that bf16 holds" : "a finite number";

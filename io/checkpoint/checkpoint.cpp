@@ -20,6 +20,7 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/checkpoint/safetensors.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/float8.hpp"
 
 namespace paceline::io {
 namespace {
@@ -124,6 +125,7 @@ struct Checkpoint::State {
     TensorView view;  // dtype is meaningless where weights cannot have the stored type
     const StoredType* type = nullptr;
     std::size_t shard = 0;
+    bool is_scales = false;  // of an fp8 matrix
   };
 
   std::string directory;
@@ -179,6 +181,40 @@ struct Checkpoint::State {
     return tensor;
   }
 
+  // Joins fp8 matrices and the scales of their blocks, whatever their shards.
+  void join_scales() {
+    for (auto& [name, tensor] : tensors) {
+      if (tensor.type->dtype != DType::f8) continue;
+      const auto fail = [this](const std::string& of, std::size_t shard, const std::string& what) {
+        throw DataError(shards[shard].file.path() + ": tensor " + show_text(of) + ": " + what);
+      };
+      const std::vector<std::int64_t>& shape = tensor.view.shape;
+      if (shape.size() != 2)
+        fail(name, tensor.shard, "F8_E4M3: expected a matrix, found shape " + show_shape(shape));
+      const std::string scales_name = name + "_scale_inv";
+      const auto found = tensors.find(scales_name);
+      if (found == tensors.end()) {
+        fail(name, tensor.shard,
+             "F8_E4M3 without scales; expected a tensor " + show_text(scales_name));
+      }
+      IndexedTensor& scales = found->second;
+      if (scales.type->dtype != DType::f32 && scales.type->dtype != DType::bf16) {
+        fail(scales_name, scales.shard,
+             "dtype: expected F32 or BF16, found " + std::string(scales.type->name));
+      }
+      std::vector<std::int64_t> blocks = shape;
+      for (std::int64_t& size : blocks) size = size / kScaleBlock + (size % kScaleBlock != 0);
+      if (scales.view.shape != blocks) {
+        fail(scales_name, scales.shard,
+             "expected shape " + show_shape(blocks) + ", a scale for each " +
+                 std::to_string(kScaleBlock) + " x " + std::to_string(kScaleBlock) + " of " +
+                 show_shape(shape) + ", found " + show_shape(scales.view.shape));
+      }
+      scales.is_scales = true;
+      tensor.view.scales = &scales.view;
+    }
+  }
+
   void hash_tensors(Hash& hash) const {
     constexpr std::uint64_t small = 256ULL << 20;
     constexpr std::size_t blocks = 16;
@@ -207,6 +243,7 @@ Checkpoint Checkpoint::from_file(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.state_->directory = fs::path(path).parent_path();
   checkpoint.state_->add_shard(path, nullptr);
+  checkpoint.state_->join_scales();
   return checkpoint;
 }
 
@@ -243,6 +280,7 @@ Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
     throw DataError(directory + ": expected " + single_name + " or " + index_name +
                     ", found neither" + other_weights(directory));
   }
+  state.join_scales();
 }
 
 Checkpoint::~Checkpoint() = default;
@@ -255,7 +293,8 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   const State::IndexedTensor& tensor = found->second;
   if (!tensor.type->dtype) {
     throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected BF16, F16 or F32, found " + std::string(tensor.type->name));
+                    ": dtype: expected BF16, F16, F32 or F8_E4M3, found " +
+                    std::string(tensor.type->name));
   }
   return &tensor.view;
 }
@@ -292,7 +331,9 @@ const std::vector<std::int64_t>* Checkpoint::shape(std::string_view name) const 
 std::vector<std::string_view> Checkpoint::names() const {
   std::vector<std::string_view> all;
   all.reserve(state_->tensors.size());
-  for (const auto& [name, tensor] : state_->tensors) all.push_back(name);
+  for (const auto& [name, tensor] : state_->tensors) {
+    if (!tensor.is_scales) all.push_back(name);
+  }
   return all;
 }
 

@@ -19,8 +19,11 @@ namespace paceline::io {
 /// element: tensors of a file that breaks this (an unpadded header of an old writer) are copied to
 /// memory at opening.
 ///
-/// Weights are BF16, F16 or F32. A tensor of another known dtype (a stored integer buffer, say) is
-/// accepted at opening and is a DataError when looked up.
+/// Weights are BF16, F16, F32 or F8_E4M3. A tensor of another known dtype (a stored integer buffer,
+/// say) is accepted at opening and is a DataError when looked up.
+///
+/// A matrix X of F8_E4M3 has the scales of its blocks of 128 x 128 in a tensor X_scale_inv of F32
+/// or BF16, which is none of names().
 class Checkpoint final : public WeightSource {
  public:
   /// Throws DataError naming file, tensor, the expected and the found value; IoError when a file
@@ -41,7 +44,7 @@ class Checkpoint final : public WeightSource {
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(std::string_view name) const;
   /// Shape of a tensor of any dtype; nullptr when none has that name.
   [[nodiscard]] const std::vector<std::int64_t>* shape(std::string_view name) const;
-  [[nodiscard]] std::vector<std::string_view> names() const override;  ///< sorted
+  [[nodiscard]] std::vector<std::string_view> names() const override;  ///< sorted; without scales
   [[nodiscard]] std::string location(std::string_view name) const override;
   void release_pages() const override;
 

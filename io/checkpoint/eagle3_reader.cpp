@@ -50,6 +50,8 @@ void check_shape(const Checkpoint& weights, const ExpectedTensor& expected) {
   const TensorView* found = weights.find(expected.name);
   if (found == nullptr)
     fail(weights, expected.name, "missing; expected shape " + show_shape(expected.shape));
+  if (found->dtype == DType::f8)
+    fail(weights, expected.name, "dtype: expected BF16, F16 or F32, found F8_E4M3");
   if (found->shape == expected.shape) return;
   fail(weights, expected.name,
        "expected shape " + show_shape(expected.shape) + " (by config.json), found " +

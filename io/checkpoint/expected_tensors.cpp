@@ -10,6 +10,7 @@
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/float16.hpp"
+#include "runtime/core/float8.hpp"
 
 namespace paceline::io {
 namespace {
@@ -33,8 +34,17 @@ const TensorView& find_expected(const ModelConfig& config, const WeightSource& w
   return *found;
 }
 
+float value_of(const TensorView& tensor, std::size_t i);
+
 // Whether transformers ignores the tensor too.
 bool is_harmless(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+float f8_value_of(const TensorView& tensor, std::size_t i) {
+  const std::size_t row = i / tensor.shape[1];
+  const std::size_t column = i % tensor.shape[1];
+  const std::size_t block = row / kScaleBlock * tensor.scales->shape[1] + column / kScaleBlock;
+  return f8_weight(std::to_integer<std::uint8_t>(tensor.bytes[i]), value_of(*tensor.scales, block));
+}
 
 float value_of(const TensorView& tensor, std::size_t i) {
   if (tensor.dtype == DType::f32) {
@@ -42,6 +52,7 @@ float value_of(const TensorView& tensor, std::size_t i) {
     std::memcpy(&value, tensor.bytes.data() + i * sizeof value, sizeof value);
     return value;
   }
+  if (tensor.dtype == DType::f8) return f8_value_of(tensor, i);
   std::uint16_t bits;
   std::memcpy(&bits, tensor.bytes.data() + i * sizeof bits, sizeof bits);
   return tensor.dtype == DType::f16 ? f16_to_float(bits)
@@ -61,6 +72,11 @@ void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights)
       fail(weights, expected.name,
            "expected shape " + show_shape(expected.shape) + " (by config.json), found " +
                show_shape(found.shape));
+    }
+    if (found.dtype == DType::f8 && !config.fp8) {
+      fail(weights, expected.name,
+           "dtype: expected BF16, F16 or F32, as config.json has no quantization_config, found "
+           "F8_E4M3");
     }
     names.insert(std::move(expected.name));
   }
@@ -85,7 +101,8 @@ bool has_own_head(const ModelConfig& config, const WeightSource& weights) {
 
 bool same_values(const TensorView& a, const TensorView& b) {
   if (a.shape != b.shape) return false;
-  if (a.dtype == b.dtype) return std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
+  if (a.dtype == b.dtype && a.dtype != DType::f8)
+    return std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
   for (std::size_t i = 0; i < a.bytes.size() / size_of(a.dtype); ++i) {
     if (value_of(a, i) != value_of(b, i)) return false;
   }
@@ -100,10 +117,12 @@ bool stores_f16(const ModelConfig& config, const WeightSource& weights) {
 }
 
 DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {
-  std::array<std::size_t, 3> bytes{};  // [DType]
+  std::array<std::size_t, 3> bytes{};  // [DType], of f8 as of what it is converted to
   for (const ExpectedTensor& expected : expected_tensors(describe(config))) {
     const TensorView& found = find_expected(config, weights, expected);
-    bytes[static_cast<std::size_t>(found.dtype)] += found.bytes.size();
+    const bool f8 = found.dtype == DType::f8;
+    bytes[static_cast<std::size_t>(f8 ? DType::bf16 : found.dtype)] +=
+        found.bytes.size() * (f8 ? 2 : 1);
   }
   // The first of equal types counts.
   for (const DType type : {DType::bf16, DType::f16}) {

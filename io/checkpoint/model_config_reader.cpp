@@ -14,6 +14,7 @@
 #include "io/checkpoint/model_config_parts.hpp"
 #include "io/checkpoint/rope_reader.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/float8.hpp"
 
 namespace paceline::io {
 namespace {
@@ -87,16 +88,27 @@ DType read_dtype(const JsonSection& config) {
   return found.value_or(DType::f32);
 }
 
-// Whether weights are fp8. Other quantised weights throw.
-bool is_fp8(const JsonSection& config) {
+// Reads the stored type. Of quantised weights, only fp8 in blocks of one scale is supported.
+void read_stored_type(const JsonSection& config, ModelConfig& model) {
   const json* object = config.find("quantization_config");
-  if (object == nullptr) return false;
+  model.fp8 = object != nullptr;
+  model.dtype = model.fp8 ? DType::bf16 : read_dtype(config);
+  if (!model.fp8) return;
   if (!object->is_object()) config.fail_expected("quantization_config", "an object");
   const JsonSection quantization(*object, config.file(), "quantization_config.");
-  constexpr std::array<std::string_view, 1> methods{"fp8"};
-  const std::string method = quantization.text("quant_method").value_or("");
-  if (method != methods[0]) quantization.fail_choice("quant_method", method, methods);
-  return true;
+  const auto require = [&quantization](const char* key, std::string_view supported) {
+    const std::string found = quantization.text(key).value_or(std::string(supported));
+    if (found != supported) quantization.fail_choice(key, found, {{supported}});
+  };
+  quantization.require({{"quant_method"}});
+  require("quant_method", "fp8");
+  require("fmt", "e4m3");
+  require("activation_scheme", "dynamic");
+  quantization.require({{"weight_block_size"}});
+  if (*quantization.find("weight_block_size") != json::array({kScaleBlock, kScaleBlock})) {
+    const std::string side = std::to_string(kScaleBlock);
+    quantization.fail_expected("weight_block_size", "[" + side + ", " + side + "]");
+  }
 }
 
 constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
@@ -203,14 +215,10 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
   }
 }
 
-void check_supported(const JsonSection& config) {
+void check_activation(const JsonSection& config) {
   constexpr std::array<std::string_view, 1> activations{"silu"};
   const std::string activation = config.text("hidden_act").value_or("silu");
   if (activation != activations[0]) config.fail_choice("hidden_act", activation, activations);
-  if (config.find("quantization_config") != nullptr) {
-    config.fail("quantization_config",
-                "quantized weights are not supported; expected bfloat16, float16 or float32");
-  }
 }
 
 ModelConfig parse_model_config(const Families& families, std::string_view text,
@@ -227,7 +235,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   config.require(required);
   read_sizes(config, model);
   model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
-  check_supported(config);
+  check_activation(config);
   read_experts(config, model);
   read_biases(config, model);
   read_rope(config, model);
@@ -235,7 +243,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   model.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 0, 1).value_or(1e-6));
   if (!(model.norm_epsilon > 0)) config.fail_expected("rms_norm_eps", "a number above 1e-45");
   model.tied_embeddings = config.flag("tie_word_embeddings");
-  model.dtype = read_dtype(config);
+  read_stored_type(config, model);
 
   std::optional<std::vector<TokenId>> eos;
   if (!generation_text.empty()) {
@@ -271,8 +279,7 @@ ModelConfig parse_model_sizes(const Families& families, std::string_view text,
   read_experts(config, model);
   read_biases(config, model);
   model.tied_embeddings = config.flag("tie_word_embeddings");
-  model.fp8 = is_fp8(config);
-  model.dtype = model.fp8 ? DType::bf16 : read_dtype(config);
+  read_stored_type(config, model);
   return model;
 }
 

@@ -14,10 +14,10 @@ namespace paceline::io {
 
 /// Reads `directory`/config.json, and generation_config.json when present there or else in
 /// `otherwise` (a directory; empty: none). Supported: the computed families, rotary type default,
-/// linear, dynamic, yarn or llama3, full attention, silu, unquantized. Throws DataError naming
-/// file, key, value, the supported values and the nearest name, both places where two of the file
-/// contradict each other, and a PEFT adapter without a model; IoError when a file cannot be read.
-/// Thread-safe.
+/// linear, dynamic, yarn or llama3, full attention, silu, weights unquantized or in fp8 by blocks
+/// of 128 x 128. Throws DataError naming file, key, value, the supported values and the nearest
+/// name, both places where two of the file contradict each other, and a PEFT adapter without a
+/// model; IoError when a file cannot be read. Thread-safe.
 [[nodiscard]] ModelConfig load_model_config(const Families& families, const std::string& directory,
                                             const std::string& otherwise = "");
 /// Path of the generation_config.json in use; empty when there is none.

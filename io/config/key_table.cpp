@@ -288,9 +288,9 @@ std::vector<Key> make_table() {
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
   t.push_back(key(PACELINE_FIELD(model, tokenizer), OrAuto{directory},
                   "Tokenizer, chat template, and end tokens where path has none; auto is path."));
-  t.push_back(
-      key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
-          "Type to compute in; auto is the type of the stored weights, bf16 where that is fp16."));
+  t.push_back(key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
+                  "Type to compute in; auto is the type of the stored weights, bf16 where that is "
+                  "fp16 or fp8."));
   t.push_back(key(
       PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
       "Training step of the weights; raise it at every step, or the same noise is drawn again."));

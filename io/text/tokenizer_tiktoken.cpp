@@ -1,6 +1,8 @@
 // Reads tiktoken.model, as Moonlight and Kimi-K2 have it, into the parts of a Tokenizer.
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -50,16 +50,7 @@ void CpuOperations::embed(const Embedding& embedding, float* out) {
       std::fill_n(to, width, -0.0F);
       continue;
     }
-    const std::byte* row = table.bytes.data() + tokens_[r] * width * size_of(table.dtype);
-    if (table.dtype == DType::f32) {
-      std::memcpy(to, row, static_cast<std::size_t>(width) * 4);
-      continue;
-    }
-    for (std::int64_t i = 0; i < width; ++i) {
-      std::uint16_t x;
-      std::memcpy(&x, row + i * 2, 2);
-      to[i] = table.dtype == DType::f16 ? f16_to_float(x) : bf16_to_float(x);
-    }
+    to_floats(source_row(slice, tokens_[r] - slice.first_row), width, to);
   }
 }
 

@@ -1,9 +1,12 @@
 #include "kernels/cpu/packed_linear.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/bf16.hpp"
 #include "kernels/source_rows.hpp"
@@ -12,6 +15,7 @@
 namespace paceline::kernels::cpu {
 namespace {
 
+/// Of a row that is not f8.
 float element(const SourceRow& row, int i) {
   if (row.dtype == DType::f32) {
     float x;
@@ -45,6 +49,19 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
     for (int j = 0; j < count; ++j) {
       out[static_cast<std::ptrdiff_t>(i) * kPanelWidth + j] = element(rows[j], i);
     }
+  }
+}
+
+/// Replaces rows of f8 by bf16 ones in `memory`: their elements are found by columns, a panel's by
+/// outputs.
+void convert_f8(std::span<SourceRow> rows, int k, std::vector<std::byte>& memory) {
+  const std::size_t row_bytes = k * size_of(DType::bf16);
+  for (std::size_t j = 0; j < rows.size(); ++j) {
+    if (rows[j].dtype != DType::f8) continue;
+    memory.resize(rows.size() * row_bytes);
+    std::byte* const out = memory.data() + j * row_bytes;
+    copy_values(rows[j], k, out);
+    rows[j] = {out, DType::bf16};
   }
 }
 
@@ -96,7 +113,9 @@ void PackedLinear::pack(std::span<const MatrixSlice> slices, std::span<const Sou
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;
-    const std::span<const SourceRow> part = rows.subspan(first, count);
+    std::array<SourceRow, kPanelWidth> part_rows;
+    const std::span<SourceRow> part = std::span(part_rows).first(count);
+    std::copy_n(&rows[first], count, part.begin());
     for (int j = 0; j < count; ++j) {
       if (usable(part[j], k_, dtype_)) continue;
       int before = first_unusable;
@@ -104,6 +123,8 @@ void PackedLinear::pack(std::span<const MatrixSlice> slices, std::span<const Sou
       }
       return;
     }
+    std::vector<std::byte> converted;
+    convert_f8(part, k_, converted);
     std::byte* out = data_ + panel * panel_bytes;
     if (dtype_ == DType::bf16) {
       pack_panel_bf16(part, k_, reinterpret_cast<std::uint16_t*>(out));

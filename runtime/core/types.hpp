@@ -1,20 +1,26 @@
 // Basic types of the vocabulary.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace paceline {
 
 using TokenId = std::int32_t;
 
-/// Element types. f16 is a storage type of weights alone: packing converts it for computation.
-enum class DType : std::uint8_t { f32, bf16, f16 };
+/// Element types. f16 and f8 are storage types of weights alone: packing converts them for
+/// computation.
+enum class DType : std::uint8_t { f32, bf16, f16, f8 };
 
-[[nodiscard]] constexpr std::size_t size_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
-[[nodiscard]] constexpr const char* name_of(DType dtype) {
-  return dtype == DType::f32 ? "fp32" : dtype == DType::bf16 ? "bf16" : "fp16";
+[[nodiscard]] constexpr std::size_t size_of(DType dtype) {
+  return dtype == DType::f32 ? 4 : dtype == DType::f8 ? 1 : 2;
 }
-/// The default compute type of a stored type: one of as many bytes.
+[[nodiscard]] constexpr const char* name_of(DType dtype) {
+  constexpr std::array names{"fp32", "bf16", "fp16", "fp8"};
+  return names[static_cast<std::size_t>(dtype)];
+}
+/// The default compute type of a stored type: fp32 of fp32, else bf16.
 [[nodiscard]] constexpr DType compute_of(DType stored) {
   return stored == DType::f32 ? DType::f32 : DType::bf16;
 }

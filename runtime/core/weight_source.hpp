@@ -17,6 +17,8 @@ struct TensorView {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
+  /// Of an f8 matrix: its blocks' scales (float8.hpp), f32 or bf16. Null otherwise.
+  const TensorView* scales = nullptr;
 };
 
 /// Named tensors of a checkpoint. Read-only and thread-safe once built.

@@ -9,12 +9,14 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/bf16.hpp"
+#include "runtime/core/float8.hpp"
 #include "tests/kernels/test_backends.hpp"
 
 namespace paceline::kernels::test {
@@ -170,5 +172,37 @@ inline std::string name_of_backend_and_type(
   INSTANTIATE_TEST_SUITE_P(On, suite, testing::ValuesIn(backends()), name_of_backend)
 #define PACELINE_EACH_ISA(suite) \
   INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(supported_cpu_isas()), name_of_backend)
+
+/// An fp8 matrix whose scales, one for each block of 128 x 128, are fp32 or bf16.
+struct ScaledMatrix {
+  ScaledMatrix(Random& random, std::int64_t rows, std::int64_t columns, DType scale_dtype)
+      : codes(rows * columns),
+        blocks{(rows + 127) / 128, (columns + 127) / 128},
+        scales(random_scales(random, blocks[0] * blocks[1]), scale_dtype),
+        scales_view{scale_dtype, blocks, scales.bytes},
+        view{DType::f8, {rows, columns}, std::as_bytes(std::span(codes)), &scales_view} {
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      codes[i] = static_cast<std::uint8_t>(i % 127 + (i / 127 % 2) * 0x80);  // no NaN
+  }
+  ScaledMatrix(const ScaledMatrix&) = delete;
+  ScaledMatrix& operator=(const ScaledMatrix&) = delete;
+
+  [[nodiscard]] float at(std::int64_t row, std::int64_t column) const {
+    return f8_weight(codes[row * view.shape[1] + column],
+                     scales.values[row / 128 * blocks[1] + column / 128]);
+  }
+
+  static std::vector<float> random_scales(Random& random, std::int64_t count) {
+    std::vector<float> all = random.normals(count);
+    for (float& scale : all) scale = 0.01F * std::abs(scale) + 1e-4F;
+    return all;
+  }
+
+  std::vector<std::uint8_t> codes;
+  std::vector<std::int64_t> blocks;
+  Values scales;
+  TensorView scales_view;
+  TensorView view;
+};
 
 }  // namespace paceline::kernels::test

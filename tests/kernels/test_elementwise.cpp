@@ -197,6 +197,24 @@ TEST_P(ElementwiseTest, PartsOfAnEmbeddingTableAddUpToItsRows) {
   }
 }
 
+TEST_P(ElementwiseTest, EmbeddingsStoredInFp8) {
+  Random random(31);
+  const ScaledMatrix table(random, 140, 264, DType::f32);
+  const std::vector<TokenId> tokens = {3, 0, 139, 128};
+  const auto on = backend(2);
+  const int padded = on->padded({4, 1}).rows;
+  Array<float> out(*on, poisoned(static_cast<std::size_t>(padded) * 264));
+  const std::int32_t block = 0;
+  const Segment segment = {0, 4, 0, &block};
+  const auto embedding = on->embedding(whole(table.view));
+  operate(*on, {tokens, {&segment, 1}, {}, 0, {}, nullptr, 140, 4},
+          [&](Operations& operations) { operations.embed(*embedding, out.data()); });
+  const std::vector<float> values = out.values();
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    for (int i = 0; i < 264; ++i) ASSERT_EQ(values[r * 264 + i], table.at(tokens[r], i));
+  }
+}
+
 TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   Random random(3);
   const Values table(random.normals(20 * 24), dtype());

@@ -413,6 +413,72 @@ TEST_P(LinearTest, WeightsStoredInFp16) {
   }
 }
 
+// By blocks of the whole matrix, wherever the slices begin.
+TEST_P(LinearTest, WeightsStoredInFp8) {
+  Random random(29);
+  for (const DType scale_dtype : {DType::f32, DType::bf16}) {
+    const ScaledMatrix matrix(random, 140, 300, scale_dtype);
+    const Matrix plain(random, 2, 20, DType::bf16);
+    constexpr int k = 20;
+    const std::vector<MatrixSlice> slices = {
+        {&matrix.view, 100, 40, 120, k}, {&plain.view, 0, 2, 0, k}, {&matrix.view, 3, 1, 250, k}};
+    const auto on = backend(2);
+    const auto packed = on->pack(slices, {}, 1, dtype());
+    ASSERT_EQ(packed->n(), 43);
+    std::vector<float> identity(k * k);
+    for (int i = 0; i < k; ++i) identity[i * k + i] = 1.0F;
+    const std::vector<float> out = multiply(*on, *packed, Values(identity, dtype()), k);
+    for (int i = 0; i < k; ++i) {
+      for (int row = 0; row < 40; ++row)
+        ASSERT_EQ(out[i * 43 + row], matrix.at(100 + row, 120 + i)) << row << ' ' << i;
+      for (int row = 0; row < 2; ++row)
+        ASSERT_EQ(out[i * 43 + 40 + row], plain.data.values[row * k + i]);
+      ASSERT_EQ(out[i * 43 + 42], matrix.at(3, 250 + i)) << i;
+    }
+  }
+}
+
+TEST_P(LinearTest, Fp8WeightsThatAreNotFiniteAreFound) {
+  Random random(30);
+  const auto on = backend(2);
+  ScaledMatrix matrix(random, 140, 300, DType::f32);
+  const MatrixSlice part{&matrix.view, 1, 138, 2, 296};
+  const auto expect_found = [&](std::int64_t row, std::int64_t column, const std::string& what) {
+    try {
+      static_cast<void>(on->pack({&part, 1}, {}, 1, dtype()));
+      ADD_FAILURE() << what;
+    } catch (const UnusableWeight& found) {
+      EXPECT_EQ(found.place.row, row);
+      EXPECT_EQ(found.place.column, column);
+      EXPECT_EQ(found.what(), "expected a finite number, found " + what);
+    }
+    EXPECT_THROW(require_usable(part, dtype()), UnusableWeight);
+  };
+  // What is outside of the part does not matter.
+  for (const int at : {5, 300 + 1, 300 + 298, 139 * 300 + 7}) matrix.codes[at] = 0x7F;
+  EXPECT_NO_THROW(static_cast<void>(on->pack({&part, 1}, {}, 1, dtype())));
+  EXPECT_NO_THROW(require_usable(part, dtype()));
+  for (const auto& [row, column, code] :
+       {std::tuple{1, 2, 0x7F}, {138, 297, 0xFF}, {130, 129, 0x7F}, {64, 255, 0xFF}}) {
+    const auto stored =
+        std::exchange(matrix.codes[row * 300 + column], static_cast<std::uint8_t>(code));
+    expect_found(row, column, "nan");
+    matrix.codes[row * 300 + column] = stored;
+  }
+  // A scale that is too large for one code only.
+  std::vector<float> scales = matrix.scales.values;
+  matrix.scales_view.bytes = std::as_bytes(std::span(scales));
+  for (int row = 128; row < 140; ++row) {
+    for (int column = 128; column < 256; ++column) matrix.codes[row * 300 + column] = 0x38;  // 1
+  }
+  scales[4] = 0x1p126F;
+  EXPECT_NO_THROW(static_cast<void>(on->pack({&part, 1}, {}, 1, dtype())));
+  matrix.codes[133 * 300 + 200] = 0xC8;  // -4
+  expect_found(133, 200, "-inf");
+  scales[4] = std::numeric_limits<float>::infinity();
+  expect_found(128, 128, "inf");
+}
+
 TEST_P(LinearTest, WeightsThatAreNotFiniteAreFound) {
   Random random(13);
   const float infinity = std::numeric_limits<float>::infinity();

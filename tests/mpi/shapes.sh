@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shapes.sh PACELINE: models of head sizes and widths that few have give one digest over batch, ranks, tensor
-# parallelism and speculation, and so do checkpoints of every kind: a head of its own beside tied embeddings, fp16,
+# parallelism and speculation, and so do checkpoints of every kind: a head of its own beside tied embeddings, fp16, fp8,
 # scaled rotary embeddings. What cannot be computed is refused by check as by rollout.
 source "$(dirname "$0")/lib.sh"
 for i in $(seq 0 7); do
@@ -74,6 +74,18 @@ run "fp16 without a dtype is bf16" 1 --set model.path="$parity/llama-f16"
 "$paceline" check "$config" --set model.path="$parity/llama-f16" --set model.dtype=fp32 "${backend[@]}" "${small[@]}" \
   --output "$work/planned" >"$work/planned.log"
 says "exact ones are not" 0 "stored in fp16" "$work/planned.log"
+# fp8 is bf16 by its blocks' scales, wherever ranks cut them; the fewest have all their 128 rows or columns.
+path=$(model fine hidden_size=192 head_dim=32 num_attention_heads=6 intermediate_size=320)
+python3 "$here/quantised.py" "$path" "$work/fp8" "$work/dequantised"
+fp8=(--set model.path="$work/fp8")
+for dtype in fp32 bf16; do
+  rollout 1 "$work/reference" --set model.path="$work/dequantised" --set model.dtype=$dtype || { cat "$work/reference.log"; exit 1; }
+  reference=$(digest "$work/reference")
+  rm -rf "$work/reference"
+  run "fp8, $dtype" 1 "${fp8[@]}" --set model.dtype=$dtype
+  run "fp8, $dtype: TP 2" 2 "${fp8[@]}" --set model.dtype=$dtype --set layout.verifier_tp=2
+done
+run "fp8 without a dtype is bf16" 2 "${fp8[@]}"
 one_digest "YaRN" bf16 "$parity/qwen2-yarn" "${layouts[2]}"
 one_digest "dynamic scaling" bf16 "$parity/llama-dynamic" "${layouts[2]}"
 says "its context is told of" 1 "the context is limited to the 214 tokens" "$work/run.log"
@@ -116,7 +128,7 @@ quantised = json.loads((work / "mixtral/config.json").read_text()) | {"quantizat
 PY
 refused "a missing expert" "65 65" "tensor 'model.layers.0.block_sparse_moe.experts.3.w2.weight': missing" 2 --set model.path="$work/missing"
 refused "an expert of another shape" "65 65" "tensor 'model.layers.0.block_sparse_moe.experts.0.w1.weight': expected shape" 2 --set model.path="$work/shaped"
-refused "a quantised mixture" "65 65" "quantised/config.json: quantization_config: quantized weights" 2 --set model.path="$work/quantised"
+refused "a quantised mixture" "65 65" "quantised/config.json: quantization_config.quant_method: expected fp8, found 'gptq'" 2 --set model.path="$work/quantised"
 refused "a draft model with heads of 100" "65 65" "heads-100/config.json: head_dim" 1 --set model.path="$work/heads-40" \
   --set "speculation.drafters=[{method: model, path: $work/heads-100}]"
 path=$(model theta rope_theta=1e-46)
@@ -132,6 +144,26 @@ refused "a NaN weight of a draft model" "0 65" "$where" 2 --set model.path="$wor
   --set "speculation.drafters=[{method: model, path: $path}]"
 path=$(model nan-router EXPERTS=qwen3_moe NAN=model.layers.0.mlp.gate.weight:77)
 refused "a NaN router" "0 65" "tensor 'model.layers.0.mlp.gate.weight', row 1, column 13: .*found nan" 2 --set model.path="$path" --set layout.verifier_tp=2
+python3 - "$work/fp8" <<'PY'
+import json, pathlib, sys
+fp8 = pathlib.Path(sys.argv[1])
+config, stored = json.loads((fp8 / "config.json").read_text()), (fp8 / "model.safetensors").read_bytes()
+for name, kind, tensors in (
+        ("unscaled", {}, stored.replace(b"layers.1.mlp.up_proj.weight_scale_inv", b"layers.1.mlp.up_proj.weight_scale_env")),
+        ("fp8-nan", {}, stored[:-1] + b"\x7f"), ("awq", {"quant_method": "awq"}, stored),
+        ("other-blocks", {"weight_block_size": [64, 64]}, stored)):
+    folder = fp8.parent / name
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(tensors)
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": config["quantization_config"] | kind}))
+PY
+refused "fp8 without scales" "65 65" "unscaled/model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight': F8_E4M3 without scales" 2 \
+  --set model.path="$work/unscaled"
+where="fp8-nan/model.safetensors: tensor 'model.layers.1.mlp.down_proj.weight', row 191, column 319: .*found nan"
+refused "a NaN in fp8" "0 65" "$where" 2 --set model.path="$work/fp8-nan"
+refused "fp8 in other blocks" "65 65" "other-blocks/config.json: quantization_config.weight_block_size: expected .128, 128." 1 \
+  --set model.path="$work/other-blocks"
+refused "AWQ" "65 65" "awq/config.json: quantization_config.quant_method: expected fp8, found 'awq'" 1 --set model.path="$work/awq"
 path=$(model nan-embedding NAN=model.embed_tokens.weight:70)
 refused "a NaN embedding" "0 65" "tensor 'model.embed_tokens.weight', row 1, column 6: .*found nan" 2 --set model.path="$path"
 finish

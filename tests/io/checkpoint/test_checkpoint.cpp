@@ -89,9 +89,68 @@ TEST(Checkpoint, OtherDtypesFailWhenLookedUp) {
   d.write("model.safetensors",
           safetensors(R"({"a":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}})", "0123"));
   const Checkpoint checkpoint(d.path());
-  EXPECT_EQ(
-      test::message_of<DataError>([&] { (void)checkpoint.find("a"); }),
-      d.file("model.safetensors") + ": tensor 'a': dtype: expected BF16, F16 or F32, found I16");
+  EXPECT_EQ(test::message_of<DataError>([&] { (void)checkpoint.find("a"); }),
+            d.file("model.safetensors") +
+                ": tensor 'a': dtype: expected BF16, F16, F32 or F8_E4M3, found I16");
+}
+
+// A file of one tensor, all of whose bytes are alike.
+std::string tensor_file(const std::string& name, const std::string& dtype, const std::string& shape,
+                        std::size_t bytes) {
+  return safetensors("{\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+                         ",\"data_offsets\":[0," + std::to_string(bytes) + "]}}",
+                     std::string(bytes, '\x38'));
+}
+
+TEST(Checkpoint, Fp8MatricesHaveTheirScales) {
+  for (const auto& [dtype, size] : {std::pair{"F32", 4}, {"BF16", 2}}) {
+    const TemporaryDirectory d;
+    d.write("s1.safetensors", tensor_file("m", "F8_E4M3", "[129,256]", 129 * 256));
+    d.write("s2.safetensors", tensor_file("m_scale_inv", dtype, "[2,2]", 4 * size));
+    d.write(index_name, R"({"weight_map":{"m":"s1.safetensors","m_scale_inv":"s2.safetensors"}})");
+    const Checkpoint checkpoint(d.path());
+    EXPECT_EQ(checkpoint.names(), std::vector<std::string_view>{"m"});
+    const TensorView* m = checkpoint.find("m");
+    ASSERT_NE(m, nullptr);
+    EXPECT_EQ(m->dtype, DType::f8);
+    EXPECT_EQ(m->bytes.size(), 129U * 256);
+    ASSERT_EQ(m->scales, checkpoint.find("m_scale_inv"));
+    EXPECT_EQ(m->scales->dtype, size == 4 ? DType::f32 : DType::bf16);
+    EXPECT_EQ(m->scales->bytes.size(), 4U * size);
+  }
+}
+
+TEST(Checkpoint, Fp8WithoutItsScales) {
+  const auto error = [](const std::string& shape, std::size_t elements, const std::string& name,
+                        const std::string& dtype, const std::string& scales_shape,
+                        std::size_t bytes) {
+    const TemporaryDirectory d;
+    d.write("s1.safetensors", tensor_file("m", "F8_E4M3", shape, elements));
+    d.write("s2.safetensors", tensor_file(name, dtype, scales_shape, bytes));
+    d.write(index_name,
+            R"({"weight_map":{"m":"s1.safetensors",")" + name + R"(":"s2.safetensors"}})");
+    std::string message = error_of(d);
+    return message.erase(0, d.path().size() + 1);
+  };
+  EXPECT_EQ(error("[128,130]", 128 * 130, "m_scale", "F32", "[1,2]", 8),
+            "s1.safetensors: tensor 'm': F8_E4M3 without scales; expected a tensor 'm_scale_inv'");
+  EXPECT_EQ(error("[128,130]", 128 * 130, "m_scale_inv", "F16", "[1,2]", 4),
+            "s2.safetensors: tensor 'm_scale_inv': dtype: expected F32 or BF16, found F16");
+  EXPECT_EQ(error("[128,130]", 128 * 130, "m_scale_inv", "F32", "[2,1]", 8),
+            "s2.safetensors: tensor 'm_scale_inv': expected shape [1, 2], a scale for each 128 x "
+            "128 of [128, 130], found [2, 1]");
+  EXPECT_EQ(error("[128,130]", 128 * 130, "m_scale_inv", "F32", "[]", 4),
+            "s2.safetensors: tensor 'm_scale_inv': expected shape [1, 2], a scale for each 128 x "
+            "128 of [128, 130], found []");
+  EXPECT_EQ(error("[128]", 128, "m_scale_inv", "F32", "[1]", 4),
+            "s1.safetensors: tensor 'm': F8_E4M3: expected a matrix, found shape [128]");
+}
+
+// They are some other tensor, which a model has no place for.
+TEST(Checkpoint, ScalesOfNoFp8Matrix) {
+  const TemporaryDirectory d;
+  d.write("model.safetensors", one_tensor("m_scale_inv"));
+  EXPECT_EQ(Checkpoint(d.path()).names(), std::vector<std::string_view>{"m_scale_inv"});
 }
 
 TEST(Checkpoint, MissingFiles) {

@@ -141,7 +141,7 @@ TEST_F(Eagle3Reader, TensorsMustFit) {
   tensors_["norm.weight"].dtype = "F16";
   EXPECT_NO_THROW((void)load());
   tensors_["norm.weight"].dtype = "I16";
-  EXPECT_EQ(error(), at + "'norm.weight': dtype: expected BF16, F16 or F32, found I16");
+  EXPECT_EQ(error(), at + "'norm.weight': dtype: expected BF16, F16, F32 or F8_E4M3, found I16");
 }
 
 TEST_F(Eagle3Reader, TheMapMustNameEachTokenOnce) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -143,6 +144,43 @@ TEST(ExpectedTensors, AHeadBesideTiedEmbeddings) {
             "[4, 1]");
   weights.tensors.erase(head);
   EXPECT_FALSE(has_own_head(config, weights));
+}
+
+TEST(ExpectedTensors, Fp8IsWhatConfigSays) {
+  ModelConfig config = small();
+  FakeWeights weights(config);
+  const std::vector<std::byte> scale(4);
+  const TensorView scales{DType::f32, {1, 1}, scale};
+  for (const auto& [name, view] : weights.tensors)
+    weights.bytes[name] = std::vector<std::byte>(view.shape[0] * 100);
+  for (auto& [name, view] : weights.tensors) {
+    const bool matrix = name.find("_proj") != std::string::npos;
+    view.bytes = weights.bytes[name];
+    if (matrix) view = {DType::f8, view.shape, view.bytes, &scales};
+  }
+  EXPECT_EQ(error_of(config, weights),
+            "w.safetensors: tensor 'model.layers.0.self_attn.q_proj.weight': dtype: expected BF16, "
+            "F16 or F32, as config.json has no quantization_config, found F8_E4M3");
+  config.fp8 = true;
+  EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+  EXPECT_EQ(stored_dtype(config, weights), DType::bf16);
+}
+
+// Codes alone do not say what the values are.
+TEST(ExpectedTensors, SameValuesOfFp8) {
+  const std::array<std::uint8_t, 4> codes{0x38, 0x40, 0xB8, 0x30};  // 1, 2, -1, 1/2
+  const std::array<std::uint8_t, 4> halves{0x30, 0x38, 0xB0, 0x28};
+  const std::array<float, 4> floats{1, 2, -1, 0.5};
+  const std::array<float, 2> scale{1, 2};
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const TensorView one{DType::f32, {1, 1}, bytes(scale).first(4)};
+  const TensorView two{DType::f32, {1, 1}, bytes(scale).last(4)};
+  const TensorView a{DType::f8, {2, 2}, bytes(codes), &one};
+  EXPECT_TRUE(same_values(a, {DType::f8, {2, 2}, bytes(codes), &one}));
+  EXPECT_FALSE(same_values(a, {DType::f8, {2, 2}, bytes(codes), &two}));
+  EXPECT_TRUE(same_values(a, {DType::f8, {2, 2}, bytes(halves), &two}));
+  EXPECT_TRUE(same_values(a, {DType::f32, {2, 2}, bytes(floats)}));
+  EXPECT_TRUE(same_values({DType::f32, {2, 2}, bytes(floats)}, a));
 }
 
 // The parity fixtures are what transformers writes.

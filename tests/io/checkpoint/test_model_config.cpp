@@ -180,10 +180,44 @@ TEST(ModelConfig, UnsupportedModels) {
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),
             "config.json: hidden_act: expected silu, found 'gelu'");
   EXPECT_EQ(error_with(qwen2(), "quantization_config", {{"bits", 4}}),
-            "config.json: quantization_config: quantized weights are not supported; expected "
-            "bfloat16, float16 or float32");
+            "config.json: missing keys: quantization_config.quant_method");
   EXPECT_EQ(error_with(qwen3(), "dtype", "float8"),
             "config.json: dtype: expected bfloat16, float16 or float32, found 'float8'");
+}
+
+TEST(ModelConfig, Fp8InBlocks) {
+  const json published = {{"quant_method", "fp8"},
+                          {"fmt", "e4m3"},
+                          {"activation_scheme", "dynamic"},
+                          {"weight_block_size", {128, 128}},
+                          {"modules_to_not_convert", {"lm_head"}}};
+  json config = qwen3();
+  EXPECT_FALSE(parse(config).fp8);
+  config["quantization_config"] = published;
+  EXPECT_TRUE(parse(config).fp8);
+  EXPECT_EQ(parse(config).dtype, DType::bf16);
+  config["quantization_config"].erase("fmt");
+  config["quantization_config"].erase("activation_scheme");
+  EXPECT_TRUE(parse(config).fp8);
+
+  const auto error = [&](const char* key, const json& value) {
+    json other = published;
+    other[key] = value;
+    return error_with(qwen3(), "quantization_config", other);
+  };
+  const std::string at = "config.json: quantization_config.";
+  EXPECT_EQ(error_with(qwen3(), "quantization_config", "fp8"),
+            "config.json: quantization_config: expected an object, found \"fp8\"");
+  EXPECT_EQ(error("quant_method", "awq"), at + "quant_method: expected fp8, found 'awq'");
+  EXPECT_EQ(error("fmt", "e5m2"), at + "fmt: expected e4m3, found 'e5m2'");
+  EXPECT_EQ(error("activation_scheme", "static"),
+            at + "activation_scheme: expected dynamic, found 'static'");
+  EXPECT_EQ(error("weight_block_size", {64, 128}),
+            at + "weight_block_size: expected [128, 128], found [64,128]");
+  json without = published;
+  without.erase("weight_block_size");
+  EXPECT_EQ(error_with(qwen3(), "quantization_config", without),
+            "config.json: missing keys: quantization_config.weight_block_size");
 }
 
 // Each says one thing in two places.

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "runtime/core/duration.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/float16.hpp"
+#include "runtime/core/float8.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/philox.hpp"
 #include "runtime/core/quantile.hpp"
@@ -130,6 +132,54 @@ TEST(Float16, EveryValueIsExact) {
     EXPECT_EQ(found, sign * expected) << bits;
     EXPECT_EQ(std::signbit(found), sign < 0) << bits;
   }
+}
+
+double e4m3(int code) {
+  const int exponent = code >> 3 & 15;
+  const int mantissa = code & 7;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+TEST(Float8, EveryCodeIsExact) {
+  for (int code = 0; code < 256; ++code) {
+    const float found = f8_to_float(static_cast<std::uint8_t>(code));
+    EXPECT_EQ(std::signbit(found), code >= 0x80) << code;
+    if ((code & 0x7F) == 0x7F) {
+      EXPECT_TRUE(std::isnan(found)) << code;
+    } else {
+      EXPECT_EQ(found, e4m3(code)) << code;
+    }
+  }
+  EXPECT_EQ(f8_to_float(0x7E), 448);
+  EXPECT_EQ(f8_to_float(0x01), 0x1p-9F);
+}
+
+// To the nearest of bf16's 8 bits, ties to even: products of normal size have their last bit 7
+// below the first.
+TEST(Float8, ProductsAreRoundedOnce) {
+  constexpr std::array scales{1.0F,          0.0003F,      0x1.010101p-11F, 3.14159274F, 0x1.08p0F,
+                              0x1.FFFFFEp0F, 0x1.01p-100F, -2.5F,           0.0F};
+  for (const float scale : scales) {
+    for (int code = 0; code < 256; ++code) {
+      if ((code & 0x7F) == 0x7F) continue;
+      const auto product = static_cast<float>(e4m3(code) * static_cast<double>(scale));
+      int exponent = 0;
+      const double fraction = std::frexp(static_cast<double>(product), &exponent);
+      const double expected = std::ldexp(std::nearbyint(fraction * 256), exponent - 8);
+      const float found = f8_weight(static_cast<std::uint8_t>(code), scale);
+      EXPECT_EQ(found, expected) << code << " x " << scale;
+      EXPECT_EQ(std::signbit(found), std::signbit(product)) << code << " x " << scale;
+    }
+  }
+  EXPECT_EQ(f8_weight(0x38, 0x1.01p0F), 1.0F) << "a tie to even";
+  EXPECT_EQ(f8_weight(0x38, 0x1.03p0F), 0x1.04p0F) << "a tie to even";
+  EXPECT_EQ(f8_weight(0x7E, 0x1p119F), 0x1.Cp127F) << "the largest product";
+  EXPECT_EQ(f8_weight(0xFE, 0x1p120F), -INFINITY);
+  EXPECT_TRUE(std::isnan(f8_weight(0x7F, 1)));
+  EXPECT_TRUE(std::isnan(f8_weight(0x38, std::bit_cast<float>(0x7FFFFFFFU))));
+  EXPECT_TRUE(std::isnan(f8_weight(0x00, INFINITY)));
 }
 
 TEST(Wire, RefusesAShortMessage) {

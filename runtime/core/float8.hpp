@@ -1,0 +1,33 @@
+// fp8 of the kind e4m3 (DType::f8), a storage type of weights that are scaled by blocks.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace paceline {
+
+/// Rows, and columns, of a block of a matrix that has one scale. Blocks at the edges are partial.
+inline constexpr std::int64_t kScaleBlock = 128;
+
+/// Converts exactly: 1 bit of sign, 4 of exponent with bias 7, 3 of mantissa. There are no
+/// infinities, and NaN is 0x7F or 0xFF.
+[[nodiscard]] inline float f8_to_float(std::uint8_t x) {
+  const std::uint32_t sign = (x & 0x80U) << 24;
+  const std::uint32_t magnitude = (x & 0x7FU) << 20;
+  // The exponent's bias is 120 less than fp32's, for subnormal numbers too.
+  const float value = std::bit_cast<float>(magnitude) * 0x1p120F;
+  const std::uint32_t bits =
+      magnitude == 0x7FU << 20 ? 0x7FC00000U : std::bit_cast<std::uint32_t>(value);
+  return std::bit_cast<float>(sign | bits);
+}
+
+/// The weight of a code in a block of this scale: their product in fp32, rounded to bf16 (nearest,
+/// ties to even). NaN and infinite where the product is.
+[[nodiscard]] inline float f8_weight(std::uint8_t code, float scale) {
+  const auto product = std::bit_cast<std::uint32_t>(f8_to_float(code) * scale);
+  const std::uint32_t rounded = (product + 0x7FFFU + (product >> 16 & 1U)) & 0xFFFF0000U;
+  const bool nan = (product & 0x7FFFFFFFU) > 0x7F800000U;
+  return std::bit_cast<float>(nan ? 0x7FC00000U : rounded);
+}
+
+}  // namespace paceline
