@@ -1,5 +1,5 @@
 // Published measurements of H100 GPUs, by vidur (microsoft/vidur) and LLMServingSim
-// (casys-kaist/LLMServingSim), in one form for the layers.
+// (casys-kaist/LLMServingSim), in one form for the layers: configs/simulated/h100.
 #pragma once
 
 #include <string>

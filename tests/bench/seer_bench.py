@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seer's evaluation (sections 6.2 to 6.4) in simulation: seer_bench.py PACELINE TABLES [OPTION...].
+"""Seer's evaluation (sections 6.2 to 6.4) in simulation: seer_bench.py PACELINE [OPTION...].
 
 The three workloads of its table 5 (configs/simulated/seer-*.yaml), each on as many H800 GPUs as there; --scale N takes
 an N-th of the prompts and of the instances. Table 6's ladder: prompts dealt out to instances, which preempt by
@@ -8,8 +8,7 @@ what siblings said. Beside it what figures 10 and 11 compare with. Columns: toke
 paper's; seconds from the end of the ninth tenth of the responses to that of the last (figure 8), and these over the
 baseline's, and the paper's; the share of the time that instances spent in steps; of KV memory that was in use; tokens
 whose KV was computed again; requests that changed instances, as of rebalancing, and those that waited between chunks.
-Accepted: mean tokens of a request's step. Needs h5py. TABLES is a folder of measured kernel times (see the
-configurations).
+Accepted: mean tokens of a request's step. Needs h5py.
 """
 
 import argparse
@@ -85,14 +84,13 @@ def simulate(program: str, model: str, settings: list[str]) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="paceline")
-    parser.add_argument("tables")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--scale", type=int, default=1, help="an N-th of the prompts and instances")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
     parser.add_argument("--arms", default="", help="those alone that this regular expression is found in; and the baseline")
     arguments = parser.parse_args()
     for model in arguments.models.split(","):
-        base = [f"simulation.gpu_tables={arguments.tables}", f"simulation.nodes={MODELS[model] // arguments.scale}",
+        base = [f"simulation.nodes={MODELS[model] // arguments.scale}",
                 f"simulation.workload.prompts={PROMPTS[model] // arguments.scale}", *arguments.settings]
         print(f"{model} / {arguments.scale} {' '.join(arguments.settings)}\n{'':30}seconds   speed (paper's)    tail, "
               "of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted", flush=True)

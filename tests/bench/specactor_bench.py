@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""SpecActor's comparison (sections 5.2 and 5.4) in simulation: specactor_bench.py PACELINE TABLES LENGTHS [OPTION...].
+"""SpecActor's comparison (sections 5.2 and 5.4) in simulation: specactor_bench.py PACELINE [OPTION...].
 
 256 H100-class GPUs in verifier groups of TP 4 generate 8,192 (GRPO-32B-20K) or 16,384 (DAPO-32B-20K) responses of
 20 K tokens at most with Qwen2.5-32B (configs/simulated/specactor.yaml). The arms are the paper's; those that it does
-not tune are not tuned here: "vanilla" drafts 5 tokens always, as vLLM does by default. TABLES is a folder of measured
-kernel times, LENGTHS a CSV file of counted lengths (see that configuration). Beside each is how much sooner it ends
-than plain decoding, and what the paper has.
+not tune are not tuned here: "vanilla" drafts 5 tokens always, as vLLM does by default. Beside each is how much sooner
+it ends than plain decoding, and what the paper has.
 """
 
 import argparse
@@ -48,14 +47,10 @@ def simulate(program: str, settings: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="paceline")
-    parser.add_argument("tables")
-    parser.add_argument("lengths", help="CSV file, or 'none': lognormal lengths")
     parser.add_argument("--prompts", default="512,1024", help="of 16 responses each")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
     parser.add_argument("--arms", default="", help="those alone that have one of these words, by comma; and plain")
     arguments = parser.parse_args()
-    base = [f"simulation.gpu_tables={arguments.tables}", f"simulation.workload.lengths={arguments.lengths}",
-            *arguments.settings]
     for prompts in arguments.prompts.split(","):
         print(f"{16 * int(prompts)} responses {' '.join(arguments.settings)}\n{'':28} rollout s   tail s  "
               "busy, %: verifiers drafters  races   speed (paper's)", flush=True)
@@ -63,7 +58,7 @@ def main() -> None:
         for name, (settings, paper) in ARMS.items():
             if plain and not any(word in name for word in arguments.arms.split(",")):
                 continue
-            row = simulate(arguments.program, [*base, f"simulation.workload.prompts={prompts}", *settings])
+            row = simulate(arguments.program, [*arguments.settings, f"simulation.workload.prompts={prompts}", *settings])
             plain = plain or float(row[0])
             print(f"{name:28} {float(row[0]):9.1f} {float(row[2]):8.1f} {row[3]:>19} {row[4]:>8} {row[6]:>6} "
                   f"{plain / float(row[0]):7.2f} ({paper})", flush=True)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The four systems in one simulated rollout: systems_bench.py PACELINE TABLES LENGTHS [OPTION...].
+"""The four systems in one simulated rollout: systems_bench.py PACELINE [OPTION...].
 
 SpecActor's job (configs/simulated/specactor.yaml) on --nodes nodes of 8 H100-class GPUs: each system alone, then
 together. Heads draft as the shipped one does on the embedded target at temperature --temperature, in every cycle of one
 request after the other (this records it first: record_stops; at 1.5 about as much is accepted as of published
-heads); what they cost is what a layer of the target's width takes. TABLES is a folder of measured kernel times, LENGTHS a CSV file of counted lengths (see that
-configuration), or 'none'. Beside each: how much sooner it ends than plain decoding.
+heads); what they cost is what a layer of the target's width takes. Beside each: how much sooner it ends than plain
+decoding.
 """
 
 import argparse
@@ -75,8 +75,6 @@ def record(program: str, temperature: str, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", help="paceline")
-    parser.add_argument("tables")
-    parser.add_argument("lengths")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--prompts", type=int, default=128, help="of 16 responses each")
     parser.add_argument("--temperature", default="1.5")
@@ -93,8 +91,7 @@ def main() -> None:
                 if plain and not any(word in name for word in arguments.arms.split(",")):
                     continue
                 out = command([arguments.program, "simulate", str(CONFIG),
-                               *sets([f"simulation.gpu_tables={arguments.tables}", f"simulation.nodes={arguments.nodes}",
-                                      f"simulation.workload.lengths={arguments.lengths}", f"sampling.seed={seed}",
+                               *sets([f"simulation.nodes={arguments.nodes}", f"sampling.seed={seed}",
                                       f"simulation.workload.prompts={arguments.prompts}",
                                       f"simulation.workload.stop_points={trees}", *settings])])
                 row = re.split(r"\s+", out.splitlines()[1].strip())

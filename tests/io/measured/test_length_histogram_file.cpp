@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -94,9 +93,8 @@ TEST_F(LengthHistogramFile, AFileThatIsNotThereIsBadData) {
 
 // ServeGen's figures of DeepSeek-R1: p50 595, p90 1815, p99 16483, longest 32768.
 TEST(DeepSeekR1Lengths, AreDrawnAsTheyWereCounted) {
-  const char* path = std::getenv("PACELINE_R1_LENGTHS");
-  if (path == nullptr) GTEST_SKIP() << "PACELINE_R1_LENGTHS: the file of DeepSeek-R1's lengths";
-  const LengthHistogram histogram = read_length_histogram(path);
+  const LengthHistogram histogram =
+      read_length_histogram(PACELINE_SOURCE_DIR "/configs/simulated/lengths/deepseek_r1.csv");
   const auto responses = sim::LengthDistribution::of(histogram.responses);
   EXPECT_EQ(responses.quantile(0.5), 595);
   EXPECT_EQ(responses.quantile(0.9), 1815);

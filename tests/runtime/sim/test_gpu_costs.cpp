@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <stdexcept>
 
 #include "io/checkpoint/model_config_reader.hpp"
@@ -182,14 +181,9 @@ TEST(GpuCosts, RefusesWhatMakesNoSense) {
   EXPECT_THROW((void)gpu_costs(all, small_shape(), 2, {}), std::invalid_argument);
 }
 
-/// The published tables, where PACELINE_GPU_TABLES says that they lie.
+/// The tables of configs/simulated.
 class PublishedGpuCosts : public testing::Test {
  protected:
-  void SetUp() override {
-    const char* folder = std::getenv("PACELINE_GPU_TABLES");
-    if (folder == nullptr) GTEST_SKIP() << "PACELINE_GPU_TABLES is not set";
-    measured_ = io::load_gpu_tables(folder);
-  }
   static ModelConfig shape(const char* name) {
     return io::load_model_sizes(
         model::families(), std::string(PACELINE_SOURCE_DIR "/configs/simulated/models/") + name);
@@ -203,7 +197,8 @@ class PublishedGpuCosts : public testing::Test {
     return (static_cast<double>(layer_elements(model) + model.head.elements()) - experts + chosen) *
            config.stored_bytes();
   }
-  GpuMeasurements measured_;
+  const GpuMeasurements measured_ =
+      io::load_gpu_tables(PACELINE_SOURCE_DIR "/configs/simulated/h100");
 };
 
 TEST_F(PublishedGpuCosts, StepsLieBetweenWeightsOnPaperAndWhatPapersSay) {
