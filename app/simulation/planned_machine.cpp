@@ -36,7 +36,8 @@ std::optional<int> count_of(const char* first, Names... others) {
 }
 
 int ranks_of_node(const PlannedMachine& machine) {
-  return machine.ranks_per_node.value_or(machine.ranks.value_or(1) / machine.nodes.value_or(1));
+  const int evenly = machine.ranks ? *machine.ranks / machine.nodes.value_or(1) : 1;
+  return machine.ranks_per_node.value_or(evenly);
 }
 
 }  // namespace
