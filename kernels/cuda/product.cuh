@@ -237,6 +237,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int rounded = (chunks + Shape::kSlices - 1) / Shape::kSlices * Shape::kSlices;
   const int stride = static_cast<int>(gridDim.x);
   const int count = units.count(args);
+  if (static_cast<int>(blockIdx.x) >= count) return;
 
   // The next copy runs so many stages ahead:
   constexpr int kAhead = Shape::kStages - 1;

@@ -3,8 +3,10 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <set>
 
 #include <iterator>
+#include <set>
 
 #include "io/hdf5/file.hpp"
 #include "io/run/final_file.hpp"
@@ -71,11 +73,12 @@ TEST_F(ScoresFile, IsInTheRunsOrderWhateverTheOrderOfWriting) {
   EXPECT_EQ(read_manifest(path_).model_fingerprint, sample_.manifest.model_fingerprint);
 }
 
-// Of a prompt one sibling has all experts, and others those of its end.
+// The first sibling that says anything has all experts of the prompt, and others those of its end.
 TEST_F(ScoresFile, ExpertsOfPromptsAndResponses) {
   const RoutingShape shape{{0, 1, 1}, 2};
   ScoresWriter writer(path_, run_, sample_.manifest, shape);
   std::vector<std::int16_t> prompts, responses;
+  std::set<std::uint32_t> read;  // prompts
   for (std::size_t r = 0; r < run_.finished.size(); ++r) {
     writer.write(r, values(r, 0), values(r, 0));
     const StoredResponse& entry = run_.finished[r];
@@ -85,7 +88,7 @@ TEST_F(ScoresFile, ExpertsOfPromptsAndResponses) {
     for (std::size_t i = 0; i < (prompt + entry.length - 1) * 4; ++i)
       all.push_back(
           static_cast<std::int16_t>(i < prompt * 4 ? 10 * entry.prompt + i : 500 * r + i));
-    const std::size_t first = entry.sample == 0 ? 0 : prompt - 1;
+    const std::size_t first = read.insert(entry.prompt).second ? 0 : prompt - 1;
     writer.write_routing(r, first, std::span(all).subspan(first * 4));
     if (first == 0) prompts.insert(prompts.end(), all.begin(), all.begin() + prompt * 4);
     responses.insert(responses.end(), all.begin() + prompt * 4, all.end());
