@@ -372,10 +372,10 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
                   "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
 
-  t.push_back(key(
-      PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
-      "What computes; auto is cuda where every rank has a GPU of a kind that was measured (an "
-      "H100), else cpu."));
+  t.push_back(
+      key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
+          "What computes; auto is cuda where every rank has a GPU of a kind that was measured (an "
+          "H100), else cpu."));
   t.push_back(key(PACELINE_FIELD(engine, isa),
                   words("auto", "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"),
                   "Instruction set of the cpu backend; auto is the best this machine has."));

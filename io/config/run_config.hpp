@@ -43,7 +43,7 @@ struct PromptsSection {
 struct LayoutSection {
   /// Tensor-parallel degree of all verifier groups, or of each; auto: chosen.
   Auto<std::vector<std::int32_t>> verifier_tp;
-  /// Ranks that share a layer's experts; auto, and for now otherwise too: those of the group.
+  /// Ranks that share a layer's experts; other numbers than the group's are refused.
   Auto<std::int32_t> expert_parallel;
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
