@@ -78,6 +78,18 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
     state_->of_responses =
         experts_of("scores/routed_experts", static_cast<std::size_t>(offsets.back()));
     write("scores/routed_layers", routing.layers);
+    // Prompts to which nothing was said are never computed.
+    std::vector<bool> answered(run.prompts.size());
+    for (const StoredResponse& entry : state_->responses) {
+      if (entry.length > 0) answered[entry.prompt] = true;
+    }
+    for (std::size_t prompt = 0; prompt < answered.size(); ++prompt) {
+      if (answered[prompt]) continue;
+      const std::size_t begin = state_->prompts[prompt] * state_->routed;
+      const std::vector<std::int16_t> none(state_->prompts[prompt + 1] * state_->routed - begin,
+                                           -1);
+      state_->of_prompts.write(begin, none.size(), none.data());
+    }
   } catch (...) {
     discard();
     throw;

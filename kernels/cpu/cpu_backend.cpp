@@ -19,6 +19,7 @@
 #include "kernels/cpu/operations.hpp"
 #include "kernels/cpu/packed_linear.hpp"
 #include "kernels/cpu/pass_parts.hpp"
+#include "kernels/expert_work.hpp"
 #include "kernels/row_plan.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/thread_pool.hpp"
@@ -99,7 +100,7 @@ class CpuBackend final : public Backend {
   }
   [[nodiscard]] std::size_t expert_row_bytes(int hidden, int width, int chosen,
                                              DType compute) const override {
-    return cpu::expert_row_bytes(hidden, width, chosen, compute);
+    return ExpertWork::row_bytes(hidden, width, chosen, compute);
   }
   [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                          DType compute) const override {

@@ -7,25 +7,10 @@
 #include <numeric>
 
 #include "kernels/cpu/for_each.hpp"
+#include "kernels/expert_work.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {
-
-constexpr std::size_t kLine = 64;
-
-std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-/// Buffers of some rows: a part of `work` each, one after the other.
-struct Work {
-  Work(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype)
-      : rows_in(work),
-        gated(rows_in + rows * whole_lines(size_of(dtype) * chosen * hidden)),
-        results(reinterpret_cast<float*>(gated +
-                                         rows * whole_lines(size_of(dtype) * chosen * width))) {}
-  std::byte* rows_in;  ///< [places, hidden] of the dtype
-  std::byte* gated;    ///< [places, width] of the dtype
-  float* results;      ///< [places, hidden]
-};
 
 /// Chooses a row's experts.
 void choose_row(const KernelTable& kernels, Workspace& space, std::span<const float> logits,
@@ -72,18 +57,12 @@ void ExpertPass::choose(const float* logits, int rows, int experts, bool normali
   pool_.for_units(rows, choose, std::int64_t{rows} * experts < kParallelElements ? rows : 1);
 }
 
-std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype) {
-  return whole_lines(size_of(dtype) * chosen * hidden) +
-         whole_lines(size_of(dtype) * chosen * width) +
-         whole_lines(sizeof(float) * chosen * hidden);
-}
-
 void ExpertPass::compute(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
                          int rows, DType dtype, std::byte* work, float* out) {
   const int hidden = bank.experts.front().down->n();
   const int width = bank.experts.front().down->k();
   const auto experts = static_cast<int>(bank.experts.size());
-  const Work buffers(work, rows, hidden, width, choices.chosen, dtype);
+  const ExpertWork buffers(work, rows, hidden, width, choices.chosen, dtype);
   order_.set(choices, rows, bank.first, experts);
 
   const std::size_t row_bytes = hidden * size_of(dtype);
@@ -128,7 +107,7 @@ void ExpertPass::prepare(const ExpertBank& bank,
     const Linear& matrix = *(bank.experts[group.expert].*weight);
     products_.emplace_back(kernels_, matrix, in + group.first * row_bytes, group.places,
                            pool_.size());
-    bytes += whole_lines(products_.back().packed_bytes());
+    bytes += ExpertWork::whole_lines(products_.back().packed_bytes());
   }
   packed_.reserve(bytes);
   std::byte* packed = packed_.data();
@@ -137,7 +116,7 @@ void ExpertPass::prepare(const ExpertBank& bank,
     Product& product = products_[group];
     if (product.packed_bytes() == 0) continue;
     product.set_packed(packed);
-    packed += whole_lines(product.packed_bytes());
+    packed += ExpertWork::whole_lines(product.packed_bytes());
     for (int block = 0; block < product.row_blocks(); ++block)
       units_.push_back({static_cast<int>(group), {block, block + 1}, 0});
     elements += std::int64_t{product.rows()} * product.k();

@@ -16,9 +16,6 @@
 
 namespace paceline::kernels::cpu {
 
-/// Bytes of compute()'s `work` for a row.
-[[nodiscard]] std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype);
-
 class ExpertPass {
  public:
   /// workspaces: [pool.size()]. All three must outlive it.
@@ -28,7 +25,7 @@ class ExpertPass {
   /// Operations::choose_experts().
   void choose(const float* logits, int rows, int experts, bool normalised,
               const ExpertChoices& choices);
-  /// Operations::experts().
+  /// Operations::experts(). work: see ExpertWork.
   void compute(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out);
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/experts.hpp"
 #include "kernels/cuda/kv_copy.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/expert_work.hpp"
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
 
@@ -466,7 +467,7 @@ void CudaBackend::linear_swiglu(const Linear& gate_up, const std::byte* in, int 
 }
 
 std::size_t CudaBackend::expert_row_bytes(int hidden, int width, int chosen, DType compute) const {
-  return cuda::expert_row_bytes(hidden, width, chosen, compute);
+  return ExpertWork::row_bytes(hidden, width, chosen, compute);
 }
 
 void CudaBackend::choose_experts(const float* logits, int rows, int experts, bool normalised,

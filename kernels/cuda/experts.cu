@@ -6,6 +6,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/launch.hpp"
+#include "kernels/expert_work.hpp"
 
 namespace paceline::kernels::cuda {
 namespace {
@@ -189,41 +190,11 @@ dim3 elements_of(int rows, int width) {
   return {static_cast<unsigned>(rows), static_cast<unsigned>((width + kThreads - 1) / kThreads), 1};
 }
 
-constexpr std::size_t kLine = 64;
-std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-/// Buffers of some rows: a part of `work` each, one after the other.
-struct Work {
-  Work(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype) {
-    const auto take = [&](std::size_t of_row) {
-      std::byte* const at = work;
-      work += rows * whole_lines(of_row);
-      return at;
-    };
-    rows_in = take(size_of(dtype) * chosen * hidden);
-    gated = take(size_of(dtype) * chosen * width);
-    results = reinterpret_cast<float*>(take(sizeof(float) * chosen * hidden));
-    places = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
-    rows_of = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
-  }
-  std::byte* rows_in;     ///< [places, hidden] of the dtype
-  std::byte* gated;       ///< [places, width] of the dtype
-  float* results;         ///< [places, hidden]
-  std::int32_t* places;   ///< [rows, chosen]
-  std::int32_t* rows_of;  ///< [places]
-};
-
 }  // namespace
-
-std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype) {
-  return whole_lines(size_of(dtype) * chosen * hidden) +
-         whole_lines(size_of(dtype) * chosen * width) +
-         whole_lines(sizeof(float) * chosen * hidden) +
-         2 * whole_lines(sizeof(std::int32_t) * chosen);
-}
 
 void choose_experts(const float* logits, int rows, int experts, bool normalised,
                     const ExpertChoices& choices, cudaStream_t stream) {
+  if (rows == 0) return;
   constexpr int kRows = kThreads / kWarp;
   launch(choose_kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows)), dim3(kThreads), 0,
          stream, logits, rows, experts, normalised, choices.chosen, choices.ids, choices.weights);
@@ -235,7 +206,7 @@ void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, co
   const int hidden = bank.down.n;
   const DType dtype = bank.down.dtype;
   const int most = rows * choices.chosen;
-  const Work buffers(work, rows, hidden, bank.down.k, choices.chosen, dtype);
+  const ExpertWork buffers(work, rows, hidden, bank.down.k, choices.chosen, dtype);
   auto* const first = reinterpret_cast<int*>(starts);
   const ExpertPlaces places{first, first + kMaxExperts + 1, buffers.places, buffers.rows_of};
   const ExpertPlans plans = plan_experts(bank.gate_up, bank.down, most, bank.count, device);
@@ -256,6 +227,7 @@ void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, co
 
 void add_gated(float* x, const float* delta, const float* gates, int rows, int width,
                cudaStream_t stream) {
+  if (rows == 0) return;
   launch(add_gated_kernel, elements_of(rows, width), dim3(kThreads), 0, stream, x, delta, gates,
          width);
 }

@@ -42,14 +42,11 @@ struct ExpertPlaces {
 /// Bytes of a bank's starts and row_tiles.
 inline constexpr std::size_t kExpertStartBytes = 2 * sizeof(int) * (kMaxExperts + 1);
 
-/// Bytes for a row of `work`: see Backend::expert_row_bytes().
-[[nodiscard]] std::size_t expert_row_bytes(int hidden, int width, int chosen, DType dtype);
-
 /// See Operations::choose_experts(). experts: at most kMaxExperts.
 void choose_experts(const float* logits, int rows, int experts, bool normalised,
                     const ExpertChoices& choices, cudaStream_t stream);
 
-/// See Operations::experts(). starts: [kExpertStartBytes]; work: [rows][expert_row_bytes()].
+/// See Operations::experts(). starts: [kExpertStartBytes]; work: see ExpertWork.
 void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, const std::byte* in,
                      int rows, std::byte* starts, std::byte* work, float* out,
                      const LinearDevice& device, cudaStream_t stream);

@@ -218,6 +218,7 @@ ExpertPlans plan_experts(const LinearLayout& gate_up, const LinearLayout& down, 
       best = {first.plan, second.plan};
     }
   }
+  if (std::isinf(least)) throw Error(ExitCode::internal, "no tile of experts fits the device");
   return best;
 }
 

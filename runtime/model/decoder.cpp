@@ -55,7 +55,8 @@ std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
   const Shard shard = shard_of(config, 0, size);
   return config.hidden * (2 * sizeof(float) + size_of(compute)) +
          GroupedAttentionPass::row_bytes(config, shard, compute) +
-         GatedMlpPass::row_bytes(mlp_width(config, shard), compute);
+         GatedMlpPass::row_bytes(mlp_width(config, shard), compute) +
+         (config.experts ? ExpertMlpPass::row_bytes(config, shard, compute) : 0);
 }
 
 kernels::KvShape Decoder::kv_shape(int block) const {

@@ -1,5 +1,7 @@
 #include "runtime/model/expert_mlp.hpp"
 
+#include "kernels/expert_work.hpp"
+
 namespace paceline::model {
 
 ExpertMlpPass::ExpertMlpPass(Activations& activations, const ModelConfig& config,
@@ -38,6 +40,21 @@ void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
   group_.all_reduce_tree({shared, size});
   operations.linear(*weights.shared_gate, input, part.rows, gates);
   operations.add_gated(delta, shared, gates, part.rows, hidden_);
+}
+
+std::uint64_t ExpertMlpPass::row_bytes(const ModelConfig& config, const Shard& shard,
+                                       DType compute) {
+  const ExpertConfig& experts = *config.experts;
+  const std::uint64_t layers = config.layers - experts.dense_layers.size();
+  std::uint64_t bytes =
+      sizeof(float) * (experts.routed + experts.chosen) +
+      sizeof(std::int32_t) * layers * experts.chosen +
+      kernels::ExpertWork::row_bytes(config.hidden, experts.width, experts.chosen, compute);
+  if (experts.shared_width > 0) {
+    const std::int64_t width = shard.range(Cut::even, experts.shared_width).count;
+    bytes += GatedMlpPass::row_bytes(width, compute) + sizeof(float) * (config.hidden + 1);
+  }
+  return bytes;
 }
 
 }  // namespace paceline::model

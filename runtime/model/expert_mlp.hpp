@@ -28,6 +28,10 @@ class ExpertMlpPass {
   void compute(kernels::Operations& operations, int layer, const ExpertWeights& weights,
                const std::byte* input, float* delta);
 
+  /// Bytes of one row of the buffers.
+  [[nodiscard]] static std::uint64_t row_bytes(const ModelConfig& config, const Shard& shard,
+                                               DType compute);
+
   /// The experts of each row of the last pass in a layer: [rows, chosen], ascending in each row, in
   /// memory of the backend.
   [[nodiscard]] const std::int32_t* chosen(int layer) const { return ids_[layer].row(0); }

@@ -23,7 +23,7 @@ namespace {
 constexpr int kSteps = 16;  // of 16 k: one chain of a product
 constexpr int kDepth = 16 * kSteps;
 constexpr int kFeatures = 64;   // rows of A: of four warps
-constexpr int kMostRows = 128;  // columns of B
+constexpr int kMostRows = 192;  // columns of B
 
 /// The fragment of A of a warp's 16 features: see mma_bf16_16816().
 __device__ void load_a(const __nv_bfloat16* weight, int step, std::uint32_t (&a)[4]) {
@@ -248,8 +248,10 @@ void compare_instructions(std::mt19937& random) {
               kRows, static_cast<long long>(different), static_cast<long long>(results), kDepth);
 }
 TEST_F(TensorCores, WarpgroupsOf8Rows) { compare_instructions<8>(random_); }
+TEST_F(TensorCores, WarpgroupsOf32Rows) { compare_instructions<32>(random_); }
 TEST_F(TensorCores, WarpgroupsOf64Rows) { compare_instructions<64>(random_); }
 TEST_F(TensorCores, WarpgroupsOf128Rows) { compare_instructions<128>(random_); }
+TEST_F(TensorCores, WarpgroupsOf192Rows) { compare_instructions<192>(random_); }
 
 // The same rows 8, 64 and 128 at a time: where their bits agree, decoding may take the narrow
 // instruction and prefill the wide ones.

@@ -31,7 +31,7 @@ says "without a profile nobody drafts for others" "0 drafter ranks: verifiers dr
 refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
-says "nodes without a number of ranks have one each" "8 nodes" --nodes 8
+says "nodes without a number of ranks have one each" "node 7 (planned): rank 7" --nodes 8
 
 # Under a launcher the job's own ranks are planned for.
 code=0

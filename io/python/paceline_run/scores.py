@@ -27,11 +27,11 @@ class Scores:
             offsets = column_of(group, "offsets")[:]
             of = column_of(group, "checksum")[:]
             columns = [column_of(group, name)[:] for name in ("logprob", "sampling_logprob")]
+            if not are_offsets(offsets, len(of)) or any(len(c) != offsets[-1] for c in columns):
+                raise ReaderError(f"{path}: the columns of /scores are damaged")
+            if not np.array_equal(of, run.checksums):
+                raise ReaderError(f"{path}: of other responses than those of {run.path}: score them anew")
             self._routing = Routing(file, run) if "routed_experts" in group else None
-        if not are_offsets(offsets, len(of)) or any(len(c) != offsets[-1] for c in columns):
-            raise ReaderError(f"{path}: the columns of /scores are damaged")
-        if not np.array_equal(of, run.checksums):
-            raise ReaderError(f"{path}: of other responses than those of {run.path}: score them anew")
         #: float32 [response] of each, at the temperature of attributes["sampling"].
         self.logprob: List[np.ndarray] = np.split(columns[0], offsets[1:-1])
         #: The same after top-k / top-p / min-p; -inf where a token could not have been sampled.

@@ -46,6 +46,8 @@ class Decoder:
 
     def __init__(self, directory: str) -> None:
         path = os.path.join(directory, "tokenizer.json")
+        if not os.path.exists(path) and os.path.exists(os.path.join(directory, "tiktoken.model")):
+            raise ReaderError(f"{directory}: tiktoken.model is not read here; decode by the model's own tokenizer")
         self._special: set[int] = set()
         self._fallback: dict[int, int] = {}
         self._stripped = 0

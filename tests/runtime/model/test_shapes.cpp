@@ -193,6 +193,28 @@ class Shapes : public testing::TestWithParam<std::string> {
   std::shared_ptr<kernels::Backend> backend_ = kernels::test::backend_named(GetParam(), 2);
 };
 
+TEST_P(Shapes, BuffersOfARowAreWhatAPlanCounts) {
+  for (const ModelConfig& config :
+       {shape(model::qwen3, 64, 32, 64), shape(model::qwen2_moe, 64, 32, 64)}) {
+    const test::RandomModel weights(config);
+    fabric::SingleRankGroup group;
+    for (const DType compute : {DType::bf16, DType::f32}) {
+      const auto loaded = model::load_weights(*backend_, config, weights, group, compute);
+      const auto bytes = [&](int rows) {
+        return model::Decoder(*backend_, loaded, group, rows, 1, kTokens).activation_bytes();
+      };
+      // A backend that does not gate as it multiplies needs room for gates and ups besides.
+      const std::uint64_t width =
+          config.intermediate + (config.experts ? config.experts->shared_width : 0);
+      const std::uint64_t ungated = backend_->gates_in_work() ? 2 * sizeof(float) * width : 0;
+      const int few = backend_->padded({8, 1}).rows;
+      const int many = backend_->padded({64, 1}).rows;
+      EXPECT_EQ(bytes(many) - bytes(few),
+                (many - few) * (model::row_bytes(config, compute, 1) + ungated));
+    }
+  }
+}
+
 TEST_P(Shapes, LogitsMatchFloat64WhateverTheSizes) {
   for (const ModelConfig& config :
        {shape(model::llama, 40, 64, 96), shape(model::qwen3, 40, 160, 104),
