@@ -59,7 +59,8 @@ __global__ void by_warps(const __nv_bfloat16* weight, const __nv_bfloat16* in, f
   }
 }
 
-/// The same by one warpgroup, as product.cuh has the rows: 128 bytes, that is 4 steps, at a time.
+/// The same by one warpgroup, with rows as product_warpgroups.cuh has them: 128 bytes, or 4 steps,
+/// at a time.
 template <int kRows>
 __global__ void by_warpgroup(const __nv_bfloat16* weight, const __nv_bfloat16* in, float* out) {
   std::byte* rows = dynamic_shared();  // [rows][8 pieces][16], pieces permuted
