@@ -8,6 +8,7 @@
 
 #include "app/assembly/broadcast.hpp"
 #include "app/assembly/checkpoint_findings.hpp"
+#include "app/assembly/conversing.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/scoring.hpp"
 #include "app/terminal/pulse.hpp"
@@ -136,16 +137,6 @@ std::int32_t prompt_limit(const Inputs& inputs) {
   return beside;
 }
 
-/// Reads the chat template. An unreadable template, as an unknown one, fails only the prompts that
-/// need it.
-io::ChatTemplate read_chat_template(const std::string& directory) {
-  try {
-    return io::ChatTemplate::load(directory);
-  } catch (const DataError& error) {
-    return io::ChatTemplate::refused(error.what());
-  }
-}
-
 RequestSizes sizes_of(const Inputs& inputs) {
   const std::vector<Prompt>& prompts = inputs.prompts.prompts;
   RequestSizes sizes;
@@ -214,6 +205,7 @@ void forget_generation(io::RunConfig& config) {
   config.schedule = {};
   config.kv_pool = {};
   config.reward = {};
+  config.environment = {};
   config.sampling.keep_masks = false;
 }
 
@@ -253,10 +245,13 @@ Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config, Stan
   together(mpi, [&] {
     read_models(inputs, standing, plans);
     if (mpi.rank() == 0) read_prompts(inputs, plans);
-    if (!plans || inputs.text.state != TokenText::State::absent) prepare_scoring(inputs);
+    if (plans && inputs.text.state == TokenText::State::absent) return;
+    prepare_scoring(inputs);
+    prepare_environment(inputs);
   });
   settle_checkpoints(mpi, inputs);
   share_subjects(mpi, inputs);
+  share_scenes(mpi, inputs);
   broadcast(mpi, inputs.sizes);
   return inputs;
 }
@@ -275,6 +270,14 @@ Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
   });
   settle_checkpoints(mpi, inputs);
   return inputs;
+}
+
+io::ChatTemplate read_chat_template(const std::string& directory) {
+  try {
+    return io::ChatTemplate::load(directory);
+  } catch (const DataError& error) {
+    return io::ChatTemplate::refused(error.what());
+  }
 }
 
 const std::string& tokenizer_directory(const io::RunConfig& config) {

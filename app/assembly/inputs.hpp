@@ -57,6 +57,7 @@ struct Inputs {
 
   io::PromptSet prompts;              ///< on rank 0 alone
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
+  std::vector<std::string> scenes;    ///< [prompts] what an environment does (worker_line.hpp)
 
   /// Findings in checkpoints that the user should know of.
   std::vector<std::string> warnings;
@@ -91,6 +92,10 @@ struct Inputs {
 /// The directory of the tokenizer and chat template, which need not lie beside the weights, and of
 /// generation_config.json where the weights have none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
+
+/// The chat template of a directory. An unreadable one, as an unknown one, fails only what needs
+/// it.
+[[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
 /// Throws where tokens have no text, naming `what` (as "sampling.stop_strings") that needs it:
 /// DataError when the tokenizer cannot be read, UsageError when there is none.

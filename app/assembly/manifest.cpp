@@ -38,6 +38,11 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
     manifest.longest_response =
         std::max(manifest.longest_response, prompt.sampling.max_tokens.value_or(0));
   }
+  if (inputs.config.converses()) {
+    const io::EnvironmentSection& environment = inputs.config.environment;
+    manifest.environment = {environment.command, environment.max_turns,
+                            environment.max_tokens_turn.value_or(0)};
+  }
   manifest.weight_version = inputs.config.model.weight_version;
   manifest.backend = backend.name;
   manifest.isa = backend.isa;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "app/assembly/chaos.hpp"
+#include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
@@ -49,7 +50,8 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan) {
           .kv_block = engine.kv_block,
           .kv_blocks = plan.memory.kv.blocks,
           .context = inputs.target.config.max_position,
-          .growth = plan.leases.growth};
+          .growth = plan.leases.growth,
+          .turn_tokens = turn_tokens(inputs)};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or
@@ -116,7 +118,7 @@ class RankLife::VerifierPlace final : public Place {
         memory_(elastic_memory(ranks.leader)),
         verifier_({machine.mailbox(), machine.clock(), batcher_, group_, speculator_.get(),
                    remote_.size() > 0 ? &remote_ : nullptr, siblings_, memory_.get(), recorder_,
-                   machine.trajectories(), machine.telemetry()},
+                   machine.trajectories(), machine.telemetry(), machine.environment()},
                   {.ranks = ranks,
                    .epoch = placement.epoch,
                    .max_batch = inputs.config.engine.max_batch,
@@ -126,7 +128,8 @@ class RankLife::VerifierPlace final : public Place {
                    .costs = move_costs(inputs.config.schedule.move_kv,
                                        measured_moves(machine.costs(ranks.tp), machine.kv().shape)),
                    .vocab = inputs.target.config.vocab,
-                   .races = plan.best_of_n.races}) {
+                   .races = plan.best_of_n.races,
+                   .conversations = conversation_limits(inputs)}) {
     machine.mailbox().send(
         Address::coordinator(),
         protocol::encode(protocol::Costs{
@@ -191,7 +194,6 @@ class RankLife::VerifierPlace final : public Place {
         policy::drafters_of(remote_.group(), method, placement_.drafters),
         speculation::RemoteOptions{.vocab = inputs_.target.config.vocab,
                                    .window = window(inputs_, plan_, method),
-                                   .longest = longest_window(inputs_, plan_),
                                    .feature_bytes = !method && has_head(plan_, Role::drafter)
                                                         ? machine_.runner().feature_bytes()
                                                         : 0},
@@ -244,7 +246,6 @@ class RankLife::DrafterPlace final : public Place {
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
                   .window = window(inputs, plan, placement.drafter(rank)->method),
-                  .longest = longest_window(inputs, plan),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
                   .features = inputs.target.compute}) {}

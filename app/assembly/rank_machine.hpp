@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/core/clock.hpp"
+#include "runtime/core/environment.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/costs/cost_table.hpp"
@@ -41,6 +42,8 @@ class RankMachine {
 
   /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
+  /// What answers a verifier's conversations; null: responses are of one turn.
+  [[nodiscard]] virtual Environment* environment() { return nullptr; }
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 

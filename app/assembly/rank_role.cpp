@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "app/assembly/compute.hpp"
+#include "app/assembly/conversing.hpp"
 #include "app/assembly/costs.hpp"
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/kv_storage.hpp"
@@ -116,6 +117,7 @@ class Rank final : public RankMachine {
   std::unique_ptr<draft::Drafter> drafter(std::int32_t index) override {
     return std::move(compute_->drafters.at(index));
   }
+  Environment* environment() override { return environment_.get(); }
   TrajectorySink& trajectories() override {
     return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;
   }
@@ -128,6 +130,7 @@ class Rank final : public RankMachine {
   }
   /// Keeps the shard open, for rewards may still come.
   void close() override {
+    environment_.reset();
     if (shard_) shard_->flush();
   }
   void account(RankSummary& summary) const override;
@@ -145,10 +148,11 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;  ///< from its first turn as a verifier on
-  std::unique_ptr<Scoring> scoring_;        ///< from then on, where responses are scored
-  std::unique_ptr<ScoringSink> sink_;       ///< from then on, where responses are scored
-  double rewards_kept_ = 0;                 ///< when rewards were last kept
+  std::unique_ptr<io::ShardWriter> shard_;    ///< from its first turn as a verifier on
+  std::unique_ptr<Scoring> scoring_;          ///< from then on, where responses are scored
+  std::unique_ptr<ScoringSink> sink_;         ///< from then on, where responses are scored
+  std::unique_ptr<Environment> environment_;  ///< from then on, where responses are conversations
+  double rewards_kept_ = 0;                   ///< when rewards were last kept
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members
   KvStorage kv_storage_;                      ///< of verifiers and members
@@ -164,7 +168,9 @@ void Rank::open_shard(const policy::Placement& placement) {
       [this](double seconds) {
         telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
       },
-      inputs_.config.sampling.keep_masks);
+      io::ShardContents{inputs_.config.sampling.keep_masks, inputs_.config.converses()});
+  environment_ = make_environment(inputs_, {clock_, [this] { mailbox_.wake(); },
+                                            [this](const std::string& text) { warn(text); }});
   if (inputs_.config.reward.method == io::RewardMethod::none) return;
   scoring_ = std::make_unique<Scoring>(inputs_, clock_, telemetry_.get());
   sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);

@@ -34,18 +34,6 @@ std::unique_ptr<io::Scorer> make_scorer(const Inputs& inputs, const Clock& clock
   return std::make_unique<io::WorkerPool>(settings, inputs.subjects, *inputs.text.tokenizer, clock);
 }
 
-void put(WireWriter& writer, const std::vector<std::string>& texts) {
-  writer.put(static_cast<std::uint64_t>(texts.size()));
-  for (const std::string& text : texts) writer.put(text);
-}
-
-void get(WireReader& reader, std::vector<std::string>& texts) {
-  std::uint64_t count = 0;
-  reader.get(count);
-  texts.resize(count);
-  for (std::string& text : texts) reader.get(text);
-}
-
 std::string response_name(RequestId id) {
   return fmt::format("prompt {} sample {}", id.prompt, id.sample);
 }
@@ -57,7 +45,7 @@ void prepare_scoring(Inputs& inputs) {
   if (settings.method == io::RewardMethod::none) return;
   require_tokenizer(inputs, "reward.method");
   if (settings.method == io::RewardMethod::command)
-    (void)io::find_program(settings.command.front());
+    (void)io::find_program(settings.command.front(), "reward");
   if (inputs.prompts.prompts.empty()) return;  // not rank 0
   inputs.subjects = scoring_subjects(settings, inputs.prompts, inputs.config.prompts.path,
                                      *inputs.text.tokenizer);
@@ -65,12 +53,7 @@ void prepare_scoring(Inputs& inputs) {
 
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   if (inputs.config.reward.method == io::RewardMethod::none) return;
-  WireWriter writer;
-  if (mpi.rank() == 0) put(writer, inputs.subjects);
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader reader(bytes);
-  get(reader, inputs.subjects);
+  broadcast(mpi, inputs.subjects);
 }
 
 void try_scorer(const Inputs& inputs) {
@@ -186,7 +169,7 @@ io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Inputs& 
   if (inputs.config.reward.method == io::RewardMethod::none) return mine;
   WireWriter writer;
   if (mpi.rank() == 0) {
-    put(writer, found.paths);
+    writer.put(found.paths);
     writer.put(found.final);
     writer.put(found.entries);
   }
@@ -194,7 +177,7 @@ io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Inputs& 
   mpi.broadcast(bytes);
   WireReader reader(bytes);
   std::vector<io::StoredResponse> entries;
-  get(reader, mine.paths);
+  reader.get(mine.paths);
   reader.get(mine.final);
   reader.get(entries);
   const std::vector<policy::GroupRanks>& groups = plan.layout.placement.groups;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/make_speculator.hpp"
 #include "app/assembly/scoring.hpp"
@@ -320,7 +321,7 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
                               path, plan.costs.fault);
   }
   if (!plan.drafters.empty()) text += drafts_text(inputs, plan);
-  return text + scoring_text(inputs);
+  return text + conversing_text(inputs) + scoring_text(inputs);
 }
 
 std::string memory_use_text(const Machine& machine, const Plan& plan) {

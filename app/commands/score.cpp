@@ -43,7 +43,7 @@ namespace {
 /// A group's counts, and its scores compared with the run's own of the same tokens.
 struct Counts {
   std::uint64_t rows = 0;             ///< rows computed
-  std::uint64_t tokens = 0;           ///< tokens scored
+  std::uint64_t tokens = 0;           ///< sampled tokens scored
   std::uint64_t differ = 0;           ///< tokens whose logprob has other bits than the run's
   std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob has
   double difference = 0;              ///< sum of the run's logprob less the new one
@@ -57,8 +57,11 @@ void Counts::compare(const Trajectory& own, const engine::ResponseScores& scores
   const auto same = [](float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
   };
-  tokens += own.tokens.size();
+  auto turn = own.turns.begin();
   for (std::size_t i = 0; i < own.tokens.size(); ++i) {
+    while (turn != own.turns.end() && i >= turn->end) ++turn;
+    if (turn != own.turns.end() && i >= turn->given) continue;  // given, not sampled
+    ++tokens;
     sampling_differ += same(own.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
     if (same(own.logprob[i], scores.logprob[i])) continue;
     const double less = static_cast<double>(own.logprob[i]) - scores.logprob[i];
@@ -108,6 +111,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
   now.by_line = then.by_line;
   now.longest_response = then.longest_response;
+  now.environment = then.environment;
   return io::first_difference(then, now);
 }
 

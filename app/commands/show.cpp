@@ -197,15 +197,20 @@ class Show {
     if (response.logprob.empty()) return;
     const auto least = std::min_element(response.logprob.begin(), response.logprob.end());
     const auto at = static_cast<std::size_t>(least - response.logprob.begin());
-    const auto mean = [](const std::vector<float>& values) {
-      return std::accumulate(values.begin(), values.end(), 0.0) /
-             static_cast<double>(values.size());
+    std::size_t sampled = response.tokens.size();
+    for (const AnsweredTurn& turn : response.turns) sampled -= turn.end - turn.given;
+    const auto mean = [sampled](const std::vector<float>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(sampled);
     };
     const std::span<const TokenId> token(&response.tokens[at], 1);
     fmt::print(
-        "log-probability: mean {:.4f} a token, {:.4f} after filters; least {:.4f}, of token {} "
+        "log-probability: mean {:.4f} a token{}, {:.4f} after filters; least {:.4f}, of token {} "
         "({})\n",
-        mean(response.logprob), mean(response.sampling_logprob), *least, at,
+        mean(response.logprob),
+        response.turns.empty() ? ""
+                               : fmt::format(" of the {} that were sampled in {}", sampled,
+                                             counted(response.turns.size(), "answered turn")),
+        mean(response.sampling_logprob), *least, at,
         tokenizer_ ? "'" + io::printable(tokenizer_->decode(token, false)) + "'" : text_of(token));
   }
 

@@ -72,6 +72,32 @@ struct Lengths {
   }
 };
 
+/// Who answers the turns of responses.
+std::vector<Key> environment_keys() {
+  const Choice<EnvironmentMethod, 2> method{{"none", "command"},
+                                            {EnvironmentMethod::none, EnvironmentMethod::command}};
+  std::vector<Key> t;
+  t.push_back(key(PACELINE_FIELD(environment, method), method,
+                  "Whether responses are conversations, whose turns programs of yours answer."));
+  t.push_back(key(PACELINE_FIELD(environment, command), Command{},
+                  "A program that reads turns and writes answers, a JSON line each."));
+  t.back().details = {
+      "Words are as in reward.command. python/README.md beside configs/ has the lines."};
+  t.push_back(
+      key(PACELINE_FIELD(environment, workers), Count{1, 1024},
+          "How many of the program every rank that verifies runs: turns answered at once."));
+  t.push_back(key(PACELINE_FIELD(environment, timeout), Duration{0.01, 86400},
+                  "How long an answer may take; then the worker is replaced."));
+  t.push_back(key(PACELINE_FIELD(environment, attempts), Count{1, 100},
+                  "How often a turn is told of which workers fail; then its conversation fails."));
+  t.push_back(key(PACELINE_FIELD(environment, max_turns), Count{1, 1 << 20},
+                  "Turns that a response may have, without those of the environment."));
+  t.push_back(key(PACELINE_FIELD(environment, max_tokens_turn), OrNone{Count{1, int_max}},
+                  "Tokens after which a turn ends; none is what sampling.max_tokens leaves."));
+  t.back().details = {"sampling.max_tokens is of the whole response, with what it is given."};
+  return t;
+}
+
 /// What `paceline simulate` models.
 std::vector<Key> simulation_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
@@ -371,9 +397,6 @@ std::vector<Key> make_table() {
                   "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
                   "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
-  t.push_back(key(PACELINE_FIELD(layout, tail_tp), OrAuto{PowerOfTwo{64}},
-                  "Ranks of the largest group into which groups join for the last requests, where "
-                  "that ends sooner; auto is that of engine.tail_profile, 1: none join."));
 
   t.push_back(
       key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
@@ -394,9 +417,6 @@ std::vector<Key> make_table() {
                   "KV cache of each rank, in bytes; that of draft models is part of it."));
   t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
                   "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
-  t.push_back(key(PACELINE_FIELD(engine, tail_profile), OrAuto{Path{"the path of a file"}},
-                  "Costs of groups of twice layout.verifier_tp, by paceline profile; see "
-                  "layout.tail_tp."));
 
   t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
                   "Sources of draft tokens; with none every step decodes plainly."));
@@ -466,6 +486,7 @@ std::vector<Key> make_table() {
                   "Of that disk on each node, for all ranks there; auto is half of what is free."));
 
   for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
+  for (Key& of_environment : environment_keys()) t.push_back(std::move(of_environment));
 
   t.push_back(key(
       PACELINE_FIELD(output, directory), directory,

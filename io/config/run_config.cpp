@@ -317,6 +317,7 @@ class Reader {
     check_speculation();
     check_masks();
     check_reward();
+    check_environment();
   }
 
   void check_expert_parallel() {
@@ -369,6 +370,13 @@ class Reader {
               "reward.command: expected a program where reward.method is command, found an empty "
               "list");
     }
+  }
+
+  void check_environment() {
+    if (!config_.converses() || !config_.environment.command.empty()) return;
+    problem(place_of_key("environment.command"),
+            "environment.command: expected a program where environment.method is command, found "
+            "an empty list");
   }
 
   void check_mode() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "io/text/prompt_settings.hpp"
+#include "io/workers/environment_settings.hpp"
 #include "io/workers/reward_settings.hpp"
 #include "runtime/core/auto.hpp"
 #include "runtime/core/sampling.hpp"
@@ -47,9 +48,6 @@ struct LayoutSection {
   Auto<std::int32_t> expert_parallel;
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
-  /// Largest degree of groups into which groups join for the last requests; no more than
-  /// verifier_tp: none join.
-  Auto<std::int32_t> tail_tp;
 };
 struct EngineSection {
   std::string backend = "auto";  ///< auto | cpu | cuda
@@ -64,8 +62,6 @@ struct EngineSection {
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
   Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
-  Auto<std::string>
-      tail_profile;  ///< cost table of groups of twice the degree; auto: there is none
 };
 /// What proposes draft tokens: an EAGLE-3 head on the target, a smaller model, n-gram lookup in the
 /// request's own text, or suffix trees over the responses to its prompt.
@@ -239,11 +235,14 @@ struct RunConfig {
   ScheduleSection schedule;
   KvPoolSection kv_pool;
   RewardSection reward;
+  EnvironmentSection environment;
   OutputSection output;
   LimitsSection limits;
   SimulationSection simulation;
   TestSection test;
 
+  /// Whether responses are conversations with an environment.
+  [[nodiscard]] bool converses() const { return environment.method != EnvironmentMethod::none; }
   /// Whether draft models' memory may become KV's.
   [[nodiscard]] bool elastic() const {
     return speculation.elastic_memory || test.shuffles(Shuffle::memory);

@@ -50,7 +50,7 @@ from typing import Optional, Sequence
 
 from paceline_run.complete import Run, open_run
 from paceline_run.live import iter_live, live_manifest, live_prompts
-from paceline_run.records import FINISH_REASONS, Prompt, ReaderError, Response
+from paceline_run.records import FINISH_REASONS, GIVEN_BY, Prompt, ReaderError, Response, Turn
 from paceline_run.scores import Scores
 from paceline_run.slime import SlimeSample
 from paceline_run.steps import JobEnded, StepRefused, Steps
@@ -74,6 +74,7 @@ from paceline_run.telemetry import (
 
 __all__ = [
     "FINISH_REASONS",
+    "GIVEN_BY",
     "JobEnded",
     "Prompt",
     "ReaderError",
@@ -83,6 +84,7 @@ __all__ = [
     "SlimeSample",
     "StepRefused",
     "Steps",
+    "Turn",
     "acceptance",
     "attempts",
     "draft_memory",

@@ -85,7 +85,23 @@ void write_extras(const h5::File& file, const std::vector<StoredResponse>& entri
   h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
 }
 
-void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries) {
+/// Names the values of a column of reasons. `conversations`: those that only conversations have
+/// too.
+void name_reasons(const h5::File& file, const std::string& column, bool conversations) {
+  const h5::Handle reasons(H5Dopen2(file.id(), ("trajectories/" + column).c_str(), H5P_DEFAULT),
+                           H5Dclose);
+  for (const auto reason :
+       {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
+        FinishReason::context, FinishReason::turns, FinishReason::failed, FinishReason::partial}) {
+    const bool of_conversations = reason == FinishReason::turns || reason == FinishReason::failed;
+    if (of_conversations && !conversations) continue;
+    h5::write_attribute(reasons.get(), file.path(), name_of(reason),
+                        static_cast<std::uint8_t>(reason));
+  }
+}
+
+void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries,
+                bool conversations) {
   write_column<std::int32_t>(file, "prompt_index", entries, [](auto& e) { return e.prompt; });
   write_column<std::int32_t>(file, "sample_index", entries, [](auto& e) { return e.sample; });
   write_column<float>(file, "reward", entries, [](auto& e) { return e.reward; });
@@ -95,13 +111,7 @@ void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries
   write_column<std::uint64_t>(file, "checksum", entries, [](auto& e) { return e.checksum; });
   write_column<std::uint8_t>(file, "finish_reason", entries,
                              [](auto& e) { return e.finish_reason; });
-  const h5::Handle reasons(H5Dopen2(file.id(), "trajectories/finish_reason", H5P_DEFAULT),
-                           H5Dclose);
-  for (const auto reason : {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
-                            FinishReason::context, FinishReason::partial}) {
-    h5::write_attribute(reasons.get(), file.path(), name_of(reason),
-                        static_cast<std::uint8_t>(reason));
-  }
+  name_reasons(file, "finish_reason", conversations);
   std::vector<std::int64_t> offsets{0};
   offsets.reserve(entries.size() + 1);
   for (const StoredResponse& entry : entries) offsets.push_back(offsets.back() + entry.length);
@@ -136,20 +146,76 @@ class KeptColumns {
   std::int64_t end_ = 0;
 };
 
+/// Columns of conversations, written after those of tokens. The number of turns is known at the
+/// end.
+class TurnColumns {
+ public:
+  TurnColumns(const h5::File& file, std::uint64_t tokens)
+      : file_(file), mask_(column<std::uint8_t>(file, "loss_mask", tokens)) {}
+  void append(const Window& window) {
+    std::vector<std::uint8_t> mask(window.tokens.size(), 1);
+    for (std::size_t i = 0; i < window.entries.size(); ++i) {
+      const auto first = mask.begin() + static_cast<std::ptrdiff_t>(window.start[i]);
+      for (const AnsweredTurn& turn : window.turns[i])
+        std::fill(first + turn.given, first + turn.end, 0);
+      turns_.insert(turns_.end(), window.turns[i].begin(), window.turns[i].end());
+      offsets_.push_back(static_cast<std::int64_t>(turns_.size()));
+    }
+    mask_.append<std::uint8_t>(mask);
+  }
+  void flush() {
+    mask_.flush();
+    h5::Dataset offsets = column<std::int64_t>(file_, "turn_offsets", offsets_.size());
+    offsets.append<std::int64_t>(offsets_);
+    offsets.flush();
+    write<std::int32_t>("turn_given", [](const AnsweredTurn& t) { return t.given; });
+    write<std::int32_t>("turn_end", [](const AnsweredTurn& t) { return t.end; });
+    write<float>("turn_seconds", [](const AnsweredTurn& t) { return t.seconds; });
+    write<float>("turn_reward", [](const AnsweredTurn& t) { return t.reward; });
+    write<std::uint8_t>("turn_by", [](const AnsweredTurn& t) { return t.by; });
+    write<std::uint8_t>("turn_reason", [](const AnsweredTurn& t) { return t.reason; });
+    name_reasons(file_, "turn_reason", true);
+    const h5::Handle by(H5Dopen2(file_.id(), "trajectories/turn_by", H5P_DEFAULT), H5Dclose);
+    for (const auto& [name, value] : {std::pair("nobody", GivenBy::nobody),
+                                      {"tool", GivenBy::tool},
+                                      {"user", GivenBy::user},
+                                      {"tokens", GivenBy::tokens}})
+      h5::write_attribute(by.get(), file_.path(), name, static_cast<std::uint8_t>(value));
+  }
+
+ private:
+  template <typename T, typename Value>
+  void write(const char* name, const Value& value) {
+    std::vector<T> values;
+    values.reserve(turns_.size());
+    for (const AnsweredTurn& turn : turns_) values.push_back(static_cast<T>(value(turn)));
+    h5::Dataset dataset = column<T>(file_, name, values.size());
+    dataset.template append<T>(values);
+    dataset.flush();
+  }
+  const h5::File& file_;
+  h5::Dataset mask_;
+  std::vector<std::int64_t> offsets_{0};
+  std::vector<AnsweredTurn> turns_;
+};
+
 /// Columns of tokens. Each takes its space in the file at its first value.
 struct TokenDatasets {
-  TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks)
+  TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks, bool conversations)
       : ids(column<TokenId>(file, "tokens", tokens)),
         logprob(column<float>(file, "logprob", tokens)),
         sampling(column<float>(file, "sampling_logprob", tokens)) {
     if (masks) kept.emplace(file, tokens);
+    if (conversations) turns.emplace(file, tokens);
   }
   void flush() {
     for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
     if (kept) kept->flush();
+    if (turns) turns->flush();
   }
   h5::Dataset ids, logprob, sampling;
   std::optional<KeptColumns> kept;
+  std::optional<TurnColumns> turns;
 };
 
 void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets& to) {
@@ -165,6 +231,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
     to.logprob.append<float>(window.logprob);
     to.sampling.append<float>(window.sampling_logprob);
     if (to.kept) to.kept->append(window.kept);
+    if (to.turns) to.turns->append(window);
   });
 }
 
@@ -179,9 +246,10 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
     write_prompt_table(file, prompts);
     {
       const h5::Handle group = file.group("trajectories");
-      write_rows(file, entries);
+      write_rows(file, entries, manifest.environment.has_value());
     }
-    TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks);
+    TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks,
+                           manifest.environment.has_value());
     fill(datasets);
     datasets.flush();
     write_extras(file, entries, extras);  // last, to leave all else in its usual place

@@ -8,6 +8,13 @@
 //   /trajectories/tokens i32, {logprob,sampling_logprob} f32 [tokens]
 //   /trajectories/kept_ids i32, kept_offsets i64 [tokens + 1], of runs with sampling.keep_masks:
 //       token t could have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
+//   of runs with an environment, all of them or none:
+//     /trajectories/loss_mask u8 [tokens]: 1 of a sampled token, 0 of a given one, whose
+//         log-probabilities are 0
+//     /trajectories/turn_offsets i64 [N+1]: the turns of each response that were answered
+//     /trajectories/{turn_given,turn_end} i32 [turns]: given tokens of the response, from the first
+//         to before the last; turn_seconds, turn_reward f32 (NaN: none) and turn_by, turn_reason u8
+//         [turns]: the wait for the answer, its reward, who gave it, and why the turn had ended
 //   /trajectories/finish_reason u8 [N]; its attributes name the values
 //   /trajectories/reward f32 [N] (NaN: none); its attribute checksum: checksum_of_rewards() in
 //       shard_format.hpp

@@ -118,6 +118,11 @@ Json manifest_to_json(const RunManifest& m) {
     json["sampling"]["by_line"] = m.by_line;
     json["sampling"]["longest_response"] = m.longest_response;
   }
+  if (m.environment) {
+    json["sampling"]["environment"] = {{"command", m.environment->command},
+                                       {"max_turns", m.environment->max_turns},
+                                       {"max_tokens_turn", m.environment->max_tokens_turn}};
+  }
   json["config"] = m.config_text;
   return json;
 }
@@ -141,6 +146,13 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
       m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
     m.by_line = json.at("sampling").value("by_line", std::vector<std::string>());
     m.longest_response = json.at("sampling").value("longest_response", m.sampling.max_tokens);
+    if (json.at("sampling").contains("environment")) {
+      const Json& terms = json.at("sampling").at("environment");
+      EnvironmentTerms& environment = m.environment.emplace();
+      terms.at("command").get_to(environment.command);
+      terms.at("max_turns").get_to(environment.max_turns);
+      terms.at("max_tokens_turn").get_to(environment.max_tokens_turn);
+    }
     json.at("seed").get_to(m.sampling.seed);
     json.at("weight_version").get_to(m.weight_version);
     json.at("backend").get_to(m.backend);
@@ -178,6 +190,10 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
                           "weight_version", "dtype", "backend", "isa"}) {
     if (auto found = difference(key, was[key], is[key])) return found;
   }
+  const char* const environment = "environment";
+  if (auto found = difference(environment, was["sampling"].value(environment, Json("none")),
+                              is["sampling"].value(environment, Json("none"))))
+    return found;
   for (const auto& [key, value] : is["sampling"].items()) {
     if (key == "stops" && !was["sampling"].contains(key)) continue;
     const std::string name =

@@ -17,6 +17,13 @@ namespace paceline::io {
 /// Version of the layout of run.json, the shards and the final file.
 inline constexpr std::int32_t kSchemaVersion = 3;
 
+/// What decides conversations, beside what is said in them.
+struct EnvironmentTerms {
+  std::vector<std::string> command;
+  std::int32_t max_turns = 0;
+  std::int32_t max_tokens_turn = 0;  ///< 0: none
+};
+
 struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
@@ -31,7 +38,8 @@ struct RunManifest {
   std::optional<std::vector<TokenId>> stops;
   /// Parameters that some lines of the prompts set themselves, ascending.
   std::vector<std::string> by_line;
-  std::int32_t longest_response = 0;  ///< tokens: the largest max_tokens of a line
+  std::int32_t longest_response = 0;            ///< tokens: the largest max_tokens of a line
+  std::optional<EnvironmentTerms> environment;  ///< absent: responses are of one turn
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;

@@ -187,8 +187,11 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
-  if (manifest.sampling.keep_masks) {  // masks: a file's layout does not tell where they are
-    ShardWriter(directory, attempt, 0, {}, true).close();
+  // A file's layout does not tell where masks and turns are.
+  if (manifest.sampling.keep_masks || manifest.environment) {
+    ShardWriter(directory, attempt, 0, {},
+                {manifest.sampling.keep_masks, manifest.environment.has_value()})
+        .close();
     return {0, manifest.prompts * manifest.samples};
   }
   const std::string path = (fs::path(directory) / kFinalName).string();

@@ -33,7 +33,7 @@ bool RewardRow::sound(std::string_view extra) const {
 
 std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                           std::span<const float> logprob, std::span<const float> sampling_logprob,
-                          const KeptSpans& kept) {
+                          const KeptSpans& kept, std::span<const AnsweredTurn> turns) {
   const std::uint64_t header[3] = {(std::uint64_t{row.prompt} << 32) | row.sample,
                                    (std::uint64_t{row.length} << 8) | row.finish_reason,
                                    row.weight_version};
@@ -41,6 +41,11 @@ std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
   hash = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), hash);
   hash = XXH3_64bits_withSeed(logprob.data(), logprob.size_bytes(), hash);
   hash = XXH3_64bits_withSeed(sampling_logprob.data(), sampling_logprob.size_bytes(), hash);
+  for (const AnsweredTurn& turn : turns) {
+    const std::uint32_t words[4] = {turn.given, turn.end, static_cast<std::uint32_t>(turn.by),
+                                    static_cast<std::uint32_t>(turn.reason)};
+    hash = XXH3_64bits_withSeed(words, sizeof words, hash);
+  }
   if (kept.counts.empty()) return hash;
   hash = XXH3_64bits_withSeed(kept.counts.data(), kept.counts.size_bytes(), hash);
   return XXH3_64bits_withSeed(kept.ids.data(), kept.ids.size_bytes(), hash);
@@ -81,6 +86,19 @@ std::vector<h5::Field> reward_row_fields() {
       {"reward", offsetof(RewardRow, value), h5::native<float>()},
       {"extra_length", offsetof(RewardRow, extra_length), h5::native<std::uint32_t>()},
       {"extra_offset", offsetof(RewardRow, extra_offset), h5::native<std::uint64_t>()},
+  };
+}
+
+std::vector<h5::Field> turn_row_fields() {
+  constexpr std::size_t turn = offsetof(TurnRow, turn);
+  return {
+      {"offset", offsetof(TurnRow, offset), h5::native<std::uint64_t>()},
+      {"given", turn + offsetof(AnsweredTurn, given), h5::native<std::uint32_t>()},
+      {"end", turn + offsetof(AnsweredTurn, end), h5::native<std::uint32_t>()},
+      {"seconds", turn + offsetof(AnsweredTurn, seconds), h5::native<float>()},
+      {"reward", turn + offsetof(AnsweredTurn, reward), h5::native<float>()},
+      {"by", turn + offsetof(AnsweredTurn, by), h5::native<std::uint8_t>()},
+      {"reason", turn + offsetof(AnsweredTurn, reason), h5::native<std::uint8_t>()},
   };
 }
 

@@ -3,6 +3,7 @@
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
 //   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
 //       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
+//   /turns compound, of runs with an environment: the turns of each response, flushed before /index
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
 //   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them
@@ -35,6 +36,13 @@ struct IndexRow {
   }
 };
 
+/// A turn of a response, and the place of the response's first token: rows of a response follow one
+/// another.
+struct TurnRow {
+  std::uint64_t offset = 0;
+  AnsweredTurn turn;
+};
+
 /// One reward. The last attempt's stands where a response has several.
 struct RewardRow {
   std::uint64_t checksum = 0;  ///< of other fields and text: a hole in the file is no reward
@@ -57,12 +65,13 @@ struct KeptSpans {
   std::span<const TokenId> ids;
 };
 
-/// XXH3-64 of a trajectory's own content: not of its reward, nor of its place. Equal for equal
-/// trajectories.
+/// XXH3-64 of a trajectory's own content: not of its rewards, nor of its place or of the time that
+/// its turns took. Equal for equal trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob,
-                                        const KeptSpans& kept);
+                                        const KeptSpans& kept,
+                                        std::span<const AnsweredTurn> turns = {});
 
 /// XXH3-64 of the rewards of responses in order; all missing ones count the same.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const StoredResponse> entries);
@@ -73,5 +82,6 @@ struct KeptSpans {
 /// The type of /index in memory; packed() of it is stored.
 [[nodiscard]] h5::Handle index_row_type();
 [[nodiscard]] std::vector<h5::Field> reward_row_fields();
+[[nodiscard]] std::vector<h5::Field> turn_row_fields();
 
 }  // namespace paceline::io

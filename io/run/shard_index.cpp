@@ -21,6 +21,8 @@ bool is_finish_reason(std::uint8_t value) {
     case FinishReason::length:
     case FinishReason::stop_string:
     case FinishReason::context:
+    case FinishReason::turns:
+    case FinishReason::failed:
     case FinishReason::partial:
       return true;
   }
@@ -93,7 +95,7 @@ class ShardReader {
         return std::span<const T>(values).subspan(at, row.length);
       };
       const bool whole = checksum_of(row, part(tokens_), part(logprob_), part(sampling_),
-                                     kept_.of(at, row.length)) == row.checksum &&
+                                     kept_.of(at, row.length), turns_of(row)) == row.checksum &&
                          possible(part(tokens_), manifest_);
       if (whole) {
         use(row);
@@ -102,6 +104,15 @@ class ShardReader {
       }
     }
     return damaged;
+  }
+
+  /// The row's turns; none where they are damaged, which the checksum shows.
+  [[nodiscard]] std::span<const AnsweredTurn> turns_of(const IndexRow& row) const {
+    try {
+      return columns_.turns(row.offset, row.length);
+    } catch (const IoError&) {
+      return {};
+    }
   }
 
   bool read_tokens(std::uint64_t first, std::uint64_t count) {

@@ -21,9 +21,12 @@ constexpr std::size_t kBufferedBytes = std::size_t{1} << 20;
 }  // namespace
 
 struct ShardWriter::State {
-  State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank, bool masks)
+  State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
+        const ShardContents& contents)
       : shard(directory, "trajectories", attempt, rank) {
-    if (masks) {
+    if (contents.turns)
+      turns = &shard.add("turns", turn_row_fields(), sizeof(TurnRow), kIndexChunk);
+    if (contents.masks) {
       kept_ids = &shard.add("kept_ids", h5::native<TokenId>(), kTokenChunk);
       kept_offsets = &shard.add("kept_offsets", h5::native<std::int64_t>(), kTokenChunk);
       offset_buffer.push_back(0);
@@ -38,6 +41,7 @@ struct ShardWriter::State {
   h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
   h5::Dataset& rewards = shard.add("rewards", reward_row_fields(), sizeof(RewardRow), kIndexChunk);
   h5::Dataset& extra = shard.add("reward_extra", h5::native<std::uint8_t>(), kTokenChunk);
+  h5::Dataset* turns = nullptr;     // null: responses are of one turn
   h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
   h5::Dataset* kept_offsets = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
@@ -51,6 +55,7 @@ struct ShardWriter::State {
   std::vector<std::int64_t> offset_buffer;
   // Appended, not yet committed; tokens of these rows may be written already.
   std::vector<IndexRow> rows;
+  std::vector<TurnRow> turn_rows;
   std::vector<RewardRow> reward_rows;
   std::string extra_buffer;
 
@@ -93,6 +98,11 @@ struct ShardWriter::State {
       kept_ids->flush();
       kept_offsets->flush();
     }
+    if (!turn_rows.empty()) {
+      turns->append<TurnRow>(turn_rows);
+      turns->flush();
+      turn_rows.clear();
+    }
     // The index comes last: a reader, or a crash here, sees whole responses.
     index.append<IndexRow>(rows);
     index.flush();
@@ -101,9 +111,9 @@ struct ShardWriter::State {
 };
 
 ShardWriter::ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-                         std::function<void(double seconds)> watch, bool masks) {
+                         std::function<void(double seconds)> watch, const ShardContents& contents) {
   const auto lock = h5::lock_hdf5();
-  state_ = std::make_unique<State>(directory, attempt, rank, masks);
+  state_ = std::make_unique<State>(directory, attempt, rank, contents);
   state_->shard.set_watch(std::move(watch));
 }
 
@@ -121,6 +131,7 @@ void ShardWriter::append(const Trajectory& trajectory) {
   assert(trajectory.tokens.size() == trajectory.sampling_logprob.size());
   State& s = *state_;
   assert(trajectory.kept.size() == (s.kept_ids == nullptr ? 0 : trajectory.tokens.size()));
+  assert(trajectory.turns.empty() || s.turns != nullptr);
   s.shard.check();
   assert(s.shard.is_open());
   IndexRow row;
@@ -130,8 +141,9 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.sample = trajectory.id.sample;
   row.length = static_cast<std::uint32_t>(trajectory.tokens.size());
   row.finish_reason = static_cast<std::uint8_t>(trajectory.finish_reason);
-  row.checksum = checksum_of(row, trajectory.tokens, trajectory.logprob,
-                             trajectory.sampling_logprob, {trajectory.kept, trajectory.kept_ids});
+  row.checksum =
+      checksum_of(row, trajectory.tokens, trajectory.logprob, trajectory.sampling_logprob,
+                  {trajectory.kept, trajectory.kept_ids}, trajectory.turns);
   const auto add = [](auto& buffer, const auto& values) {
     buffer.insert(buffer.end(), values.begin(), values.end());
   };
@@ -143,10 +155,11 @@ void ShardWriter::append(const Trajectory& trajectory) {
     s.next_kept += count;
     s.offset_buffer.push_back(s.next_kept);
   }
+  for (const AnsweredTurn& turn : trajectory.turns) s.turn_rows.push_back({row.offset, turn});
   s.rows.push_back(row);
   s.next_offset += row.length;
   if (trajectory.finish_reason != FinishReason::partial && !std::isnan(trajectory.reward))
-    reward({trajectory.id, trajectory.reward});
+    reward({trajectory.id, trajectory.reward}, trajectory.reward_extra);
   if (s.buffered() >= kBufferedBytes) s.shard.guarded([&] { s.write_tokens(); });
 }
 

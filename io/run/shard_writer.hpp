@@ -12,6 +12,12 @@
 
 namespace paceline::io {
 
+/// What the trajectories of a shard have beside tokens and log-probabilities.
+struct ShardContents {
+  bool masks = false;  ///< kept ids (SamplingParams::keep_masks)
+  bool turns = false;  ///< they are conversations
+};
+
 /// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9 and stays
 /// readable after a failed write. Used by one thread; a process-wide lock serialises HDF5 itself,
 /// so other threads may use other objects of this library.
@@ -21,9 +27,9 @@ namespace paceline::io {
 class ShardWriter : public TrajectorySink {
  public:
   /// `directory`: opened by a RunDirectory (of rank 0). The file must not exist yet. `watch`: told
-  /// the seconds of each write. `masks`: trajectories have kept ids (SamplingParams::keep_masks).
+  /// the seconds of each write.
   ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
-              std::function<void(double seconds)> watch = {}, bool masks = false);
+              std::function<void(double seconds)> watch = {}, const ShardContents& contents = {});
   /// Closes, dropping errors: call close() to see them.
   ~ShardWriter() override;
   ShardWriter(const ShardWriter&) = delete;

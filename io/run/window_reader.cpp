@@ -56,8 +56,15 @@ IndexRow StoredResponse::row() const {
   return {offset, weight_version, checksum, prompt, sample, length, finish_reason};
 }
 
+std::span<const AnsweredTurn> StoredTurns::of(std::uint64_t offset) const {
+  const auto [first, last] = std::equal_range(offsets.begin(), offsets.end(), offset);
+  return std::span(turns).subspan(static_cast<std::size_t>(first - offsets.begin()),
+                                  static_cast<std::size_t>(last - first));
+}
+
 TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)
-    : file_(h5::File::open(path)),
+    : prefix_(prefix),
+      file_(h5::File::open(path)),
       tokens_(h5::Dataset::open(file_, prefix + "tokens", h5::native<TokenId>(), kChunkCache)),
       logprob_(h5::Dataset::open(file_, prefix + "logprob", h5::native<float>(), kChunkCache)),
       sampling_logprob_(
@@ -99,6 +106,71 @@ void TokenColumns::read_kept(std::uint64_t first, std::uint64_t count, Kept& kep
   kept_ids_.read(static_cast<std::uint64_t>(offsets.front()), ids, kept.ids.data() + before);
 }
 
+/// Reads /turns of a shard, or the turn columns of a final file.
+void TokenColumns::read_turns() const {
+  StoredTurns& stored = turns_.emplace();
+  if (prefix_.empty()) {
+    if (!has(file_, "turns")) return;
+    const h5::Handle type = h5::compound(turn_row_fields(), sizeof(TurnRow));
+    const h5::Dataset dataset = h5::Dataset::open(file_, "turns", type.get(), 0);
+    std::vector<TurnRow> rows(dataset.size());
+    dataset.read(0, rows.size(), rows.data());
+    for (const TurnRow& row : rows) {
+      stored.offsets.push_back(row.offset);
+      stored.turns.push_back(row.turn);
+    }
+  } else {
+    if (!has(file_, prefix_ + "turn_offsets")) return;
+    const auto read = [this]<typename T>(T /*type*/, const char* name) {
+      return h5::read_all<T>(file_, prefix_ + name);
+    };
+    const auto responses = read(std::int64_t{}, "offsets");
+    const auto firsts = read(std::int64_t{}, "turn_offsets");
+    const auto given = read(std::int32_t{}, "turn_given");
+    const auto end = read(std::int32_t{}, "turn_end");
+    const auto seconds = read(float{}, "turn_seconds");
+    const auto reward = read(float{}, "turn_reward");
+    const auto by = read(std::uint8_t{}, "turn_by");
+    const auto reason = read(std::uint8_t{}, "turn_reason");
+    const std::size_t count = given.size();
+    const bool sound = firsts.size() == responses.size() && firsts.front() == 0 &&
+                       firsts.back() == static_cast<std::int64_t>(count) &&
+                       std::is_sorted(firsts.begin(), firsts.end()) && end.size() == count &&
+                       seconds.size() == count && reward.size() == count && by.size() == count &&
+                       reason.size() == count;
+    if (!sound)
+      throw IoError("cannot read " + file_.path() + ":/" + prefix_ + "turn_*: they are damaged");
+    for (std::size_t i = 0; i + 1 < firsts.size(); ++i) {
+      for (auto t = static_cast<std::size_t>(firsts[i]);
+           t < static_cast<std::size_t>(firsts[i + 1]); ++t) {
+        stored.offsets.push_back(static_cast<std::uint64_t>(responses[i]));
+        stored.turns.push_back({.given = static_cast<std::uint32_t>(given[t]),
+                                .end = static_cast<std::uint32_t>(end[t]),
+                                .seconds = seconds[t],
+                                .reward = reward[t],
+                                .by = static_cast<GivenBy>(by[t]),
+                                .reason = static_cast<FinishReason>(reason[t])});
+      }
+    }
+  }
+  if (!std::is_sorted(stored.offsets.begin(), stored.offsets.end()))
+    throw IoError("cannot read " + file_.path() + ": its turns are damaged");
+}
+
+std::span<const AnsweredTurn> TokenColumns::turns(std::uint64_t offset,
+                                                  std::uint64_t length) const {
+  if (length == 0) return {};  // the next response begins there
+  if (!turns_) read_turns();
+  const std::span<const AnsweredTurn> turns = turns_->of(offset);
+  std::uint64_t before = 0;
+  for (const AnsweredTurn& turn : turns) {
+    if (turn.given < before || turn.end < turn.given || turn.end > length)
+      throw IoError("cannot read " + file_.path() + ": its turns are damaged");
+    before = turn.end;
+  }
+  return turns;
+}
+
 void TokenColumns::read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
                         float* sampling_logprob) const {
   tokens_.read(first, count, tokens);
@@ -120,6 +192,7 @@ Trajectory Window::trajectory(std::size_t i) const {
   const KeptSpans spans = kept_of(i);
   result.kept.assign(spans.counts.begin(), spans.counts.end());
   result.kept_ids.assign(spans.ids.begin(), spans.ids.end());
+  result.turns = turns[i];
   result.finish_reason = static_cast<FinishReason>(entry.finish_reason);
   result.reward = entry.reward;
   result.weight_version = entry.weight_version;
@@ -131,7 +204,7 @@ bool Window::intact(std::size_t i) const {
     return std::span<const T>(values).subspan(start[i], start[i + 1] - start[i]);
   };
   return checksum_of(entries[i].row(), part(tokens), part(logprob), part(sampling_logprob),
-                     kept_of(i)) == entries[i].checksum;
+                     kept_of(i), turns[i]) == entries[i].checksum;
 }
 
 void read_in_order(std::span<const std::string> paths, const std::string& prefix,
@@ -154,6 +227,7 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
     } while (last < entries.size() &&
              (window.start.back() + entries[last].length) * token_bytes <= window_bytes);
     window.entries = entries.subspan(first, last - first);
+    window.turns.assign(window.entries.size(), {});
     for_size(window.tokens, window.start.back(), most);
     for_size(window.logprob, window.start.back(), most);
     for_size(window.sampling_logprob, window.start.back(), most);
@@ -187,6 +261,12 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
       const std::size_t to = window.start[by_place[k]];
       columns->read(entry.offset, count, window.tokens.data() + to, window.logprob.data() + to,
                     window.sampling_logprob.data() + to);
+      for (std::size_t i = by_place[k]; i < by_place[k] + run; ++i) {
+        const StoredResponse& response = window.entries[i];
+        const std::span<const AnsweredTurn> turns =
+            columns->turns(response.offset, response.length);
+        window.turns[i].assign(turns.begin(), turns.end());
+      }
       if (columns->has_kept()) columns->read_kept(entry.offset, count, kept[by_place[k]]);
       k += run;
     }

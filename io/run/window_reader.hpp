@@ -30,6 +30,13 @@ struct Kept {
   void set_start();
 };
 
+/// Turns of a file's responses, by the places of their first tokens.
+struct StoredTurns {
+  std::vector<std::uint64_t> offsets;  ///< [turns] of the response; ascending
+  std::vector<AnsweredTurn> turns;
+  [[nodiscard]] std::span<const AnsweredTurn> of(std::uint64_t offset) const;
+};
+
 /// A file's token columns, open for reading.
 class TokenColumns {
  public:
@@ -40,6 +47,10 @@ class TokenColumns {
   [[nodiscard]] std::uint64_t size() const;
   /// Whether masks are kept.
   [[nodiscard]] bool has_kept() const { return has_kept_; }
+  /// The turns of the response whose first token is there; none where they are not recorded. Sound:
+  /// within `length` tokens, and in order. Throws IoError, also where they are not.
+  [[nodiscard]] std::span<const AnsweredTurn> turns(std::uint64_t offset,
+                                                    std::uint64_t length) const;
   /// Bytes of a token in memory, on average where masks are kept.
   [[nodiscard]] std::size_t token_bytes() const;
   void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
@@ -49,10 +60,14 @@ class TokenColumns {
   void read_kept(std::uint64_t first, std::uint64_t count, Kept& kept) const;
 
  private:
+  void read_turns() const;
+
+  std::string prefix_;
   h5::File file_;
   h5::Dataset tokens_, logprob_, sampling_logprob_;
   bool has_kept_ = false;
   h5::Dataset kept_ids_, kept_offsets_;
+  mutable std::optional<StoredTurns> turns_;  ///< absent: not read yet
 };
 
 /// Consecutive responses of some order: response i has tokens [start[i], start[i + 1]) of the
@@ -64,6 +79,7 @@ struct Window {
   std::vector<float> logprob;
   std::vector<float> sampling_logprob;
   Kept kept;
+  std::vector<std::vector<AnsweredTurn>> turns;  ///< [entries]
 
   [[nodiscard]] KeptSpans kept_of(std::size_t i) const {
     return kept.of(start[i], start[i + 1] - start[i]);

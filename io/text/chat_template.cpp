@@ -291,6 +291,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
   result.has_content_ = jinja.find("content") != std::string_view::npos;
   result.fixed_roles_ = shape.other_roles_differ || (known->family != ChatFamily::chatml &&
                                                      known->family != ChatFamily::llama3);
+  result.has_tools_ = shape.other_roles_differ;
   result.default_system_ = shape.default_system;
   result.bos_ = bos_token.value_or("");
   result.eos_ = eos_token.value_or("");
@@ -357,7 +358,7 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
     case ChatFamily::chatml:
       if (default_system_ && !system_first) out += chatml("system", *default_system_);
       for (const ChatMessage& m : messages) out += chatml(m.role, m.content);
-      if (options.add_generation_prompt) out += chatml_answer;
+      if (options.add_generation_prompt) out += answer_header(options);
       break;
     case ChatFamily::qwen3:
       out = render_qwen3(messages, options);
@@ -374,17 +375,16 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
       for (const ChatMessage& m : messages.subspan(system_first ? 1 : 0)) {
         out += llama(m.role, text::strip(m.content));
       }
-      if (options.add_generation_prompt) out += llama_answer;
+      if (options.add_generation_prompt) out += answer_header(options);
       break;
     case ChatFamily::llama3:
       out = bos_;
       for (const ChatMessage& m : messages) out += llama(m.role, text::strip(m.content));
-      if (options.add_generation_prompt || traits_.always_generates) out += llama_answer;
+      if (options.add_generation_prompt || traits_.always_generates) out += answer_header(options);
       break;
     case ChatFamily::r1:
       out = r1(messages, bos_, traits_.keeps_reasoning);
-      if (options.add_generation_prompt) out += "<｜Assistant｜>";
-      if (options.add_generation_prompt && traits_.opens_thinking) out += "<think>\n";
+      if (options.add_generation_prompt) out += answer_header(options);
       break;
   }
   return out;
@@ -401,11 +401,124 @@ std::string ChatTemplate::render_qwen3(std::span<const ChatMessage> messages,
                                                 traits_.keeps_reasoning || last)
                                  : chatml(m.role, m.content);
   }
-  if (!options.add_generation_prompt) return out;
-  out += chatml_answer;
-  if (traits_.opens_thinking) out += "<think>\n";
-  if (!options.enable_thinking.value_or(true)) out += "<think>\n\n</think>\n\n";
+  return options.add_generation_prompt ? out + answer_header(options) : out;
+}
+
+/// The text before what an assistant says.
+std::string ChatTemplate::answer_header(const ChatOptions& options) const {
+  std::string out;
+  switch (family_) {
+    case ChatFamily::none:
+    case ChatFamily::llama2:
+      break;
+    case ChatFamily::chatml:
+    case ChatFamily::qwen25:
+      out = chatml_answer;
+      break;
+    case ChatFamily::qwen3:
+      out = chatml_answer;
+      if (traits_.opens_thinking) out += "<think>\n";
+      if (!options.enable_thinking.value_or(true)) out += "<think>\n\n</think>\n\n";
+      break;
+    case ChatFamily::llama3:
+    case ChatFamily::llama3_1:
+      out = llama_answer;
+      break;
+    case ChatFamily::r1:
+      out = "<｜Assistant｜>";
+      if (traits_.opens_thinking) out += "<think>\n";
+      break;
+  }
   return out;
+}
+
+bool ChatTemplate::ends_turn(std::string_view token) const {
+  switch (family_) {
+    case ChatFamily::none:
+      break;
+    case ChatFamily::chatml:
+    case ChatFamily::qwen25:
+    case ChatFamily::qwen3:
+      return token == "<|im_end|>";
+    case ChatFamily::llama3:
+    case ChatFamily::llama3_1:
+      return token == "<|eot_id|>" || token == "<|eom_id|>";
+    case ChatFamily::llama2:
+      return token == eos_;
+    case ChatFamily::r1:
+      return token == "<｜end▁of▁sentence｜>";
+  }
+  return false;
+}
+
+namespace {
+
+/// Answers by ChatML, where neighbouring messages of tools share a user's turn.
+std::string chatml_answers(std::span<const ChatMessage> messages, bool has_tools) {
+  std::string out;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    if (!has_tools || m.role != "tool") {
+      out += chatml(m.role, m.content);
+      continue;
+    }
+    if (i == 0 || messages[i - 1].role != "tool") out += "<|im_start|>user";
+    out += "\n<tool_response>\n" + m.content + "\n</tool_response>";
+    if (i + 1 == messages.size() || messages[i + 1].role != "tool") out += "<|im_end|>\n";
+  }
+  return out;
+}
+
+/// Answers by Llama 3, whose 3.1 has a tool speak as ipython, in JSON.
+std::string llama_answers(std::span<const ChatMessage> messages, bool has_tools) {
+  std::string out;
+  for (const ChatMessage& m : messages) {
+    const bool tool = has_tools && (m.role == "tool" || m.role == "ipython");
+    out += tool ? llama("ipython", text::Json(m.content).dump())
+                : llama(m.role, text::strip(m.content));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ChatTemplate::render_answer(std::span<const ChatMessage> messages, bool ended,
+                                        const ChatOptions& options) const {
+  if (family_ == ChatFamily::none) throw DataError(refusal_);
+  if (messages.empty()) throw DataError("an answer has no messages");
+  require_reads(options);
+  require_words(messages);
+  for (const ChatMessage& m : messages) {
+    const bool known = m.role == "user" || m.role == "system" ||
+                       (has_tools_ && (m.role == "tool" || m.role == "ipython"));
+    if (m.role == "assistant" || (fixed_roles_ && !known)) {
+      throw DataError("role '" + m.role +
+                      "' does not answer an assistant by this model's chat "
+                      "template; supported: system, user" +
+                      (has_tools_ ? ", tool" : ""));
+    }
+  }
+  std::string out;
+  switch (family_) {
+    case ChatFamily::none:
+      break;
+    case ChatFamily::chatml:
+    case ChatFamily::qwen25:
+    case ChatFamily::qwen3:
+      out = (ended ? "\n" : "<|im_end|>\n") + chatml_answers(messages, has_tools_);
+      break;
+    case ChatFamily::llama3:
+    case ChatFamily::llama3_1:
+      out = (ended ? "" : "<|eot_id|>") + llama_answers(messages, has_tools_);
+      break;
+    case ChatFamily::llama2:
+      out = (ended ? "" : " " + eos_) + llama2(messages, bos_, eos_);
+      break;
+    case ChatFamily::r1:
+      out = (ended ? "" : "<｜end▁of▁sentence｜>") + r1(messages, "", true);
+      break;
+  }
+  return out + answer_header(options);
 }
 
 }  // namespace paceline::io

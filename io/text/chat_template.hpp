@@ -39,7 +39,8 @@ enum class ChatFamily : std::uint8_t {
 /// thread-safe.
 ///
 /// Prompts must be the same tomorrow, so no template gets today's date: without ChatOptions::date,
-/// Llama 3.1 and later give "26 Jul 2024", the date in their templates. Tools are not rendered.
+/// Llama 3.1 and later give "26 Jul 2024", the date in their templates. Tools are rendered in
+/// answers alone.
 class ChatTemplate {
  public:
   ChatTemplate() = default;  ///< no template
@@ -76,6 +77,18 @@ class ChatTemplate {
   [[nodiscard]] std::string render(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
 
+  /// Renders messages that answer an assistant's turn, and the header of its next one, as the text
+  /// that goes on after the turn: nothing before it is rendered, or encoded, again. `ended`: the
+  /// turn ended with one of the template's own marks (ends_turn()), else the text begins with one.
+  /// A tool's messages are rendered where the template has a branch for them. Throws DataError as
+  /// render() does, and on an assistant's message.
+  [[nodiscard]] std::string render_answer(std::span<const ChatMessage> messages, bool ended,
+                                          const ChatOptions& options = {}) const;
+  /// Whether a token of this spelling ends an assistant's turn.
+  [[nodiscard]] bool ends_turn(std::string_view token) const;
+  /// Whether messages of a tool are rendered as such.
+  [[nodiscard]] bool has_tools() const { return has_tools_; }
+
   /// Differences between templates of a family.
   struct Traits {
     bool always_generates = false;  ///< the answer's header is there without being asked for
@@ -88,11 +101,13 @@ class ChatTemplate {
                                            const ChatOptions& options) const;
   [[nodiscard]] std::string render_qwen3(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const;
+  [[nodiscard]] std::string answer_header(const ChatOptions& options) const;
 
   ChatFamily family_ = ChatFamily::none;
   Traits traits_;
   bool has_content_ = true;   ///< mentions it verbatim, else `transformers` continues no message
   bool fixed_roles_ = false;  ///< other roles than system, user and assistant are not rendered
+  bool has_tools_ = false;    ///< in answers messages of tools are
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_, eos_;
   std::string refusal_ = "there is no chat template";

@@ -1,77 +1,20 @@
 #include "io/workers/worker_pool.hpp"
 
-#include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <system_error>
 #include <utility>
 
 #include "io/workers/worker_line.hpp"
 
 namespace paceline::io {
-namespace {
-
-constexpr int kMostFailures = 5;     // of a worker in a row
-constexpr double kFirstPause = 0.1;  // seconds before a second start; doubles each time
-constexpr double kLongestPause = 5;  // limit of the pause
-constexpr double kGrace = 1;         // seconds that workers have to end by themselves
-constexpr int kLastMoments = 100;    // milliseconds from closing its output to the end of a process
-constexpr std::size_t kLongestLine = std::size_t{1} << 20;  // bytes of an answer
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-int milliseconds_until(double moment, double now) {
-  if (moment == kNever) return -1;
-  return static_cast<int>(std::ceil(std::clamp(moment - now, 0.0, 3600.0) * 1000));
-}
-
-}  // namespace
-
-/// A worker's place in the pool: its process, if any, and the process's job.
-class WorkerPool::Worker {
- public:
-  std::unique_ptr<WorkerProcess> process;
-  std::optional<Job> job;
-  std::string out;       ///< the request
-  std::size_t sent = 0;  ///< bytes of the request
-  std::string in;        ///< the answer so far
-  double asked = 0;      ///< when sending of the request began
-  int failures = 0;      ///< failures in a row
-  double start = 0;      ///< when the next process may be started
-
-  [[nodiscard]] bool given_up() const { return failures >= kMostFailures; }
-  [[nodiscard]] bool speaks() const { return job && sent < out.size(); }
-};
 
 WorkerPool::WorkerPool(const RewardSection& settings, std::span<const std::string> subjects,
                        const Tokenizer& tokenizer, const Clock& clock)
     : settings_(settings),
-      program_(find_program(settings.command.front())),
       subjects_(subjects),
       tokenizer_(tokenizer),
       clock_(clock),
-      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (bell_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  for (int i = 0; i < settings_.workers; ++i) workers_.push_back(std::make_unique<Worker>());
-  thread_ = std::thread([this] { run(); });
-}
-
-WorkerPool::~WorkerPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  ::eventfd_write(bell_, 1);
-  thread_.join();
-  ::close(bell_);
+      jobs_(settings.workers),
+      crew_({"reward", settings.command, settings.workers, settings.timeout}, *this, clock) {
+  crew_.start();
 }
 
 void WorkerPool::submit(const Trajectory& response) {
@@ -83,7 +26,7 @@ void WorkerPool::submit(const Trajectory& response) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(job));
   }
-  ::eventfd_write(bell_, 1);
+  crew_.ring();
 }
 
 std::vector<Score> WorkerPool::take() {
@@ -101,194 +44,65 @@ Trouble WorkerPool::trouble() const {
   return trouble_;
 }
 
-/// Main function of the thread.
-void WorkerPool::run() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals go to the rank; SIGPIPE to nobody
-  guard_ = std::make_unique<WorkerGuard>();
-  while (true) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (stop_) break;
-    }
-    tend(clock_.now());
-    if (wait(clock_.now()) < 0 && errno != EINTR)
-      throw std::system_error(errno, std::generic_category(), "poll");
-  }
-  dismiss();
-}
-
-/// Starts processes, hands out responses, and ends jobs that take too long.
-void WorkerPool::tend(double now) {
-  for (const auto& worker : workers_) {
-    if (worker->job && now >= worker->asked + settings_.timeout) {
-      fail(*worker, ScoreOutcome::timed_out,
-           fmt::format("said nothing for {:g} s (reward.timeout)", settings_.timeout), now);
-    }
-    if (!worker->process && !worker->given_up() && now >= worker->start) {
-      try {
-        worker->process =
-            std::make_unique<WorkerProcess>(program_, settings_.command, guard_.get());
-      } catch (const std::system_error& error) {
-        fail(*worker, ScoreOutcome::died, error.what(), now);
-      }
-    }
-    if (!worker->process || worker->job) continue;
-    {
-      const std::lock_guard lock(mutex_);
-      if (queue_.empty()) continue;
-      worker->job = std::move(queue_.front());
-      queue_.pop_front();
-      ++in_flight_;
-    }
-    const Trajectory& response = worker->job->response;
-    worker->out =
-        request_line(response, subjects_[response.id.prompt], tokenizer_, settings_.send_tokens);
-    worker->sent = 0;
-    worker->asked = now;
-    speak(*worker, now);
-  }
-  if (std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->given_up(); }))
-    give_up_all();
-}
-
-/// Sleeps until a worker or the rank has something, or until the next deadline.
-int WorkerPool::wait(double now) {
-  std::vector<pollfd> descriptors{{bell_, POLLIN, 0}};
-  std::vector<Worker*> whose{nullptr};
-  double next = kNever;
-  for (const auto& worker : workers_) {
-    if (!worker->process) {
-      if (!worker->given_up()) next = std::min(next, worker->start);
-      continue;
-    }
-    if (worker->job) next = std::min(next, worker->asked + settings_.timeout);
-    descriptors.push_back({worker->process->output(), POLLIN, 0});
-    whose.push_back(worker.get());
-    if (!worker->speaks()) continue;
-    descriptors.push_back({worker->process->input(), POLLOUT, 0});
-    whose.push_back(worker.get());
-  }
-  const int ready = ::poll(descriptors.data(), descriptors.size(), milliseconds_until(next, now));
-  if (ready <= 0) return ready;
-  eventfd_t rung = 0;
-  ::eventfd_read(bell_, &rung);
-  const double then = clock_.now();
-  for (std::size_t i = 1; i < descriptors.size(); ++i) {
-    Worker& worker = *whose[i];
-    if (descriptors[i].revents == 0 || !worker.process) continue;
-    if (descriptors[i].events == POLLOUT) {
-      speak(worker, then);
-    } else {
-      listen(worker, then);
-    }
-  }
-  return ready;
-}
-
-void WorkerPool::speak(Worker& worker, double now) {
-  while (worker.speaks()) {
-    const ssize_t wrote = ::write(worker.process->input(), worker.out.data() + worker.sent,
-                                  worker.out.size() - worker.sent);
-    if (wrote >= 0) {
-      worker.sent += static_cast<std::size_t>(wrote);
-    } else if (errno == EAGAIN) {
-      return;
-    } else if (errno != EINTR) {  // EPIPE: the worker has ended, or closed its input
-      fail(worker, ScoreOutcome::died, "", now);
-      return;
-    }
-  }
-}
-
-void WorkerPool::listen(Worker& worker, double now) {
-  std::array<char, 4096> buffer;
-  const ssize_t count = ::read(worker.process->output(), buffer.data(), buffer.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) {
-    fail(worker, ScoreOutcome::died, "", now);
-    return;
-  }
-  worker.in.append(buffer.data(), static_cast<std::size_t>(count));
-  while (worker.process) {
-    const std::size_t end = worker.in.find('\n');
-    if (end == std::string::npos) break;
-    const std::string line = worker.in.substr(0, end);
-    worker.in.erase(0, end + 1);
-    hear(worker, line, now);
-  }
-  if (worker.in.size() > kLongestLine)
-    fail(worker, ScoreOutcome::garbage, "wrote a line longer than 1 MiB", now);
-}
-
-void WorkerPool::hear(Worker& worker, const std::string& line, double now) {
-  if (!worker.job) {
-    fail(worker, ScoreOutcome::garbage, "wrote '" + line.substr(0, 80) + "' unasked", now);
-    return;
-  }
-  WorkerAnswer answer = read_answer(line, worker.job->response.id);
-  if (answer.kind == WorkerAnswer::Kind::garbage) {
-    fail(worker, ScoreOutcome::garbage, "wrote " + answer.text, now);
-    return;
-  }
-  worker.failures = 0;
-  Score score;
-  score.start = worker.asked;
-  score.duration = now - worker.asked;
-  if (answer.kind == WorkerAnswer::Kind::score) {
-    score.value = answer.score;
-    score.extra = std::move(answer.extra);
-  } else {
-    score.outcome = ScoreOutcome::refused;
-    score.error = "a reward worker refused it: " + answer.text;
-  }
-  Job job = std::move(*worker.job);
-  worker.job.reset();
-  finish(std::move(job), std::move(score));
-}
-
-/// Ends a worker's process. `what`: description of the failure; empty: the process ended by itself.
-void WorkerPool::fail(Worker& worker, ScoreOutcome outcome, const std::string& what, double now) {
-  std::string ended = "did not start";
-  if (worker.process) ended = worker.process->end(what.empty() ? kLastMoments : 0);
-  worker.process.reset();
-  tell_guard();
-  worker.in.clear();
-  ++worker.failures;
-  // The first failure may have been the response's fault, or the node's.
-  worker.start =
-      now + (worker.failures == 1
-                 ? 0
-                 : std::min(kLongestPause, kFirstPause * std::exp2(worker.failures - 2)));
-  const std::string text = what.empty() ? ended : what;
-  std::optional<Job> job = std::exchange(worker.job, std::nullopt);
+std::optional<std::string> WorkerPool::next(int worker) {
   {
     const std::lock_guard lock(mutex_);
-    if (trouble_.failures++ == 0) trouble_.first = text;
-    if (!job) return;
-    if (++job->attempts < settings_.attempts) {
-      queue_.push_back(std::move(*job));
+    if (queue_.empty()) return std::nullopt;
+    jobs_[worker] = std::move(queue_.front());
+    queue_.pop_front();
+    ++in_flight_;
+  }
+  const Trajectory& response = jobs_[worker].response;
+  return request_line(response, subjects_[response.id.prompt], tokenizer_, settings_.send_tokens);
+}
+
+std::string WorkerPool::hear(const CrewLine& line, const std::string& answer) {
+  Job& job = jobs_[line.worker];
+  WorkerAnswer read = read_answer(answer, job.response.id);
+  if (read.kind == WorkerAnswer::Kind::garbage) return read.text;
+  Score score;
+  score.start = line.asked;
+  score.duration = line.now - line.asked;
+  if (read.kind == WorkerAnswer::Kind::score) {
+    score.value = read.score;
+    score.extra = std::move(read.extra);
+  } else {
+    score.outcome = ScoreOutcome::refused;
+    score.error = "a reward worker refused it: " + read.text;
+  }
+  finish(job, std::move(score));
+  return "";
+}
+
+void WorkerPool::fail(const CrewLine& line, bool asked, ScoreOutcome outcome,
+                      const std::string& what, bool /*given_up*/) {
+  Job& job = jobs_[line.worker];
+  {
+    const std::lock_guard lock(mutex_);
+    if (trouble_.failures++ == 0) trouble_.first = what;
+    if (!asked) return;
+    if (++job.attempts < settings_.attempts) {
+      queue_.push_back(std::move(job));
       --in_flight_;
       return;
     }
   }
   Score score;
   score.outcome = outcome;
-  score.start = worker.asked;
-  score.duration = now - worker.asked;
-  score.error = "a reward worker " + text;
-  finish(std::move(*job), std::move(score));
+  score.start = line.asked;
+  score.duration = line.now - line.asked;
+  score.error = "a reward worker " + what;
+  finish(job, std::move(score));
 }
 
-void WorkerPool::finish(Job job, Score score) {
+void WorkerPool::finish(const Job& job, Score score) {
   score.id = job.response.id;
   const std::lock_guard lock(mutex_);
   done_.push_back(std::move(score));
   --in_flight_;
 }
 
-void WorkerPool::give_up_all() {
+void WorkerPool::none_left() {
   const std::lock_guard lock(mutex_);
   for (const Job& job : std::exchange(queue_, {})) {
     Score score;
@@ -298,33 +112,6 @@ void WorkerPool::give_up_all() {
     score.error = "no reward worker is left; the first one " + trouble_.first;
     done_.push_back(std::move(score));
   }
-}
-
-void WorkerPool::dismiss() {
-  for (const auto& worker : workers_) {
-    if (worker->process) worker->process->close_input();
-  }
-  const double until = clock_.now() + kGrace;
-  for (const auto& worker : workers_) {
-    // A worker that has ended has closed its output.
-    while (worker->process) {
-      pollfd output{worker->process->output(), POLLIN, 0};
-      const int left = milliseconds_until(until, clock_.now());
-      if (left <= 0 || ::poll(&output, 1, left) <= 0) break;
-      std::array<char, 4096> buffer;
-      if (::read(output.fd, buffer.data(), buffer.size()) <= 0) break;
-    }
-    worker->process.reset();
-  }
-  guard_.reset();
-}
-
-void WorkerPool::tell_guard() {
-  std::vector<pid_t> groups;
-  for (const auto& worker : workers_) {
-    if (worker->process) groups.push_back(worker->process->group());
-  }
-  guard_->watch(groups);
 }
 
 }  // namespace paceline::io

@@ -121,10 +121,10 @@ pid_t start(const Start& how, volatile int& error) {
 
 }  // namespace
 
-std::string find_program(const std::string& name) {
+std::string find_program(const std::string& name, const std::string& section) {
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;
-    throw UsageError("reward.command: " + name + " is not there, or no program");
+    throw UsageError(section + ".command: " + name + " is not there, or no program");
   }
   const char* path = std::getenv("PATH");
   std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
@@ -134,7 +134,7 @@ std::string find_program(const std::string& name) {
     if (end > 0 && is_program(found)) return found;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  throw UsageError("reward.command: no program '" + name +
+  throw UsageError(section + ".command: no program '" + name +
                    "' in PATH (one beside the configuration begins with ./)");
 }
 

@@ -10,8 +10,9 @@
 namespace paceline::io {
 
 /// Path of a command's program: the name itself where it has a slash, else found in PATH. Throws
-/// UsageError when it does not exist or cannot be executed.
-[[nodiscard]] std::string find_program(const std::string& name);
+/// UsageError when it does not exist or cannot be executed, naming the section of the
+/// configuration.
+[[nodiscard]] std::string find_program(const std::string& name, const std::string& section);
 
 /// Environment ("NAME=value") of workers: this process's, with the folder of Python that is
 /// installed beside this program, if any, appended to PYTHONPATH, so that `python3 -m score_worker`

@@ -66,12 +66,14 @@ enum class RequestEventKind : std::uint8_t {
   finished = 1,
   stopped = 2,
   resumed = 3,
-  left = 4,        ///< for another group, or back to the coordinator
-  arrived = 5,     ///< from another group
-  planned = 6,     ///< its drafting mode or window changes
-  race_begun = 7,  ///< this rank generates it too, for its holder (best-of-N)
-  race_left = 8,   ///< this rank gave up the race: its holder was first, or the room was needed
-  race_won = 9,    ///< this rank came to its end before it heard of its holder's
+  left = 4,         ///< for another group, or back to the coordinator
+  arrived = 5,      ///< from another group
+  planned = 6,      ///< its drafting mode or window changes
+  race_begun = 7,   ///< this rank generates it too, for its holder (best-of-N)
+  race_left = 8,    ///< this rank gave up the race: its holder was first, or the room was needed
+  race_won = 9,     ///< this rank came to its end before it heard of its holder's
+  turn_ended = 10,  ///< its conversation waits for an answer
+  answered = 11,    ///< the answer has come, and the response goes on
 };
 
 struct RequestEvent {

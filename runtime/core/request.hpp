@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,9 +39,31 @@ enum class FinishReason : std::uint8_t {
   length = 1,       ///< max_tokens reached
   stop_string = 2,  ///< a stop string was completed
   context = 3,      ///< the model's context is full
+  turns = 4,        ///< a conversation with its environment had its most turns
+  failed = 5,       ///< the environment of a conversation failed
   partial = 255,    ///< not ended: written at a clean stop, continued by --resume
 };
 [[nodiscard]] const char* name_of(FinishReason reason);
+
+/// Who gave tokens of a response. Stored in files: values are fixed.
+enum class GivenBy : std::uint8_t {
+  nobody = 0,  ///< no tokens were given
+  tool = 1,
+  user = 2,
+  tokens = 3,  ///< an environment that gave ids, not messages
+};
+
+/// A turn of a conversation that its environment has answered: sampled tokens, then given ones. It
+/// begins where the turn before it ends.
+struct AnsweredTurn {
+  std::uint32_t given = 0;  ///< response tokens before the given ones
+  std::uint32_t end = 0;    ///< response tokens up to the last given one
+  float seconds = 0;        ///< waited for the answer
+  float reward = std::numeric_limits<float>::quiet_NaN();  ///< NaN: the answer had none
+  GivenBy by = GivenBy::nobody;
+  FinishReason reason = FinishReason::stop_id;  ///< why its sampled part ended
+  std::uint16_t unused = 0;                     ///< no bytes without a value
+};
 
 /// One response. tokens, logprob and sampling_logprob have equal length (tokens of the response).
 struct Trajectory {
@@ -55,6 +78,13 @@ struct Trajectory {
   FinishReason finish_reason = FinishReason::partial;
   float reward = 0.0F;  ///< NaN when no reward was computed
   std::uint64_t weight_version = 0;
+  /// Turns of a conversation, the last one aside unless it was answered too. Log-probabilities of
+  /// given tokens are 0, and no ids are kept of them.
+  std::vector<AnsweredTurn> turns = {};
+  std::string reward_extra = {};  ///< further values beside an environment's reward: JSON, or empty
+
+  /// Response tokens before the turn that is being sampled, or was sampled last.
+  [[nodiscard]] std::uint32_t turn_begin() const { return turns.empty() ? 0 : turns.back().end; }
 };
 
 /// The worth of a response, by its scorer.
@@ -75,7 +105,8 @@ class TrajectoryDigest {
 
   /// Adds a response: the prompt's uid and tokens, then the trajectory without its prompt index
   /// (so that a reordered prompt file, fed in uid order, has the same digest) and without its
-  /// reward (so that a run has one digest, however it is scored).
+  /// rewards (so that a run has one digest, however it is scored). Of turns which tokens were given
+  /// counts, and why each ended.
   void add(std::string_view uid, std::span<const TokenId> prompt, const Trajectory& trajectory);
   [[nodiscard]] std::string hex() const;  ///< 32 hexadecimal digits
 

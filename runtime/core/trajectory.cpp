@@ -35,6 +35,10 @@ const char* name_of(FinishReason reason) {
       return "stop_string";
     case FinishReason::context:
       return "context";
+    case FinishReason::turns:
+      return "turns";
+    case FinishReason::failed:
+      return "failed";
     case FinishReason::partial:
       return "partial";
   }
@@ -93,6 +97,10 @@ void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt
   feed(trajectory.tokens.data(), trajectory.tokens.size() * sizeof(TokenId));
   feed(trajectory.logprob.data(), trajectory.logprob.size() * sizeof(float));
   feed(trajectory.sampling_logprob.data(), trajectory.sampling_logprob.size() * sizeof(float));
+  for (const AnsweredTurn& turn : trajectory.turns) {
+    const std::uint64_t given[3] = {turn.given, turn.end, static_cast<std::uint64_t>(turn.reason)};
+    feed(given, sizeof given);
+  }
 }
 
 std::string TrajectoryDigest::hex() const { return hex_of(XXH3_128bits_digest(state_->hash), 32); }

@@ -1,5 +1,5 @@
-// Serialisation of messages between ranks of one program: plain values and vectors of them, in
-// order. No versioning: all ranks run the same executable.
+// Serialisation of messages between ranks of one program: plain values, texts and vectors of them,
+// in order. No versioning: all ranks run the same executable.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,10 @@ class WireWriter {
   void put(const std::string& text) {
     put(static_cast<std::uint64_t>(text.size()));
     append(text.data(), text.size());
+  }
+  void put(const std::vector<std::string>& texts) {
+    put(static_cast<std::uint64_t>(texts.size()));
+    for (const std::string& text : texts) put(text);
   }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -60,6 +64,10 @@ class WireReader {
   void get(std::string& text) {
     text.resize(count(1));
     extract(text.data(), text.size());
+  }
+  void get(std::vector<std::string>& texts) {
+    texts.resize(count(sizeof(std::uint64_t)));  // of its size alone each has so many bytes
+    for (std::string& text : texts) get(text);
   }
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
 

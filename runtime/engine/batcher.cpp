@@ -18,6 +18,14 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
   }
 }
 
+/// Response tokens at which the response, or its turn, ends at the latest.
+std::int32_t Batcher::turn_end(const Trajectory& response, const RequestSampling& own) const {
+  const std::int32_t most = max_tokens(own);
+  if (limits_.turn_tokens == 0) return most;
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(most, std::int64_t{response.turn_begin()} + limits_.turn_tokens));
+}
+
 /// The most positions that a request can reach with this prompt length and lease.
 std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until,
                               const RequestSampling& own) const {
@@ -43,6 +51,7 @@ bool Batcher::admit(Admission& request) {
       kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions));
   if (!handle) return false;
 
+  const std::int32_t turn_end = this->turn_end(request.trajectory, request.sampling);
   Request& r = requests_.emplace_back(Request{.trajectory = std::move(request.trajectory),
                                               .prompt = std::move(request.prompt),
                                               .kv = *handle,
@@ -50,6 +59,7 @@ bool Batcher::admit(Admission& request) {
                                               .version = request.version,
                                               .until = request.until,
                                               .sampling = std::move(request.sampling),
+                                              .longest = turn_end,
                                               .banned = {},
                                               .matcher = StopMatcher(sampling_.stop_strings),
                                               .arrival = {}});
@@ -59,8 +69,10 @@ bool Batcher::admit(Admission& request) {
     r.matcher = StopMatcher(r.sampling.stops->strings);
     if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
   }
-  if (text_ != nullptr) {  // the response so far, if it goes on
-    for (const TokenId token : r.trajectory.tokens) r.matcher.append(text_->bytes_of(token));
+  if (text_ != nullptr) {  // the turn so far, if it goes on
+    const std::span<const TokenId> tokens = r.trajectory.tokens;
+    for (const TokenId token : tokens.subspan(r.trajectory.turn_begin()))
+      r.matcher.append(text_->bytes_of(token));
   }
   settled_ = false;
   return true;
@@ -349,7 +361,8 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       add_rows(r, rows);
       budget -= rows;
       counts_.prefill_tokens += rows;
-      counts_.recomputed += std::clamp(end - r.prompt_length(), 0, rows);
+      const std::int32_t first = std::max(end - rows, r.prompt_length());
+      counts_.recomputed += std::max(std::min(end, r.known()) - first, 0);
     }
   }
   kv_.take_work(step_.kv);
@@ -372,7 +385,7 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (ends(r, sampled.token)) return FinishReason::stop_id;
   if (matched && length >= sampling_.min_tokens) return FinishReason::stop_string;
-  if (length >= max_tokens(r.sampling)) return FinishReason::length;
+  if (length >= r.longest) return FinishReason::length;
   if (r.text() >= limits_.context) return FinishReason::context;
   return std::nullopt;
 }
@@ -460,11 +473,12 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     if (committed_tokens_.size() > first_token) {
       done.tokens = std::span(committed_tokens_).subspan(first_token);
       done.path = std::span(committed_path_).subspan(first_accepted);
-      done.finished = reason.has_value();
+      done.finished = reason.has_value() && limits_.turn_tokens == 0;
       committed_.push_back(done);
     }
-    if (reason) {
-      r.trajectory.finish_reason = *reason;
+    if (reason) r.trajectory.finish_reason = *reason;
+    if (reason && limits_.turn_tokens > 0) turns_over_.push_back(done.id);
+    if (reason && limits_.turn_tokens == 0) {
       finished.push_back(std::move(r.trajectory));
       kv_.close(r.kv);
       it = requests_.erase(it);

@@ -30,6 +30,9 @@ struct BatcherLimits {
   std::int32_t context = 0;          ///< longest sequence the model takes, prompt and response
   /// Positions by which a request's room grows at a time; 0: room for its whole lease at once.
   std::int32_t growth = 0;
+  /// Most tokens of a turn, in conversations: a response stays in the batch when its turn ends, and
+  /// is to be taken out. 0: responses are of one turn, and end with it.
+  std::int32_t turn_tokens = 0;
 };
 
 /// Positions of a request whose KV comes from elsewhere: [first, end).
@@ -115,6 +118,10 @@ class Batcher {
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
 
+  /// Requests whose turns ended in the last commit(): they are to leave() at once, before all else.
+  /// finish_reason of each says why. None where responses are of one turn.
+  [[nodiscard]] std::vector<RequestId> take_turns() { return std::exchange(turns_over_, {}); }
+
   /// Requests whose leases end within `tokens` tokens, or have ended; each is named once a lease.
   [[nodiscard]] std::vector<RequestId> ending(std::uint32_t tokens);
   /// Renews the lease of a request in the batch up to response length `until`, once there is room.
@@ -175,6 +182,7 @@ class Batcher {
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
     RequestSampling sampling;
+    std::int32_t longest = 0;     ///< response tokens at which it, or its turn, ends at the latest
     std::vector<TokenId> banned;  ///< ids banned before min_tokens, where it has stops of its own
     StopMatcher matcher;
     Arrival arrival;
@@ -184,6 +192,13 @@ class Batcher {
     [[nodiscard]] std::int32_t prompt_length() const { return std::ssize(prompt); }
     [[nodiscard]] std::int32_t response() const { return std::ssize(trajectory.tokens); }
     [[nodiscard]] std::int32_t text() const { return prompt_length() + response(); }
+    /// Positions that some step has had before: all but tokens given since.
+    [[nodiscard]] std::int32_t known() const {
+      const bool fresh =
+          !trajectory.turns.empty() && trajectory.tokens.size() == trajectory.turn_begin();
+      return fresh ? prompt_length() + static_cast<std::int32_t>(trajectory.turns.back().given)
+                   : text();
+    }
     [[nodiscard]] TokenId last() const {
       return (trajectory.tokens.empty() ? prompt : trajectory.tokens).back();
     }
@@ -193,6 +208,7 @@ class Batcher {
   [[nodiscard]] std::int32_t max_tokens(const RequestSampling& own) const {
     return own.max_tokens.value_or(sampling_.max_tokens);
   }
+  [[nodiscard]] std::int32_t turn_end(const Trajectory& response, const RequestSampling& own) const;
   [[nodiscard]] std::int32_t longest(std::int32_t prompt_length, std::uint32_t until,
                                      const RequestSampling& own) const;
   [[nodiscard]] std::int32_t longest(const Request& r) const {
@@ -230,6 +246,7 @@ class Batcher {
   Requests requests_;     ///< in order of arrival
   bool settled_ = false;  ///< each request has room for its part of the next step
   std::vector<Admission> parked_;
+  std::vector<RequestId> turns_over_;
   Step step_;
   StepCounts counts_;
   std::vector<Decoding> decoding_;

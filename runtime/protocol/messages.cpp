@@ -26,18 +26,8 @@ void put_curve(WireReader& r, CostCurve& curve) {
 template <typename Wire>
 void fields(Wire& w, Trajectory& t) {
   put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.kept, t.kept_ids, t.finish_reason,
-      t.reward, t.weight_version);
+      t.reward, t.weight_version, t.turns, t.reward_extra);
 }
-void put_strings(WireWriter& w, const std::vector<std::string>& strings) {
-  w.put(static_cast<std::uint32_t>(strings.size()));
-  for (const std::string& text : strings) w.put(text);
-}
-void put_strings(WireReader& r, std::vector<std::string>& strings) {
-  std::uint32_t count = 0;
-  r.get(count);
-  for (strings.clear(); count > 0; --count) r.get(strings.emplace_back());
-}
-
 template <typename Wire>
 void fields(Wire& w, RequestSampling& s) {
   std::int32_t max_tokens = s.max_tokens.value_or(0);
@@ -46,8 +36,7 @@ void fields(Wire& w, RequestSampling& s) {
   if (max_tokens > 0) s.max_tokens = max_tokens;
   if (has_stops == 0) return;
   if (!s.stops) s.stops.emplace();
-  put(w, s.stops->ids);
-  put_strings(w, s.stops->strings);
+  put(w, s.stops->ids, s.stops->strings);
 }
 template <typename Wire>
 void fields(Wire& w, Admission& a) {

@@ -17,6 +17,7 @@ Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
       kv_(ports.mailbox, ports.batcher, ports.group, options.ranks, options.costs,
           options.kv_block),
       races_(ports.mailbox, options.vocab),
+      conversations_(ports.environment, options.conversations),
       meter_(Role::verifier, {&ports.clock, &ports.telemetry}, ports.mailbox) {
   status_.epoch = options_.epoch;
 }
@@ -29,6 +30,7 @@ Turn Verifier::turn() {
     stop();
     return {true};
   }
+  go_on();
   let_race();
   let_go();
   do {
@@ -46,7 +48,7 @@ Turn Verifier::turn() {
   // A batch whose requests all wait for KV computes no rows.
   const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
-  over_ = next_ && kv_.idle() && unflushed_.empty() && given_up_.empty();
+  over_ = next_ && kv_.idle() && unflushed_.empty() && !recorded_ && given_up_.empty();
   return {worked || over_};
 }
 
@@ -202,6 +204,12 @@ void Verifier::stop() {
     ++status_.partial;
   }
   waiting_.clear();
+  for (Conversations::Answered& waited : conversations_.stop()) {
+    kv_.decline(waited.origin);
+    if (waited.request.trajectory.tokens.empty()) continue;
+    ports_.trajectories.append(waited.request.trajectory);
+    ++status_.partial;
+  }
   given_up_.clear();
   for (const RequestId id : races_.raced_for()) end_race(id);
   for (const Move& move : std::exchange(moves_asked_, {})) status_.kept.push_back(move.key);
@@ -213,11 +221,12 @@ void Verifier::stop() {
 }
 
 /// Makes the ordered moves; a request's KV stays in a parcel until it is pulled. A request whose KV
-/// is still arriving moves once the KV is there.
+/// is still arriving moves once the KV is there, one that waits for an answer once it has that.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
-    if (ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) {
+    if ((ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) ||
+        conversations_.waits(move.id)) {
       moves_asked_.push_back(move);
       continue;
     }
@@ -349,7 +358,7 @@ bool Verifier::holds(RequestId id) const {
          std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
 }
 
-/// All requests that this verifier holds, in the batch or waiting.
+/// All requests that this verifier holds, in the batch or waiting, for room or for an answer.
 std::vector<RunningRequest> Verifier::held() const {
   std::vector<RunningRequest> held = ports_.batcher.running();
   std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
@@ -358,6 +367,7 @@ std::vector<RunningRequest> Verifier::held() const {
     if (!races_.races_for(trajectory.id))
       held.push_back({trajectory.id, static_cast<std::uint32_t>(trajectory.tokens.size())});
   }
+  conversations_.add_held(held);
   return held;
 }
 
@@ -370,6 +380,7 @@ std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
 void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
+  conversations_.leave(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++moved_;
   if (move.to.tp == 0) {
@@ -461,14 +472,7 @@ void Verifier::step() {
       continue;
     }
     races_.end(done.id);
-    ports_.trajectories.append(done);
-    unflushed_.push_back(done.id);
-    status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
-    ports_.telemetry.event({.time = ports_.clock.now(),
-                            .id = done.id,
-                            .kind = RequestEventKind::finished,
-                            .tokens = static_cast<std::uint32_t>(done.tokens.size()),
-                            .reason = done.finish_reason});
+    finish(done);
   }
   record.kv_blocks_used = static_cast<std::uint32_t>(ports_.batcher.blocks_used());
   record.kv_blocks = static_cast<std::uint32_t>(ports_.batcher.blocks());
@@ -476,6 +480,69 @@ void Verifier::step() {
     record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);
   meter_.end(ports_.group, counts);
   status_.steps = meter_.sums().steps;
+  end_turns();
+}
+
+/// Writes and reports a response that has ended.
+void Verifier::finish(const Trajectory& done) {
+  changed_ = true;
+  ports_.trajectories.append(done);
+  unflushed_.push_back(done.id);
+  status_.ended.push_back({done.id, static_cast<std::uint32_t>(done.tokens.size())});
+  ports_.telemetry.event({.time = ports_.clock.now(),
+                          .id = done.id,
+                          .kind = RequestEventKind::finished,
+                          .tokens = static_cast<std::uint32_t>(done.tokens.size()),
+                          .reason = done.finish_reason});
+}
+
+/// Takes the requests whose turns ended out of the batch, and asks for answers. A racer's part ends
+/// with the turn: its holder is asked alone.
+void Verifier::end_turns() {
+  const std::vector<RequestId> over = ports_.batcher.take_turns();
+  if (over.empty()) return;
+  changed_ = true;
+  (void)ports_.group.run(ports_.batcher.kv_work());
+  for (const RequestId id : over) {
+    engine::Departure departure = ports_.batcher.leave(id);
+    const std::size_t tokens = departure.request.trajectory.tokens.size();
+    if (!holds(id)) {
+      ports_.batcher.release(departure.parcel);
+      event(id, RequestEventKind::race_won, tokens);
+      if (races_.races_for(id)) end_race(id);
+      std::erase(given_up_, id);
+      continue;
+    }
+    races_.end(id);
+    if (ports_.speculator != nullptr) ports_.speculator->leave(id);
+    event(id, RequestEventKind::turn_ended, tokens);
+    KvOrigin origin{.from = options_.ranks};
+    if (conversations_.may_go_on(departure.request)) {
+      origin.key = conversations_.next_key();
+      origin.positions = kv_.store(origin.key, std::move(departure.parcel));
+    } else {
+      ports_.batcher.release(departure.parcel);
+    }
+    conversations_.ask(std::move(departure.request), origin);
+  }
+}
+
+/// Takes in the answers that have come. With each the request's record is written: what it was told
+/// can be learned from nobody again.
+void Verifier::go_on() {
+  for (Conversations::Answered& answered : conversations_.take()) {
+    changed_ = true;
+    const Trajectory& trajectory = answered.request.trajectory;
+    if (!answered.goes_on) {
+      kv_.decline(answered.origin);
+      finish(trajectory);
+      continue;
+    }
+    ports_.trajectories.append(trajectory);
+    recorded_ = true;
+    event(trajectory.id, RequestEventKind::answered, trajectory.tokens.size());
+    enqueue(std::move(answered.request), answered.origin);
+  }
 }
 
 RankSummary Verifier::summary() const {
@@ -518,7 +585,8 @@ void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
   // The two periods run on their own: a status must not put off the flush.
-  const bool flush = !unflushed_.empty() && (force || now - last_flush_ >= options_.flush_seconds);
+  const bool flush =
+      (!unflushed_.empty() || recorded_) && (force || now - last_flush_ >= options_.flush_seconds);
   const bool status_due = !force && now - last_status_ >= kStatusSeconds;
   if (flush) {
     ports_.trajectories.flush();
@@ -526,6 +594,7 @@ void Verifier::publish(bool force) {
     last_flush_ = now;
     status_.finished = std::move(unflushed_);
     unflushed_.clear();
+    recorded_ = false;
   }
   if (!flush && !changed_ && !status_due) return;
   status_.unflushed = static_cast<std::int32_t>(unflushed_.size());
@@ -533,7 +602,8 @@ void Verifier::publish(bool force) {
   const auto waits = static_cast<std::int32_t>(std::count_if(
       waiting_.begin(), waiting_.end(),
       [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
-  status_.active = static_cast<std::int32_t>(status_.running.size()) - waits;
+  status_.active = static_cast<std::int32_t>(status_.running.size()) - waits -
+                   static_cast<std::int32_t>(conversations_.waiting());
   // While a leased request waits for KV blocks, there is no room for another. Races make way.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   status_.kv_room = ports_.batcher.blocks_free();

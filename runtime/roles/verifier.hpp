@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
+#include "runtime/core/environment.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/protocol/participant.hpp"
+#include "runtime/roles/conversations.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"
 #include "runtime/roles/races.hpp"
@@ -42,6 +44,8 @@ struct VerifierPorts {
   speculation::StopRecorder* recorder;
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
+  /// Null: responses are of one turn.
+  Environment* environment = nullptr;
 };
 
 struct VerifierOptions {
@@ -56,12 +60,17 @@ struct VerifierOptions {
   policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
   bool races = false;  ///< best-of-N: statuses tell which drafters draft for requests
+  ConversationLimits conversations = {};
 };
 
 /// A turn is: apply messages, let requests go, take requests in, resize the KV pool, run one step,
 /// report the responses that ended. A step begins with drafts where there are any: made on the same
 /// rank (coupled speculation), or arrived from drafter ranks (decoupled). Finished responses are
 /// reported to the coordinator only once they are on disk.
+///
+/// Where responses are conversations, a response leaves the batch with each turn, and waits for the
+/// environment's answer (conversations.hpp). It is held here meanwhile; its record is written with
+/// each answer, so that a resumed run asks for none again. A move waits for the answer.
 ///
 /// A rank that is to take another role goes on until the KV of requests that left has been pulled
 /// or declined. The coordinator sees to it that the rank holds no request by then.
@@ -109,6 +118,9 @@ class Verifier final : public protocol::Participant {
   void hand_over(const protocol::Move& move, Admission request, kv::Parcel parcel);
   void admit();
   void step();
+  void finish(const Trajectory& done);
+  void end_turns();
+  void go_on();
   void announce();
   void publish(bool force);
   void event(RequestId id, RequestEventKind kind, std::size_t tokens);
@@ -119,11 +131,13 @@ class Verifier final : public protocol::Participant {
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;
+  Conversations conversations_;
   std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
   std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
   std::vector<RequestId> given_up_;          ///< raced for no longer, still in the batch
   protocol::Status status_;                  ///< the next one to send
   std::vector<RequestId> unflushed_;         ///< of ended responses, not yet on disk
+  bool recorded_ = false;                    ///< answers are recorded that are not yet on disk
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status

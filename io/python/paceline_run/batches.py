@@ -30,8 +30,9 @@ def to_verl(
 ) -> Dict[str, Dict[str, Any]]:
     """What verl's DataProto.from_dict takes, one row a response: tensors, non_tensors, meta_info.
 
-    tensors: prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R],
-    input_ids, attention_mask and position_ids [B, P + R]: int64. rollout_log_probs [B, R]: 0 on
+    tensors: prompts [B, P] left-padded, responses [B, R] right-padded, response_mask [B, R] (1 on
+    sampled tokens, 0 on those that an environment gave), input_ids, attention_mask and position_ids
+    [B, P + R]: int64. rollout_log_probs [B, R]: 0 on
     padding, float32. rm_scores [B, R]: the reward on the last token, float32; only when every
     response has a reward, because verl takes this key as the reward and scores nothing itself.
 
@@ -42,6 +43,7 @@ def to_verl(
     Where there are rm_scores, also what verl's reward loop has beside them: reward_extra_info, a
     dict each, its entries as columns, and their names in meta_info's reward_extra_keys. Of a reward
     function that returned a dict these are its entries, of one that returned a number acc is that.
+    Of a run with an environment also __num_turns__, int32 [B]: Response.num_turns.
     meta_info: temperature. (global_token_num is of a whole batch: verl's trainer counts it, and
     concatenates none that have it.)
 
@@ -56,7 +58,7 @@ def to_verl(
     tensors = {
         "prompts": padded.prompts,
         "responses": padded.responses,
-        "response_mask": padded.response_mask,
+        "response_mask": padded.response_mask * padded.loss_mask,
         "input_ids": np.concatenate([padded.prompts, padded.responses], axis=1),
         "attention_mask": np.concatenate([padded.prompt_mask, padded.response_mask], axis=1),
     }
@@ -83,6 +85,9 @@ def to_verl(
     for name, (values, missing) in columns.items():
         if any(value is not None for value in values):
             non_tensors[name] = _rows(run, values, missing)
+    if run.converses:
+        turns = [response.num_turns for response in run.responses()]
+        non_tensors["__num_turns__"] = np.array(turns, dtype=np.int32)
     extras = _reward_extras(run, {*tensors, *non_tensors}) if "rm_scores" in tensors else {}
     non_tensors.update(extras)
     return {
@@ -126,7 +131,8 @@ def to_trl(
     prompt_ids and prompt_mask [B, P] left-padded, completion_ids and completion_mask [B, R]
     right-padded: int64. sampling_per_token_logps [B, R] (0 on padding): float32. rewards [B]:
     float32, only when every response has one. Rows are in (prompt, sample) order, so that the
-    generations of a prompt are neighbours, as TRL's groups are. Widths are as for to_verl.
+    generations of a prompt are neighbours, as TRL's groups are. Widths are as for to_verl. Of a run
+    with an environment also tool_mask [B, R]: 1 on sampled tokens, 0 on given ones and padding.
     """
     padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
     batch = {
@@ -136,6 +142,8 @@ def to_trl(
         "completion_mask": padded.response_mask,
         "sampling_per_token_logps": padded.log_probs,
     }
+    if run.converses:
+        batch["tool_mask"] = padded.response_mask * padded.loss_mask
     if len(run) and not np.isnan(run.reward).any():
         batch["rewards"] = run.reward.astype(np.float32)
     return _as_torch(batch) if as_torch else batch
@@ -149,6 +157,7 @@ class _Padded:
     prompt_mask: np.ndarray  #: int64, 1 on tokens
     responses: np.ndarray  #: int64
     response_mask: np.ndarray  #: int64, 1 on tokens
+    loss_mask: np.ndarray  #: int64, 0 on tokens that were given
     log_probs: np.ndarray  #: float32, 0 on padding
 
 
@@ -175,6 +184,7 @@ def _padded(
         prompt_mask=np.zeros((rows, width_p), dtype=np.int64),
         responses=np.full((rows, width_r), pad_token_id, dtype=np.int64),
         response_mask=np.zeros((rows, width_r), dtype=np.int64),
+        loss_mask=np.ones((rows, width_r), dtype=np.int64),
         log_probs=np.zeros((rows, width_r), dtype=np.float32),
     )
     for row, response in enumerate(run.responses()):
@@ -186,6 +196,7 @@ def _padded(
         count = min(len(response.tokens), width_r)
         padded.responses[row, :count] = response.tokens[:count]
         padded.response_mask[row, :count] = 1
+        padded.loss_mask[row, :count] = response.loss_mask[:count]
         padded.log_probs[row, :count] = getattr(response, column)[:count]
     return padded
 

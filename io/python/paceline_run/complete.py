@@ -14,12 +14,13 @@ from .columns import are_offsets, column_of, guarded, opened, strings_of
 from .manifest import (
     TOKEN_COLUMNS,
     KeptColumns,
+    TurnColumns,
     are_tokens,
     attributes_of,
     longest_response,
     read_prompts,
 )
-from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response, are_turns
 from .scores import scores_under
 from .slime import iter_slime, to_slime
 from .text import Decoder, decoder, text
@@ -79,6 +80,7 @@ class Run:
                 self._extras = strings_of(group, "reward_extra") if "reward_extra" in group else []
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self._kept = KeptColumns.of(group, self.attributes)
+                self._turns = TurnColumns.of(group, self.attributes, len(self.prompt_index))
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"], self.attributes)
                 self._check()
         except BaseException:
@@ -142,6 +144,11 @@ class Run:
         """
         key = self.key
         return [f"{prompt.uid}@{key}" for prompt in self.prompts]
+
+    @property
+    def converses(self) -> bool:
+        """Whether responses are conversations with an environment."""
+        return self._turns is not None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -211,4 +218,9 @@ class Run:
         }
         reward = float(self.reward[index])
         extra = self._extras[index] if self._extras else ""
-        return Response.stored(row, columns, None if np.isnan(reward) else reward, kept, extra)
+        turns = [] if self._turns is None else self._turns.read(index)
+        if not are_turns(turns, len(columns[0])):
+            raise ReaderError(f"{self.path}: the turns of response {index} are damaged")
+        return Response.stored(
+            row, columns, None if np.isnan(reward) else reward, kept, extra, turns
+        )

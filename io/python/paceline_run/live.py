@@ -21,7 +21,16 @@ from .manifest import (
     longest_response,
     read_prompts,
 )
-from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response
+from .records import (
+    FINISH_REASONS,
+    GIVEN_BY,
+    PathLike,
+    Prompt,
+    ReaderError,
+    Response,
+    Turn,
+    are_turns,
+)
 
 ROWS_AT_ONCE = 1024  #: of a shard's index
 
@@ -130,6 +139,7 @@ def _shard_responses(
             count = len(index) if last is None else min(last, len(index))
             columns = [column_of(file, name) for name in TOKEN_COLUMNS]
             kept_columns = KeptColumns.of(file, manifest)
+            turns = _turns_of(file)
             scored = column_of(file, "rewards")[:]
             said = column_of(file, "reward_extra")[:].tobytes() if "reward_extra" in file else b""
             for row in scored:
@@ -153,7 +163,18 @@ def _shard_responses(
             if are_tokens(parts[0], manifest):
                 key = (int(row["prompt_index"]), int(row["sample_index"]))
                 reward, extra = rewards.get(key, (None, ""))
-                yield number, Response.stored(row, parts, reward, kept, extra)
+                own = turns.get(begin, []) if end > begin else []
+                if are_turns(own, end - begin):
+                    yield number, Response.stored(row, parts, reward, kept, extra, own)
+
+
+def _turns_of(file: h5py.File) -> Dict[int, List[Turn]]:
+    """The turns of a shard's responses, by the places of their first tokens."""
+    turns: Dict[int, List[Turn]] = {}
+    for row in column_of(file, "turns")[:] if "turns" in file else ():
+        if int(row["by"]) in GIVEN_BY and int(row["reason"]) in FINISH_REASONS:
+            turns.setdefault(int(row["offset"]), []).append(Turn.stored(row))
+    return turns
 
 
 def _extra_of(row: np.void, said: bytes) -> str:

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from .columns import are_offsets, column_of, strings_of
-from .records import Prompt, ReaderError
+from .records import Prompt, ReaderError, Turn
 
 SCHEMA_VERSION = 3  #: of trajectories.h5 and of run.json
 #: The columns of /trajectories, and the datasets of a shard, that have an element a token.
@@ -38,6 +38,37 @@ class KeptColumns:
         if len(ids) != offsets[-1] - offsets[0]:
             raise ReaderError("kept_ids are damaged")
         return ids, offsets - offsets[0]
+
+
+class TurnColumns:
+    """The turns of responses, of a run with an environment: see Response.turns."""
+
+    #: Of /trajectories, beside turn_offsets.
+    NAMES = ("given", "end", "seconds", "reward", "by", "reason")
+
+    def __init__(self, group: Mapping[str, h5py.Dataset], responses: int) -> None:
+        self._offsets = column_of(group, "turn_offsets")[:]
+        columns = {name: column_of(group, f"turn_{name}")[:] for name in self.NAMES}
+        count = len(columns["given"])
+        sound = (
+            are_offsets(self._offsets, responses)
+            and self._offsets[-1] == count
+            and all(len(column) == count for column in columns.values())
+        )
+        if not sound:
+            raise ReaderError("the turns of responses are damaged")
+        self._columns = columns
+
+    @classmethod
+    def of(
+        cls, group: Mapping[str, h5py.Dataset], manifest: Mapping[str, Any], responses: int
+    ) -> Optional["TurnColumns"]:
+        """None where responses are of one turn."""
+        return cls(group, responses) if manifest["sampling"].get("environment") else None
+
+    def read(self, response: int) -> List[Turn]:
+        rows = range(int(self._offsets[response]), int(self._offsets[response + 1]))
+        return [Turn.stored({name: self._columns[name][row] for name in self.NAMES}) for row in rows]
 
 
 def kept_of(

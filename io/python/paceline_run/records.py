@@ -9,7 +9,18 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-FINISH_REASONS = {0: "stop_id", 1: "length", 2: "stop_string", 3: "context", 255: "partial"}
+FINISH_REASONS = {
+    0: "stop_id",
+    1: "length",
+    2: "stop_string",
+    3: "context",
+    4: "turns",
+    5: "failed",
+    255: "partial",
+}
+
+#: Who gave tokens of a response.
+GIVEN_BY = {0: "nobody", 1: "tool", 2: "user", 3: "tokens"}
 
 LOGPROBS = {"sampling": "sampling_logprob", "full": "logprob"}
 
@@ -48,6 +59,40 @@ class Prompt:
 
 
 @dataclasses.dataclass
+class Turn:
+    """A turn of a response that its environment answered: sampled tokens, then given ones.
+
+    It begins where the turn before it ends.
+    """
+
+    given: int  #: tokens of the response before the given ones
+    end: int  #: tokens of the response up to the last given one
+    seconds: float  #: waited for the answer
+    reward: Optional[float]  #: of the turn; None when the answer had none
+    by: str  #: who gave the tokens: one of GIVEN_BY
+    reason: str  #: why the sampled part ended: one of FINISH_REASONS
+
+    @classmethod
+    def stored(cls, row: Mapping[str, Any]) -> "Turn":
+        """Of what a file holds: its row of numbers."""
+        reward = float(row["reward"])
+        return cls(
+            given=int(row["given"]),
+            end=int(row["end"]),
+            seconds=float(row["seconds"]),
+            reward=None if np.isnan(reward) else reward,
+            by=GIVEN_BY[int(row["by"])],
+            reason=FINISH_REASONS[int(row["reason"])],
+        )
+
+
+def are_turns(turns: Sequence[Turn], length: int) -> bool:
+    """Whether the turns can be those of a response of so many tokens."""
+    places = [0] + [place for turn in turns for place in (turn.given, turn.end)] + [length]
+    return all(a <= b for a, b in zip(places, places[1:]))
+
+
+@dataclasses.dataclass
 class Response:
     """One response; the arrays have one element a token, the stop token included."""
 
@@ -66,6 +111,8 @@ class Response:
     kept_offsets: Optional[np.ndarray] = None
     #: What the reward function returned beside it: the other entries of its dict.
     reward_extra: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    #: The turns that an environment answered; none in runs without one.
+    turns: List[Turn] = dataclasses.field(default_factory=list)
 
     @classmethod
     def stored(
@@ -75,6 +122,7 @@ class Response:
         reward: Optional[float] = None,
         kept: Optional[Tuple[np.ndarray, np.ndarray]] = None,
         reward_extra: str = "",
+        turns: Sequence[Turn] = (),
     ) -> "Response":
         """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward.
 
@@ -93,7 +141,23 @@ class Response:
             kept_ids=None if kept is None else kept[0],
             kept_offsets=None if kept is None else kept[1].astype(np.int32),
             reward_extra=json.loads(reward_extra) if reward_extra else {},
+            turns=list(turns),
         )
+
+    @property
+    def loss_mask(self) -> np.ndarray:
+        """uint8 [response]: 1 of a sampled token, 0 of a given one."""
+        mask = np.ones(len(self.tokens), dtype=np.uint8)
+        for turn in self.turns:
+            mask[turn.given : turn.end] = 0
+        return mask
+
+    @property
+    def num_turns(self) -> int:
+        """Parts of the conversation as verl counts them: the prompt, sampled parts, given parts."""
+        given = sum(turn.end > turn.given for turn in self.turns)
+        last = self.turns[-1].end if self.turns else 0
+        return 1 + len(self.turns) + given + (len(self.tokens) > last)
 
     @property
     def finished(self) -> bool:

@@ -24,6 +24,8 @@ SLIME_STATUS = {
     "stop_string": "completed",
     "length": "truncated",
     "context": "truncated",
+    "turns": "truncated",
+    "failed": "failed",
     "partial": "aborted",
 }
 
@@ -42,7 +44,7 @@ class SlimeSample:
     tokens: List[int]  #: prompt, then response
     response: str  #: the response's text, special tokens included, as slime has it
     response_length: int
-    loss_mask: List[int]  #: of the response
+    loss_mask: List[int]  #: of the response: 1 of a sampled token, 0 of a given one
     rollout_log_probs: List[float]  #: of the response
     reward: Optional[float]
     label: Optional[str]  #: the ground truth
@@ -88,7 +90,7 @@ def iter_slime(
             tokens=prompt.tokens.tolist() + response.tokens.tolist(),
             response=decode(response.tokens),
             response_length=len(response.tokens),
-            loss_mask=[1] * len(response.tokens),
+            loss_mask=response.loss_mask.tolist(),
             rollout_log_probs=getattr(response, column).tolist(),
             reward=response.reward,
             label=prompt.ground_truth or None,
@@ -97,6 +99,7 @@ def iter_slime(
             metadata={
                 "uid": prompt.uid,
                 "finish_reason": response.finish_reason,
+                **({"num_turns": response.num_turns} if run.converses else {}),
                 **({"reward_extra": response.reward_extra} if response.reward_extra else {}),
                 **copy.deepcopy(fields),
             },

@@ -20,7 +20,8 @@ def to_trl_rollout(
 ) -> Dict[str, List[Any]]:
     """What a rollout_func of TRL's GRPOTrainer returns: lists of one element a response.
 
-    prompt_ids and completion_ids, lists of token ids; logprobs, a list of floats a completion. TRL
+    prompt_ids and completion_ids, lists of token ids; logprobs, a list of floats a completion; of a
+    run with an environment env_mask, a list of 1 of a sampled token and 0 of a given one. TRL
     hands the others to reward functions, by their names: uid (Run.group_uids), finish_reason, and
     reward where every response of the run has one, with reward_extra, a dict each, where something
     was said beside one.
@@ -45,6 +46,7 @@ def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any
         "logprobs": [],
         "uid": [],
         "finish_reason": [],
+        **({"env_mask": []} if run.converses else {}),
     }
     for row in rows:
         response = responses[row]
@@ -54,6 +56,8 @@ def trl_lists(run: Run, rows: Sequence[int], logprob: str) -> Dict[str, List[Any
         batch["logprobs"].append(getattr(response, column).tolist())
         batch["uid"].append(uids[response.prompt_index])
         batch["finish_reason"].append(response.finish_reason)
+        if run.converses:
+            batch["env_mask"].append(response.loss_mask.tolist())
     if all(response.reward is not None for response in responses):
         batch["reward"] = [responses[row].reward for row in rows]
         if any(response.reward_extra for response in responses):

@@ -41,6 +41,20 @@ inline Trajectory masked(Trajectory t) {
   return t;
 }
 
+/// A response as a conversation: every fourth token begins a turn's given part of two.
+inline Trajectory conversation(Trajectory t) {
+  for (std::uint32_t at = 2; at + 2 <= t.tokens.size(); at += 4) {
+    for (std::uint32_t i = at; i < at + 2; ++i) t.logprob[i] = t.sampling_logprob[i] = 0;
+    t.turns.push_back({.given = at,
+                       .end = at + 2,
+                       .seconds = 0.5F * static_cast<float>(at),
+                       .reward = static_cast<float>(t.id.sample),
+                       .by = GivenBy::tool,
+                       .reason = FinishReason::length});
+  }
+  return t;
+}
+
 /// The first `length` tokens of a response.
 inline Trajectory prefix(RequestId id, std::uint32_t length) {
   Trajectory result;

@@ -172,8 +172,8 @@ TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {
     std::shuffle(ids.begin(), ids.end(), random);
     {
       const RunDirectory directory(path, run.manifest, run.prompts, false);
-      ShardWriter a(path, 0, 0, {}, true);
-      ShardWriter b(path, 0, 1, {}, true);
+      ShardWriter a(path, 0, 0, {}, {.masks = true});
+      ShardWriter b(path, 0, 1, {}, {.masks = true});
       for (const RequestId id : ids) {
         ShardWriter& writer = random() % 2 == 0 ? a : b;
         if (random() % 4 == 0) writer.append(sample::masked(sample::prefix(id, 2)));
@@ -213,6 +213,80 @@ TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {
   std::ofstream(file, std::ios::binary) << bytes;
   EXPECT_NE(message_of<IoError>([&] { (void)digest_report(file); }).find("is damaged"),
             std::string::npos);
+}
+
+TEST_F(FinalFileTest, TurnsComeBackWhateverTheWayThere) {
+  SampleRun run(23, 4);
+  run.manifest.environment = {{"./talk"}, 4, 0};
+  const auto check = [&](const StoredRun& stored) {
+    std::size_t next = 0;
+    read_responses(stored, stored.finished, [&](Trajectory&& t) {
+      const Trajectory expected = sample::conversation(sample::finished(run.ids[next++]));
+      EXPECT_TRUE(same(t, expected));
+      ASSERT_EQ(t.turns.size(), expected.turns.size());
+      for (std::size_t i = 0; i < t.turns.size(); ++i) {
+        EXPECT_EQ(t.turns[i].given, expected.turns[i].given);
+        EXPECT_EQ(t.turns[i].end, expected.turns[i].end);
+        EXPECT_EQ(t.turns[i].seconds, expected.turns[i].seconds);
+        EXPECT_EQ(t.turns[i].reward, expected.turns[i].reward);
+        EXPECT_EQ(t.turns[i].by, GivenBy::tool);
+        EXPECT_EQ(t.turns[i].reason, FinishReason::length);
+      }
+    });
+    EXPECT_EQ(next, run.ids.size());
+  };
+  std::string first;
+  for (const std::size_t window : {std::size_t{1}, std::size_t{3000}, std::size_t{1} << 25}) {
+    const std::string path = at("run" + std::to_string(window));
+    std::vector<RequestId> ids = run.ids;
+    std::mt19937 random(static_cast<unsigned>(window));
+    std::shuffle(ids.begin(), ids.end(), random);
+    {
+      const RunDirectory directory(path, run.manifest, run.prompts, false);
+      ShardWriter a(path, 0, 0, {}, {.turns = true});
+      ShardWriter b(path, 0, 1, {}, {.turns = true});
+      for (const RequestId id : ids) {
+        ShardWriter& writer = random() % 2 == 0 ? a : b;
+        if (random() % 4 == 0) writer.append(sample::conversation(sample::prefix(id, 6)));
+        writer.append(sample::conversation(sample::finished(id)));
+        if (random() % 5 == 0) writer.flush();
+      }
+    }
+    check(open_stored_run(path));
+    const std::string digest = digest_of(path);
+    EXPECT_NE(digest, oracle_digest(run)) << "they have a part in it";
+    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
+    EXPECT_EQ(report.warnings, std::vector<std::string>{});
+    check(open_stored_run(path));
+    EXPECT_EQ(digest_of(path), digest);
+    const std::string bytes = bytes_of(report.path);
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << window;
+    const auto lock = h5::lock_hdf5();
+    const h5::File file = h5::File::open(report.path);
+    const auto mask = h5::read_all<std::uint8_t>(file, "trajectories/loss_mask");
+    const auto tokens = h5::read_all<TokenId>(file, "trajectories/tokens");
+    const auto offsets = h5::read_all<std::int64_t>(file, "trajectories/offsets");
+    ASSERT_EQ(mask.size(), tokens.size());
+    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+      const auto length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
+      for (std::uint32_t t = 0; t < length; ++t) {
+        const bool given = t % 4 >= 2 && t - t % 2 + 2 <= length;
+        EXPECT_EQ(mask[static_cast<std::size_t>(offsets[i]) + t], given ? 0 : 1);
+      }
+    }
+  }
+  // A partial response comes back with its turns, to be continued.
+  const std::string path = at("partial");
+  const RunDirectory directory(path, run.manifest, run.prompts, false);
+  ShardWriter writer(path, 0, 0, {}, {.turns = true});
+  writer.append(sample::conversation(sample::prefix({1, 1}, 6)));
+  writer.append(sample::conversation(sample::prefix({1, 1}, 9)));
+  writer.close();
+  const ResumeState state = directory.read_state();
+  ASSERT_EQ(state.partial.size(), 1U);
+  EXPECT_EQ(state.partial[0].tokens.size(), 9U);
+  EXPECT_EQ(state.partial[0].turns.size(), 2U);
 }
 
 TEST_F(FinalFileTest, TheOrderOfThePromptFileDoesNotChangeTheDigest) {

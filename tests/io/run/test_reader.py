@@ -152,7 +152,9 @@ class CompleteRun(Base):
                 },
             )
             meaning = {int(v): k for k, v in group["finish_reason"].attrs.items()}
-            self.assertEqual(meaning, reader.FINISH_REASONS)
+            of_conversations = ("turns", "failed")
+        known = {k: name for k, name in reader.FINISH_REASONS.items() if name not in of_conversations}
+        self.assertEqual(meaning, known)
         with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
             self.assertEqual(file["role_names"][:].tobytes(), b"coordinatorverifier")
             self.assertEqual(file["role_names_offsets"][:].tolist(), [0, 11, 19])
@@ -868,6 +870,75 @@ class Masks(Base):
         with h5py.File(os.path.join(self.path, "trajectories.h5"), "r+") as file:
             file["trajectories/kept_offsets"][5] = 10**9
         with reader.open_run(self.path) as run, self.assertRaisesRegex(reader.ReaderError, "kept"):
+            list(run)
+
+
+class Turns(unittest.TestCase):
+    """A run with an environment, complete and from its shards."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.path = os.path.join(scratch.name, "run")
+        subprocess.run([PROGRAM, "turns", self.path, str(PROMPTS), str(SAMPLES)], check=True)
+
+    @staticmethod
+    def mask_of(length):
+        """As sample.hpp has it: of every four tokens the last two are given, if both are there."""
+        return [0 if t % 4 >= 2 and t - t % 2 + 2 <= length else 1 for t in range(length)]
+
+    def check_turns(self, responses):
+        count = 0
+        for response in responses:
+            length = length_of(response.prompt_index, response.sample_index)
+            mask = self.mask_of(length)
+            self.assertEqual(response.loss_mask.tolist(), mask)
+            self.assertEqual(response.loss_mask.dtype, np.uint8)
+            self.assertFalse(response.logprob[response.loss_mask == 0].any())
+            given = mask.count(0) // 2
+            self.assertEqual([(t.given, t.end) for t in response.turns], [(4 * k + 2, 4 * k + 4) for k in range(given)])
+            for turn in response.turns:
+                self.assertEqual((turn.seconds, turn.reward), (turn.given / 2, response.sample_index))
+                self.assertEqual((turn.by, turn.reason), ("tool", "length"))
+            self.assertEqual(response.num_turns, 1 + 2 * given + (length > 4 * given))
+            count += 1
+        self.assertEqual(count, PROMPTS * SAMPLES)
+
+    def test_complete(self):
+        with reader.open_run(self.path) as run:
+            self.assertTrue(run.converses)
+            self.check_turns(run)
+            self.check_turns(run[i] for i in range(len(run)))
+
+    def test_from_its_shards(self):
+        os.remove(os.path.join(self.path, "trajectories.h5"))
+        self.check_turns(reader.iter_live(self.path))
+
+    def test_trainers_get_masks(self):
+        with reader.open_run(self.path) as run:
+            lengths = [length_of(p, s) for p in range(PROMPTS) for s in range(SAMPLES)]
+            masks = [self.mask_of(length) for length in lengths]
+            width = max(lengths)
+            padded = [mask + [0] * (width - len(mask)) for mask in masks]
+            verl = run.to_verl()
+            self.assertEqual(verl["tensors"]["response_mask"].tolist(), padded)
+            attention = verl["tensors"]["attention_mask"][:, -width:].sum(axis=1)
+            self.assertEqual(attention.tolist(), lengths)
+            self.assertEqual(verl["non_tensors"]["__num_turns__"].tolist(), [r.num_turns for r in run])
+            trl = run.to_trl()
+            self.assertEqual(trl["tool_mask"].tolist(), padded)
+            self.assertEqual(trl["completion_mask"].sum(axis=1).tolist(), lengths)
+            self.assertEqual(run.to_trl_rollout()["env_mask"], masks)
+            model = os.path.join(HERE, "..", "..", "..", "configs", "models", "target")
+            samples = list(run.iter_slime(tokenizer=model))
+            self.assertEqual([sample.loss_mask for sample in samples], masks)
+
+    def test_turns_that_are_none(self):
+        import h5py
+
+        with h5py.File(os.path.join(self.path, "trajectories.h5"), "r+") as file:
+            file["trajectories/turn_end"][3] = 10**6
+        with reader.open_run(self.path) as run, self.assertRaisesRegex(reader.ReaderError, "turns"):
             list(run)
 
 

@@ -27,6 +27,68 @@ std::vector<ChatMessage> messages_of(const json& list) {
   return messages;
 }
 
+/// The first recognised template of a family among the fixtures.
+ChatTemplate of_family(ChatFamily family) {
+  const json document =
+      json::parse(paceline::io::text::read_file(fixtures::folder() + "chat.json"));
+  for (const json& c : document["cases"]) {
+    auto chat =
+        ChatTemplate::recognise(c["template"].get<std::string>(), c["bos"].get<std::string>(), "t",
+                                c["eos"].get<std::string>());
+    if (chat.family() == family) return chat;
+  }
+  return {};
+}
+
+/// What is rendered of answers goes on with a conversation's text as if all had been rendered.
+TEST(ChatTemplate, AnswersGoOnWhereTheTurnEnded) {
+  for (const ChatFamily family :
+       {ChatFamily::chatml, ChatFamily::qwen25, ChatFamily::qwen3, ChatFamily::llama2,
+        ChatFamily::llama3, ChatFamily::llama3_1, ChatFamily::r1}) {
+    const ChatTemplate chat = of_family(family);
+    ASSERT_EQ(chat.family(), family);
+    const std::vector<ChatMessage> all = {{"user", "q"}, {"assistant", "a"}, {"user", "again"}};
+    const std::string whole = chat.render(all);
+    const std::string before = chat.render(std::span(all).first(1));
+    const std::vector<ChatMessage> answers = {all.back()};
+    for (const bool ended : {true, false}) {
+      const std::string rest = chat.render_answer(answers, ended);
+      ASSERT_GE(whole.size(), rest.size());
+      EXPECT_TRUE(whole.ends_with(rest)) << static_cast<int>(family) << rest << "\n" << whole;
+      std::string turn = whole.substr(0, whole.size() - rest.size());
+      if (ended) {  // the turn's text, with its mark
+        const std::size_t mark = turn.rfind('<');
+        EXPECT_TRUE(chat.ends_turn(turn.substr(mark))) << turn;
+        turn.resize(mark);
+      }
+      EXPECT_TRUE(turn.ends_with("a") || turn.ends_with("a ")) << turn;
+    }
+  }
+}
+
+TEST(ChatTemplate, ToolsAnswerAsTheFamilyHasThem) {
+  const std::vector<ChatMessage> two = {{"tool", "1"}, {"tool", "\"x\""}};
+  for (const ChatFamily family : {ChatFamily::qwen25, ChatFamily::qwen3}) {
+    const ChatTemplate chat = of_family(family);
+    EXPECT_TRUE(chat.has_tools());
+    EXPECT_EQ(chat.render_answer(two, true),
+              "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n"
+              "\"x\"\n</tool_response><|im_end|>\n<|im_start|>assistant\n");
+  }
+  const ChatTemplate llama = of_family(ChatFamily::llama3_1);
+  EXPECT_EQ(llama.render_answer(two, false),
+            "<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"1\"<|eot_id|>"
+            "<|start_header_id|>ipython<|end_header_id|>\n\n\"\\\"x\\\"\"<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_ERROR(DataError, (void)of_family(ChatFamily::llama2).render_answer(two, true),
+               "role 'tool' does not answer an assistant by this model's chat template");
+  EXPECT_ERROR(DataError,
+               (void)llama.render_answer(std::vector<ChatMessage>{{"assistant", "a"}}, true),
+               "role 'assistant' does not answer an assistant");
+  EXPECT_ERROR(DataError, (void)ChatTemplate().render_answer(two, true),
+               "there is no chat template");
+}
+
 TEST(ChatTemplate, RendersEveryKnownTemplateAsTransformersDoes) {
   const json document =
       json::parse(paceline::io::text::read_file(fixtures::folder() + "chat.json"));

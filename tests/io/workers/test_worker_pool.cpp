@@ -259,11 +259,11 @@ TEST_F(WorkerPoolTest, WorkersGetNoFilesOfOursAndSignalsAsUsual) {
 }
 
 TEST(FindProgram, LooksWhereAShellWould) {
-  EXPECT_TRUE(find_program("sh").ends_with("/sh"));
-  EXPECT_EQ(find_program("/bin/sh"), "/bin/sh");
-  EXPECT_THROW((void)find_program("no-such-program-here"), UsageError);
-  EXPECT_THROW((void)find_program("/tmp"), UsageError);
-  EXPECT_THROW((void)find_program("/etc/passwd"), UsageError);  // not executable
+  EXPECT_TRUE(find_program("sh", "reward").ends_with("/sh"));
+  EXPECT_EQ(find_program("/bin/sh", "reward"), "/bin/sh");
+  EXPECT_THROW((void)find_program("no-such-program-here", "reward"), UsageError);
+  EXPECT_THROW((void)find_program("/tmp", "reward"), UsageError);
+  EXPECT_THROW((void)find_program("/etc/passwd", "reward"), UsageError);  // not executable
 }
 
 }  // namespace

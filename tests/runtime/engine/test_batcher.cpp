@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "runtime/core/environment.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "tests/runtime/engine/block_checking_runner.hpp"
 #include "tests/runtime/requests.hpp"
@@ -127,6 +128,69 @@ TEST(Batcher, MinTokensBansAndContextEnds) {
   Admission r = request(0, 0);
   ASSERT_TRUE(batcher.admit(r));
   EXPECT_EQ(batcher.plan().samples.at(0).ban, StepSample::run_stops);
+}
+
+/// Conversations to the end: each turn is answered by tokens of its own, up to four times.
+Responses converse(std::int32_t max_batch, std::int32_t growth, std::int32_t blocks) {
+  BatcherLimits limits = plain();
+  limits.max_batch = max_batch;
+  limits.growth = growth;
+  limits.kv_blocks = blocks;
+  limits.turn_tokens = 12;
+  limits.prefill_chunk = 5;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  std::deque<Admission> queue = requests(6, 3);
+  Responses results;
+  while (!queue.empty() || batcher.active() > 0) {
+    while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
+    EXPECT_TRUE(commit(batcher, runner).empty()) << "a response ends by its answer alone";
+    for (Admission& parked : batcher.take_parked()) queue.push_front(std::move(parked));
+    const std::vector<RequestId> over = batcher.take_turns();
+    if (!over.empty()) (void)runner.run(batcher.kv_work());
+    for (const RequestId id : over) {
+      Departure left = batcher.leave(id);
+      batcher.release(left.parcel);
+      EnvironmentReply reply;
+      const std::size_t turn = left.request.trajectory.turns.size();
+      reply.tokens.assign(3 + 7 * turn, static_cast<TokenId>(20 + turn));
+      reply.by = GivenBy::tokens;
+      Trajectory& t = left.request.trajectory;
+      if (take_reply(t, reply, left.request.prompt.size(),
+                     {.max_turns = 4, .max_tokens = 60, .context = 2000, .keep_masks = true})) {
+        queue.push_back(std::move(left.request));
+      } else {
+        results.emplace(id, std::move(t));
+      }
+    }
+  }
+  EXPECT_EQ(batcher.blocks_free(), limits.kv_blocks);
+  return results;
+}
+
+TEST(Batcher, TurnsLeaveTheBatchAndComeBackWithWhatTheyWereGiven) {
+  const Responses reference = converse(1, 0, 64);
+  ASSERT_EQ(reference.size(), 18U);
+  std::map<FinishReason, int> reasons;
+  for (const auto& [id, t] : reference) {
+    ++reasons[t.finish_reason];
+    EXPECT_LE(t.tokens.size(), 60U);
+    std::uint32_t begin = 0;
+    for (const AnsweredTurn& turn : t.turns) {
+      EXPECT_LE(turn.given - begin, 12U);
+      EXPECT_TRUE(turn.reason == FinishReason::stop_id
+                      ? t.tokens[turn.given - 1] == kStop
+                      : turn.given - begin == 12 || turn.given == 60);
+      for (std::uint32_t i = turn.given; i < turn.end; ++i) EXPECT_EQ(t.logprob[i], 0);
+      begin = turn.end;
+    }
+  }
+  EXPECT_GT(reasons[FinishReason::turns], 0);
+  EXPECT_GT(reasons[FinishReason::length], 0);
+  for (const std::int32_t batch : {3, 64}) {
+    expect_same(reference, converse(batch, 0, 64));
+    expect_same(reference, converse(batch, 16, 24));
+  }
 }
 
 /// Requests of which some have a longest response and stops of their own.

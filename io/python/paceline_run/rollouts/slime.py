@@ -115,7 +115,7 @@ def _fill(sample: Any, prompt: List[int], response: Response, text: str) -> None
     sample.tokens = prompt + response.tokens.tolist()
     sample.response = text
     sample.response_length = len(response.tokens)
-    sample.loss_mask = [1] * len(response.tokens)
+    sample.loss_mask = response.loss_mask.tolist()
     sample.rollout_log_probs = response.sampling_logprob.tolist()
     sample.weight_versions = [str(response.weight_version)]
     sample.status = type(sample).Status(SLIME_STATUS[response.finish_reason])

@@ -203,10 +203,10 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
                 output = AgentLoopOutput(
                     prompt_ids=run.prompts[response.prompt_index].tokens.tolist(),
                     response_ids=response.tokens.tolist(),
-                    response_mask=[1] * len(response.tokens),
+                    response_mask=response.loss_mask.tolist(),
                     response_logprobs=response.sampling_logprob.tolist(),
                     reward_score=response.reward,
-                    num_turns=2,
+                    num_turns=response.num_turns,
                     metrics=AgentLoopMetrics(),
                     extra_fields={
                         "turn_scores": [],

@@ -1,0 +1,38 @@
+// Conversations: what answers a rank's responses.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "app/assembly/inputs.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/environment.hpp"
+#include "runtime/fabric/mpi_environment.hpp"
+
+namespace paceline::app {
+
+/// Checks that responses can be answered, and finds what an environment needs to know of the
+/// prompts: Inputs::scenes, on rank 0. Throws Error.
+void prepare_environment(Inputs& inputs);
+/// Gives Inputs::scenes to all ranks. Collective; throws JobEnded.
+void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
+/// The banner's line "  responses are conversations ...", or nothing.
+[[nodiscard]] std::string conversing_text(const Inputs& inputs);
+
+/// Ways to the rank that an environment serves.
+struct EnvironmentPorts {
+  const Clock& clock;
+  std::function<void()> wake;                    ///< by another thread: an answer has come
+  std::function<void(const std::string&)> warn;  ///< by the rank's own
+};
+/// The environment of a rank that verifies; null where responses are of one turn. References
+/// outlive it.
+[[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
+                                                            EnvironmentPorts ports);
+
+/// Most tokens of a turn, for the batcher; 0: responses are of one turn.
+[[nodiscard]] std::int32_t turn_tokens(const Inputs& inputs);
+[[nodiscard]] ConversationLimits conversation_limits(const Inputs& inputs);
+
+}  // namespace paceline::app

@@ -1,0 +1,109 @@
+// Programs that answer the turns of responses: a JSON line in, a JSON line out
+// (environment_line.hpp), off the path of steps.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/text/tokenizer.hpp"
+#include "io/text/turn_encoder.hpp"
+#include "io/workers/environment_line.hpp"
+#include "io/workers/environment_settings.hpp"
+#include "io/workers/worker_crew.hpp"
+#include "runtime/core/clock.hpp"
+#include "runtime/core/environment.hpp"
+
+namespace paceline::io {
+
+/// What a pool needs to know of the run.
+struct EnvironmentRun {
+  std::int32_t vocabulary = 0;  ///< ids that are given are below it
+  std::int32_t context = 0;     ///< an answer has fewer tokens
+  std::function<void()> wake;   ///< called by the crew's thread: an answer has come
+  std::function<void(const std::string&)> warn;  ///< called within take()
+};
+
+/// Runs environment.workers processes of the program environment.command, each with one turn at a
+/// time. A conversation stays with the worker that had its first turn: of those with fewest
+/// conversations the first. A worker that lacks earlier turns, because another died or the
+/// conversation came from another rank, is told these first (`replay`), each answer as it was
+/// recorded.
+///
+/// A worker that fails (WorkerCrew) is replaced, and the turn tried again, environment.attempts
+/// times in all; then, or when a worker says so (`error`), the conversation fails. An answer that
+/// cannot be encoded, or has ids outside the vocabulary or no room in the context, is no valid one.
+/// With no worker left all conversations fail.
+class EnvironmentPool final : public Environment, private CrewDesk {
+ public:
+  /// `scenes`: [prompts] prompt_members(). References outlive this. Throws UsageError when the
+  /// program does not exist.
+  EnvironmentPool(const EnvironmentSection& settings, std::span<const std::string> scenes,
+                  const Tokenizer& tokenizer, TurnEncoder encoder, EnvironmentRun run,
+                  const Clock& clock);
+
+  void ask(const Trajectory& response, bool goes_on) override;
+  void leave(RequestId id) override;
+  [[nodiscard]] std::vector<EnvironmentReply> take() override;
+
+ private:
+  /// A turn to be answered, or a conversation to be closed.
+  struct Job {
+    Trajectory response;  ///< without log-probabilities
+    bool goes_on = true;  ///< there can be another turn
+    bool close = false;
+    double asked = 0;
+    int attempts = 0;  ///< failed attempts
+  };
+  struct Session {
+    int worker = 0;
+    std::size_t told = 0;  ///< turns that the worker's process was told
+  };
+  struct Place {
+    std::deque<Job> jobs;  ///< the first is under way while the worker is busy
+    int sessions = 0;
+    bool given_up = false;
+  };
+  struct Done {
+    EnvironmentReply reply;
+    std::string error;
+  };
+
+  [[nodiscard]] std::optional<std::string> next(int worker) override;
+  [[nodiscard]] std::string hear(const CrewLine& line, const std::string& answer) override;
+  void fail(const CrewLine& line, bool asked, ScoreOutcome outcome, const std::string& what,
+            bool given_up) override;
+  void none_left() override;
+  void deal_out();
+  void assign(Job job);
+  void forget(RequestId id);
+  [[nodiscard]] std::string encode(const TurnAnswer& answer, TokenId last,
+                                   EnvironmentReply& reply) const;
+  void finish(const Job& job, EnvironmentReply reply, std::string error);
+
+  const EnvironmentSection settings_;
+  std::span<const std::string> scenes_;
+  const Tokenizer& tokenizer_;
+  TurnEncoder encoder_;
+  EnvironmentRun run_;
+  const Clock& clock_;
+
+  std::mutex mutex_;  ///< guards the members below, down to the thread's own
+  std::deque<Job> asked_;
+  std::vector<Done> done_;
+
+  // Members of the crew's thread alone.
+  std::map<RequestId, Session> sessions_;
+  std::vector<Place> places_;  ///< [workers]
+
+  int warnings_ = 0;  ///< given; of the caller of take() alone
+  WorkerCrew crew_;   ///< last: its thread ends first
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,77 @@
+"""turns_worker.py FOLDER SEED [MODE...]: an environment whose answers hang on the conversation alone.
+
+It answers by the prompt's uid, the sample, the number of the turn and all turns before, and ends a conversation after
+one to six turns. What it was asked for the first time goes to FOLDER/asked, a line each. Modes:
+  slow     it answers after a random moment, by SEED and the number of the process
+  dies, hangs, garbles   once for some turns
+  refuses  the conversations of one sample are errors from their second turn on
+"""
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+
+folder, seed, modes = sys.argv[1], sys.argv[2], set(sys.argv[3:])
+chance = random.Random(f"{seed} {os.getpid()}")
+history = {}  # hash of each conversation's turns so far
+
+
+def digest(*parts):
+    return hashlib.sha1(json.dumps(parts).encode()).hexdigest()
+
+
+def once(what, line):
+    """Whether this is the first time for one of every few turns."""
+    if what not in modes or line.get("replay") or int(digest(what, line["id"], line["turn"]), 16) % 9 > 0:
+        return False
+    mark = os.path.join(folder, f"{what}-{line['id']}-{line['turn']}")
+    if os.path.exists(mark):
+        return False
+    open(mark, "w").close()
+    return True
+
+
+def answer(line):
+    name, turn = line["id"], line["turn"]
+    before = history.pop(name, "") if turn else ""
+    if turn and not before:
+        return {"error": f"turn {turn} of a conversation that was never begun"}
+    now = history[name] = digest(before, line["uid"], turn, line["tokens"], line["finish_reason"])
+    if line.get("replay"):
+        return {}
+    with open(os.path.join(folder, "asked"), "a") as asked:
+        asked.write(f"{name} {turn}\n")
+    if "refuses" in modes and name.endswith(":1") and turn > 0:
+        return {"error": "not this one"}
+    end = 1 + int(digest(line["uid"], name), 16) % 6
+    last = turn + 1 == end
+    if last:
+        del history[name]
+    forms = (
+        f"{now[:6]} is {turn}",
+        [{"role": "user", "content": "again"}, {"role": "user", "content": now[:3]}],
+        [5 + byte % 200 for byte in bytes.fromhex(now[:12])],
+    )
+    said = {"done": True} if last else {"observation": forms[int(now, 16) % 3]}
+    return {**said, "reward": (turn + 1) / 4, "extra": {"turns": turn + 1}}
+
+
+for text in sys.stdin:
+    line = json.loads(text)
+    if line.get("close"):
+        history.pop(line["id"], None)
+        print(json.dumps({"id": line["id"]}), flush=True)
+        continue
+    if once("dies", line):
+        sys.exit(3)
+    if once("hangs", line):
+        time.sleep(100)
+    if once("garbles", line):
+        print("nonsense" if line["last"] else '{"id": "%s", "observation": [1, 99999999]}' % line["id"], flush=True)
+    else:
+        said = answer(line)
+        if "slow" in modes:
+            time.sleep(chance.random() * 0.02)
+        print(json.dumps({"id": line["id"], **said}), flush=True)
