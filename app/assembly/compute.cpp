@@ -44,14 +44,17 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
     if (plan.best_of_n.roles_change || placement.role(rank) != Role::spare)
       compute->backend = make_backend(machine.backend, machine.threads);
   });
-  for (const int tp : placement.degrees()) {
+  std::vector<int> degrees = placement.degrees();
+  for (const auto& [tp, costs] : plan.tail_groups.costs) degrees.push_back(tp);
+  for (const int tp : degrees) {
     if (tp == 1) continue;
     const bool whole = (rank / tp + 1) * tp <= mpi.size();
-    const bool joins = whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp));
-    const Communicator members = Communicator::split(joins ? rank / tp : -1, rank);
+    const bool member = (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
+                        joins(plan, rank, tp);
+    const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
     // A step of its own, for making a group waits for the group's other ranks.
     together(mpi, [&] {
-      if (!joins) return;
+      if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
       // A device that waits too long ends the job as a hanging rank does; rank 0 itself may wait.
       made = fabric::make_group(

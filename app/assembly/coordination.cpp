@@ -67,7 +67,8 @@ policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {
 
 }  // namespace
 
-std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs, const Plan& plan) {
+std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs, const Machine& machine,
+                                                  const Plan& plan) {
   const io::ScheduleSection& schedule = inputs.config.schedule;
   const bool is_static = schedule.policy == io::SchedulePolicy::group;
   return shuffled(inputs.config.test, plan,
@@ -76,7 +77,8 @@ std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs, const Pl
                       .rebalance = schedule.rebalance && !is_static,
                       .shares = !is_static,
                       .racing = {.methods = plan.best_of_n.races ? plan.best_of_n.race_methods : 0},
-                      .tail = tail_options(inputs, plan)}));
+                      .tail = tail_options(inputs, plan),
+                      .growth = growth_options(inputs, machine, plan)}));
 }
 
 ResponseTokens known_lengths(const Inputs& inputs) {

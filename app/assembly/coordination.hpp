@@ -24,6 +24,7 @@ namespace paceline::app {
 
 /// The scheduler, which decides who gets which requests in the run.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs,
+                                                                const Machine& machine,
                                                                 const Plan& plan);
 
 /// Tokens of each response.

@@ -142,6 +142,10 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
   const CostTable own = own_costs(rank, responses);
   CostsByDegree costs;
   if (const int group = placement.group(me); group >= 0) costs[placement.groups[group].tp] = own;
+  for (const auto& [tp, table] : rank.plan.tail_groups.costs) {
+    costs[tp] = table;
+    if (!table.transfer) costs[tp].transfer = own.transfer;
+  }
   if (!rank.inputs.config.test.shuffles(io::Shuffle::roles)) return costs;
   // All ranks get all tables, for any rank may come to verify.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";

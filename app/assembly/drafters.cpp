@@ -18,6 +18,11 @@ int draft_tokens(const io::SpeculationSection& settings) {
   return settings.record_stops() > 0 ? std::max(tokens, speculation::kMostRecordedRows) : tokens;
 }
 
+int longest_window(const Inputs& inputs, const Plan& plan) {
+  const io::SpeculationSection& settings = inputs.config.speculation;
+  return settings.window ? 0 : std::max(plan.speculation.window, settings.max_length);
+}
+
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
   speculation::StopRecorderOptions options;
   options.every = settings.record_stops();
@@ -60,7 +65,7 @@ BestOfN plan_best_of_n(const Inputs& inputs, const Plan& plan) {
     if (settings.mode != SpeculationMode::coupled && (plan.costs.hold() || shuffled))
       how.tail_methods = tail_methods(plan);
   }
-  how.roles_change = shuffled || !how.tail_methods.empty();
+  how.roles_change = shuffled || !how.tail_methods.empty() || plan.tail_groups.grow();
   return how;
 }
 

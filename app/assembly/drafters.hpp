@@ -46,6 +46,10 @@ struct BestOfN {
 /// Most tokens of a request's draft where all requests of a batch have as many; 0 without drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
+/// Window of a drafter rank that has few requests (roles::DrafterOptions::longest); 0: the plan's
+/// window, which speculation.window has set.
+[[nodiscard]] int longest_window(const Inputs& inputs, const Plan& plan);
+
 /// How draft trees are recorded, where record_stops is not 0.
 [[nodiscard]] speculation::StopRecorderOptions stop_recording(
     const io::SpeculationSection& settings);

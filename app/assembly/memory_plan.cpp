@@ -171,7 +171,8 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
       // Tokens drafted behind the text of each request. A tree's rows take one position each,
       // whatever they follow.
       const std::int64_t drafted =
-          ahead ? std::int64_t{protocol::most_ahead(plan.speculation.window)}
+          ahead ? std::int64_t{protocol::most_ahead(
+                      std::max(plan.speculation.window, longest_window(inputs, plan)))}
                 : std::int64_t{settings.max_length} * settings.paths.value_or(1);
       most = blocks_for_texts(drafter, ahead) +
              engine.max_batch * kv::blocks_for(drafted, engine.kv_block);

@@ -115,13 +115,16 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
 
 Plan complete_plan(const Inputs& inputs, const Machine& machine,
                    const std::vector<std::int32_t>& degree, ProfiledCosts costs,
-                   SpeculationChoice speculation) {
+                   TailGroups tail_groups, SpeculationChoice speculation) {
   Plan plan;
   plan.costs = std::move(costs);
+  plan.tail_groups = std::move(tail_groups);
   plan.speculation = std::move(speculation);
   plan.drafters = in_order(inputs.drafters, plan.speculation);
   plan.layout =
       lay_out(inputs, machine, degree, plan.speculation.drafter_ranks, plan.speculation.reason);
+  if (!plan.tail_groups.explanation.empty())
+    plan.layout.explanation.push_back(plan.tail_groups.explanation);
   require_chains(inputs, plan);
   plan.best_of_n = plan_best_of_n(inputs, plan);
   plan.draft_servers = place_draft_servers(inputs, machine, plan.layout.groups());
@@ -139,10 +142,11 @@ Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Ma
     first = lay_out(inputs, machine, {}, inputs.config.layout.drafters, "").placement;
   });
   const ProfiledCosts costs = read_profile(mpi, inputs, machine, first);
+  const TailGroups tail = read_tail_profile(mpi, inputs, machine, first, costs.conditions);
   const SpeculationChoice choice = shared_choice(mpi, inputs, first, costs);
   Plan plan;
   together(mpi, [&] {
-    plan = complete_plan(inputs, machine, {}, costs, choice);
+    plan = complete_plan(inputs, machine, {}, costs, tail, choice);
     if (!machine.elsewhere) check_kv_disk(inputs.config.kv_pool, machine.ranks[mpi.rank()].host);
     if (mpi.rank() == 0) (void)known_lengths(inputs);
   });
@@ -153,7 +157,7 @@ Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const M
   Plan plan;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);
-    plan = complete_plan(inputs, machine, {}, {}, {});
+    plan = complete_plan(inputs, machine, {}, {}, {}, {});
   });
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "app/assembly/machine.hpp"
 #include "app/assembly/memory_plan.hpp"
 #include "app/assembly/speculation_choice.hpp"
+#include "app/assembly/tail_groups.hpp"
 #include "app/assembly/weight_plan.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/policy/place/layout.hpp"
@@ -32,6 +33,7 @@ struct Plan {
   SpeculationChoice speculation;
   std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them
   BestOfN best_of_n;
+  TailGroups tail_groups;
   DraftServers draft_servers;
   WeightPlan weights;
   MemoryPlan memory;
@@ -59,6 +61,6 @@ struct Plan {
 /// Throws UsageError where it cannot be: no room, too many servers, or trees on drafter ranks.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
-                                 SpeculationChoice speculation);
+                                 TailGroups tail_groups, SpeculationChoice speculation);
 
 }  // namespace paceline::app

@@ -194,6 +194,7 @@ class RankLife::VerifierPlace final : public Place {
         policy::drafters_of(remote_.group(), method, placement_.drafters),
         speculation::RemoteOptions{.vocab = inputs_.target.config.vocab,
                                    .window = window(inputs_, plan_, method),
+                                   .longest = longest_window(inputs_, plan_),
                                    .feature_bytes = !method && has_head(plan_, Role::drafter)
                                                         ? machine_.runner().feature_bytes()
                                                         : 0},
@@ -246,6 +247,7 @@ class RankLife::DrafterPlace final : public Place {
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
                   .window = window(inputs, plan, placement.drafter(rank)->method),
+                  .longest = longest_window(inputs, plan),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
                   .features = inputs.target.compute}) {}

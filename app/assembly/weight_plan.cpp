@@ -67,6 +67,13 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   }
   for (const policy::DrafterPlace& drafter : placement.drafters)
     add_drafts(drafter.rank, Role::drafter);
+  // Ranks have their shares for larger groups from the start, so that joining takes no time. A
+  // device loads them when they are wanted.
+  for (const auto& [tp, costs] : plan.tail_groups.costs) {
+    for (int rank = 0; rank < placement.ranks && !machine.backend.on_device(); ++rank) {
+      if (joins(plan, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});
+    }
+  }
   if (!plan.best_of_n.tail_methods.empty() && !machine.backend.on_device()) {
     // All ranks but those of rank 0's group, which keeps its role.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {

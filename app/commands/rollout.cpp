@@ -259,7 +259,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     std::atomic<bool> coordinated{!first};
     std::jthread thread;
     if (first) {
-      scheduler = make_scheduler(inputs, plan);
+      scheduler = make_scheduler(inputs, machine, plan);
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, plan.layout.placement,
           work_list(inputs, output.earlier.finished, output.earlier.partial),

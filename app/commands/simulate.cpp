@@ -11,6 +11,7 @@
 
 #include "app/assembly/plan.hpp"
 #include "app/commands/commands.hpp"
+#include "app/simulation/lower_bounds.hpp"
 #include "app/simulation/simulated_job.hpp"
 #include "app/simulation/simulation_setup.hpp"
 #include "app/terminal/terminal.hpp"
@@ -31,6 +32,7 @@ struct Row {
   std::vector<double> busy;  ///< [roles] share of time, mean over ranks; -1: no such rank
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
+  LowerBounds bounds;
   std::string digest;
   SimulatedAttempt last;
 };
@@ -110,6 +112,7 @@ Row run(const SimulationSetup& simulation, std::string name) {
     row.tokens += trajectory.tokens.size();
   }
   row.digest = digest.hex();
+  row.bounds = lower_bounds(simulation);
   const std::vector<double>& ends = row.last.ends;
   if (ends.size() >= 10) row.tail = ends.back() - ends[ends.size() * 9 / 10 - 1];
   for (const Role role : {Role::verifier, Role::drafter})
@@ -134,7 +137,7 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the real cost of simulating on stderr, for it differs each time.
+/// Prints on stderr the real cost of simulating, which differs each time, and the lower bounds.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -144,6 +147,7 @@ void account(const Row& row) {
       static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
       1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
       1e6 * a.coordinator_longest);
+  say("  {}", lower_bounds_text(row.bounds, row.seconds));
 }
 
 /// Splits "key=a,b,c" into "key=a", "key=b", "key=c"; commas in brackets are part of a value.

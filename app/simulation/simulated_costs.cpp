@@ -58,8 +58,7 @@ DrafterCosts lookup_costs(const std::string& name) {
           {}};
 }
 
-CostTable by_gpu_tables(const Inputs& inputs, const policy::Placement& placement,
-                        const std::string& directory) {
+CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directory) {
   const io::RunConfig& config = inputs.config;
   const GpuMeasurements measured = io::load_gpu_tables(directory);
   std::vector<sim::NamedDraft> drafts;
@@ -73,8 +72,6 @@ CostTable by_gpu_tables(const Inputs& inputs, const policy::Placement& placement
     drafts.push_back({drafter.name, head.layer, config.speculation.paths.value_or(1)});
     drafts.back().config.vocab = head.draft_vocab;
   }
-  const std::vector<int> degrees = placement.degrees();
-  const int tp = degrees.size() == 1 ? degrees.front() : config.layout.verifier_tp->front();
   const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;
   if (config.simulation.gpus_per_rank > 1 && inputs.priced->experts)
@@ -159,9 +156,8 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
   return of_drafters(inputs, std::move(table));
 }
 
-CostTable costs_by_gpu_tables(const Inputs& inputs, const policy::Placement& placement) {
-  return of_drafters(inputs,
-                     by_gpu_tables(inputs, placement, *inputs.config.simulation.gpu_tables));
+CostTable costs_by_gpu_tables(const Inputs& inputs, int tp) {
+  return of_drafters(inputs, by_gpu_tables(inputs, tp, *inputs.config.simulation.gpu_tables));
 }
 
 }  // namespace paceline::app

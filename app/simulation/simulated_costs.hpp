@@ -15,10 +15,9 @@ namespace paceline::app {
 /// contradicts, or does not know a drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
-/// Costs by simulation.gpu_tables, for the degree of the placement. Throws UsageError where
-/// the tables do not know the degree.
-[[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs,
-                                            const policy::Placement& placement);
+/// Costs by simulation.gpu_tables, for groups of degree `tp`. Throws UsageError where the tables do
+/// not know the degree.
+[[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
 /// Costs at degree `tp`, as if all work of the measured degree were shared out evenly among `tp`
 /// ranks: for groups of several degrees, of which one was measured.

@@ -219,7 +219,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
                .failing = test_.faults.lost_blocks,
                .seed = simulation.inputs.config.sampling.seed + attempt}),
       addresses_(test_.check_kv ? 0 : most_kv(simulation.inputs, simulation.plan)),
-      scheduler_(make_scheduler(simulation.inputs, simulation.plan)),
+      scheduler_(make_scheduler(simulation.inputs, simulation.machine, simulation.plan)),
       coordinator_actor_(came_to_) {
   const Inputs& inputs = simulation_.inputs;
   const Machine& machine = simulation_.machine;

@@ -45,6 +45,9 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
+  // A rank of the layout's degree keeps its weights, whatever else it does in between.
+  if (life_ && tp != plan.layout.placement.least_tp())
+    around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);
   const std::size_t bytes = kv_.shape.block_bytes() * plan.memory.kv.blocks;
   if (looked_at) {

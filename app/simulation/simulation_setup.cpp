@@ -81,6 +81,21 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
+/// Larger groups, into which groups of the layout may join, at costs by the GPU tables.
+TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
+                                 const policy::Placement& first) {
+  TailGroups tail;
+  const std::vector<int> degrees = tail_degrees(inputs, machine, first);
+  for (const int tp : degrees) tail.costs[tp] = costs_by_gpu_tables(inputs, tp);
+  if (tail.grow()) {
+    tail.explanation = fmt::format(
+        "groups join into groups of {} for the last requests where that ends sooner (override: "
+        "layout.tail_tp)",
+        fmt::join(degrees, ", "));
+  }
+  return tail;
+}
+
 /// Makes the workload's requests those of the inputs. `replayed`: the workload is a run's, by whose
 /// responses max_tokens and samples go.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
@@ -136,18 +151,25 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   machine.backend = backend_of(inputs.config, conditions);
   const policy::Placement first =
       lay_out(inputs, machine, degree, inputs.config.layout.drafters, "").placement;
-  CostTable table = measured ? std::move(*measured) : costs_by_gpu_tables(inputs, first);
+  const std::vector<int> first_degrees = first.degrees();
+  const bool by_tables = !measured;
+  CostTable table =
+      measured ? std::move(*measured)
+               : costs_by_gpu_tables(inputs, first_degrees.size() == 1
+                                                 ? first_degrees.front()
+                                                 : inputs.config.layout.verifier_tp->front());
   const int measured_tp = table.conditions.tp;
   machine.threads = table.conditions.threads;
   // Plans need costs at the groups' degree.
-  if (const std::vector<int> degrees = first.degrees(); degrees.size() == 1)
-    table = of_another_degree(std::move(table), degrees.front());
+  if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
   Plan& plan = simulation.plan;
   plan = complete_plan(inputs, machine, degree, costs,
+                       by_tables ? tail_groups_by_tables(inputs, machine, first) : TailGroups{},
                        choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
   const std::vector<int> degrees = plan.layout.placement.degrees();
   for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
+  simulation.costs.insert(plan.tail_groups.costs.begin(), plan.tail_groups.costs.end());
   if (degrees != std::vector{measured_tp}) {
     plan.layout.explanation.push_back(
         fmt::format("warning: costs of tensor-parallel degree {} stand for those of {}, as if work "

@@ -21,7 +21,7 @@ struct SimulationSetup {
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
   std::unique_ptr<sim::StopPoints> stop_points;  ///< trees that heads draft; null: there is no head
-  std::map<int, CostTable> costs;                ///< by each degree of groups in the layout
+  std::map<int, CostTable> costs;                ///< by each degree that groups may have
 };
 
 /// Reads the models' config.json and the costs; makes the workload and plans the job. Throws as its

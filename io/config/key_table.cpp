@@ -397,6 +397,9 @@ std::vector<Key> make_table() {
                   "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
                   "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
+  t.push_back(key(PACELINE_FIELD(layout, tail_tp), OrAuto{PowerOfTwo{64}},
+                  "Ranks of the largest group into which groups join for the last requests, where "
+                  "that ends sooner; auto is that of engine.tail_profile, 1: none join."));
 
   t.push_back(
       key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
@@ -417,6 +420,9 @@ std::vector<Key> make_table() {
                   "KV cache of each rank, in bytes; that of draft models is part of it."));
   t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
                   "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
+  t.push_back(key(PACELINE_FIELD(engine, tail_profile), OrAuto{Path{"the path of a file"}},
+                  "Costs of groups of twice layout.verifier_tp, by paceline profile; see "
+                  "layout.tail_tp."));
 
   t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
                   "Sources of draft tokens; with none every step decodes plainly."));

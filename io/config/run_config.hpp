@@ -48,6 +48,9 @@ struct LayoutSection {
   Auto<std::int32_t> expert_parallel;
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
+  /// Largest degree of groups into which groups join for the last requests; no more than
+  /// verifier_tp: none join.
+  Auto<std::int32_t> tail_tp;
 };
 struct EngineSection {
   std::string backend = "auto";  ///< auto | cpu | cuda
@@ -62,6 +65,8 @@ struct EngineSection {
   /// Bytes a rank, those of draft models included; "2GiB", "512MiB" or a plain number.
   Auto<std::uint64_t> kv_memory;
   Auto<std::string> profile;  ///< cost table; auto: a short self-measurement, where one is needed
+  Auto<std::string>
+      tail_profile;  ///< cost table of groups of twice the degree; auto: there is none
 };
 /// What proposes draft tokens: an EAGLE-3 head on the target, a smaller model, n-gram lookup in the
 /// request's own text, or suffix trees over the responses to its prompt.

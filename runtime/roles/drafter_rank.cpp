@@ -276,7 +276,7 @@ bool DrafterRank::draft() {
 /// Asks a drafter for the requests still without a draft; false where there are none.
 bool DrafterRank::ask(std::int32_t drafter) {
   if (asked_.empty()) return false;
-  const auto width = static_cast<std::size_t>(options_.window);
+  const auto width = static_cast<std::size_t>(std::max(options_.window, options_.longest));
   tokens_.resize(asked_.size() * width);
   parents_.resize(tokens_.size());
   path_scores_.resize(tokens_.size());
@@ -286,7 +286,7 @@ bool DrafterRank::ask(std::int32_t drafter) {
     // A draft reaches to the end of the next piece, or to the limit of tokens ahead.
     const int unsent = static_cast<int>(r.ahead.size() - r.sent);
     const int most =
-        std::min(piece(r) - unsent, most_ahead(r.window) - static_cast<int>(r.ahead.size()));
+        std::min(piece(r) - unsent, most_ahead(window(r)) - static_cast<int>(r.ahead.size()));
     slots_.push_back({.id = asked_[i],
                       .limits = {most, most, 1},
                       .output = {std::span(tokens_).subspan(i * width, width),

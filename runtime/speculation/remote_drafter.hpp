@@ -20,7 +20,8 @@ namespace paceline::speculation {
 
 struct RemoteOptions {
   int vocab = 0;                  ///< token ids are below this
-  int window = 4;                 ///< DrafterOptions::window of the ranks: bounds what may be ahead
+  int window = 4;                 ///< DrafterOptions::window of the ranks
+  int longest = 0;                ///< DrafterOptions::longest; the larger bounds what may be ahead
   double patience = 2;            ///< seconds, as DrafterWatch's
   std::size_t feature_bytes = 0;  ///< of features at a position; 0: the ranks read none
 };

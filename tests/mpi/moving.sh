@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # moving.sh PACELINE: one digest whatever moves: requests between groups, by transfer, by computing again
-# and by both, at random and to balance, under delayed messages and over TCP; drafter ranks of any number
-# and window, whose waste keeps to what the window allows; stops and kills with all of it.
+# and by both, at random and to balance, under delayed messages and over TCP; groups that join into larger ones;
+# drafter ranks of any number and window, whose waste keeps to what the window allows; stops and kills with all of it.
 source "$(dirname "$0")/lib.sh"
 
 rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
@@ -13,6 +13,14 @@ summary_sum() {  # FIELD DIR: over all ranks; "skip" without h5py
 import sys, h5py
 with h5py.File(sys.argv[1]) as f:
     print(sum(int(v) for v in f["summary/" + sys.argv[2]][:]))
+PY
+}
+
+summary_count() {  # FIELD VALUE DIR: ranks that have it; "skip" without h5py
+  "$python" - "$3/telemetry.h5" "$1" "$2" 2>/dev/null <<'PY' || echo skip
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(int((f["summary/" + sys.argv[2]][:] == int(sys.argv[3])).sum()))
 PY
 }
 
@@ -41,6 +49,22 @@ for link in fast slow; do
     *) ok "$sent positions were sent over a $link link" ;;
   esac
 done
+# Groups join for the last requests: by costs of groups of two that decode four times as fast, and compute KV anew in no
+# time, as the requests of two groups that have no third one to go to must be.
+awk '/^[a-z]/ { by = /^decode:/ ? 4 : /^prefill:/ ? 1e6 : 1 }
+  by > 1 && match($0, /, [^]]+/) { $0 = substr($0, 1, RSTART + 1) substr($0, RSTART + 2, RLENGTH - 2) / by "]" }
+  { sub(/^  tp: 1$/, "  tp: 2"); print }' "$work/fast.yaml" >"$work/two.yaml"
+grow=(--set engine.profile="$work/fast.yaml" --set engine.tail_profile="$work/two.yaml")
+for ranks in 2 4; do
+  run "groups of $ranks ranks join" $ranks "${grow[@]}" --set engine.max_batch=64
+  if grep -q "groups join into groups of 2 for the last requests" "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
+  same "ranks that came to a group of two" "$ranks|skip" "$(summary_count tp 2 "$work/run")"
+done
+run "none joins where none may" 2 "${grow[@]}" --set layout.tail_tp=1
+same "ranks that came to a group of two" "0|skip" "$(summary_count tp 2 "$work/run")"
+run "groups join, drafts coupled, moves at random" 4 "${grow[@]}" "${shuffle[@]}" --set 'speculation.drafters=[{method: suffix}]'
+for how in USR1 KILL; do cut_and_resume $how "groups join" 4 grow 2 shuffle; done
+
 run "moves of TP groups" 4 "${shuffle[@]}" --set layout.verifier_tp=2 --set schedule.move_kv=both
 run "moves, KV a block at a time, little memory" 2 "${shuffle[@]}" --set schedule.chunk=grow --set engine.kv_memory=2MiB
 run "KV a block at a time, little memory" 1 --set schedule.chunk=grow --set engine.kv_block=16 --set engine.kv_memory=2MiB --set engine.max_batch=32

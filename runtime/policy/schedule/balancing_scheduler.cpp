@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/policy/schedule/balance.hpp"
 #include "runtime/policy/schedule/leases.hpp"
 #include "runtime/policy/schedule/rebalance.hpp"
 
@@ -76,43 +77,6 @@ bool BalancingScheduler::worth_a_look(const RunState& run) {
   return true;
 }
 
-namespace {
-
-/// Input of rebalance(), and the requests that its answer refers to.
-struct Balance {
-  explicit Balance(const RunState& run) {
-    std::map<int, int> index;  // by leader
-    for (const GroupState& group : run.groups) {
-      index[group.ranks.leader] = static_cast<int>(loads.size());
-      loads.push_back({group.room, group.costs});
-    }
-    const RequestTable& table = run.requests;
-    std::vector<std::uint32_t> tokens;
-    for (const auto& [id, request] : table.leased()) {
-      const bool moves = request.move != 0;
-      const auto group = index.find(moves ? table.moves().at(request.move).to : request.group);
-      if (request.ended || group == index.end()) continue;  // or its group is to end
-      if (moves) --loads[group->second].room;
-      const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());
-      requests.push_back({group->second, prompt + request.tokens, 0, moves});
-      ids.push_back(id);
-      tokens.push_back(request.tokens);
-    }
-    const std::vector<double> remaining = table.lengths().remaining(tokens);
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      requests[i].remaining = remaining[i];
-      if (const auto most = run.prompts[ids[i].prompt].sampling.max_tokens)
-        requests[i].remaining =
-            std::min(remaining[i], std::max(0.0, *most - static_cast<double>(tokens[i])));
-    }
-  }
-  std::vector<GroupLoad> loads;
-  std::vector<Movable> requests;
-  std::vector<RequestId> ids;
-};
-
-}  // namespace
-
 std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   const RequestTable& table = run.requests;
   next_.reset();
@@ -167,7 +131,15 @@ std::optional<Placement> BalancingScheduler::placement(const RunState& run) {
   const bool apart = run.groups.size() < options_.tail.home.groups.size();
   if (!next_ && apart && (!run.requests.waiting().empty() || run.groups.size() < 2))
     return tail(run);
-  return std::exchange(next_, std::nullopt);
+  if (next_) return std::exchange(next_, std::nullopt);
+  return grows_due(run) ? grown_placement(run, options_.growth) : std::nullopt;
+}
+
+/// Every group reports its steps, and one report seldom changes the answer.
+bool BalancingScheduler::grows_due(const RunState& run) {
+  if (options_.growth.costs.empty() || ++since_growth_ < run.groups.size()) return false;
+  since_growth_ = 0;
+  return true;
 }
 
 std::optional<Placement> BalancingScheduler::tail(const RunState& run) const {

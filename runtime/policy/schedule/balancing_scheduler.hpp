@@ -1,12 +1,13 @@
 // The scheduler of runs: fills groups chunk by chunk (Seer, section 4.2), shares out the last
 // requests, moves requests to groups that run dry, has ranks of groups without requests draft for
-// others, and lets the rest race.
+// others, joins groups into larger ones, and lets the rest race.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <utility>
 
+#include "runtime/policy/schedule/growth.hpp"
 #include "runtime/policy/schedule/leases.hpp"
 #include "runtime/policy/schedule/racing.hpp"
 #include "runtime/policy/schedule/scheduler.hpp"
@@ -19,7 +20,8 @@ struct BalancingOptions {
   bool rebalance = true;      ///< requests move, by policy::rebalance()
   bool shares = true;         ///< near the end no group takes more than its share
   RacingOptions racing = {};  ///< without methods no group races
-  TailOptions tail = {};      ///< without methods ranks stay what they are
+  TailOptions tail = {};      ///< without methods no freed rank drafts
+  GrowthOptions growth = {};  ///< without costs no groups join
 };
 
 class BalancingScheduler final : public Scheduler {
@@ -38,6 +40,7 @@ class BalancingScheduler final : public Scheduler {
 
  private:
   [[nodiscard]] bool worth_a_look(const RunState& run);
+  [[nodiscard]] bool grows_due(const RunState& run);
   [[nodiscard]] bool would_balance(const RunState& run) const;
   [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;
 
@@ -46,6 +49,7 @@ class BalancingScheduler final : public Scheduler {
   std::size_t passed_over_ = 0;    ///< reports since requests were last looked at
   bool looks_ = false;             ///< moves() last found requests worth a look
   std::optional<Placement> next_;  ///< placement found by races() since then
+  std::size_t since_growth_ = 0;   ///< reports since joining groups was last considered
 };
 
 }  // namespace paceline::policy

@@ -8,13 +8,16 @@ namespace {
 /// Positions by which moves are foreseen: the default KV block's.
 constexpr int kBlock = 16;
 
-double step_seconds(const MoveCosts* costs, double requests, double context) {
-  if (costs == nullptr || costs->table.decode.empty()) return requests;
-  return costs->table.step_seconds({.requests = requests, .context = context});
+auto plain_steps(const MoveCosts* costs) {
+  return [costs](double requests, double context) {
+    if (costs == nullptr || costs->table.decode.empty()) return requests;
+    return costs->table.step_seconds({.requests = requests, .context = context});
+  };
 }
 
 /// Seconds until requests, given by falling remaining tokens, have ended.
-double drain(const MoveCosts* costs, std::span<const Movable> requests) {
+template <class Seconds>
+double drain(const Seconds& token_seconds, std::span<const Movable> requests) {
   double seconds = 0;
   double context = 0;  // positions of running requests, together
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -23,8 +26,7 @@ double drain(const MoveCosts* costs, std::span<const Movable> requests) {
     const auto rows = static_cast<double>(i + 1);
     // Over these tokens requests have half of them more, on average.
     const double tokens = requests[i].remaining - after;
-    seconds +=
-        tokens * step_seconds(costs, rows, context / rows + (requests[i].remaining + after) / 2);
+    seconds += tokens * token_seconds(rows, context / rows + (requests[i].remaining + after) / 2);
   }
   return seconds;
 }
@@ -82,7 +84,7 @@ class Rebalancing {
   [[nodiscard]] double end(std::size_t group, const Held& held) const {
     std::vector<Movable> requests;
     for (const std::size_t i : held) requests.push_back(requests_[i]);
-    return drain(groups_[group].costs, requests);
+    return drain(plain_steps(groups_[group].costs), requests);
   }
 
   [[nodiscard]] Split split_off(std::size_t from, std::size_t to, std::size_t count) const {
@@ -121,11 +123,15 @@ class Rebalancing {
 
 }  // namespace
 
-double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests) {
+double drain_seconds(const TokenSeconds& seconds, std::span<const Movable> requests) {
   std::vector<Movable> sorted(requests.begin(), requests.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const Movable& a, const Movable& b) { return a.remaining > b.remaining; });
-  return drain(costs, sorted);
+  return drain(seconds, sorted);
+}
+
+double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests) {
+  return drain_seconds(plain_steps(costs), requests);
 }
 
 std::vector<Transferral> rebalance(std::span<const GroupLoad> groups,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,8 +29,12 @@ struct Transferral {
   int to = 0;               ///< group
 };
 
-/// Seconds until all requests of a group have ended: fewer and fewer take part in a step. Without
-/// costs a row takes a second.
+/// Seconds in which each of so many requests gets a token, at a mean context.
+using TokenSeconds = std::function<double(double requests, double context)>;
+
+/// Seconds until all requests of a group have ended: fewer and fewer take part in a step. The
+/// second form decodes plainly; without costs a row takes a second.
+[[nodiscard]] double drain_seconds(const TokenSeconds& seconds, std::span<const Movable> requests);
 [[nodiscard]] double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests);
 
 /// Transferrals once nothing waits to be leased. Every group that has run dry gets requests of the

@@ -1,0 +1,134 @@
+#include "app/assembly/tail_groups.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/assembly/broadcast.hpp"
+#include "app/assembly/job.hpp"
+#include "app/assembly/plan.hpp"
+#include "app/assembly/weight_plan.hpp"
+#include "io/config/cost_profile.hpp"
+#include "io/config/yaml_tree.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Bytes a second at which a GPU loads weights from its host: PCIe 5.0 x16.
+constexpr double kHostBandwidth = 50e9;
+
+}  // namespace
+
+std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
+                              const policy::Placement& placement) {
+  const std::vector<int> degrees = placement.degrees();
+  if (!inputs.config.schedule.rebalance || degrees.size() != 1) return {};
+  const int segments = inputs.target.config.segments();
+  const int most =
+      std::min<int>(inputs.config.layout.tail_tp.value_or(segments),
+                    std::min<int>(segments, static_cast<int>(machine.ranks.front().local_ranks)));
+  std::vector<int> larger;
+  for (int tp = 2 * degrees.front();
+       tp <= most && tp <= static_cast<int>(placement.groups.size()) * degrees.front(); tp *= 2)
+    larger.push_back(tp);
+  return larger;
+}
+
+TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                             const Machine& machine, const policy::Placement& placement,
+                             const CostConditions& now) {
+  TailGroups tail;
+  const Auto<std::string>& path = inputs.config.engine.tail_profile;
+  const Auto<std::int32_t>& wanted = inputs.config.layout.tail_tp;
+  const int degree = placement.least_tp();
+  if (!path) {
+    if (wanted && *wanted > degree)
+      throw UsageError(fmt::format(
+          "layout.tail_tp: costs of groups of {} are not known; measure them with `paceline "
+          "profile "
+          "CONFIG --set layout.verifier_tp={} --output FILE` and set engine.tail_profile",
+          2 * degree, 2 * degree));
+    return tail;
+  }
+  std::string text;
+  std::string fault;
+  together(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    text = io::read_yaml_file(*path, "the cost profile");
+    const CostTable table = io::parse_cost_profile(text, *path);
+    const int tp = table.conditions.tp;
+    if (tp != 2 * degree)
+      throw UsageError(fmt::format(
+          "engine.tail_profile: {} was measured with tensor-parallel degree {}, expected {}: twice "
+          "that of the groups (layout.verifier_tp)",
+          *path, tp, 2 * degree));
+    if (wanted && *wanted > tp)
+      throw UsageError(fmt::format(
+          "layout.tail_tp: expected at most {}, the degree of engine.tail_profile, found {}", tp,
+          *wanted));
+    fault = difference(table, now, {&tp, 1}, inputs.drafters, "this run");
+  });
+  broadcast(mpi, text, fault);
+  if (!fault.empty()) {
+    tail.explanation = fmt::format(
+        "warning: {} (engine.tail_profile) does not hold here: {}; no groups join", *path, fault);
+    return tail;
+  }
+  const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
+  if (degrees.empty()) {
+    tail.explanation =
+        "no groups join into larger ones (schedule.rebalance, layout.tail_tp, the model and the "
+        "number of groups decide)";
+    return tail;
+  }
+  tail.costs[degrees.front()] = io::parse_cost_profile(text, *path);
+  tail.explanation = fmt::format(
+      "groups join into groups of {} for the last requests where that ends sooner (override: "
+      "layout.tail_tp)",
+      degrees.front());
+  return tail;
+}
+
+bool joins(const Plan& plan, int rank, int tp) {
+  if (!plan.tail_groups.costs.contains(tp)) return false;
+  const policy::Placement& placement = plan.layout.placement;
+  const int first = rank / tp * tp;
+  for (int other = first; other < first + tp; ++other) {
+    if (other >= placement.ranks || placement.group(other) < 0) return false;
+  }
+  return true;
+}
+
+policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
+                                     const Plan& plan) {
+  policy::GrowthOptions options;
+  if (!plan.tail_groups.grow() || !plan.costs.hold()) return options;
+  options.costs = plan.tail_groups.costs;
+  options.costs[plan.layout.placement.least_tp()] = *plan.costs.profile;
+  for (const speculation::RosterEntry& entry : drafter_roster(plan, &*plan.costs.profile)) {
+    const bool ahead = entry.kind == speculation::DrafterKind::ahead;
+    const bool models = plan.drafters[entry.place].model != nullptr;
+    if (options.drafter || !(ahead || (models && entry.kind == speculation::DrafterKind::own)))
+      continue;
+    options.drafter = policy::TailMethod{entry.place, entry.costs.value(), entry.acceptance};
+    options.mode = ahead ? SpeculationMode::decoupled : SpeculationMode::coupled;
+  }
+  options.longest_draft = inputs.config.speculation.max_length;
+  options.max_batch = inputs.config.engine.max_batch;
+  if (plan.layout.drafters() > 0)
+    options.groups_per_drafter = static_cast<double>(plan.layout.groups()) / plan.layout.drafters();
+  for (const fabric::RankFacts& rank : machine.ranks) options.node_of_rank.push_back(rank.node);
+  options.change_seconds = loading_seconds(inputs, machine, plan.tail_groups.costs.begin()->first);
+  return options;
+}
+
+double loading_seconds(const Inputs& inputs, const Machine& machine, int tp) {
+  if (!machine.backend.on_device()) return 0;
+  const double gpus = inputs.priced ? inputs.config.simulation.gpus_per_rank : 1;
+  return static_cast<double>(target_bytes(inputs, tp)) / (gpus * kHostBandwidth);
+}
+
+}  // namespace paceline::app

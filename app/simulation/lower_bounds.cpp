@@ -1,0 +1,131 @@
+#include "app/simulation/lower_bounds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "runtime/policy/plan/speculation_speed.hpp"
+
+namespace paceline::app {
+namespace {
+
+/// Requests whose time alone is looked at: the longest, for a shorter one takes longer only if far
+/// fewer of its tokens are accepted.
+constexpr std::size_t kLongest = 256;
+/// Groups that a drafter rank serves at most, for the bound of all work.
+constexpr int kMostGroups = 16;
+
+class Bounds {
+ public:
+  explicit Bounds(const SimulationSetup& simulation) : simulation_(simulation) {
+    for (const auto& samples : simulation.workload->requests) {
+      const std::size_t prompt = &samples - simulation.workload->requests.data();
+      for (const sim::ModelledRequest& request : samples) {
+        const double tokens = request.length;
+        const auto before = static_cast<double>(simulation.workload->prompts[prompt].tokens.size());
+        tokens_ += tokens;
+        positions_ += tokens * (before + tokens / 2);
+        alone_.push_back({&request, before});
+      }
+    }
+    for (const PlannedDrafter& drafter : simulation.plan.drafters) {
+      const auto& methods = simulation.workload->acceptance.methods;
+      const auto method = std::find_if(methods.begin(), methods.end(),
+                                       [&](const auto& m) { return m.name == drafter.name; });
+      const auto& all = simulation.plan.costs.profile->drafters;
+      const auto costs = std::find_if(all.begin(), all.end(),
+                                      [&](const auto& c) { return c.name == drafter.name; });
+      if (method != methods.end() && costs != all.end())
+        drafters_.push_back({&*costs, static_cast<std::size_t>(method - methods.begin())});
+    }
+  }
+
+  [[nodiscard]] double longest() {
+    const std::size_t count = std::min(kLongest, alone_.size());
+    std::partial_sort(
+        alone_.begin(), alone_.begin() + static_cast<std::ptrdiff_t>(count), alone_.end(),
+        [](const Alone& a, const Alone& b) { return a.request->length > b.request->length; });
+    double seconds = 0;
+    for (const Alone& alone : std::span(alone_).first(count)) {
+      const double context = alone.prompt + alone.request->length / 2.0;
+      double best = 0;
+      for (const auto& [tp, table] : simulation_.costs) {
+        const auto rate = [&](std::size_t method) { return alone.request->acceptance[method]; };
+        best = std::max(best, pace(table, 1, context, 1, rate));
+      }
+      seconds = std::max(seconds, alone.request->length / best);
+    }
+    return seconds;
+  }
+
+  [[nodiscard]] double work() const {
+    const double context = positions_ / tokens_;
+    const auto rate = [&](std::size_t method) {
+      return simulation_.workload->acceptance.methods[method].mean;
+    };
+    double best = 0;  // tokens a second of a rank
+    for (const auto& [tp, table] : simulation_.costs) {
+      for (int b = 1; b <= simulation_.inputs.config.engine.max_batch; b *= 2) {
+        best = std::max(best, b * pace(table, b, context, 0, rate) / tp);
+        for (int groups = 1; groups <= kMostGroups; groups *= 2)
+          best = std::max(best, b * pace(table, b, context, groups, rate) / (tp + 1.0 / groups));
+      }
+    }
+    return tokens_ / (best * static_cast<double>(simulation_.machine.ranks.size()));
+  }
+
+ private:
+  struct Alone {
+    const sim::ModelledRequest* request = nullptr;
+    double prompt = 0;  ///< tokens
+  };
+  struct Drafter {
+    const DrafterCosts* costs = nullptr;
+    std::size_t method = 0;
+  };
+
+  /// Most tokens a second of each of b requests. `groups`: those that a drafter rank serves; 0:
+  /// there is none.
+  template <class Rate>
+  [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
+                            const Rate& rate) const {
+    double best = policy::plain_speed(table, context, b).tokens_per_second;
+    for (const Drafter& drafter : drafters_) {
+      const policy::SpeculationCosts costs{table, *drafter.costs, context,
+                                           simulation_.inputs.config.engine.max_batch};
+      const double p = rate(drafter.method);
+      for (int w = 1; w <= simulation_.inputs.config.speculation.max_length; ++w) {
+        best = std::max(best, policy::coupled_speed(costs, p, w, b).tokens_per_second);
+        if (groups > 0) {
+          best =
+              std::max(best, policy::decoupled_speed(costs, p, w, b, b * groups).tokens_per_second);
+        }
+      }
+    }
+    return best;
+  }
+
+  const SimulationSetup& simulation_;
+  std::vector<Alone> alone_;
+  std::vector<Drafter> drafters_;
+  double tokens_ = 0;
+  double positions_ = 0;  ///< attended to by all tokens
+};
+
+}  // namespace
+
+LowerBounds lower_bounds(const SimulationSetup& simulation) {
+  Bounds bounds(simulation);
+  return {bounds.longest(), bounds.work()};
+}
+
+std::string lower_bounds_text(const LowerBounds& bounds, double seconds) {
+  return fmt::format(
+      "lower bounds: {:.1f} s for the longest response alone, {:.1f} s for all work on all ranks; "
+      "the rollout takes {:.2f} times the larger",
+      bounds.longest, bounds.work, seconds / bounds.larger());
+}
+
+}  // namespace paceline::app
