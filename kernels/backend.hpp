@@ -141,17 +141,26 @@ struct UnusableLogits : DataError {
 };
 
 /// Shape of a rank's share of the KV cache. One block holds `block` positions of every layer: a
-/// contiguous chunk, so that it moves between ranks in one piece.
+/// contiguous chunk, so that it moves between ranks in one piece. A layer keeps k and v of each kv
+/// head, or one latent vector for all heads.
 struct KvShape {
   int layers = 0;
-  int kv_heads = 0;  ///< of this rank
-  int head_dim = 0;
-  int block = 16;  ///< positions; a multiple of 16
+  int kv_heads = 0;  ///< of this rank; 1 of latent vectors
+  int head_dim = 0;  ///< of k and of v, or of a latent vector
+  int block = 16;    ///< positions; a multiple of 16
   DType dtype = DType::bf16;
+  /// Elements at the beginning of a latent vector that are its values; all of them are its key.
+  /// Every rank of a group keeps latent vectors whole. 0: k and v by head.
+  int latent_values = 0;
 
-  [[nodiscard]] std::size_t layer_bytes() const {  ///< K and V of one layer in one block
-    return 2 * static_cast<std::size_t>(kv_heads) * head_dim * block * size_of(dtype);
+  [[nodiscard]] bool latent() const { return latent_values > 0; }
+  [[nodiscard]] int value_dim() const { return latent() ? latent_values : head_dim; }
+  /// Vectors of head_dim that a layer keeps of a position.
+  [[nodiscard]] int vectors() const { return latent() ? 1 : 2 * kv_heads; }
+  [[nodiscard]] std::size_t vector_bytes() const {  ///< one of a layer's vectors in one block
+    return static_cast<std::size_t>(head_dim) * block * size_of(dtype);
   }
+  [[nodiscard]] std::size_t layer_bytes() const { return vectors() * vector_bytes(); }
   [[nodiscard]] std::size_t block_bytes() const { return layers * layer_bytes(); }
 };
 
@@ -227,6 +236,34 @@ struct RopeTable {
   int max_position = 0;
 };
 
+/// Which experts a row takes, and their weights.
+struct Routing {
+  int experts = 0;          ///< of a layer
+  bool normalised = false;  ///< weights of the chosen experts add up to `scale`
+  /// Scores are sigmoids of the logits, of which none but the chosen experts' count. False: they
+  /// are the softmax over all experts.
+  bool sigmoid = false;
+  const float* correction = nullptr;  ///< [experts] added to scores to choose by; null: nothing
+  /// Groups of neighbouring experts, of which a row takes those with the largest sums of their two
+  /// best scores, of the lowest numbers on ties, and then experts of these alone.
+  int groups = 1;
+  int chosen_groups = 1;
+  float scale = 1.0F;  ///< of all weights
+};
+
+/// Sizes of latent attention, and what its queries and latent vectors pass through.
+struct LatentParams {
+  int heads = 0;                ///< query heads of this rank
+  int nope = 0;                 ///< elements of a query head without rotary embedding
+  int rope = 0;                 ///< elements with it, of a query head and of the key of all heads
+  int rank = 0;                 ///< elements of a latent vector without it: its values
+  float scale = 1.0F;           ///< of scores
+  const float* norm = nullptr;  ///< [rank] RMSNorm of a latent vector's values
+  float norm_epsilon = 0;
+
+  [[nodiscard]] int width() const { return rank + rope; }  ///< of a latent vector
+};
+
 /// Inputs of the q/k/v stage after the projection.
 struct QkvParams {
   int heads = 0;     ///< query heads of this rank
@@ -274,6 +311,22 @@ class Operations {
   virtual void attention(const QkvParams& params, int layer, const std::byte* q,
                          std::byte* out) = 0;
 
+  /// Normalises and rotates latent vectors, and stores them in the cache: kv, [rows, rank + rope]
+  /// fp32, of which the last `rope` are rotated. Cuts queries, [rows, heads * (nope + rope)] fp32:
+  /// rotates the last `rope` of each head into the last of its `width()` elements of q_out, [rows,
+  /// heads * width()], and rounds the others into nope_out, [heads, rows, nope]; both of kv.dtype.
+  /// Rotated pairs are neighbours in the inputs (2i, 2i + 1) and apart (i, i + rope / 2) in
+  /// results.
+  virtual void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, int layer,
+                                     const float* q, const float* kv, std::byte* nope_out,
+                                     std::byte* q_out) = 0;
+
+  /// Causal attention of every row over its sequence's latent vectors, as attention(): each head's
+  /// scores are products of its query with whole vectors, and its result is a mean of their first
+  /// `rank` elements. q: [rows, heads * width()] of kv.dtype; out: [heads, rows, rank] of it.
+  virtual void latent_attention(const LatentParams& params, int layer, const std::byte* q,
+                                std::byte* out) = 0;
+
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
@@ -287,10 +340,10 @@ class Operations {
     swiglu(work, rows, gate_up.n() / 2, dtype, out);
   }
 
-  /// Chooses the experts of each row: those of the largest logits, of the lowest numbers on ties.
-  /// Their weights are the softmax over all experts' logits, or over the chosen ones' alone where
-  /// `normalised`; NaN where a logit is NaN. logits: [rows, experts] fp32.
-  virtual void choose_experts(const float* logits, int rows, int experts, bool normalised,
+  /// Chooses the experts of each row: those of the largest scores, of the lowest numbers on ties.
+  /// Weights are their scores without correction. A row with a NaN among its logits has a NaN among
+  /// its weights. logits: [rows, experts] fp32.
+  virtual void choose_experts(const float* logits, int rows, const Routing& routing,
                               const ExpertChoices& choices) = 0;
 
   /// out[r, :] = the sum of weight * down(silu(gate) * up) over those of the row's experts that the
@@ -301,7 +354,8 @@ class Operations {
   virtual void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
                        int rows, DType dtype, std::byte* work, float* out) = 0;
 
-  /// x[r, :] += sigmoid(gates[r]) * delta[r, :]. x, delta: [rows, width] fp32; gates: [rows].
+  /// x[r, :] += sigmoid(gates[r]) * delta[r, :]. x, delta: [rows, width] fp32; gates: [rows]. Null:
+  /// x += delta.
   virtual void add_gated(float* x, const float* delta, const float* gates, int rows, int width) = 0;
 
   /// out[r, first_column + i] = in[r, i], rounded to `dtype`. in: [rows, width] fp32; out: [rows,

@@ -8,6 +8,9 @@
 
 namespace paceline::kernels {
 
+/// Added to sums of sigmoids that weights are divided by, as the published models do.
+inline constexpr float kLeastTotal = 1e-20F;
+
 /// Buffers of some rows in `work`, one after the other. A place is one row of one expert.
 struct ExpertWork {
   ExpertWork(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype) {

@@ -8,6 +8,20 @@
 namespace paceline::kernels {
 namespace {
 
+std::string unsupported_latent(const LatentConfig& latent) {
+  const auto fits = [](int size, int most) { return size % kHeadDimStep == 0 && size <= most; };
+  if (!fits(latent.kv_rank, kMaxLatentValues)) {
+    return "kv_lora_rank: expected a multiple of " + std::to_string(kHeadDimStep) + " up to " +
+           std::to_string(kMaxLatentValues) + ", found " + std::to_string(latent.kv_rank);
+  }
+  if (!fits(latent.rope, kMaxLatentDim - latent.kv_rank)) {
+    return "qk_rope_head_dim: expected a multiple of " + std::to_string(kHeadDimStep) + " up to " +
+           std::to_string(kMaxLatentDim - latent.kv_rank) + ", found " +
+           std::to_string(latent.rope);
+  }
+  return "";
+}
+
 std::string unsupported_by_cuda(const ModelConfig& config) {
   const std::string cpu = " (engine.backend: cpu takes any)";
   if (config.experts && config.experts->routed > cuda::kMaxExperts) {
@@ -29,7 +43,11 @@ std::string unsupported_by_cuda(const ModelConfig& config) {
            std::to_string(config.intermediate) + cpu;
   }
   const int group = config.heads / config.kv_heads;
-  if (group > cuda::max_pairs(config.head_dim)) {
+  if (config.latent && config.head_dim % 2 != 0) {
+    return "qk_nope_head_dim: expected an even number on a GPU, found " +
+           std::to_string(config.head_dim) + cpu;
+  }
+  if (!config.latent && group > cuda::max_pairs(config.head_dim)) {
     return "num_attention_heads: expected at most " +
            std::to_string(cuda::max_pairs(config.head_dim)) + " to a kv head on a GPU, found " +
            std::to_string(group) + cpu;
@@ -57,7 +75,9 @@ std::uint64_t attention_workspace(std::uint64_t rows, int heads, int head_dim) {
 }
 
 std::string unsupported(std::string_view backend, const ModelConfig& config) {
-  if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {
+  if (config.latent) {
+    if (std::string why = unsupported_latent(*config.latent); !why.empty()) return why;
+  } else if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {
     return "head_dim (or hidden_size / num_attention_heads): expected a multiple of " +
            std::to_string(kHeadDimStep) + " up to " + std::to_string(kMaxHeadDim) + ", found " +
            std::to_string(config.head_dim);

@@ -5,9 +5,13 @@
 
 namespace paceline::kernels {
 
-/// Head sizes of attention, in elements: multiples of the step, up to the largest.
+/// Head sizes of attention, in elements: multiples of the step, up to the largest. So are the two
+/// parts of latent vectors.
 inline constexpr int kHeadDimStep = 8;
 inline constexpr int kMaxHeadDim = 256;
+/// Most elements of a latent vector, and of its values.
+inline constexpr int kMaxLatentDim = 576;
+inline constexpr int kMaxLatentValues = 512;
 
 namespace cuda {
 

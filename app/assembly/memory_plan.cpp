@@ -54,8 +54,10 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const auto buffers = [](const ModelConfig& config, DType compute, int tp, std::uint64_t rows) {
-    return kernels::attention_workspace(rows, config.heads / tp, config.head_dim) +
-           rows * model::row_bytes(config, compute, tp);
+    // Latent attention has its states in registers.
+    const std::uint64_t states =
+        config.latent ? 0 : kernels::attention_workspace(rows, config.heads / tp, config.head_dim);
+    return states + rows * model::row_bytes(config, compute, tp);
   };
   const auto embeddings = [](const ModelCheckpoint& of, int tp) {
     return model::embedding_bytes(of.config, of.stored(), of.compute, tp);

@@ -251,11 +251,13 @@ std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks)
   text += fmt::format("  {}, {} each, backend {} ({}{}{})\n", counted(ranks, "rank"),
                       counted(machine.threads, "thread"), backend.name, backend.device_name,
                       backend.device_name.empty() ? "" : ", ", backend.isa);
-  text +=
-      fmt::format("  model {} ({}, {}, hidden {}, {}, {}, vocabulary {}, {})\n",
-                  inputs.config.model.path, model.family->model_type,
-                  counted(model.layers, "layer"), model.hidden, counted(model.heads, "head"),
-                  counted(model.kv_heads, "kv head"), model.vocab, name_of(inputs.target.compute));
+  const std::string kept = model.latent ? fmt::format("latent vectors of {} + {}",
+                                                      model.latent->kv_rank, model.latent->rope)
+                                        : counted(model.kv_heads, "kv head");
+  text += fmt::format("  model {} ({}, {}, hidden {}, {}, {}, vocabulary {}, {})\n",
+                      inputs.config.model.path, model.family->model_type,
+                      counted(model.layers, "layer"), model.hidden, counted(model.heads, "head"),
+                      kept, model.vocab, name_of(inputs.target.compute));
   text += fmt::format("  {} x {} from {}, longest prompt {}\n",
                       counted(inputs.prompts.prompts.size(), "prompt"),
                       counted(inputs.config.prompts.samples, "sample"), inputs.config.prompts.path,

@@ -67,6 +67,29 @@ ExpertConfig read_mixtral(const JsonSection& config, std::int32_t intermediate) 
   return experts;
 }
 
+/// How DeepSeek-V3 chooses experts.
+void read_sigmoid_routing(const JsonSection& config, ExpertConfig& experts) {
+  const auto require = [&config](const char* key, std::string_view supported) {
+    const std::string found = config.text(key).value_or(std::string(supported));
+    if (found != supported) config.fail_choice(key, found, {{supported}});
+  };
+  require("scoring_func", "sigmoid");
+  require("topk_method", "noaux_tc");
+  experts.sigmoid = experts.corrected = true;
+  experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(1));
+  experts.groups = config.integer("n_group", 1, experts.routed).value_or(1);
+  experts.chosen_groups = config.integer("topk_group", 1, experts.groups).value_or(experts.groups);
+  const std::int32_t size = experts.routed / experts.groups;
+  if (experts.routed % experts.groups != 0 || (experts.groups > 1 && size < 2)) {
+    config.fail_expected("n_group", "groups of equally many of n_routed_experts (" +
+                                        std::to_string(experts.routed) + "), two at least");
+  }
+  if (experts.chosen > size * experts.chosen_groups) {
+    config.fail_expected("topk_group", "groups of num_experts_per_tok experts (" +
+                                           std::to_string(experts.chosen) + ") or more");
+  }
+}
+
 ExpertConfig read_deepseek(const JsonSection& config, std::int32_t layers) {
   ExpertConfig experts;
   config.require(std::array{"first_k_dense_replace"});
@@ -77,6 +100,7 @@ ExpertConfig read_deepseek(const JsonSection& config, std::int32_t layers) {
     config.fail_expected("moe_layer_freq", "1");
   experts.shared_width = experts.width * config.integer("n_shared_experts", 0, 64).value_or(0);
   experts.normalised = config.flag("norm_topk_prob");
+  read_sigmoid_routing(config, experts);
   experts.dense_layers.resize(*config.integer("first_k_dense_replace", 0, layers));
   std::iota(experts.dense_layers.begin(), experts.dense_layers.end(), 0);
   return experts;

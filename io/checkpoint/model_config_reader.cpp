@@ -53,7 +53,8 @@ const Family& read_family(const JsonSection& config, const Families& families, b
     if (!type) config.fail("architectures", "missing, and model_type too");
     return known_family(config, families, computed, "model_type", *type, &Family::model_type);
   }
-  if (type && computed && *type != by_class->model_type) {
+  if (type && computed && *type != by_class->model_type &&
+      (type->empty() || *type != by_class->other_model_type)) {
     config.fail("model_type", "expected " + std::string(by_class->model_type) +
                                   ", for architectures says " + std::string(by_class->class_name) +
                                   ", found " + show_text(*type));
@@ -122,6 +123,16 @@ void read_latent(const JsonSection& config, ModelConfig& model) {
                               .kv_rank = *config.integer("kv_lora_rank", 1, kMostWidth),
                               .rope = *config.integer("qk_rope_head_dim", 1, kMostWidth),
                               .value_dim = *config.integer("v_head_dim", 1, kMostWidth)};
+  if (model.kv_heads != model.heads) {
+    config.fail_expected("num_key_value_heads",
+                         "as many as num_attention_heads (" + std::to_string(model.heads) + ")");
+  }
+  if (model.latent->rope % 2 != 0) config.fail_expected("qk_rope_head_dim", "an even number");
+  if (model.latent->value_dim % 2 != 0) config.fail_expected("v_head_dim", "an even number");
+  // Forms that no published model has.
+  if (config.flag("attention_bias")) config.fail_expected("attention_bias", "false");
+  if (config.find("rope_interleave") != nullptr && !config.flag("rope_interleave"))
+    config.fail_expected("rope_interleave", "true");
 }
 
 // Reads the end tokens; nullopt when the key is absent.
@@ -236,6 +247,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   read_sizes(config, model);
   model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
   check_activation(config);
+  if (model.family->latent_attention) read_latent(config, model);
   read_experts(config, model);
   read_biases(config, model);
   read_rope(config, model);

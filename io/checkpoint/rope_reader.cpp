@@ -72,8 +72,8 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-YarnRopeScaling read_yarn(const JsonSection& config, const JsonSection& rope,
-                          const ModelConfig& model) {
+/// Reads YaRN's scaling, and what it makes of latent attention's scores.
+YarnRopeScaling read_yarn(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
   YarnRopeScaling scaling;
   scaling.factor = read_factor(rope);
   const auto original = read_original(config, rope);
@@ -102,6 +102,10 @@ YarnRopeScaling read_yarn(const JsonSection& config, const JsonSection& rope,
       : mscale > 0 && mscale_all > 0
           ? yarn_scale(scaling.factor, mscale) / yarn_scale(scaling.factor, mscale_all)
           : yarn_scale(scaling.factor, 1);
+  if (model.latent && mscale_all > 0) {
+    const double scale = yarn_scale(scaling.factor, mscale_all);
+    model.latent->score_scale = static_cast<float>(scale * scale);
+  }
   scaling.truncate = rope.find("truncate") == nullptr || rope.flag("truncate");
   return scaling;
 }

@@ -18,8 +18,12 @@
 // are rounded to bf16. Elsewhere weights stay in fp32: rounding them would cost accuracy and save
 // nothing.
 //
+// Latent vectors (attention_latent.hpp) are laid out tile by tile as K and V of one kv head; from
+// there on they are heads like any other.
+//
 // A head is a multiple of 8 elements. Where it is no multiple of 16, its last vector is half of
 // one: the other lanes are zero in registers and in scratch memory, and absent in the cache.
+#include "kernels/cpu/attention_latent.hpp"
 #include "kernels/cpu/attention_positions.hpp"
 #include "kernels/cpu/attention_softmax.hpp"
 #include "kernels/cpu/attention_state.hpp"
@@ -42,9 +46,10 @@ struct Scratch {
   State before;   // all segments before it
   float* scores;  // [kRowTilesAbreast][16 rows][kTile]: scores, then weights (softmax_step())
   float* alpha;   // [kRowTilesAbreast][16 rows] factor of the accumulators for the tile
-  float* tail;    // [16][head_dim] the last group of V, zero past the last position
-  float* values;  // [kTile / 2][head_dim] V of a tile whose groups are joined
-  float* branch;  // K, then V of a path's positions from its first group on, as one block
+  float* tail;    // [16][value_dim] the last group of V, zero past the last position
+  float* values;  // [kTile / 2][value_dim] V of a tile whose groups are joined
+  float* branch;  // K, then V of a path's positions from its first group on, or of a tile's latent
+                  // vectors, as one block
 };
 
 /// Functions of a row tile's size. On the tile unit they advance the cursors of Fetch.
@@ -149,6 +154,10 @@ PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, co
                                int row_tiles) {
   const Groups& values = way == Way::tiles && row_tiles > 1 ? next : tile;
   Fetch fetch;
+  if (args.latent) {  // laid out by now, or read in one piece when it is
+    for (int g = 0; g < kGroups; ++g) fetch.values[g] = fetch.keys[g] = {args.cache, 0};
+    return fetch;
+  }
   for (int g = 0; g < kGroups; ++g) {
     fetch.values[g] = {values.v[g], kLine};
     fetch.keys[g] = {next.k[g], std::ptrdiff_t{4} * args.block};
@@ -186,7 +195,7 @@ struct RowTile {
 template <Way way>
 void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& state,
                 const Stretch& stretch, int start, int head, Visit visit, Fetch fetch) {
-  const int width = whole_vectors(args.head_dim);
+  const int width = whole_vectors(args.value_dim);
   const int row_tiles = row_tiles_of<way>(stretch);
   const int base_rows = stretch.row_heads / row_tiles;
   const int larger = stretch.row_heads % row_tiles;
@@ -222,7 +231,7 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
 #if defined(PACELINE_SIMD_AMX)
     // Joined by the first row tiles, which have fetched V by now; the others find it joined.
     if (way == Way::tiles && t == count) {
-      join_values(visit.tile, visit.groups, args.head_dim,
+      join_values(visit.tile, visit.groups, args.value_dim,
                   reinterpret_cast<std::uint32_t*>(scratch.values));
     }
 #endif
@@ -243,14 +252,14 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
 PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
   const int segment = (position - args.first) / kAttentionSegment;
   return state_at(
-      args.states + segment * attention_state_floats(args.heads, args.row_heads, args.head_dim),
-      args.heads * args.row_heads, whole_vectors(args.head_dim));
+      args.states + segment * attention_state_floats(args.heads, args.row_heads, args.value_dim),
+      args.heads * args.row_heads, whole_vectors(args.value_dim));
 }
 
 /// Takes the row heads of a stretch to the next segment: adds the state of the one that ends.
 void begin_segment(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch) {
   if (args.states != nullptr) return;  // each segment has its own state
-  const int width = whole_vectors(args.head_dim);
+  const int width = whole_vectors(args.value_dim);
   for (int head = 0; head < args.heads; ++head) {
     const int first = head * args.row_heads + stretch.first_head;
     add(scratch.segment, scratch.before, first, stretch.row_heads, width);
@@ -263,7 +272,7 @@ void begin_segment(const AttentionArgs& args, const Scratch& scratch, const Stre
 template <Way way>
 void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch,
           const Stretch* after) {
-  const int d = args.head_dim;
+  const int d = args.value_dim;
 #if defined(PACELINE_SIMD_AMX)
   if (way == Way::tiles && stretch.begin < stretch.end) {
     // Tiles have as many rows as the largest row tile: the tile unit takes its time by the row.
@@ -273,7 +282,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   }
 #endif
   Branch branch;
-  if (stretch.path != nullptr && stretch.end > stretch.in_cache)
+  if (!args.latent && stretch.path != nullptr && stretch.end > stretch.in_cache)
     branch = gather_branch(args, stretch, scratch.branch);
   Groups next;  // missing groups point to some place that may be fetched
   for (int g = 0; g < kGroups; ++g) next.k[g] = next.v[g] = args.cache;
@@ -289,6 +298,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
     } else if (after != nullptr) {
       find_groups(args, *after, after->begin, next);
     }
+    if (args.latent) branch = lay_tile(args, stretch, start, scratch.branch);
     Visit visit;
     visit.groups = groups_of(left);
     visit.in_cache = groups_of(stretch.in_cache - start);
@@ -315,8 +325,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   }
 }
 
-/// Calls f(rows, row head, its first element in the q and out of those rows) in the order of row
-/// heads in scratch memory.
+/// Calls f(rows, row head, row, query head) in the order of row heads in scratch memory.
 template <class F>
 PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   int row_head = 0;
@@ -324,9 +333,7 @@ PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
     for (int s = 0; s < args.count; ++s) {
       const AttentionRows& rows = args.sequences[s];
       for (int r = 0; r < rows.rows * args.group; ++r) {
-        const int of_row = head * args.group + r % args.group;
-        f(rows, row_head++,
-          r / args.group * args.stride + static_cast<std::size_t>(of_row) * args.head_dim);
+        f(rows, row_head++, r / args.group, head * args.group + r % args.group);
       }
     }
   }
@@ -335,9 +342,10 @@ PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
 /// Writes the softmax's result.
 template <bool bf16>
 void write_out(const AttentionArgs& args, const State& state) {
-  const int d = args.head_dim;
+  const int d = args.value_dim;
   const int width = whole_vectors(d);
-  for_row_heads(args, [&](const AttentionRows& rows, int row_head, std::size_t at) {
+  for_row_heads(args, [&](const AttentionRows& rows, int row_head, int row, int head) {
+    const std::size_t at = row * args.out.row + head * args.out.head;
     const float* out = state.out + static_cast<std::ptrdiff_t>(row_head) * width;
     const F32 inverse = set1(1.0F) / set1(state.total[row_head]);
     for (int i = 0; i < d; i += kLanes) {
@@ -352,9 +360,10 @@ void write_out(const AttentionArgs& args, const State& state) {
 template <Way way>
 void attend(const AttentionArgs& args) {
   const int d = args.head_dim;
-  const int width = whole_vectors(d);
+  const int width = whole_vectors(args.value_dim);
   const int row_heads = args.heads * args.row_heads;
-  const std::size_t state_floats = attention_state_floats(args.heads, args.row_heads, d);
+  const std::size_t state_floats =
+      attention_state_floats(args.heads, args.row_heads, args.value_dim);
   Scratch scratch;
   scratch.q = args.scratch;
   float* states = scratch.q + static_cast<std::ptrdiff_t>(row_heads) * kQueryStride;
@@ -363,11 +372,12 @@ void attend(const AttentionArgs& args) {
   scratch.scores = states + 2 * state_floats;
   scratch.alpha = scratch.scores + kRowTilesAbreast * kLanes * kTile;
   scratch.tail = scratch.alpha + kRowTilesAbreast * kLanes;
-  scratch.values = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * d;
-  scratch.branch = scratch.values + static_cast<std::ptrdiff_t>(kTile / 2) * d;
+  scratch.values = scratch.tail + static_cast<std::ptrdiff_t>(kLanes) * args.value_dim;
+  scratch.branch = scratch.values + static_cast<std::ptrdiff_t>(kTile / 2) * args.value_dim;
 
   const F32 scale = set1(args.scale);
-  for_row_heads(args, [&](const AttentionRows& rows, int row_head, std::size_t at) {
+  for_row_heads(args, [&](const AttentionRows& rows, int row_head, int row, int head) {
+    const std::size_t at = row * args.q.row + head * args.q.head;
     float* q = scratch.q + static_cast<std::ptrdiff_t>(row_head) * kQueryStride;
     if constexpr (kPaired<way>) {
       __builtin_memcpy(q, rows.q + at * 2, static_cast<std::size_t>(d) * 2);
@@ -399,7 +409,8 @@ void attend(const AttentionArgs& args) {
 void attention(const AttentionArgs& args) {
   if (!args.bf16) return attend<Way::singles>(args);
 #if defined(PACELINE_SIMD_AMX)
-  if (args.head_dim % kStepElements == 0) return attend<Way::tiles>(args);
+  if (args.head_dim % kStepElements == 0 && args.value_dim % kStepElements == 0)
+    return attend<Way::tiles>(args);
 #endif
 #if defined(PACELINE_SIMD_DOT)
   return attend<Way::dots>(args);
@@ -409,7 +420,7 @@ void attention(const AttentionArgs& args) {
 }
 
 void attention_sum(const AttentionArgs& args) {
-  const int width = whole_vectors(args.head_dim);
+  const int width = whole_vectors(args.value_dim);
   const int row_heads = args.heads * args.row_heads;
   const State before = state_at(args.scratch, row_heads, width);
   begin(before, 0, row_heads, width);

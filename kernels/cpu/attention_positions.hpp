@@ -51,25 +51,28 @@ PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) 
   return stretch;
 }
 
+// Attention finds latent vectors by itself (attention_latent.hpp): none counts as in the cache.
+
 PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
   // All rows see the whole stretch.
-  return in_segments(args, {args.sequences[0].blocks, 0, args.shared, args.shared, 0,
-                            args.row_heads, args.shared, nullptr});
+  return in_segments(args, {args.sequences[0].blocks, 0, args.shared, args.latent ? 0 : args.shared,
+                            0, args.row_heads, args.shared, nullptr});
 }
 
 PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
                                     int first_head) {
   const int end = rows.first_position + rows.rows;  // past the last position that some row sees
   const bool displaced = rows.path != nullptr;
-  return in_segments(
-      args, {rows.blocks, args.shared, end, displaced ? rows.path_base / kLanes * kLanes : end,
-             first_head, rows.rows * args.group, rows.first_position, displaced ? &rows : nullptr});
+  const int in_cache = args.latent ? 0 : displaced ? rows.path_base / kLanes * kLanes : end;
+  return in_segments(args,
+                     {rows.blocks, args.shared, end, in_cache, first_head, rows.rows * args.group,
+                      rows.first_position, displaced ? &rows : nullptr});
 }
 
-/// A path gathered into one block for each kv head, from the group of path_base on: all K and then
-/// all V of it.
+/// Positions gathered into one block for each kv head, all K and then all V of it: a path from the
+/// group of path_base on, or a tile of latent vectors.
 struct Branch {
-  int first = 0;            ///< position where it begins
+  int first = 0;            ///< position where they begin
   int size = 0;             ///< positions, a multiple of 16
   std::size_t k_bytes = 0;  ///< bytes of K of one head, and of V
   const std::byte* data = nullptr;
@@ -104,7 +107,7 @@ PACELINE_INLINE int groups_of(int positions) {
 /// groups stay.
 PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stretch, int start,
                                  Groups& tile) {
-  const std::size_t v_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);
+  const std::size_t v_bytes = static_cast<std::size_t>(args.value_dim) * (args.bf16 ? 2 : 4);
   const std::int32_t* number = stretch.blocks + start / args.block;
   int slot = start % args.block;
   for (int g = 0; g < groups_of(stretch.in_cache - start); ++g) {

@@ -171,8 +171,9 @@ PACELINE_INLINE void multiply_values(const float* weights, const Groups& tile, A
 template <int MR>
 void accumulate_in_tiles(const AttentionArgs& args, const float* weights, const float* alpha,
                          const Groups& tile, Fetch& fetch, int groups, float* out) {
-  alignas(64) float sums[kTileRows * kMaxHeadDim];
-  const int width = args.head_dim;
+  static_assert(kMaxHeadDim <= kMaxLatentValues);
+  alignas(64) float sums[kTileRows * kMaxLatentValues];
+  const int width = args.value_dim;
   Ahead ahead[kGroups];
   PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) ahead[g] = fetch.keys[g];
   const int steps = (groups + 1) / 2;

@@ -105,8 +105,7 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
   state_floats_ = 0;
   if (kv.layer_bytes() == 0) return;  // rows without a cache attend to nothing
   const auto of_all_heads = static_cast<int>(units_.size()) * kv.kv_heads;
-  const std::size_t tile_bytes =
-      std::size_t{2} * kAttentionTile * kv.head_dim * size_of(kv.dtype);  // of one kv head
+  const std::size_t tile_bytes = kv.layer_bytes() / kv.block / kv.kv_heads * kAttentionTile;
   const int most = std::min(static_cast<int>(kTileBytes / tile_bytes),
                             threads == 1 ? kv.kv_heads : of_all_heads / (threads * kUnitsOfThread));
   const std::int64_t share = work_ * kv.kv_heads / threads;  // of a thread
@@ -126,7 +125,7 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
     const bool cut = heads == 1 && all > 1 && unit.work > share + share / 4;
     const int segments =
         cut ? std::max(1, static_cast<int>(all * share / (kUnitsOfThread * unit.work))) : 0;
-    const std::size_t floats = attention_state_floats(1, unit.rows * group, kv.head_dim);
+    const std::size_t floats = attention_state_floats(1, unit.rows * group, kv.value_dim());
     for (int first = 0; first < kv.kv_heads; first += heads) {
       AttentionTask task = {u, first, std::min(heads, kv.kv_heads - first)};
       if (!cut) {

@@ -47,7 +47,7 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
                 const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
   // Lines of K or V of a group for each of its vectors.
   constexpr int kSteps = kBf16<way> ? kLanes / 2 : kLanes;
-  const int d = args.head_dim;
+  const int d = args.value_dim;
   const int width = whole_vectors(d);
   Tile<MR, NV> tile;
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
@@ -137,13 +137,13 @@ PACELINE_INLINE void accumulate_rows(const AttentionArgs& args, const float* wei
                                      int groups, float* out) {
   constexpr int kWide = wide_vectors(MR);
   int lane = 0;
-  for (; lane + kWide * kLanes <= args.head_dim; lane += kWide * kLanes) {
+  for (; lane + kWide * kLanes <= args.value_dim; lane += kWide * kLanes) {
     accumulate<way, MR, kWide, false>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
-  for (; lane + kLanes <= args.head_dim; lane += kLanes) {
+  for (; lane + kLanes <= args.value_dim; lane += kLanes) {
     accumulate<way, MR, 1, false>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
-  if (lane < args.head_dim) {
+  if (lane < args.value_dim) {
     accumulate<way, MR, 1, true>(args, weights, alpha, tile, fetch.keys, groups, lane, out);
   }
 }
@@ -157,7 +157,7 @@ void accumulate_tile(const AttentionArgs& args, const float* weights, const floa
   if constexpr (kRows < MR) {
     accumulate_rows<way, MR - kRows>(
         args, weights + kRows * kTile, alpha + kRows, tile, fetch, groups,
-        out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.head_dim));
+        out + static_cast<std::ptrdiff_t>(kRows) * whole_vectors(args.value_dim));
   }
 }
 

@@ -198,11 +198,21 @@ void CpuBackend::copy_blocks(const KvShape& kv, std::byte* cache,
 }
 
 void CpuBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) {
-  const std::size_t head_bytes =
-      static_cast<std::size_t>(kv.head_dim) * kv.block * size_of(kv.dtype);
+  const std::size_t head_bytes = kv.vector_bytes();
   const std::size_t values = kv.kv_heads * head_bytes;
   const auto elements =
-      static_cast<std::int64_t>(moves.size()) * kv.layers * kv.kv_heads * kv.head_dim * 2;
+      static_cast<std::int64_t>(moves.size()) * kv.layers * kv.vectors() * kv.head_dim;
+  if (kv.latent()) {
+    const std::size_t bytes = head_bytes / kv.block;  // of a position
+    for_each(pool_, kv.layers, elements, [&](int layer) {
+      std::byte* const base = cache + layer * kv.layer_bytes();
+      for (const SlotMove& move : moves) {
+        std::memmove(base + move.to_block * kv.block_bytes() + move.to_slot * bytes,
+                     base + move.from_block * kv.block_bytes() + move.from_slot * bytes, bytes);
+      }
+    });
+    return;
+  }
   for_each(pool_, kv.layers * kv.kv_heads, elements, [&](int unit) {
     std::byte* base =
         cache + unit / kv.kv_heads * kv.layer_bytes() + unit % kv.kv_heads * head_bytes;

@@ -12,16 +12,58 @@
 namespace paceline::kernels::cpu {
 namespace {
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+/// scores[i] = sigmoid(logits[i])
+void sigmoids(const KernelTable& kernels, std::span<const float> logits,
+              std::vector<float>& scores) {
+  for (std::size_t i = 0; i < logits.size(); ++i) scores[i] = -std::abs(logits[i]);
+  kernels.exponentials(scores.data(), 0, static_cast<int>(logits.size()), scores.data());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    scores[i] = (logits[i] < 0 ? scores[i] : 1.0F) / (1.0F + scores[i]);
+}
+
+/// Makes sure that only experts of the best groups are taken.
+void keep_groups(const Routing& routing, Workspace& space) {
+  const int size = routing.experts / routing.groups;
+  std::vector<float>& bests = space.groups;
+  bests.resize(routing.groups);
+  for (int g = 0; g < routing.groups; ++g) {
+    float best = kNever;
+    float second = kNever;
+    for (int i = g * size; i < (g + 1) * size; ++i) {
+      second = std::max(second, std::min(best, space.keys[i]));
+      best = std::max(best, space.keys[i]);
+    }
+    bests[g] = best + second;
+  }
+  for (int g = 0; g < routing.groups; ++g) {
+    int better = 0;
+    for (int other = 0; other < routing.groups; ++other)
+      better += bests[other] > bests[g] || (bests[other] == bests[g] && other < g) ? 1 : 0;
+    if (better >= routing.chosen_groups)
+      std::fill_n(space.keys.begin() + std::ptrdiff_t{g} * size, size, kNever);
+  }
+}
+
 /// Chooses a row's experts.
 void choose_row(const KernelTable& kernels, Workspace& space, std::span<const float> logits,
-                bool normalised, std::span<std::int32_t> ids, std::span<float> weights) {
-  const auto experts = static_cast<int>(logits.size());
+                const Routing& routing, std::span<std::int32_t> ids, std::span<float> weights) {
+  const int experts = routing.experts;
+  std::vector<float>& scores = space.scores;
+  std::vector<float>& keys = space.keys;
+  scores.resize(experts);
+  keys.assign(logits.begin(), logits.end());
+  if (routing.sigmoid) {
+    sigmoids(kernels, logits, scores);
+    for (int i = 0; i < experts; ++i)
+      keys[i] = scores[i] + (routing.correction == nullptr ? 0.0F : routing.correction[i]);
+  }
   // A NaN comes last, so that there is an order. Its row's results are NaN whoever is chosen.
-  const auto key = [logits](std::int32_t id) {
-    return std::isnan(logits[id]) ? -std::numeric_limits<float>::infinity() : logits[id];
-  };
-  const auto better = [&](std::int32_t a, std::int32_t b) {
-    return key(a) > key(b) || (key(a) == key(b) && a < b);
+  for (float& key : keys) key = std::isnan(key) ? kNever : key;
+  if (routing.groups > 1) keep_groups(routing, space);
+  const auto better = [&keys](std::int32_t a, std::int32_t b) {
+    return keys[a] > keys[b] || (keys[a] == keys[b] && a < b);
   };
   std::vector<std::int32_t>& ranked = space.ranked;
   ranked.resize(experts);
@@ -31,30 +73,34 @@ void choose_row(const KernelTable& kernels, Workspace& space, std::span<const fl
   std::copy(ranked.begin(), end, ids.begin());
   std::sort(ids.begin(), ids.end());
 
-  std::vector<float>& shares = space.shares;
-  shares.resize(experts);
-  const float largest = key(*std::min_element(ids.begin(), ids.end(), better));
-  kernels.exponentials(logits.data(), largest, experts, shares.data());
-  float total = 0;
-  for (const float share : shares) total += share;
-  if (normalised && !std::isnan(total)) {
-    total = 0;
-    for (const std::int32_t id : ids) total += shares[id];
+  if (!routing.sigmoid) {
+    const float largest = keys[*std::min_element(ids.begin(), ids.end(), better)];
+    kernels.exponentials(logits.data(), largest, experts, scores.data());
   }
-  for (std::size_t i = 0; i < ids.size(); ++i) weights[i] = shares[ids[i]] / total;
+  float all = 0;
+  for (const float score : scores) all += score;
+  float total = routing.sigmoid ? 1.0F : all;
+  if (routing.normalised) {
+    total = 0;
+    for (const std::int32_t id : ids) total += scores[id];
+    if (routing.sigmoid) total += kLeastTotal;
+  }
+  if (std::isnan(all)) total = all;
+  for (std::size_t i = 0; i < ids.size(); ++i) weights[i] = scores[ids[i]] / total * routing.scale;
 }
 
 }  // namespace
 
-void ExpertPass::choose(const float* logits, int rows, int experts, bool normalised,
+void ExpertPass::choose(const float* logits, int rows, const Routing& routing,
                         const ExpertChoices& choices) {
   const auto size = static_cast<std::size_t>(choices.chosen);
+  const auto experts = static_cast<std::size_t>(routing.experts);
   const auto choose = [&](int thread, int r) {
-    choose_row(kernels_, workspaces_[thread],
-               {logits + std::ptrdiff_t{r} * experts, static_cast<std::size_t>(experts)},
-               normalised, {choices.ids + r * size, size}, {choices.weights + r * size, size});
+    choose_row(kernels_, workspaces_[thread], {logits + r * experts, experts}, routing,
+               {choices.ids + r * size, size}, {choices.weights + r * size, size});
   };
-  pool_.for_units(rows, choose, std::int64_t{rows} * experts < kParallelElements ? rows : 1);
+  pool_.for_units(rows, choose,
+                  std::int64_t{rows} * routing.experts < kParallelElements ? rows : 1);
 }
 
 void ExpertPass::compute(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,

@@ -23,8 +23,7 @@ class ExpertPass {
       : kernels_(kernels), pool_(pool), workspaces_(workspaces) {}
 
   /// Operations::choose_experts().
-  void choose(const float* logits, int rows, int experts, bool normalised,
-              const ExpertChoices& choices);
+  void choose(const float* logits, int rows, const Routing& routing, const ExpertChoices& choices);
   /// Operations::experts(). work: see ExpertWork.
   void compute(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out);

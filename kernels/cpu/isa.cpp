@@ -69,18 +69,19 @@ std::vector<std::string> supported_cpu_isas() {
 
 namespace cpu {
 
-std::size_t attention_state_floats(int heads, int row_heads, int head_dim) {
-  const int width = (head_dim + 15) / 16 * 16;  // whole vectors
+std::size_t attention_state_floats(int heads, int row_heads, int value_dim) {
+  const int width = (value_dim + 15) / 16 * 16;  // whole vectors
   return (static_cast<std::size_t>(heads) * row_heads * (width + 2) + 15) / 16 * 16;
 }
 
-std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim, int path) {
-  const std::size_t branch = path == 0 ? 0 : path + 2 * 15;  // whole groups of 16
-  return static_cast<std::size_t>(heads) *
-             (std::size_t{kQueryStride} * row_heads + 2 * branch * head_dim) +
-         2 * attention_state_floats(heads, row_heads, head_dim) +
-         16 * (kQueryStride + kRowTilesAbreast * (kAttentionTile + 1) + head_dim) +
-         kAttentionTile / 2 * head_dim;
+std::size_t attention_scratch_floats(const AttentionArgs& args, int row_heads, int path) {
+  // A tile of latent vectors, or whole groups of 16.
+  const std::size_t branch = args.latent ? kAttentionTile : path == 0 ? 0 : path + 2 * 15;
+  return static_cast<std::size_t>(args.heads) *
+             (std::size_t{kQueryStride} * row_heads + branch * (args.head_dim + args.value_dim)) +
+         2 * attention_state_floats(args.heads, row_heads, args.value_dim) +
+         16 * (kQueryStride + kRowTilesAbreast * (kAttentionTile + 1) + args.value_dim) +
+         kAttentionTile / 2 * args.value_dim;
 }
 
 const KernelTable& kernel_table(const char* isa) {

@@ -22,9 +22,9 @@ inline constexpr int kMostSegmentLevels = 7;
 /// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
-/// Stride of row heads' queries in attention's scratch: the widest head, and a cache line so that
+/// Stride of row heads' queries in attention's scratch: the widest key, and a cache line so that
 /// row heads do not all begin in the same set of a cache.
-inline constexpr int kQueryStride = kMaxHeadDim + 16;
+inline constexpr int kQueryStride = kMaxLatentDim + 16;
 /// Most row tiles that take a step of attention together.
 inline constexpr int kRowTilesAbreast = 2;
 
@@ -94,6 +94,23 @@ struct RopeArgs {
   float epsilon;
 };
 
+/// One row of latent attention's stage after the projections (Operations::latent_rope_and_store()).
+struct LatentRow {
+  const float* q;         ///< [heads * (nope + rope)]
+  const float* kv;        ///< [rank + rope]
+  const float* cos_sin;   ///< [rope] of the row's position
+  std::byte* nope_out;    ///< [nope] of the first head
+  std::size_t nope_head;  ///< elements from head to head of nope_out
+  std::byte* q_out;       ///< [heads * (rank + rope)]
+  std::byte* vector;      ///< [rank + rope] in the cache
+};
+struct LatentArgs {
+  int heads, nope, rope, rank;
+  bool bf16;          ///< dtype of results
+  const float* norm;  ///< [rank]
+  float epsilon;
+};
+
 /// One position's k and v of one kv head, copied between blocks that may differ in size.
 struct SlotCopy {
   const std::byte *from_k, *from_v;  ///< the kv head's, at the start of the block
@@ -107,8 +124,8 @@ struct SlotCopy {
 /// Neighbouring rows of one sequence that attend.
 struct AttentionRows {
   const std::int32_t* blocks;  ///< block table of the sequence
-  const std::byte* q;          ///< first row's first head; heads are neighbours
-  std::byte* out;              ///< the same shape
+  const std::byte* q;          ///< first row's first head
+  std::byte* out;              ///< likewise
   int rows;
   int first_position;  ///< of the first row
   /// Place of position path_base + i for rows on a branch of a tree, up to the last position that
@@ -121,19 +138,26 @@ struct AttentionRows {
 /// threads may take the segments of a row apart without changing its bits.
 inline constexpr int kAttentionSegment = 512;
 
+/// Elements from row to row, and from head to head.
+struct HeadStrides {
+  std::size_t row, head;
+};
+
 /// Attention of rows of some sequences, for all query heads of some neighbouring kv heads.
 struct AttentionArgs {
-  const std::byte* cache;   ///< K of the layer and the first kv head in block 0
+  const std::byte* cache;   ///< of the layer: K of the first kv head in block 0, or latent vectors
   std::size_t values;       ///< bytes from K to V of a kv head
   std::size_t head_bytes;   ///< from kv head to kv head, of K and of V
   std::size_t block_bytes;  ///< from block to block
   int block;                ///< positions of a block
-  int head_dim;
-  float scale;         ///< of scores
-  int heads;           ///< kv heads
-  int group;           ///< query heads of each
-  bool bf16;           ///< dtype of q, out and cache
-  std::size_t stride;  ///< elements from row to row of q and out
+  int head_dim;             ///< elements of a query and of a key
+  int value_dim;            ///< of a value and of a result
+  bool latent;              ///< the cache has latent vectors, and `heads` is 1
+  float scale;              ///< of scores
+  int heads;                ///< kv heads
+  int group;                ///< query heads of each
+  bool bf16;                ///< dtype of q, out and cache
+  HeadStrides q, out;
   const AttentionRows* sequences;
   int count;      ///< number of sequences
   int row_heads;  ///< row heads of a kv head: rows of all sequences times group
@@ -214,6 +238,7 @@ struct KernelTable {
   /// x[i] += sigmoid(gate) * delta[i], i below width.
   void (*add_gated)(float* x, const float* delta, float gate, int width);
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
+  void (*latent_rope_and_store)(const LatentArgs& args, const LatentRow& row);
   void (*copy_slot)(const SlotCopy& copy);
   void (*attention)(const AttentionArgs& args);
   /// Combines the states of all segments from position 0 on.
@@ -239,12 +264,12 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call with so many kv heads, row heads of each, and
-/// positions of the longest path.
-[[nodiscard]] std::size_t attention_scratch_floats(int heads, int row_heads, int head_dim,
+/// fp32 values of scratch for an attention call with `args`' sizes, so many row heads of a kv head,
+/// and positions of the longest path.
+[[nodiscard]] std::size_t attention_scratch_floats(const AttentionArgs& args, int row_heads,
                                                    int path);
 /// fp32 values of a segment's state, in whole cache lines.
-[[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int head_dim);
+[[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int value_dim);
 
 /// Tables by instruction set, whatever this machine supports: calling into an unsupported one
 /// faults.

@@ -132,6 +132,10 @@ void CpuOperations::add_gated(float* x, const float* delta, const float* gates, 
                               int width) {
   for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {
     const std::ptrdiff_t at = std::ptrdiff_t{r} * width;
+    if (gates == nullptr) {
+      for (int i = 0; i < width; ++i) x[at + i] += delta[at + i];
+      return;
+    }
     kernels_.add_gated(x + at, delta + at, gates[r], width);
   });
 }
@@ -167,14 +171,71 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
   const KvShape& kv = batch_->kv;
   const int group = params.heads / params.kv_heads;
   expect(group * params.kv_heads == params.heads, "heads are not a multiple of kv heads");
-  expect(params.heads == batch_->heads && params.kv_heads == kv.kv_heads, "heads of another model");
-  const std::size_t head_bytes =
-      static_cast<std::size_t>(params.head_dim) * kv.block * size_of(kv.dtype);
-  const std::size_t stride = static_cast<std::size_t>(params.heads) * params.head_dim;
+  expect(params.heads == batch_->heads && params.kv_heads == kv.kv_heads && !kv.latent(),
+         "heads of another model");
+  const auto head = static_cast<std::size_t>(params.head_dim);
+  AttentionArgs sizes = {};
+  sizes.head_dim = sizes.value_dim = params.head_dim;
+  sizes.scale = 1.0F / std::sqrt(static_cast<float>(params.head_dim));
+  sizes.group = group;
+  sizes.q = sizes.out = {params.heads * head, head};
+  attend(sizes, layer, q, out);
+}
+
+void CpuOperations::latent_rope_and_store(const LatentParams& params, const RopeTable& rope,
+                                          int layer, const float* q, const float* kv,
+                                          std::byte* nope_out, std::byte* q_out) {
+  const KvShape& shape = batch_->kv;
+  expect(shape.latent() && shape.head_dim == params.width() && shape.block % 16 == 0 &&
+             params.width() <= kMaxLatentDim && params.rank <= kMaxLatentValues,
+         "latent vectors of an unsupported size");
+  expect(batch_->positions <= rope.max_position, "position outside the rotary table");
+  const std::size_t element = size_of(shape.dtype);
+  const std::size_t q_width = std::size_t{1} * params.heads * (params.nope + params.rope);
+  const std::size_t out_width = std::size_t{1} * params.heads * params.width();
+  const LatentArgs args = {
+      params.heads, params.nope,        params.rope, params.rank, shape.dtype == DType::bf16,
+      params.norm,  params.norm_epsilon};
+  for_each(pool_, rows_.rows, rows_.rows * static_cast<std::int64_t>(q_width), [&](int r) {
+    const RowPlace& place = places_[r];
+    LatentRow row;
+    row.q = q + r * q_width;
+    row.kv = kv + static_cast<std::ptrdiff_t>(r) * params.width();
+    row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.rope;
+    row.nope_out = nope_out + std::size_t{1} * r * params.nope * element;
+    row.nope_head = std::size_t{1} * rows_.rows * params.nope;
+    row.q_out = q_out + r * out_width * element;
+    row.vector = batch_->cache + place.block * shape.block_bytes() + layer * shape.layer_bytes() +
+                 std::size_t{1} * place.slot * params.width() * element;
+    kernels_.latent_rope_and_store(args, row);
+  });
+}
+
+void CpuOperations::latent_attention(const LatentParams& params, int layer, const std::byte* q,
+                                     std::byte* out) {
+  expect(params.heads == batch_->heads && batch_->kv.latent(), "heads of another model");
+  const auto rank = static_cast<std::size_t>(params.rank);
+  const auto width = static_cast<std::size_t>(params.width());
+  AttentionArgs sizes = {};
+  sizes.head_dim = params.width();
+  sizes.value_dim = params.rank;
+  sizes.latent = true;
+  sizes.scale = params.scale;
+  sizes.group = params.heads;
+  sizes.q = {params.heads * width, width};
+  sizes.out = {rank, rows_.rows * rank};
+  attend(sizes, layer, q, out);
+}
+
+void CpuOperations::attend(const AttentionArgs& sizes, int layer, const std::byte* q,
+                           std::byte* out) {
+  const KvShape& kv = batch_->kv;
+  const std::size_t head_bytes = kv.vector_bytes();
   const AttentionUnits& cut = attention_units_;
+  AttentionArgs largest = sizes;
+  largest.heads = cut.most_heads();
   const std::size_t scratch_bytes =
-      attention_scratch_floats(cut.most_heads(), cut.most_rows() * group, params.head_dim,
-                               cut.longest_path()) *
+      attention_scratch_floats(largest, cut.most_rows() * sizes.group, cut.longest_path()) *
       sizeof(float);
   states_.reserve(cut.state_floats() * sizeof(float));
   const auto run = [&](Workspace& space, const AttentionTask& task, auto function) {
@@ -182,27 +243,25 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
     space.attending.clear();
     for (const AttentionPiece& piece : cut.pieces(unit)) {
       const Chain& chain = chains_[piece.chain];
-      const std::size_t at = (chain.first_row - rows_.first_row + piece.first) * stride +
-                             static_cast<std::size_t>(task.first_head) * group * params.head_dim;
-      space.attending.push_back({chain.blocks, q + at * size_of(kv.dtype),
-                                 out + at * size_of(kv.dtype), piece.rows,
+      const int row = chain.first_row - rows_.first_row + piece.first;
+      const int head = task.first_head * sizes.group;
+      const auto at = [&](const HeadStrides& strides) {
+        return (row * strides.row + head * strides.head) * size_of(kv.dtype);
+      };
+      space.attending.push_back({chain.blocks, q + at(sizes.q), out + at(sizes.out), piece.rows,
                                  chain.first_position + piece.first, chain.path, chain.base});
     }
-    AttentionArgs args = {};
+    AttentionArgs args = sizes;
     args.cache = batch_->cache + layer * kv.layer_bytes() + task.first_head * head_bytes;
-    args.values = params.kv_heads * head_bytes;
+    args.values = kv.kv_heads * head_bytes;
     args.head_bytes = head_bytes;
     args.block_bytes = kv.block_bytes();
     args.block = kv.block;
-    args.head_dim = params.head_dim;
-    args.scale = 1.0F / std::sqrt(static_cast<float>(params.head_dim));
     args.heads = task.heads;
-    args.group = group;
     args.bf16 = kv.dtype == DType::bf16;
-    args.stride = stride;
     args.sequences = space.attending.data();
     args.count = static_cast<int>(space.attending.size());
-    args.row_heads = unit.rows * group;
+    args.row_heads = unit.rows * sizes.group;
     args.shared = unit.shared;
     args.scratch = reinterpret_cast<float*>(space.scratch.data());
     if (task.segments > 0) {
@@ -213,7 +272,8 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
     function(args);
   };
   const std::span<const AttentionTask> tasks = cut.tasks();
-  if (tasks.size() == 1 || cut.work() * static_cast<std::int64_t>(stride) < 8 * kParallelElements) {
+  const auto row_work = static_cast<std::int64_t>(sizes.q.row);
+  if (tasks.size() == 1 || cut.work() * row_work < 8 * kParallelElements) {
     workspaces_[0].scratch.reserve(scratch_bytes);
     for (const AttentionTask& task : tasks) run(workspaces_[0], task, kernels_.attention);
     for (const AttentionTask& task : cut.sums()) run(workspaces_[0], task, kernels_.attention_sum);

@@ -51,10 +51,15 @@ class CpuOperations final : public Operations {
   void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
+  void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, int layer,
+                             const float* q, const float* kv, std::byte* nope_out,
+                             std::byte* q_out) override;
+  void latent_attention(const LatentParams& params, int layer, const std::byte* q,
+                        std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
-  void choose_experts(const float* logits, int rows, int experts, bool normalised,
+  void choose_experts(const float* logits, int rows, const Routing& routing,
                       const ExpertChoices& choices) override {
-    experts_.choose(logits, rows, experts, normalised, choices);
+    experts_.choose(logits, rows, routing, choices);
   }
   void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out) override {
@@ -68,6 +73,8 @@ class CpuOperations final : public Operations {
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
  private:
+  /// Attention by the planned tasks. `sizes`: what the arguments of all tasks have in common.
+  void attend(const AttentionArgs& sizes, int layer, const std::byte* q, std::byte* out);
   /// The product with its input packed.
   [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
   /// Calls f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.

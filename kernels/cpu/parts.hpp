@@ -17,6 +17,7 @@ void add_gated(float* x, const float* delta, float gate, int width);
 
 // rope.cpp
 void rope_and_store(const RopeArgs& args, const RopeRow& row);
+void latent_rope_and_store(const LatentArgs& args, const LatentRow& row);
 void copy_slot(const SlotCopy& copy);
 
 // attention.cpp

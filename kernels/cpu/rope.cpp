@@ -5,7 +5,8 @@
 //   bf16: K [head_dim / 2][block][2]   lanes along positions, pairs along the head
 //         V [block / 2][head_dim][2]   lanes along the head, pairs along positions
 //   fp32: K [head_dim][block]          V [block][head_dim]
-// K of all kv heads comes first, then V of all kv heads.
+// K of all kv heads comes first, then V of all kv heads. Latent vectors lie one after the other,
+// each in one piece.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
 #include "kernels/cpu/simd_math.hpp"
@@ -28,20 +29,21 @@ PACELINE_INLINE void round_to(std::uint16_t* out, const float* in, int n) {
   }
 }
 
-/// x = normalised (where weight is given) and rotated head; in may be unaligned.
-PACELINE_INLINE void rotate(const float* in, const float* weight, const float* cos_sin,
-                            const RopeArgs& args, float* x) {
-  const int d = args.head_dim;
-  F32 scale = set1(1.0F);
-  if (weight != nullptr) {
-    F32 squares = set1(0.0F);
-    for (int i = 0; i < d; i += kLanes) {
-      const F32 value = load_n(in + i, lanes_at(i, d));
-      squares = fma(value, value, squares);
-    }
-    const F32 mean = set1(sum(squares)) / set1(static_cast<float>(d));
-    scale = set1(1.0F) / sqrt(mean + set1(args.epsilon));
+/// 1 / rms of d elements.
+PACELINE_INLINE F32 inverse_rms(const float* in, int d, float epsilon) {
+  F32 squares = set1(0.0F);
+  for (int i = 0; i < d; i += kLanes) {
+    const F32 value = load_n(in + i, lanes_at(i, d));
+    squares = fma(value, value, squares);
   }
+  const F32 mean = set1(sum(squares)) / set1(static_cast<float>(d));
+  return set1(1.0F) / sqrt(mean + set1(epsilon));
+}
+
+/// x = normalised (where weight is given) and rotated head of d elements; in may be unaligned.
+PACELINE_INLINE void rotate(const float* in, const float* weight, const float* cos_sin, int d,
+                            float epsilon, float* x) {
+  const F32 scale = weight != nullptr ? inverse_rms(in, d, epsilon) : set1(1.0F);
   const int half = d / 2;
   for (int i = 0; i < half; i += kLanes) {
     const int n = lanes_at(i, half);
@@ -58,6 +60,25 @@ PACELINE_INLINE void rotate(const float* in, const float* weight, const float* c
   }
 }
 
+/// x = rotated pairs of neighbours, apart.
+PACELINE_INLINE void rotate_neighbours(const float* in, const float* cos_sin, int d, float* x) {
+  float apart[kMaxLatentDim];
+  for (int i = 0; i < d / 2; ++i) {
+    apart[i] = in[2 * i];
+    apart[d / 2 + i] = in[2 * i + 1];
+  }
+  rotate(apart, nullptr, cos_sin, d, 0, x);
+}
+
+/// Writes n elements from `at` on, in the dtype.
+PACELINE_INLINE void write_as(std::byte* out, std::size_t at, const float* in, int n, bool bf16) {
+  if (bf16) {
+    round_to(reinterpret_cast<std::uint16_t*>(out) + at, in, n);
+  } else {
+    __builtin_memcpy(out + at * 4, in, static_cast<std::size_t>(n) * 4);
+  }
+}
+
 }  // namespace
 
 void rope_and_store(const RopeArgs& args, const RopeRow& row) {
@@ -66,18 +87,13 @@ void rope_and_store(const RopeArgs& args, const RopeRow& row) {
   float x[kMaxHeadDim];
   std::uint16_t rounded[kMaxHeadDim];
   for (int h = 0; h < args.heads; ++h) {
-    rotate(row.qkv + h * d, args.q_norm, row.cos_sin, args, x);
-    if (args.bf16) {
-      round_to(reinterpret_cast<std::uint16_t*>(row.q_out) + h * d, x, d);
-    } else {
-      __builtin_memcpy(row.q_out + static_cast<std::size_t>(h) * d * 4, x,
-                       static_cast<std::size_t>(d) * 4);
-    }
+    rotate(row.qkv + h * d, args.q_norm, row.cos_sin, d, args.epsilon, x);
+    write_as(row.q_out, static_cast<std::size_t>(h) * d, x, d, args.bf16);
   }
   const float* k = row.qkv + args.heads * d;
   const float* v = k + args.kv_heads * d;
   for (int h = 0; h < args.kv_heads; ++h) {
-    rotate(k + h * d, args.k_norm, row.cos_sin, args, x);
+    rotate(k + h * d, args.k_norm, row.cos_sin, d, args.epsilon, x);
     const float* value = v + h * d;
     const std::size_t k_at = h * head_elements;
     const std::size_t v_at = (args.kv_heads + h) * head_elements;
@@ -100,6 +116,24 @@ void rope_and_store(const RopeArgs& args, const RopeRow& row) {
                        static_cast<std::size_t>(d) * 4);
     }
   }
+}
+
+void latent_rope_and_store(const LatentArgs& args, const LatentRow& row) {
+  const std::size_t width = args.rank + args.rope;
+  float x[kMaxLatentDim];
+  for (int h = 0; h < args.heads; ++h) {
+    const float* q = row.q + static_cast<std::ptrdiff_t>(h) * (args.nope + args.rope);
+    write_as(row.nope_out, h * row.nope_head, q, args.nope, args.bf16);
+    rotate_neighbours(q + args.nope, row.cos_sin, args.rope, x);
+    write_as(row.q_out, h * width + args.rank, x, args.rope, args.bf16);
+  }
+  const F32 scale = inverse_rms(row.kv, args.rank, args.epsilon);
+  for (int i = 0; i < args.rank; i += kLanes) {
+    const int n = lanes_at(i, args.rank);
+    store_part(x + i, load_n(row.kv + i, n) * scale * load_part(args.norm + i, n), n);
+  }
+  rotate_neighbours(row.kv + args.rank, row.cos_sin, args.rope, x + args.rank);
+  write_as(row.vector, 0, x, static_cast<int>(width), args.bf16);
 }
 
 void copy_slot(const SlotCopy& copy) {

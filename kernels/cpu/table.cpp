@@ -30,6 +30,7 @@ const KernelTable& table() {
       .combine = &combine,
       .add_gated = &add_gated,
       .rope_and_store = &rope_and_store,
+      .latent_rope_and_store = &latent_rope_and_store,
       .copy_slot = &copy_slot,
       .attention = &attention,
       .attention_sum = &attention_sum,

@@ -15,7 +15,9 @@ struct Workspace {
   Memory scratch;                        ///< of attention
   std::vector<AttentionRows> attending;  ///< rows of a unit of attention
   std::vector<std::int32_t> ranked;      ///< experts, those that a row uses first
-  std::vector<float> shares;             ///< [experts] of a row's softmax, but for their sum
+  std::vector<float> scores;             ///< [experts] of a row, not divided by their sum
+  std::vector<float> keys;               ///< [experts] that a row chooses by
+  std::vector<float> groups;             ///< [groups] sums of two keys
 };
 
 }  // namespace paceline::kernels::cpu

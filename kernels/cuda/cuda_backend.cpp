@@ -12,6 +12,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/experts.hpp"
 #include "kernels/cuda/kv_copy.hpp"
+#include "kernels/cuda/latent.hpp"
 #include "kernels/cuda/rope.hpp"
 #include "kernels/expert_work.hpp"
 #include "kernels/gpus.hpp"
@@ -330,8 +331,13 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
 void CudaBackend::begin(const Batch& batch) {
   row_plan_.set(batch);
   static const AttentionPlan kNone;
-  // No attention follows without heads.
-  plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
+  if (batch.kv.latent()) {
+    latent_words(row_plan_, batch.kv.block, padded({static_cast<int>(batch.tokens.size()), 0}).rows,
+                 latent_plan_.words);
+    plan_ = &latent_plan_;
+  } else {  // no attention follows without heads
+    plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
+  }
   given_ = batch;
   begin_.record(stream_);
 }
@@ -449,6 +455,20 @@ void CudaBackend::attention(const QkvParams& params, int layer, const std::byte*
                   batch_.workspace, facts_.block_shared, stream_);
 }
 
+void CudaBackend::latent_rope_and_store(const LatentParams& params, const RopeTable& rope,
+                                        int layer, const float* q, const float* kv,
+                                        std::byte* nope_out, std::byte* q_out) {
+  cuda::latent_rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions,
+                              batch_.slots, batch_.rows.rows, q, kv, nope_out, q_out, stream_);
+}
+
+void CudaBackend::latent_attention(const LatentParams& params, int layer, const std::byte* q,
+                                   std::byte* out) {
+  expect(params.rank <= kMaxLatentValues, "latent vectors of an unsupported size");
+  cuda::latent_attention(params, given_.kv, layer, given_.cache, batch_.attention, batch_.rows.rows,
+                         q, out, stream_);
+}
+
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
   cuda::swiglu(gate_up, rows, width, dtype, out, stream_);
 }
@@ -470,10 +490,10 @@ std::size_t CudaBackend::expert_row_bytes(int hidden, int width, int chosen, DTy
   return ExpertWork::row_bytes(hidden, width, chosen, compute);
 }
 
-void CudaBackend::choose_experts(const float* logits, int rows, int experts, bool normalised,
+void CudaBackend::choose_experts(const float* logits, int rows, const Routing& routing,
                                  const ExpertChoices& choices) {
-  expect(experts <= kMaxExperts, "more experts than a warp's registers hold");
-  cuda::choose_experts(logits, rows, experts, normalised, choices, stream_);
+  expect(routing.experts <= kMaxExperts, "more experts than a warp's registers hold");
+  cuda::choose_experts(logits, rows, routing, choices, stream_);
 }
 
 void CudaBackend::experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,

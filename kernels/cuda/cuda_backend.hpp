@@ -113,6 +113,11 @@ class CudaBackend final : public Backend, private Operations {
   void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
                       std::byte* q_out) override;
   void attention(const QkvParams& params, int layer, const std::byte* q, std::byte* out) override;
+  void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, int layer,
+                             const float* q, const float* kv, std::byte* nope_out,
+                             std::byte* q_out) override;
+  void latent_attention(const LatentParams& params, int layer, const std::byte* q,
+                        std::byte* out) override;
   void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) override;
   void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work, DType dtype,
                      std::byte* out) override;
@@ -121,7 +126,7 @@ class CudaBackend final : public Backend, private Operations {
   void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
                        float* out, int out_width) override;
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
-  void choose_experts(const float* logits, int rows, int experts, bool normalised,
+  void choose_experts(const float* logits, int rows, const Routing& routing,
                       const ExpertChoices& choices) override;
   void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out) override;
@@ -158,7 +163,8 @@ class CudaBackend final : public Backend, private Operations {
   RowPlan row_plan_;
   std::vector<Planner> planners_;
   Batch given_;
-  const AttentionPlan* plan_ = nullptr;  ///< owned by a planner
+  const AttentionPlan* plan_ = nullptr;  ///< owned by a planner, or latent_plan_
+  AttentionPlan latent_plan_;            ///< of latent vectors: latent_words() alone
   DeviceBatch batch_;
   DeviceMemory expert_starts_;  ///< of the bank at work
   DeviceMemory linear_workspace_;

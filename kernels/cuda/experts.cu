@@ -20,21 +20,78 @@ __device__ __forceinline__ bool comes_first(float key, int id, float other_key, 
   return key > other_key || (key == other_key && id < other);
 }
 
-/// One row a warp. Lane l looks at experts l, l + 32, ...; sums are over a lane's experts in
-/// ascending order, then over lanes.
-__global__ void __launch_bounds__(kThreads)
-    choose_kernel(const float* logits, int rows, int experts, bool normalised, int chosen,
-                  std::int32_t* ids, float* weights) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int row = static_cast<int>((blockIdx.x * kThreads + threadIdx.x) / kWarp);
-  if (row >= rows) return;
-  const float* of_row = logits + static_cast<std::size_t>(row) * experts;
-  float values[kOfLane];
-  unsigned taken = 0;  // bit i: expert 32 i + lane
+/// Sets the scores and keys of a lane's experts: a row's sigmoids, and those with their correction.
+__device__ __forceinline__ void score(const float* logits, const Routing& routing, int lane,
+                                      float (&scores)[kOfLane], float (&keys)[kOfLane]) {
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     const int id = i * kWarp + lane;
-    values[i] = id < experts ? of_row[id] : 0.0F;
+    if (id >= routing.experts) continue;
+    scores[i] = logits[id];
+    keys[i] = scores[i];
+    if (routing.sigmoid) {
+      const float e = exponential(-fabsf(scores[i]));
+      scores[i] = __fdiv_rn(scores[i] < 0 ? e : 1.0F, 1.0F + e);
+      keys[i] = scores[i] + (routing.correction == nullptr ? 0.0F : routing.correction[id]);
+    }
+    // A NaN comes last, so that there is an order. Its row's weights are NaN whoever is chosen.
+    if (isnan(keys[i])) keys[i] = -INFINITY;
+  }
+}
+
+/// Makes sure that only experts of the best groups are taken. bests: [groups] of the warp, shared.
+__device__ __forceinline__ void keep_groups(const Routing& routing, int lane, float* bests,
+                                            float (&keys)[kOfLane]) {
+  const int size = routing.experts / routing.groups;
+  for (int g = 0; g < routing.groups; ++g) {
+    float best = -INFINITY;
+    float second = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int id = i * kWarp + lane;
+      if (id >= routing.experts || id / size != g) continue;
+      second = fmaxf(second, fminf(best, keys[i]));
+      best = fmaxf(best, keys[i]);
+    }
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, best, distance);
+      const float other_second = __shfl_xor_sync(kAllLanes, second, distance);
+      second = fmaxf(fminf(best, other), fmaxf(second, other_second));
+      best = fmaxf(best, other);
+    }
+    if (lane == 0) bests[g] = best + second;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int id = i * kWarp + lane;
+    if (id >= routing.experts) continue;
+    const int group = id / size;
+    int better = 0;
+    for (int g = 0; g < routing.groups; ++g)
+      better += bests[g] > bests[group] || (bests[g] == bests[group] && g < group) ? 1 : 0;
+    if (better >= routing.chosen_groups) keys[i] = -INFINITY;
+  }
+}
+
+/// One row a warp. Lane l looks at experts l, l + 32, ...; sums are over a lane's experts in
+/// ascending order, then over lanes.
+__global__ void __launch_bounds__(kThreads)
+    choose_kernel(const float* logits, int rows, Routing routing, int chosen, std::int32_t* ids,
+                  float* weights) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int row = static_cast<int>(blockIdx.x) * (kThreads / kWarp) + warp;
+  if (row >= rows) return;
+  const int experts = routing.experts;
+  float scores[kOfLane] = {};
+  float keys[kOfLane] = {};
+  unsigned taken = 0;  // bit i: expert 32 i + lane
+  score(logits + static_cast<std::size_t>(row) * experts, routing, lane, scores, keys);
+  if (routing.groups > 1) {
+    keep_groups(routing, lane, reinterpret_cast<float*>(dynamic_shared()) + warp * routing.groups,
+                keys);
   }
   float largest = 0;
   for (int c = 0; c < chosen; ++c) {
@@ -44,10 +101,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kOfLane; ++i) {
       const int id = i * kWarp + lane;
       if (id >= experts || (taken >> i & 1U) != 0) continue;
-      // A NaN comes last, so that there is an order. Its row's weights are NaN whoever is chosen.
-      const float key = isnan(values[i]) ? -INFINITY : values[i];
-      if (comes_first(key, id, best, best_id)) {
-        best = key;
+      if (comes_first(keys[i], id, best, best_id)) {
+        best = keys[i];
         best_id = id;
       }
     }
@@ -69,13 +124,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     if (i * kWarp + lane >= experts) continue;
-    values[i] = exponential(values[i] - largest);
-    all += values[i];
-    if ((taken >> i & 1U) != 0) of_taken += values[i];
+    if (!routing.sigmoid) scores[i] = exponential(scores[i] - largest);
+    all += scores[i];
+    if ((taken >> i & 1U) != 0) of_taken += scores[i];
   }
   all = warp_sum(all);
-  of_taken = warp_sum(of_taken);
-  const float total = normalised && !isnan(all) ? of_taken : all;
+  of_taken = warp_sum(of_taken) + (routing.sigmoid ? kLeastTotal : 0.0F);
+  float total = routing.normalised ? of_taken : routing.sigmoid ? 1.0F : all;
+  if (isnan(all)) total = all;
   std::size_t at = static_cast<std::size_t>(row) * chosen;
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
@@ -84,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
     if (mine) {
       const std::size_t place = at + __popc(lanes & ((1U << lane) - 1U));
       ids[place] = i * kWarp + lane;
-      weights[place] = __fdiv_rn(values[i], total);
+      weights[place] = __fdiv_rn(scores[i], total) * routing.scale;
     }
     at += __popc(lanes);
   }
@@ -181,8 +237,12 @@ __global__ void __launch_bounds__(kThreads)
     add_gated_kernel(float* x, const float* delta, const float* gates, int width) {
   const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   if (i >= width) return;
-  const float scale = __fdiv_rn(1.0F, 1.0F + exponential(-gates[blockIdx.x]));
   const std::size_t at = static_cast<std::size_t>(blockIdx.x) * width + i;
+  if (gates == nullptr) {
+    x[at] += delta[at];
+    return;
+  }
+  const float scale = __fdiv_rn(1.0F, 1.0F + exponential(-gates[blockIdx.x]));
   x[at] = __fmaf_rn(scale, delta[at], x[at]);
 }
 
@@ -192,12 +252,13 @@ dim3 elements_of(int rows, int width) {
 
 }  // namespace
 
-void choose_experts(const float* logits, int rows, int experts, bool normalised,
+void choose_experts(const float* logits, int rows, const Routing& routing,
                     const ExpertChoices& choices, cudaStream_t stream) {
   if (rows == 0) return;
   constexpr int kRows = kThreads / kWarp;
-  launch(choose_kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows)), dim3(kThreads), 0,
-         stream, logits, rows, experts, normalised, choices.chosen, choices.ids, choices.weights);
+  launch(choose_kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows)), dim3(kThreads),
+         routing.groups > 1 ? kRows * routing.groups * sizeof(float) : 0, stream, logits, rows,
+         routing, choices.chosen, choices.ids, choices.weights);
 }
 
 void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, const std::byte* in,

@@ -42,8 +42,8 @@ struct ExpertPlaces {
 /// Bytes of a bank's starts and row_tiles.
 inline constexpr std::size_t kExpertStartBytes = 2 * sizeof(int) * (kMaxExperts + 1);
 
-/// See Operations::choose_experts(). experts: at most kMaxExperts.
-void choose_experts(const float* logits, int rows, int experts, bool normalised,
+/// See Operations::choose_experts(). routing.experts: at most kMaxExperts.
+void choose_experts(const float* logits, int rows, const Routing& routing,
                     const ExpertChoices& choices, cudaStream_t stream);
 
 /// See Operations::experts(). starts: [kExpertStartBytes]; work: see ExpertWork.

@@ -109,7 +109,7 @@ void move_slots(const KvShape& kv, std::byte* cache, const GroupedMove* moves, i
   bytes.value *= size;
   bytes.head *= size;
   bytes.head_dim *= size;
-  const int heads_in_block = kv.layers * 2 * kv.kv_heads;
+  const int heads_in_block = kv.layers * kv.vectors();
   if (bytes.head_dim % 16 == 0) {
     move_slots_of<uint4>(bytes, heads_in_block, cache, moves, count, stream);
   } else if (bytes.head_dim % 4 == 0) {

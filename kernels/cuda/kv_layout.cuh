@@ -1,5 +1,6 @@
 // Layout of k and v in the pool: [block][layer][K, V][kv_head][position][head_dim] of kv.dtype, so
-// that a block is one contiguous piece and a head's positions are rows.
+// that a block is one contiguous piece and a head's positions are rows; of latent vectors
+// [block][layer][position][head_dim].
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ struct KvStrides {
 
 inline KvStrides strides_of(const KvShape& kv) {
   const std::int64_t head = static_cast<std::int64_t>(kv.block) * kv.head_dim;
-  const std::int64_t value = head * kv.kv_heads;
-  return {2 * value * kv.layers, 2 * value, value, head, kv.block, kv.head_dim};
+  const std::int64_t layer = head * kv.vectors();
+  return {layer * kv.layers, layer, head * kv.kv_heads, head, kv.block, kv.head_dim};
 }
 
 /// Index of the K of layer 0 and head 0 at a slot, block * positions + offset.

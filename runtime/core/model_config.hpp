@@ -57,7 +57,13 @@ struct ExpertConfig {
   std::int32_t chosen = 0;        ///< of these, by each row; 1 to routed
   std::int32_t width = 0;         ///< of one expert
   std::int32_t shared_width = 0;  ///< of the experts that every row uses, together; 0: none
-  bool normalised = false;        ///< weights of a row's chosen experts add up to one
+  bool normalised = false;        ///< weights of a row's chosen experts add up to `scale`
+  // As in kernels::Routing:
+  bool sigmoid = false;
+  bool corrected = false;  ///< there is a correction of the scores to choose by
+  std::int32_t groups = 1;
+  std::int32_t chosen_groups = 1;
+  float scale = 1.0F;
   std::vector<std::int32_t> dense_layers;  ///< ascending; they have one MLP instead
 
   [[nodiscard]] bool in_layer(std::int32_t n) const {
@@ -71,6 +77,9 @@ struct LatentConfig {
   std::int32_t kv_rank = 0;
   std::int32_t rope = 0;       ///< of each query, and of each position's key, which heads share
   std::int32_t value_dim = 0;  ///< of each head
+  float score_scale = 1.0F;    ///< of scores, beside 1 / sqrt of a query head's elements: YaRN's
+  /// Of the norms of q_rank and kv_rank elements, whatever the file says of others.
+  static constexpr float kNormEpsilon = 1e-6F;
 };
 
 /// A decoder with gated MLPs. Sizes in elements.
@@ -111,6 +120,8 @@ struct ModelConfig {
     while (divides(2 * s) && s < 64) s *= 2;
     return s;
   }
+  /// Elements of a head that positions rotate.
+  [[nodiscard]] std::int32_t rope_dim() const { return latent ? latent->rope : head_dim; }
   /// Elements that a layer keeps of a position.
   [[nodiscard]] std::int32_t kv_width() const {
     return latent ? latent->kv_rank + latent->rope : 2 * kv_heads * head_dim;

@@ -12,6 +12,7 @@ namespace {
 /// Collects tensors in the order in which it is told of their owners.
 class Tensors {
  public:
+  void add(const StoredVector& vector) { add(vector.name, {vector.width}); }
   void add(const Norm& norm) { add(norm.name + ".weight", {norm.width}); }
   void add(const Projection& projection) {
     add(projection.name + ".weight", {projection.outputs, projection.inputs});
@@ -28,6 +29,7 @@ class Tensors {
   }
   void add(const ExpertMlp& mlp) {
     add(mlp.router);
+    add(mlp.correction);
     for (std::int64_t id = 0; id < mlp.experts(); ++id) add(mlp.expert(id));
     add(mlp.shared);
     add(mlp.shared_gate);

@@ -36,6 +36,12 @@ struct Projection {
   [[nodiscard]] std::int64_t elements() const { return outputs * inputs; }
 };
 
+/// A stored vector, which every rank has.
+struct StoredVector {
+  std::string name;  ///< whole
+  std::int64_t width = 0;
+};
+
 /// Weights of an RMSNorm, which every rank has.
 struct Norm {
   std::string name;  ///< without ".weight"
@@ -53,8 +59,14 @@ struct GroupedAttention {
 struct LatentAttention {
   std::optional<Projection> q_down;  ///< none: `q` reads the residual stream
   std::optional<Norm> q_norm;        ///< after q_down
-  Projection q, kv_down, kv_up, output;
+  Projection q, kv_down, output;
+  Projection kv_up;  ///< for each head, its keys' rows and then its values'
   Norm kv_norm;
+  std::int32_t heads = 0;
+
+  /// Elements of a head's key without rotary embedding, and of its value.
+  [[nodiscard]] std::int64_t keys() const { return kv_up.outputs / heads - values(); }
+  [[nodiscard]] std::int64_t values() const { return output.inputs / heads; }
 };
 
 /// down(silu(gate(x)) * up(x))
@@ -69,8 +81,9 @@ struct GatedMlp {
 /// Gated MLPs of which a router chooses some for every row. Ranks of a tensor-parallel group have
 /// neighbouring ones each.
 struct ExpertMlp {
-  Projection router;  ///< [experts, hidden]
-  GatedMlp every;     ///< each of them, not cut; its names have "{}" for the expert's number
+  Projection router;                       ///< [experts, hidden]
+  std::optional<StoredVector> correction;  ///< [experts] kernels::Routing::correction
+  GatedMlp every;  ///< each of them, not cut; its names have "{}" for the expert's number
   std::optional<GatedMlp> shared;         ///< used by every row
   std::optional<Projection> shared_gate;  ///< [1, hidden]: its sigmoid scales the shared one
 
@@ -138,12 +151,13 @@ struct Family {
   std::string_view class_name;  ///< in "architectures"
   std::string_view model_type;
   ModelDescription (*describe)(const ModelConfig& config);
-  bool qkv_bias = false;            ///< always, whatever the file says
-  bool attention_bias_key = false;  ///< "attention_bias": biases on q, k, v and output
-  bool mlp_bias_key = false;        ///< "mlp_bias": biases on gate, up and down
-  bool head_norms = false;          ///< RMSNorm of each query and key head
-  bool needs_kv_heads = true;       ///< the file must say num_key_value_heads
-  bool needs_head_dim = false;      ///< the file must say head_dim
+  std::string_view other_model_type = {};  ///< under which files of this class may go, too
+  bool qkv_bias = false;                   ///< always, whatever the file says
+  bool attention_bias_key = false;         ///< "attention_bias": biases on q, k, v and output
+  bool mlp_bias_key = false;               ///< "mlp_bias": biases on gate, up and down
+  bool head_norms = false;                 ///< RMSNorm of each query and key head
+  bool needs_kv_heads = true;              ///< the file must say num_key_value_heads
+  bool needs_head_dim = false;             ///< the file must say head_dim
   Windows windows = Windows::unknown;
   ExpertKeys experts = ExpertKeys::none;
   bool latent_attention = false;

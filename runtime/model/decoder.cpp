@@ -15,6 +15,16 @@ std::int64_t mlp_width(const ModelConfig& config, const Shard& shard) {
   return shard.range(Cut::even, config.intermediate).count;
 }
 
+std::variant<GroupedAttentionPass, LatentAttentionPass> attention_of(Activations& activations,
+                                                                     const Weights& weights,
+                                                                     int max_rows) {
+  const ModelConfig& config = weights.config();
+  if (config.latent) {
+    return LatentAttentionPass(activations, config, weights.shard(), max_rows, weights.compute());
+  }
+  return GroupedAttentionPass(activations, config, weights.shard(), max_rows, weights.compute());
+}
+
 }  // namespace
 
 Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
@@ -25,8 +35,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
       group_(group),
       feature_layers_(std::move(features)),
       activations_(backend),
-      attention_(activations_, weights_->config(), weights_->shard(),
-                 backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()),
+      attention_(
+          attention_of(activations_, *weights_, backend.padded({max_rows, max_logit_rows}).rows)),
       mlp_(activations_, mlp_width(weights_->config(), weights_->shard()),
            backend.padded({max_rows, max_logit_rows}).rows, weights_->compute()) {
   const ModelConfig& config = weights_->config();
@@ -35,7 +45,7 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
     throw Error(ExitCode::internal, "weights of another rank's share of a model");
   recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1, group.recordable()});
   rope_ = kernels::upload(backend_, rope_table(config, max_position));
-  rope_view_ = {floats(rope_), config.head_dim, max_position};
+  rope_view_ = {floats(rope_), config.rope_dim(), max_position};
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
   if (config.experts)
@@ -54,7 +64,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
 std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
   const Shard shard = shard_of(config, 0, size);
   return config.hidden * (2 * sizeof(float) + size_of(compute)) +
-         GroupedAttentionPass::row_bytes(config, shard, compute) +
+         (config.latent ? LatentAttentionPass::row_bytes(config, shard, compute)
+                        : GroupedAttentionPass::row_bytes(config, shard, compute)) +
          GatedMlpPass::row_bytes(mlp_width(config, shard), compute) +
          (config.experts ? ExpertMlpPass::row_bytes(config, shard, compute) : 0);
 }
@@ -94,8 +105,7 @@ void Decoder::compute(kernels::Operations& operations) {
     operations.add_rmsnorm(residual, added, floats(layer.attention_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
     store_features(operations, index);
-    attention_.compute(operations, layer.attention, rope_view_, index, normed, delta);
-    reduce(operations, layer.attention.output_bias, delta);
+    compute_attention(operations, index, normed, delta);
 
     operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
@@ -111,6 +121,20 @@ void Decoder::compute(kernels::Operations& operations) {
   std::byte* const last = last_.row(part.first_logit_row);
   operations.gather_rows(normed, hidden * size_of(dtype), last);
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
+}
+
+void Decoder::compute_attention(kernels::Operations& operations, int index, const std::byte* input,
+                                float* delta) {
+  const auto& weights = weights_->layers()[index].attention;
+  if (auto* latent = std::get_if<LatentAttentionPass>(&attention_)) {
+    latent->compute(operations, std::get<LatentWeights>(weights), rope_view_, index, input, delta);
+    reduce(operations, nullptr, delta);
+    return;
+  }
+  const auto& grouped = std::get<AttentionWeights>(weights);
+  std::get<GroupedAttentionPass>(attention_)
+      .compute(operations, grouped, rope_view_, index, input, delta);
+  reduce(operations, grouped.output_bias, delta);
 }
 
 void Decoder::compute_mlp(kernels::Operations& operations, int index, const std::byte* input,

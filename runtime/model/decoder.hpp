@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -13,6 +14,7 @@
 #include "runtime/model/expert_mlp.hpp"
 #include "runtime/model/gated_mlp.hpp"
 #include "runtime/model/grouped_attention.hpp"
+#include "runtime/model/latent_attention.hpp"
 #include "runtime/model/weights.hpp"
 
 namespace paceline::model {
@@ -61,6 +63,8 @@ class Decoder {
  private:
   void compute(kernels::Operations& operations);
   void store_features(kernels::Operations& operations, int layer);
+  void compute_attention(kernels::Operations& operations, int index, const std::byte* input,
+                         float* delta);
   void compute_mlp(kernels::Operations& operations, int index, const std::byte* input,
                    float* delta);
   void reduce(kernels::Operations& operations, const Vector& bias, float* delta);
@@ -74,7 +78,7 @@ class Decoder {
   std::vector<std::int32_t> feature_layers_;
 
   Activations activations_;
-  GroupedAttentionPass attention_;
+  std::variant<GroupedAttentionPass, LatentAttentionPass> attention_;
   GatedMlpPass mlp_;
   std::optional<ExpertMlpPass> experts_;  ///< where the model has some
   // Rows as the backend pads them; bytes are values of the compute dtype.

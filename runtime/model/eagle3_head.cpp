@@ -250,8 +250,8 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
   std::byte* const normed = normed_.row(part.first_row);
 
   read_input(operations, of_target);
-  attention_.compute(operations, weights.attention, rope_view_, 0, input_.row(part.first_row),
-                     delta);
+  attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, 0,
+                     input_.row(part.first_row), delta);
   operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), layer.norm_epsilon, rows,
                          hidden, dtype, normed);
   mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);

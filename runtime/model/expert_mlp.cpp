@@ -28,17 +28,28 @@ void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
                                        weights_.row(part.first_row)};
   float* const logits = logits_.row(part.first_row);
   operations.linear(*weights.router, input, part.rows, logits);
-  operations.choose_experts(logits, part.rows, config_.routed, config_.normalised, choices);
+  operations.choose_experts(logits, part.rows,
+                            {.experts = config_.routed,
+                             .normalised = config_.normalised,
+                             .sigmoid = config_.sigmoid,
+                             .correction = floats(weights.correction),
+                             .groups = config_.groups,
+                             .chosen_groups = config_.chosen_groups,
+                             .scale = config_.scale},
+                            choices);
   operations.experts(weights.bank, choices, input, part.rows, compute_, work_.row(part.first_row),
                      delta);
   const std::size_t size = static_cast<std::size_t>(part.rows) * hidden_;
   group_.all_reduce_tree({delta, size});
   if (!weights.shared) return;
   float* const shared = shared_.row(part.first_row);
-  float* const gates = gates_.row(part.first_row);
   mlp_->compute(operations, *weights.shared, input, shared);
   group_.all_reduce_tree({shared, size});
-  operations.linear(*weights.shared_gate, input, part.rows, gates);
+  float* gates = nullptr;
+  if (weights.shared_gate != nullptr) {
+    gates = gates_.row(part.first_row);
+    operations.linear(*weights.shared_gate, input, part.rows, gates);
+  }
   operations.add_gated(delta, shared, gates, part.rows, hidden_);
 }
 

@@ -24,7 +24,7 @@ class ExpertMlpPass {
 
   /// `layer`: of those with experts. input: [rows, hidden] of the compute dtype. delta: [rows,
   /// hidden], the sums over the ranks: first of the chosen experts, then of the shared one, which
-  /// is added scaled by its gate.
+  /// is added scaled by its gate, if it has one.
   void compute(kernels::Operations& operations, int layer, const ExpertWeights& weights,
                const std::byte* input, float* delta);
 

@@ -25,13 +25,13 @@ float scale_llama3(float frequency, const Llama3RopeScaling& s) {
 
 /// Positions in which pair i of the plain embedding turns by one radian.
 float period(const ModelConfig& config, std::size_t i) {
-  const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.rope_dim());
   return std::pow(static_cast<float>(config.rope_theta), exponent);
 }
 
 /// Which pair turns `turns` times within the original context: no whole number.
 double yarn_bound(const ModelConfig& config, const YarnRopeScaling& s, double turns) {
-  return config.head_dim * std::log(s.original_max_position / (turns * 2 * std::numbers::pi)) /
+  return config.rope_dim() * std::log(s.original_max_position / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(config.rope_theta));
 }
 
@@ -43,7 +43,7 @@ void scale_yarn(const ModelConfig& config, const YarnRopeScaling& s, std::vector
     high = std::ceil(high);
   }
   low = std::max(low, 0.0);
-  high = std::min(high, static_cast<double>(config.head_dim - 1));
+  high = std::min(high, static_cast<double>(config.rope_dim() - 1));
   if (low == high) high += 0.001;  // no division by zero
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float ramp =
@@ -55,7 +55,7 @@ void scale_yarn(const ModelConfig& config, const YarnRopeScaling& s, std::vector
 }
 
 std::vector<float> frequencies(const ModelConfig& config) {
-  std::vector<float> all(config.head_dim / 2);
+  std::vector<float> all(config.rope_dim() / 2);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = 1.0F / period(config, i);
   if (const auto* linear = std::get_if<LinearRopeScaling>(&config.rope_scaling)) {
     for (float& frequency : all) frequency /= static_cast<float>(linear->factor);
@@ -70,13 +70,13 @@ std::vector<float> frequencies(const ModelConfig& config) {
 }  // namespace
 
 std::vector<float> rope_table(const ModelConfig& config, int max_position) {
-  const int half = config.head_dim / 2;
+  const int half = config.rope_dim() / 2;
   const std::vector<float> frequency = frequencies(config);
   const auto* yarn = std::get_if<YarnRopeScaling>(&config.rope_scaling);
   const float attention = yarn == nullptr ? 1.0F : static_cast<float>(yarn->attention_factor);
-  std::vector<float> table(static_cast<std::size_t>(max_position) * config.head_dim);
+  std::vector<float> table(static_cast<std::size_t>(max_position) * config.rope_dim());
   for (int position = 0; position < max_position; ++position) {
-    float* row = table.data() + static_cast<std::size_t>(position) * config.head_dim;
+    float* row = table.data() + static_cast<std::size_t>(position) * config.rope_dim();
     for (int i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * frequency[i];
       row[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * attention;

@@ -22,6 +22,22 @@ std::string mlp_sizes(const ModelConfig& config) {
 
 using PackedMatrices = std::vector<std::vector<Projection>>;
 
+void add(const GroupedAttention& attention, const Shard& /*shard*/, PackedMatrices& all) {
+  all.push_back({attention.q, attention.k, attention.v});
+  all.push_back({attention.output});
+}
+
+void add(const LatentAttention& attention, const Shard& shard, PackedMatrices& all) {
+  if (attention.q_down) all.push_back({*attention.q_down});
+  all.push_back({attention.q});
+  all.push_back({attention.kv_down});
+  for (std::int32_t head = 0; head < shard.heads; ++head) {
+    all.push_back({{attention.kv_up.name, attention.kv_up.inputs, attention.keys()}});
+    all.push_back({{attention.kv_up.name, attention.values(), attention.kv_up.inputs}});
+  }
+  all.push_back({attention.output});
+}
+
 void add(const GatedMlp& mlp, PackedMatrices& all) {
   all.push_back({mlp.gate, mlp.up});
   all.push_back({mlp.down});
@@ -65,8 +81,8 @@ Range Shard::range(Cut cut, std::int64_t extent) const {
 
 std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
                                                      const Shard& shard) {
-  const auto& attention = std::get<GroupedAttention>(layer.attention);
-  PackedMatrices all{{attention.q, attention.k, attention.v}, {attention.output}};
+  PackedMatrices all;
+  std::visit([&](const auto& attention) { add(attention, shard, all); }, layer.attention);
   if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) {
     add(*dense, all);
     return all;
@@ -81,6 +97,8 @@ std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& lay
 }
 
 kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute) {
+  if (config.latent)
+    return {config.layers, 1, config.kv_width(), block, compute, config.latent->kv_rank};
   return {config.layers, config.kv_heads / size, config.head_dim, block, compute};
 }
 

@@ -41,6 +41,7 @@ struct Shard {
 [[nodiscard]] Shard shard_of(const ModelConfig& config, int rank, int size);
 
 /// The matrices of a layer that a rank packs, in order: those of an inner list are one, stacked.
+/// Of kv_up (LatentAttention) each head's keys, transposed, and values are matrices of their own.
 [[nodiscard]] std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
                                                                    const Shard& shard);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/float16.hpp"
 
@@ -152,6 +153,66 @@ AttentionWeights WeightLoader::attention(const GroupedAttention& attention, cons
   return weights;
 }
 
+std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
+  const MatrixSlice slice = slice_of(part);
+  const kernels::PackPlace place =
+      take_place(backend_.packed_bytes(part.rows, part.columns, compute_));
+  try {
+    auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_, place);
+    bytes_ += packed->bytes();
+    return packed;
+  } catch (const kernels::UnusableWeight& bad) {
+    fail(part.name, bad);
+  }
+}
+
+// By way of fp32, which holds every stored weight.
+std::unique_ptr<kernels::Linear> WeightLoader::pack_transposed(const Part& part) {
+  const MatrixSlice slice = slice_of(part);
+  std::vector<float> row(part.columns);
+  std::vector<float> values(part.rows * part.columns);
+  for (std::int64_t r = 0; r < part.rows; ++r) {
+    kernels::to_floats(kernels::source_row(slice, r), part.columns, row.data());
+    for (std::int64_t c = 0; c < part.columns; ++c) values[c * part.rows + r] = row[c];
+  }
+  const TensorView turned{DType::f32, {part.columns, part.rows}, std::as_bytes(std::span(values))};
+  const MatrixSlice all{&turned, 0, part.columns, 0, part.rows};
+  const kernels::PackPlace place =
+      take_place(backend_.packed_bytes(part.columns, part.rows, compute_));
+  try {
+    auto packed = backend_.pack({&all, 1}, {}, kernels::kAnySegments, compute_, place);
+    bytes_ += packed->bytes();
+    return packed;
+  } catch (const kernels::UnusableWeight& bad) {
+    fail(part.name, kernels::UnusableWeight(
+                        {0, part.first_row + bad.place.column, part.first_column + bad.place.row},
+                        bad.what()));
+  }
+}
+
+LatentWeights WeightLoader::attention(const LatentAttention& attention, const Shard& shard) {
+  LatentWeights weights;
+  if (attention.q_down) {
+    weights.q_down = pack({&*attention.q_down}, shard, kernels::kAnySegments);
+    weights.q_norm = uploaded(*attention.q_norm);
+  }
+  weights.q = pack({&attention.q}, shard, kernels::kAnySegments);
+  weights.kv_down = pack({&attention.kv_down}, shard, kernels::kAnySegments);
+  weights.kv_norm = uploaded(attention.kv_norm);
+  const std::string name = attention.kv_up.name + ".weight";
+  const std::int64_t rank = attention.kv_up.inputs;
+  const std::int64_t rows = attention.keys() + attention.values();
+  const Range own = shard.range(Cut::even, attention.heads);
+  for (std::int64_t head = own.first; head < own.first + own.count; ++head) {
+    const std::int64_t first = head * rows;
+    weights.keys.push_back(pack_transposed({name, first, attention.keys(), 0, rank}));
+    weights.values.push_back(
+        pack_part({name, first + attention.keys(), attention.values(), 0, rank}));
+  }
+  weights.output = pack({&attention.output}, shard, shard.segments);
+  return weights;
+}
+
 MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
   MlpWeights weights;
   weights.gate_up = pack_gate_up(mlp, shard);
@@ -166,6 +227,10 @@ ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
   const Range own = shard.range(Cut::even, mlp.experts());
   ExpertWeights weights;
   weights.router = pack({&mlp.router}, shard, kernels::kAnySegments);
+  if (mlp.correction) {
+    weights.correction =
+        kernels::upload(backend_, vector_of(mlp.correction->name, 0, mlp.correction->width));
+  }
   kernels::ExpertBank& bank = weights.bank;
   bank.first = static_cast<std::int32_t>(own.first);
   bank.segments = shard.segments;
@@ -193,7 +258,8 @@ LayerWeights WeightLoader::layer(const LayerDescription& layer, const Shard& sha
   LayerWeights weights;
   weights.attention_norm = uploaded(layer.attention_norm);
   weights.mlp_norm = uploaded(layer.mlp_norm);
-  weights.attention = attention(std::get<GroupedAttention>(layer.attention), shard);
+  std::visit([&](const auto& described) { weights.attention = attention(described, shard); },
+             layer.attention);
   std::visit([&](const auto& described) { weights.mlp = mlp(described, shard); }, layer.mlp);
   return weights;
 }

@@ -79,7 +79,11 @@ class WeightLoader {
                                                               const Shard& shard);
   /// Where the next matrix is packed. Empty: in memory of its own.
   [[nodiscard]] kernels::PackPlace take_place(std::size_t size);
+  /// Part of a matrix, or its transpose, as a matrix of its own.
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_part(const Part& part);
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_transposed(const Part& part);
   [[nodiscard]] AttentionWeights attention(const GroupedAttention& attention, const Shard& shard);
+  [[nodiscard]] LatentWeights attention(const LatentAttention& attention, const Shard& shard);
   [[nodiscard]] MlpWeights mlp(const GatedMlp& mlp, const Shard& shard);
   [[nodiscard]] ExpertWeights mlp(const ExpertMlp& mlp, const Shard& shard);
 

@@ -49,6 +49,20 @@ struct AttentionWeights {
   Vector output_bias;                       ///< [hidden]
 };
 
+/// A rank's share of a layer's latent attention (LatentAttention): its heads, and what all heads
+/// share.
+struct LatentWeights {
+  std::unique_ptr<kernels::Linear> q_down;   ///< [q_rank, hidden]; null: the model has none
+  Vector q_norm;                             ///< [q_rank]
+  std::unique_ptr<kernels::Linear> q;        ///< [heads * (nope + rope), q_rank or hidden]
+  std::unique_ptr<kernels::Linear> kv_down;  ///< [rank + rope, hidden]
+  Vector kv_norm;                            ///< [rank]
+  // By head:
+  std::vector<std::unique_ptr<kernels::Linear>> keys;    ///< [rank, nope], queries into the space
+  std::vector<std::unique_ptr<kernels::Linear>> values;  ///< [value_dim, rank], values out of it
+  std::unique_ptr<kernels::Linear> output;               ///< [hidden, heads * value_dim]
+};
+
 /// A rank's share of a layer's gated MLP (GatedMlp).
 struct MlpWeights {
   std::unique_ptr<kernels::Linear> gate_up;  ///< [2 * width, hidden]
@@ -59,6 +73,7 @@ struct MlpWeights {
 /// A rank's share of a layer's experts (ExpertMlp).
 struct ExpertWeights {
   std::unique_ptr<kernels::Linear> router;  ///< [experts, hidden], whole on every rank
+  Vector correction;                        ///< [experts]
   kernels::ExpertBank bank;
   std::optional<MlpWeights> shared;
   std::unique_ptr<kernels::Linear> shared_gate;  ///< [1, hidden]; null: the model has none
@@ -66,7 +81,7 @@ struct ExpertWeights {
 
 struct LayerWeights {
   Vector attention_norm;  ///< [hidden]
-  AttentionWeights attention;
+  std::variant<AttentionWeights, LatentWeights> attention;
   Vector mlp_norm;  ///< [hidden]
   std::variant<MlpWeights, ExpertWeights> mlp;
 };

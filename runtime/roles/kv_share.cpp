@@ -104,10 +104,20 @@ void KvShare::move(const protocol::MoveKv& command) {
   go_on(under_way);
 }
 
-/// Calls `each` for every rank of the other group that has heads in common with this rank: with the
-/// rank, the first head in common, and the head after the last.
+/// Calls `each` for every rank of the other group that this rank exchanges with: with the rank, the
+/// first head in common, and the head after the last. Every rank has all of latent vectors: a rank
+/// that receives gets them from one, and those that send share the receivers out.
 template <typename Each>
-void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
+void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
+  const policy::GroupRanks& peer = command.peer;
+  if (memory_.shape.latent()) {
+    const bool sends = command.send != 0;
+    for (int p = 0; p < peer.tp; ++p) {
+      const bool mine = sends ? p * tp_ / peer.tp == index_ : p == index_ * peer.tp / tp_;
+      if (mine) each(peer.leader + p, 0, 1);
+    }
+    return;
+  }
   const int theirs = memory_.shape.kv_heads * tp_ / peer.tp;
   const int first = index_ * memory_.shape.kv_heads;
   const int end = first + memory_.shape.kv_heads;
@@ -116,13 +126,13 @@ void KvShare::for_each_peer(const policy::GroupRanks& peer, Each each) const {
 }
 
 // In a block, the heads in common are one run of bytes for each layer's K and V. Where both ranks
-// hold the same heads, the runs follow one another, and the block is one piece.
+// hold the same heads, or latent vectors, the runs follow one another, and the block is one piece.
 void KvShare::exchange(const protocol::MoveKv& command,
                        std::span<const std::span<std::byte>> blocks, UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
-  const std::size_t head_bytes = shape.layer_bytes() / (2 * shape.kv_heads);
-  for_each_peer(command.peer, [&](int rank, int from, int to) {
-    const bool whole = to - from == shape.kv_heads && tp_ == command.peer.tp;
+  const std::size_t head_bytes = shape.vector_bytes();
+  for_each_peer(command, [&](int rank, int from, int to) {
+    const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
     std::vector<std::span<std::byte>> pieces;
     for (const std::span<std::byte> bytes : blocks) {
@@ -147,7 +157,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
 }
 
 void KvShare::refuse(const protocol::MoveKv& command) {
-  for_each_peer(command.peer, [&](int rank, int, int) { transport_.refuse(rank, command.key); });
+  for_each_peer(command, [&](int rank, int, int) { transport_.refuse(rank, command.key); });
 }
 
 // ---- The store.

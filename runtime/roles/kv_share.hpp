@@ -73,7 +73,7 @@ class KvShare {
   void refuse(const protocol::MoveKv& command);
   void forget_from(std::size_t bytes);
   template <typename Each>
-  void for_each_peer(const policy::GroupRanks& peer, Each each) const;
+  void for_each_peer(const protocol::MoveKv& command, Each each) const;
   void record(UnderWay& under_way, bool complete);
   /// Cancels transfers. True: none touches the memory any more. Throws as the transport does.
   bool give_up();

@@ -77,7 +77,7 @@ std::int32_t* ModelledRunner::slot(std::int32_t block, int head, std::int32_t sl
 
 void ModelledRunner::store(const engine::Step& step) {
   const kernels::KvShape& shape = memory_->shape;
-  const int heads = 2 * shape.layers * shape.kv_heads;
+  const int heads = shape.layers * shape.vectors();
   const std::size_t now = memory_->bytes.size();
   const std::size_t bytes = step.kv.blocks == 0 ? now : step.kv.blocks * shape.block_bytes();
   if (bytes > now) memory_->bytes = {memory_->bytes.data(), bytes};
@@ -108,7 +108,7 @@ void ModelledRunner::store(const engine::Step& step) {
 /// Looks at the KV of the text before the part, and of the token that its drafts follow.
 void ModelledRunner::look(const engine::StepPart& part, const Response& response) {
   const kernels::KvShape& shape = memory_->shape;
-  const int heads = 2 * shape.layers * shape.kv_heads;
+  const int heads = shape.layers * shape.vectors();
   const std::vector<TokenId>& prompt = response.prompt->tokens;
   const auto length = static_cast<std::int32_t>(prompt.size());
   for (std::int32_t position = 0; position <= part.first_position; ++position) {

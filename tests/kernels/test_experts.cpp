@@ -1,5 +1,6 @@
 // Experts against float64, and the invariances of kernels/backend.hpp.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "kernels_test_util.hpp"
@@ -210,7 +211,7 @@ class ChoosingExperts : public EachBackend {
     Array<std::int32_t> ids(*cpu, std::vector<std::int32_t>(rows * chosen, -1));
     Array<float> weights(*cpu, poisoned(rows * chosen));
     operate(*cpu, [&](Operations& operations) {
-      operations.choose_experts(in.data(), rows, experts, normalised,
+      operations.choose_experts(in.data(), rows, {.experts = experts, .normalised = normalised},
                                 {chosen, ids.data(), weights.data()});
     });
     return {ids.values(), weights.values()};
@@ -248,6 +249,88 @@ TEST_P(ChoosingExperts, WeightsAreTheSoftmaxOfAllOrOfTheChosen) {
   }
 }
 
+TEST_P(ChoosingExperts, SigmoidsOfTheBestGroups) {
+  Random random(33);
+  struct Case {
+    int experts, groups, chosen_groups, chosen;
+    bool normalised;
+  };
+  constexpr int kRows = 200;
+  for (const Case& c : {Case{8, 4, 2, 3, true}, Case{8, 1, 1, 2, false}, Case{64, 8, 3, 6, true},
+                        Case{12, 3, 1, 4, false}, Case{384, 1, 1, 8, true}}) {
+    std::vector<float> logits = random.normals(kRows * c.experts, 2.0F);
+    const std::vector<float> correction = random.normals(c.experts, 0.3F);
+    const auto on = backend(2);
+    Array<float> in(*on, logits);
+    Array<float> added(*on, correction);
+    Array<std::int32_t> ids(*on, std::vector<std::int32_t>(kRows * c.chosen, -1));
+    Array<float> weights(*on, poisoned(kRows * c.chosen));
+    operate(*on, [&](Operations& operations) {
+      operations.choose_experts(in.data(), kRows,
+                                {.experts = c.experts,
+                                 .normalised = c.normalised,
+                                 .sigmoid = true,
+                                 .correction = added.data(),
+                                 .groups = c.groups,
+                                 .chosen_groups = c.chosen_groups,
+                                 .scale = 2.5F},
+                                {c.chosen, ids.data(), weights.data()});
+    });
+    const std::vector<std::int32_t> made = ids.values();
+    const std::vector<float> factors = weights.values();
+    const int size = c.experts / c.groups;
+    for (int r = 0; r < kRows; ++r) {
+      std::vector<double> scores(c.experts);
+      for (int i = 0; i < c.experts; ++i)
+        scores[i] = 1 / (1 + std::exp(-static_cast<double>(logits[r * c.experts + i])));
+      const auto key = [&](int i) { return scores[i] + correction[i]; };
+      std::vector<std::pair<double, int>> groups;
+      for (int g = 0; g < c.groups; ++g) {
+        std::vector<double> keys;
+        for (int i = g * size; i < (g + 1) * size; ++i) keys.push_back(key(i));
+        std::partial_sort(keys.begin(), keys.begin() + 2, keys.end(), std::greater{});
+        groups.emplace_back(-(keys[0] + keys[1]), g);
+      }
+      std::sort(groups.begin(), groups.end());
+      std::vector<std::pair<double, int>> experts;
+      for (int g = 0; g < c.chosen_groups; ++g) {
+        for (int i = 0; i < size; ++i) {
+          const int id = groups[g].second * size + i;
+          experts.emplace_back(-key(id), id);
+        }
+      }
+      std::sort(experts.begin(), experts.end());
+      std::vector<int> expected;
+      double total = 0;
+      for (int i = 0; i < c.chosen; ++i) {
+        expected.push_back(experts[i].second);
+        total += scores[experts[i].second];
+      }
+      std::sort(expected.begin(), expected.end());
+      for (int i = 0; i < c.chosen; ++i) {
+        ASSERT_EQ(made[r * c.chosen + i], expected[i]) << "row " << r;
+        const double weight = 2.5 * scores[expected[i]] / (c.normalised ? total : 1);
+        ASSERT_NEAR(factors[r * c.chosen + i], weight, 3e-6);
+      }
+    }
+  }
+}
+
+TEST_P(ChoosingExperts, SigmoidsOfWhatIsNoNumberMakeNanOfTheirRowAlone) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto on = backend(1);
+  Array<float> in(*on, std::vector<float>{nan, 1, 2, 3, 0, 1, 2, 3});
+  Array<std::int32_t> ids(*on, std::vector<std::int32_t>(4, -1));
+  Array<float> weights(*on, poisoned(4));
+  operate(*on, [&](Operations& operations) {
+    operations.choose_experts(in.data(), 2, {.experts = 4, .sigmoid = true},
+                              {2, ids.data(), weights.data()});
+  });
+  EXPECT_EQ(ids.values(), (std::vector<std::int32_t>{2, 3, 2, 3}));
+  EXPECT_TRUE(std::isnan(weights.values()[0]) && std::isnan(weights.values()[1]));
+  EXPECT_FALSE(std::isnan(weights.values()[2]) || std::isnan(weights.values()[3]));
+}
+
 TEST_P(ChoosingExperts, ValuesThatAreNotFiniteMakeNanOfTheirRowAlone) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -275,6 +358,11 @@ TEST_P(ChoosingExperts, GatedSumsMatchFloat64) {
   operate(*cpu, [&](Operations& operations) {
     operations.add_gated(sum.data(), added.data(), by.data(), kRows, kWidth);
   });
+  Array<float> plain(*cpu, x);
+  operate(*cpu, [&](Operations& operations) {
+    operations.add_gated(plain.data(), added.data(), nullptr, kRows, kWidth);
+  });
+  for (int i = 0; i < kRows * kWidth; ++i) EXPECT_EQ(plain.values()[i], x[i] + delta[i]);
   for (int i = 0; i < kRows * kWidth; ++i) {
     const double scale = 1 / (1 + std::exp(-static_cast<double>(gates[i / kWidth])));
     EXPECT_NEAR(sum.values()[i], x[i] + scale * delta[i], 1e-6);

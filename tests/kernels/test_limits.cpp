@@ -51,6 +51,16 @@ TEST(Limits, SayKeyFoundAndExpected) {
             "num_attention_heads: expected at most 64 to a kv head on a GPU, found 65 "
             "(engine.backend: cpu takes any)");
   config = supported_by_all();
+  config.latent = LatentConfig{.kv_rank = 512, .rope = 64, .value_dim = 128};
+  config.head_dim = 128;
+  for (const char* backend : {"cpu", "cuda"}) EXPECT_EQ(unsupported(backend, config), "");
+  config.latent->rope = 72;
+  EXPECT_EQ(unsupported("cpu", config),
+            "qk_rope_head_dim: expected a multiple of 8 up to 64, found 72");
+  config.latent->kv_rank = 500;
+  EXPECT_EQ(unsupported("cpu", config),
+            "kv_lora_rank: expected a multiple of 8 up to 512, found 500");
+  config = supported_by_all();
   config.experts = ExpertConfig{.routed = 512, .chosen = 2, .width = 32, .dense_layers = {}};
   EXPECT_EQ(unsupported("cpu", config), "");
   EXPECT_EQ(unsupported("cuda", config), "");

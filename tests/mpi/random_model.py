@@ -1,7 +1,7 @@
 """Writes a small checkpoint of random bf16 weights, a Llama's: random_model.py DIR [KEY=VALUE]...
 
-KEY is of config.json. EXPERTS=FAMILY (qwen2_moe, qwen3_moe, mixtral) makes it a mixture, with 2 of 8 experts for each
-token. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
+KEY is of config.json. EXPERTS=FAMILY (qwen2_moe, qwen3_moe, mixtral, deepseek_v3) makes it a mixture, with 2 of 8 experts
+for each token; a deepseek_v3 has latent attention. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
 """
 
 import json
@@ -45,11 +45,16 @@ def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[s
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-FAMILIES = {"qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM"}
+FAMILIES = {"qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM",
+            "deepseek_v3": "DeepseekV3ForCausalLM"}
 EXPERT_KEYS = {
     "qwen2_moe": {"num_experts": 8, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64},
     "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 32, "norm_topk_prob": True, "mlp_only_layers": [1]},
     "mixtral": {"num_local_experts": 8},
+    "deepseek_v3": {"n_routed_experts": 8, "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                    "n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+                    "scoring_func": "sigmoid", "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+                    "qk_rope_head_dim": 8, "v_head_dim": 16, "num_key_value_heads": 4},
 }
 
 
@@ -58,11 +63,23 @@ def mlp_shapes(names: str, hidden: int, inner: int, parts: str = "gate_proj up_p
     return {gate: [inner, hidden], up: [inner, hidden], down: [hidden, inner]}
 
 
+def latent_shapes(config: dict, layer: str) -> dict[str, list[int]]:
+    hidden, heads, rank, q_rank = (config[k] for k in ("hidden_size", "num_attention_heads", "kv_lora_rank", "q_lora_rank"))
+    nope, rope, value = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    p = layer + "self_attn."
+    return {
+        p + "q_a_proj.weight": [q_rank, hidden], p + "q_a_layernorm.weight": [q_rank],
+        p + "q_b_proj.weight": [heads * (nope + rope), q_rank],
+        p + "kv_a_proj_with_mqa.weight": [rank + rope, hidden], p + "kv_a_layernorm.weight": [rank],
+        p + "kv_b_proj.weight": [heads * (nope + value), rank], p + "o_proj.weight": [hidden, heads * value],
+    }
+
+
 def expert_shapes(config: dict, layer: str) -> dict[str, list[int]]:
     hidden, kind = config["hidden_size"], config["model_type"]
     mixtral = kind == "mixtral"
     moe = layer + ("block_sparse_moe." if mixtral else "mlp.")
-    count = config["num_local_experts" if mixtral else "num_experts"]
+    count = config[{"mixtral": "num_local_experts", "deepseek_v3": "n_routed_experts"}.get(kind, "num_experts")]
     inner = config["intermediate_size" if mixtral else "moe_intermediate_size"]
     shapes = {moe + "gate.weight": [count, hidden]}
     for expert in range(count):
@@ -70,6 +87,9 @@ def expert_shapes(config: dict, layer: str) -> dict[str, list[int]]:
     if kind == "qwen2_moe":
         shapes |= mlp_shapes(moe + "shared_expert.", hidden, config["shared_expert_intermediate_size"])
         shapes[moe + "shared_expert_gate.weight"] = [1, hidden]
+    if kind == "deepseek_v3":
+        shapes |= mlp_shapes(moe + "shared_experts.", hidden, config["n_shared_experts"] * inner)
+        shapes[moe + "gate.e_score_correction_bias"] = [count]
     return shapes
 
 
@@ -97,8 +117,8 @@ def main() -> None:
               "lm_head.weight": [config["vocab_size"], hidden]}
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}."
-        shapes |= {
-            p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden],
+        shapes |= {p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden]}
+        shapes |= latent_shapes(config, p) if config["model_type"] == "deepseek_v3" else {
             p + "self_attn.q_proj.weight": [queries, hidden], p + "self_attn.k_proj.weight": [keys, hidden],
             p + "self_attn.v_proj.weight": [keys, hidden], p + "self_attn.o_proj.weight": [hidden, queries],
         }
@@ -107,7 +127,8 @@ def main() -> None:
                 shapes[f"{p}self_attn.{part}_proj.bias"] = [width]
         if config["model_type"] == "qwen3_moe":
             shapes |= {p + "self_attn.q_norm.weight": [config["head_dim"]], p + "self_attn.k_norm.weight": [config["head_dim"]]}
-        dense = config["model_type"] == "llama" or layer in config.get("mlp_only_layers", [])
+        dense = (config["model_type"] == "llama" or layer in config.get("mlp_only_layers", [])
+                 or layer < config.get("first_k_dense_replace", 0))
         shapes |= mlp_shapes(p + "mlp.", hidden, inner) if dense else expert_shapes(config, p)
     write(folder, config, shapes, (nan_tensor, nan_index))
 

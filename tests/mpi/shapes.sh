@@ -43,13 +43,26 @@ code=0; rollout 2 "$work/odd-tp" --set model.path="$work/odd" --set layout.verif
 same "odd widths, TP 2: exit code" 64 "$code"
 
 # Mixtures of experts: ranks have some of the experts each, whole.
-for family in qwen2_moe qwen3_moe mixtral; do
+for family in qwen2_moe qwen3_moe mixtral deepseek_v3; do
   one_digest "experts of $family" bf16 "$(model $family EXPERTS=$family num_key_value_heads=4)" "${layouts[@]}" \
     "4 --set layout.verifier_tp=4 --set schedule.chunk=7 --set engine.max_batch=4"
 done
 one_digest "experts in fp32" fp32 "$work/qwen3_moe" "${layouts[@]:1}"
 run "experts that draft for experts" 3 --set model.path="$work/qwen3_moe" --set model.dtype=fp32 --set layout.drafters=1 \
   --set speculation.policy=fixed --set "speculation.drafters=[{method: model, path: $work/qwen3_moe}]"
+
+# Latent vectors, which every rank of a group has whole, move between groups of any degree and lie in any tier.
+latent=(--set model.path="$work/deepseek_v3" --set schedule.chunk=7 --set kv_pool.memory=1MiB --set kv_pool.disk="$work"
+  --set test.shuffle=[moves])
+rollout 1 "$work/reference" --set model.path="$work/deepseek_v3" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+rm -rf "$work/reference"
+run "latent vectors between groups of TP 2 and 1" 3 "${latent[@]}" --set layout.verifier_tp=[2,1] --set schedule.move_kv=transfer
+run "latent vectors between groups of TP 4 and 1" 5 "${latent[@]}" --set layout.verifier_tp=[4,1] --set schedule.move_kv=both "${trees[@]}"
+run "latent attention that drafts for its like" 3 --set model.path="$work/deepseek_v3" --set layout.drafters=1 \
+  --set speculation.policy=fixed --set "speculation.drafters=[{method: model, path: $work/deepseek_v3}]"
+same "it drafts what it says itself" "$(summed drafted)" "$(summed accepted)"
+one_digest "latent attention in fp32" fp32 "$work/deepseek_v3" "${layouts[2]}"
 
 # says WHAT COUNT TEXT LOG
 says() { same "$1" "$2" "$(grep -c -F "$3" "$4" || true)"; }

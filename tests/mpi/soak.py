@@ -153,13 +153,16 @@ class Soak:
         four = work / "four-kv-heads"  # TP 4
         layer = work / "one-layer"  # the first of those: right at times
         experts = work / "experts"  # a mixture
-        for folder, more in ((four, []), (layer, ["num_hidden_layers=1"]), (experts, ["EXPERTS=qwen3_moe"])):
+        latent = work / "latent"  # one with latent attention
+        for folder, more in ((four, []), (layer, ["num_hidden_layers=1"]), (experts, ["EXPERTS=qwen3_moe"]),
+                             (latent, ["EXPERTS=deepseek_v3"])):
             subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
                            check=True)
         self.models = [
             Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
             Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
             Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
         ]
         self.seconds = 0.0  # of an undisturbed run
         for number, model in enumerate(self.models):

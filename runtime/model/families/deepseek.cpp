@@ -10,6 +10,7 @@ LatentAttention latent_attention(const ModelConfig& config, const std::string& p
   const std::int64_t queries = std::int64_t{config.heads} * (config.head_dim + latent.rope);
   const std::int64_t values = std::int64_t{config.heads} * latent.value_dim;
   LatentAttention attention;
+  attention.heads = config.heads;
   if (latent.q_rank > 0) {
     attention.q_down = {prefix + "q_a_proj", latent.q_rank, config.hidden};
     attention.q_norm = {prefix + "q_a_layernorm", latent.q_rank};
@@ -28,6 +29,8 @@ LatentAttention latent_attention(const ModelConfig& config, const std::string& p
 
 ExpertMlp experts(const ModelConfig& config, const std::string& prefix) {
   ExpertMlp mlp = expert_mlp(config, prefix);
+  if (config.experts->corrected)
+    mlp.correction = {prefix + "gate.e_score_correction_bias", config.experts->routed};
   if (config.experts->shared_width > 0)
     mlp.shared = gated_mlp(prefix + "shared_experts.", config.hidden, config.experts->shared_width);
   return mlp;
@@ -47,9 +50,9 @@ ModelDescription describe(const ModelConfig& config) {
 const Family deepseek{.class_name = "DeepseekV3ForCausalLM",
                       .model_type = "deepseek_v3",
                       .describe = describe,
+                      .other_model_type = "kimi_k2",
                       .needs_kv_heads = false,
                       .experts = ExpertKeys::deepseek,
-                      .latent_attention = true,
-                      .computed = false};
+                      .latent_attention = true};
 
 }  // namespace paceline::model

@@ -14,7 +14,7 @@ extern const Family qwen2_moe;
 extern const Family qwen2_vl;  ///< the text part; simulated alone
 extern const Family qwen3;
 extern const Family qwen3_moe;
-extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2; simulated alone
+extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2
 
 [[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
 

@@ -219,14 +219,15 @@ TEST_P(Fixture, IsWhatItsConfigSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Parity, Fixture,
-                         testing::Values("qwen2-tied", "qwen2-tied-fp32", "qwen2-sharded", "llama2",
-                                         "llama3", "llama-biases", "qwen3-tied", "qwen3-fp32",
-                                         "llama-own-head", "llama-f16", "mistral", "qwen2-padded",
-                                         "llama-linear", "llama-dynamic", "qwen2-yarn",
-                                         "qwen3-yarn", "qwen3-moe", "qwen3-moe-fp32",
-                                         "qwen3-moe-one", "qwen2-moe", "qwen2-moe-fp32", "mixtral",
-                                         "mixtral-tied", "mixtral-fp32"));
+INSTANTIATE_TEST_SUITE_P(
+    Parity, Fixture,
+    testing::Values("qwen2-tied", "qwen2-tied-fp32", "qwen2-sharded", "llama2", "llama3",
+                    "llama-biases", "qwen3-tied", "qwen3-fp32", "llama-own-head", "llama-f16",
+                    "mistral", "qwen2-padded", "llama-linear", "llama-dynamic", "qwen2-yarn",
+                    "qwen3-yarn", "qwen3-moe", "qwen3-moe-fp32", "qwen3-moe-one", "qwen2-moe",
+                    "qwen2-moe-fp32", "mixtral", "mixtral-tied", "mixtral-fp32", "deepseek-groups",
+                    "deepseek-moonlight", "deepseek-yarn", "deepseek-mscale", "deepseek-fp8",
+                    "deepseek-unshared", "deepseek-wide", "deepseek-sharded"));
 
 }  // namespace
 }  // namespace paceline::io

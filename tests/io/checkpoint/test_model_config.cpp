@@ -162,19 +162,20 @@ TEST(ModelConfig, EosOfTheGenerationConfig) {
 }
 
 TEST(ModelConfig, UnsupportedModels) {
-  EXPECT_EQ(error_with(qwen2(), "architectures", {"Qwen2ForCausalLm"}),
-            "config.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, "
-            "MixtralForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM or "
-            "Qwen3MoeForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
-            "Qwen2ForCausalLM");
+  EXPECT_EQ(
+      error_with(qwen2(), "architectures", {"Qwen2ForCausalLm"}),
+      "config.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, "
+      "MixtralForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM, "
+      "Qwen3MoeForCausalLM or DeepseekV3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
+      "Qwen2ForCausalLM");
   EXPECT_EQ(error_with(qwen2(), "architectures", {"A", "B"}),
             "config.json: architectures: expected a list with one name, found [\"A\",\"B\"]");
   json by_type = qwen2();
   by_type["architectures"] = nullptr;
   EXPECT_EQ(parse(by_type).family, &model::qwen2);
   EXPECT_EQ(error_with(by_type, "model_type", "gemma"),
-            "config.json: model_type: expected llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or "
-            "qwen3_moe, found 'gemma'");
+            "config.json: model_type: expected llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, "
+            "qwen3_moe or deepseek_v3, found 'gemma'");
   EXPECT_EQ(error_without(by_type, "model_type"),
             "config.json: architectures: missing, and model_type too");
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),
@@ -281,6 +282,75 @@ TEST(ModelConfig, MistralWithoutAWindow) {
   json wide = mistral();
   wide["sliding_window"] = 131072;
   EXPECT_EQ(parse(wide).max_position, 131072);
+}
+
+// Of Moonlight, with the groups and YaRN of DeepSeek-V3.
+json deepseek() {
+  return json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+    "vocab_size": 163840, "hidden_size": 2048, "intermediate_size": 11264,
+    "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2,
+    "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1, "n_group": 8,
+    "topk_group": 4, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "norm_topk_prob": true, "routed_scaling_factor": 2.446, "max_position_embeddings": 8192,
+    "rope_theta": 50000.0, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+    "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 2048,
+                     "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+    "attention_bias": false, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})");
+}
+
+TEST(ModelConfig, DeepseekV3) {
+  const ModelConfig m = parse(deepseek());
+  EXPECT_EQ(m.family, &model::deepseek);
+  EXPECT_EQ(m.head_dim, 128);
+  EXPECT_EQ(m.rope_dim(), 64);
+  EXPECT_EQ(m.latent->q_rank, 0);
+  EXPECT_EQ(m.latent->kv_rank, 512);
+  EXPECT_EQ(m.latent->value_dim, 128);
+  EXPECT_FLOAT_EQ(m.latent->score_scale, 1.2964770F);  // (1 + 0.1 ln 4)^2
+  EXPECT_EQ(scaling<YarnRopeScaling>(m).attention_factor, 1);
+  EXPECT_EQ(m.max_position, 8192);
+  EXPECT_TRUE(m.experts->sigmoid && m.experts->corrected && m.experts->normalised);
+  EXPECT_EQ(m.experts->groups, 8);
+  EXPECT_EQ(m.experts->chosen_groups, 4);
+  EXPECT_EQ(m.experts->scale, 2.446F);
+  EXPECT_EQ(m.experts->shared_width, 2816);
+  EXPECT_EQ(m.experts->dense_layers, std::vector<std::int32_t>{0});
+  EXPECT_EQ(m.segments(), 16);
+  json kimi = deepseek();
+  kimi["model_type"] = "kimi_k2";
+  EXPECT_EQ(parse(kimi).family, &model::deepseek);
+}
+
+TEST(ModelConfig, LatentAttentionAndSigmoidsThatAreNotSupported) {
+  const std::string at = "config.json: ";
+  EXPECT_EQ(error_with(deepseek(), "scoring_func", "softmax"),
+            at + "scoring_func: expected sigmoid, found 'softmax'");
+  EXPECT_EQ(error_with(deepseek(), "topk_method", "greedy"),
+            at + "topk_method: expected noaux_tc, found 'greedy'");
+  EXPECT_EQ(error_with(deepseek(), "n_group", 5),
+            at + "n_group: expected groups of equally many of n_routed_experts (64), two at "
+                 "least, found 5");
+  json config = deepseek();
+  config["topk_group"] = 1;
+  EXPECT_EQ(error_with(config, "num_experts_per_tok", 9),
+            at + "topk_group: expected groups of num_experts_per_tok experts (9) or more, found 1");
+  EXPECT_EQ(error_with(deepseek(), "num_key_value_heads", 4),
+            at + "num_key_value_heads: expected as many as num_attention_heads (16), found 4");
+  EXPECT_EQ(error_with(deepseek(), "attention_bias", true),
+            at + "attention_bias: expected false, found true");
+  EXPECT_EQ(error_with(deepseek(), "rope_interleave", false),
+            at + "rope_interleave: expected true, found false");
+  EXPECT_EQ(error_with(deepseek(), "qk_rope_head_dim", 63),
+            at + "qk_rope_head_dim: expected an even number, found 63");
+  EXPECT_EQ(error_with(deepseek(), "moe_layer_freq", 2),
+            at + "moe_layer_freq: expected 1, found 2");
+  EXPECT_EQ(error_without(deepseek(), "kv_lora_rank"),
+            at + "missing keys: kv_lora_rank (the nearest key is q_lora_rank)");
+  EXPECT_EQ(error_with(deepseek(), "model_type", "deepseek_v2"),
+            at + "model_type: expected deepseek_v3, for architectures says DeepseekV3ForCausalLM, "
+                 "found 'deepseek_v2'");
 }
 
 TEST(ModelConfig, WindowsThatAreNone) {

@@ -20,11 +20,24 @@ from safetensors.torch import load_file, save_file
 HERE = pathlib.Path(__file__).parent
 PROMPT_LENGTHS = (1, 17, 150)
 GREEDY_TOKENS = 64
+BLOCK = 128  # of fp8's scales
 MIN_MARGIN = 2e-3  # between the best and the second logit, at every greedy token
 TEMPERATURE = 0.7
 # Rows of the logits that are kept of a long prompt: around tile and chunk edges, and some between.
 KEPT = (0, 1, 2, 7, 14, 15, 16, 17, 30, 31, 32, 33, 47, 48, 62, 63, 64, 65, 79, 80, 95, 96, 100,
         111, 112, 126, 127, 128, 129, 143, 144, 148, 149)
+
+
+def deepseek(**more):
+    """config.json's keys of a small DeepSeek-V3, all of them as published ones have them."""
+    return dict(dict(
+        vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False, rope_theta=10000.0,
+        q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
+        first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True,
+        routed_scaling_factor=2.5, num_nextn_predict_layers=0), **more)
+
 
 # `common` are config.json's keys; `v4` writes the file as transformers 4 did (rope_theta and
 # rope_scaling at the top, torch_dtype), otherwise as 5 does. `omit` are left out of the file.
@@ -175,6 +188,41 @@ CHECKPOINTS = {
                     num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
                     rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=None,
                     num_local_experts=16, num_experts_per_tok=6)),
+    # Latent attention, and experts chosen by sigmoids.
+    "deepseek-groups": dict(
+        kind="DeepseekV3", dtype="bf16",
+        common=deepseek(q_lora_rank=24, n_group=4, topk_group=2, num_experts_per_tok=3)),
+    "deepseek-moonlight": dict(
+        kind="DeepseekV3", dtype="bf16", v4=True,
+        common=deepseek(n_shared_experts=2, rms_norm_eps=1e-5, routed_scaling_factor=2.446,
+                        num_key_value_heads=2, num_attention_heads=2)),
+    "deepseek-yarn": dict(
+        kind="DeepseekV3", dtype="fp32",
+        common=deepseek(q_lora_rank=32, qk_rope_head_dim=16, max_position_embeddings=256),
+        rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=16.0,
+                  beta_slow=2.0, mscale=1.0, mscale_all_dim=1.0)),
+    "deepseek-mscale": dict(
+        kind="DeepseekV3", dtype="bf16", v4=True,
+        common=deepseek(qk_rope_head_dim=16, n_group=2, topk_group=1, n_shared_experts=2,
+                        max_position_embeddings=256),
+        rope=dict(type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=16,
+                  beta_slow=2, mscale=0.707, mscale_all_dim=0.5)),
+    "deepseek-fp8": dict(
+        kind="DeepseekV3", dtype="fp8", v4=True,
+        common=deepseek(hidden_size=160, q_lora_rank=136, moe_intermediate_size=48,
+                        n_routed_experts=4)),
+    "deepseek-unshared": dict(
+        kind="DeepseekV3", dtype="bf16",
+        common=deepseek(n_shared_experts=0, norm_topk_prob=False, first_k_dense_replace=0,
+                        num_experts_per_tok=4)),
+    "deepseek-wide": dict(
+        kind="DeepseekV3", dtype="bf16",
+        common=deepseek(kv_lora_rank=96, qk_rope_head_dim=32, qk_nope_head_dim=24, v_head_dim=40,
+                        n_routed_experts=12, n_group=3, topk_group=2, q_lora_rank=40)),
+    "deepseek-sharded": dict(
+        kind="DeepseekV3", dtype="bf16", shards=3, v4=True,
+        common=deepseek(q_lora_rank=24, norm_topk_prob=False, routed_scaling_factor=1.0,
+                        first_k_dense_replace=2, num_hidden_layers=3)),
 }
 
 
@@ -190,9 +238,14 @@ def config_of(spec):
     config = getattr(transformers, spec["kind"] + "Config")(
         **common, rope_parameters={**rope, "rope_theta": theta})
 
-    dtype = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[spec["dtype"]]
+    dtype = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "bfloat16"}[spec["dtype"]]
     text = {"architectures": [spec["kind"] + "ForCausalLM"],
-            "model_type": spec["kind"].lower().replace("moe", "_moe"), **common}
+            "model_type": spec["kind"].lower().replace("moe", "_moe").replace("v3", "_v3"), **common}
+    if spec["kind"] == "DeepseekV3":
+        text |= {"moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+    if spec["dtype"] == "fp8":
+        text["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                       "weight_block_size": [BLOCK, BLOCK]}
     text["eos_token_id"] = 2  # overruled by generation_config.json where there is one
     if spec.get("v4"):
         text |= {"rope_theta": theta, "rope_scaling": rope if rope != {"rope_type": "default"} else None,
@@ -214,6 +267,8 @@ def make_weights(model, spec, seed):
         noise = torch.randn(value.shape, generator=generator)
         if name.endswith("norm.weight"):
             state[name] = 1.0 + 0.2 * noise
+        elif name.endswith("e_score_correction_bias"):
+            state[name] = 0.1 * noise
         elif name.endswith(".bias"):
             state[name] = 0.3 * noise
         elif "embed_tokens" in name or "lm_head" in name:
@@ -222,7 +277,7 @@ def make_weights(model, spec, seed):
             gain = 2.0 if "o_proj" in name or "down_proj" in name else 1.5
             if name.endswith("experts.down_proj") and not getattr(model.config, "norm_topk_prob", True):
                 gain *= 3.0  # their weights add up to less than one
-            state[name] = gain / math.sqrt(value.shape[-1]) * noise
+            state[name] = gain / math.sqrt(max(1, value.shape[-1])) * noise
     if model.config.tie_word_embeddings and not spec.get("own_head"):
         state.pop("lm_head.weight", None)
     if "tokens" in spec:  # rows that no text stands for, as likely as can be
@@ -247,8 +302,10 @@ def published(spec, name, value):
 
 def save_checkpoint(folder, spec, config_text, state):
     folder.mkdir()
-    stored = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[spec["dtype"]]
-    state = {name: value.to(stored) for name, value in state.items()}
+    stored = {"fp16": torch.float16, "fp32": torch.float32}.get(spec["dtype"], torch.bfloat16)
+    state = {name: value.to(stored) for name, value in state.items() if value.numel() > 0}
+    if spec["dtype"] == "fp8":
+        state = quantised(state)
     (folder / "config.json").write_text(json.dumps(config_text, indent=2) + "\n")
     if "eos" in spec:
         (folder / "generation_config.json").write_text(
@@ -269,11 +326,57 @@ def save_checkpoint(folder, spec, config_text, state):
         json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2) + "\n")
 
 
+def is_quantised(name, value):
+    return value.dim() == 2 and "layers." in name and not name.endswith("mlp.gate.weight")
+
+
+def in_blocks(value, scales):
+    return value.float() * scales.repeat_interleave(BLOCK, 0)[:value.shape[0]].repeat_interleave(BLOCK, 1)[:, :value.shape[1]]
+
+
+def quantised(state):
+    """The layers' matrices as fp8, with a scale for each block."""
+    made = {}
+    for name, value in state.items():
+        made[name] = value
+        if not is_quantised(name, value):
+            continue
+        rows, columns = (math.ceil(size / BLOCK) for size in value.shape)
+        scales = torch.stack([torch.stack([
+            value[r * BLOCK:(r + 1) * BLOCK, c * BLOCK:(c + 1) * BLOCK].float().abs().max() / 448
+            for c in range(columns)]) for r in range(rows)])
+        made[name] = in_blocks(value, 1 / scales).to(torch.float8_e4m3fn)
+        made[name + "_scale_inv"] = scales
+    return made
+
+
+def as_bf16(folder):
+    """A folder beside it with what the fp8 checkpoint stands for."""
+    plain = folder.with_name(folder.name + ".bf16")
+    shutil.rmtree(plain, ignore_errors=True)
+    plain.mkdir()
+    state = load_file(folder / "model.safetensors")
+    save_file({name: in_blocks(value, state[name + "_scale_inv"]).bfloat16()
+               if name + "_scale_inv" in state else value
+               for name, value in state.items() if not name.endswith("_scale_inv")},
+              plain / "model.safetensors", metadata={"format": "pt"})
+    text = json.loads((folder / "config.json").read_text())
+    text.pop("quantization_config")
+    (plain / "config.json").write_text(json.dumps(text))
+    return plain
+
+
 def load(folder, dtype):
+    if "quantization_config" in (folder / "config.json").read_text():
+        plain = as_bf16(folder)
+        model = load(plain, dtype)
+        shutil.rmtree(plain)
+        return model
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager",
         output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    missing = [key for key in info["missing_keys"] if model.get_parameter(key).numel() > 0]
+    assert not missing and not info["unexpected_keys"], info
     tied = model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
     text = json.loads((folder / "config.json").read_text())
     assert tied == (text["tie_word_embeddings"] and not has_head(folder)), "head"
@@ -307,7 +410,7 @@ def routing_of(model, tokens):
     """The experts that each token uses, ascending: [layers with experts, tokens, k]; None: no experts."""
     chosen = []
     hooks = [module.register_forward_hook(lambda _, __, out: chosen.append(out[2].sort().values))
-             for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+             for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
     logits_of(model, tokens)
     for hook in hooks:
         hook.remove()
@@ -355,7 +458,7 @@ def reference_of(folder, spec, seed):
         for i, p in enumerate(prompts)])
     everything = torch.cat([tensors[f"logits.{i}"].flatten() for i in range(len(prompts))])
     text = {
-        "stored_dtype": spec["dtype"],
+        "stored_dtype": spec["dtype"].replace("fp8", "bf16"),
         **({"tokens": vocab} if "tokens" in spec else {}),
         "temperature": TEMPERATURE,
         "logit_std": everything.std().item(),

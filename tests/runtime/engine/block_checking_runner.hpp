@@ -35,7 +35,7 @@ class BlockCheckingRunner final : public StepRunner {
   BlockCheckingRunner(const KvMemory& memory, int vocab)
       : block_(memory.shape.block),
         vocab_(vocab),
-        heads_(2 * memory.shape.layers * memory.shape.kv_heads),
+        heads_(memory.shape.layers * memory.shape.vectors()),
         cache_(reinterpret_cast<TokenId*>(memory.bytes.data()),
                memory.bytes.size() / sizeof(TokenId)) {
     std::fill(cache_.begin(), cache_.end(), -1);

@@ -37,6 +37,10 @@ inline void add_experts(ModelConfig& config) {
   if (config.family->experts == ExpertKeys::none) return;
   ExpertConfig experts{.routed = 6, .chosen = 2, .width = 40, .dense_layers = {}};
   if (config.family->experts == ExpertKeys::qwen2) experts.shared_width = 56;
+  if (config.family->experts == ExpertKeys::deepseek) {
+    experts.shared_width = 80;
+    experts.sigmoid = experts.corrected = true;
+  }
   if (config.family->experts == ExpertKeys::mixtral) {
     experts.width = config.intermediate;
   } else {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
@@ -35,6 +36,10 @@ ModelConfig shape(const Family& family, int head_dim, int hidden, int intermedia
   config.qk_norm = &family == &model::qwen3;
   config.dtype = DType::f32;
   test::add_experts(config);
+  if (family.latent_attention) {
+    config.kv_heads = config.heads;
+    config.latent = LatentConfig{.q_rank = 24, .kv_rank = 32, .rope = 8, .value_dim = 12};
+  }
   return config;
 }
 
@@ -195,7 +200,8 @@ class Shapes : public testing::TestWithParam<std::string> {
 
 TEST_P(Shapes, BuffersOfARowAreWhatAPlanCounts) {
   for (const ModelConfig& config :
-       {shape(model::qwen3, 64, 32, 64), shape(model::qwen2_moe, 64, 32, 64)}) {
+       {shape(model::qwen3, 64, 32, 64), shape(model::qwen2_moe, 64, 32, 64),
+        shape(model::deepseek, 16, 32, 64)}) {
     const test::RandomModel weights(config);
     fabric::SingleRankGroup group;
     for (const DType compute : {DType::bf16, DType::f32}) {
@@ -272,6 +278,17 @@ TEST_P(Shapes, SizesThatNoBackendComputesAreDataErrors) {
                 "head_dim (or hidden_size / num_attention_heads): expected a multiple of 8 up to "
                 "256, found " +
                     std::to_string(head_dim));
+    }
+  }
+}
+
+TEST(LatentVectors, TakeTheBytesOfTheirLayout) {
+  for (const auto& [name, bytes] : {std::pair{"Moonlight-16B-A3B", 31104}, {"Kimi-K2", 70272}}) {
+    const ModelConfig config = io::load_model_sizes(
+        model::families(), PACELINE_SOURCE_DIR "/configs/simulated/models/" + std::string(name));
+    for (const int size : {1, 2, 4}) {  // each rank keeps them whole
+      const kernels::KvShape shape = model::kv_shape(config, size, 16, DType::bf16);
+      EXPECT_EQ(shape.block_bytes(), 16U * bytes) << name << ", " << size << " ranks";
     }
   }
 }
@@ -353,13 +370,25 @@ void expect_names_of_bad_weights(kernels::Backend& backend, ModelConfig config) 
 }
 
 TEST_P(Shapes, WeightsThatAreNotFiniteAreNamed) {
-  for (const Family* family : {&model::qwen3, &model::qwen2_moe}) {
+  for (const Family* family : {&model::qwen3, &model::qwen2_moe, &model::deepseek}) {
+    if (family->latent_attention && GetParam() == "cuda") continue;  // many tensors, much emulation
     ModelConfig config = shape(*family, 8, 20, 24);
     config.vocab = 130;
     config.attention_bias = config.output_bias = config.mlp_bias = true;
     if (!kernels::unsupported(backend_->info().name, config).empty()) continue;
     expect_names_of_bad_weights(*backend_, config);
   }
+}
+
+// Of a matrix that is packed head by head, keys turned over.
+TEST_P(Shapes, LatentKeysThatAreNotFiniteAreNamed) {
+  const ModelConfig config = shape(model::deepseek, 8, 20, 24);
+  test::RandomModel weights(config);
+  const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
+  weights.values(name)[21 * 32 + 7] = std::numeric_limits<float>::infinity();  // heads have 20 rows
+  EXPECT_EQ(complaints(*backend_, config, weights, 1, DType::bf16),
+            std::vector<std::string>{"random.file: tensor '" + name +
+                                     "', row 21, column 7: expected a finite number, found inf"});
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Shapes, testing::ValuesIn(kernels::test::backends()),

@@ -157,6 +157,44 @@ TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
   EXPECT_EQ(transport.refused, theirs) << "each rank that holds heads of this one's";
 }
 
+// Every rank has latent vectors whole: each receiver gets them from one, and no sender has more to
+// do than it must.
+TEST(KvShare, LatentVectorsGoToEachRankOnce) {
+  const kernels::KvShape shape{2, 1, 40, 16, DType::bf16, 32};
+  for (const auto& [here, there] : {std::pair{1, 1}, {1, 4}, {4, 1}, {2, 4}, {4, 2}, {4, 4}}) {
+    std::map<int, std::vector<int>> sent;      // receivers by sender
+    std::map<int, std::vector<int>> expected;  // senders by receiver
+    for (const bool sends : {true, false}) {
+      for (int rank = 0; rank < (sends ? here : there); ++rank) {
+        StuckTransport transport;
+        std::vector<std::byte> memory(shape.block_bytes() * 2);
+        KvShare share(transport, {shape, memory, nullptr}, rank, sends ? here : there);
+        protocol::MoveKv move;
+        move.key = 2;
+        move.peer = {10, sends ? there : here};
+        move.send = sends ? 1 : 0;
+        move.stored = 1;  // without a store it says so to those whom it would exchange with
+        move.origin = 1;
+        share.move(move);
+        EXPECT_EQ(share.ended(2), false);
+        for (const auto& [peer, key] : transport.refused)
+          (sends ? sent : expected)[rank].push_back(peer - 10);
+      }
+    }
+    for (int receiver = 0; receiver < there; ++receiver) {
+      ASSERT_EQ(expected[receiver].size(), 1U);
+      const std::vector<int>& of_sender = sent[expected[receiver].front()];
+      EXPECT_EQ(std::count(of_sender.begin(), of_sender.end(), receiver), 1);
+    }
+    std::size_t all = 0;
+    for (const auto& [sender, receivers] : sent) {
+      all += receivers.size();
+      EXPECT_LE(receivers.size(), static_cast<std::size_t>((there + here - 1) / here));
+    }
+    EXPECT_EQ(all, static_cast<std::size_t>(there));
+  }
+}
+
 TEST(KvMove, GoesThroughItsStatesInOrder) {
   KvMove move;
   EXPECT_THROW(move.end(true), std::logic_error);
