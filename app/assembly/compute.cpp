@@ -49,8 +49,9 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
   for (const int tp : degrees) {
     if (tp == 1) continue;
     const bool whole = (rank / tp + 1) * tp <= mpi.size();
-    const bool member = (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
-                        joins(plan, rank, tp);
+    const bool member =
+        (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
+        (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
     // A step of its own, for making a group waits for the group's other ranks.
     together(mpi, [&] {

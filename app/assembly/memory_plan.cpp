@@ -70,6 +70,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (!inputs.priced) bytes += embeddings(inputs.target, tp);
   for (const int degree : plan.layout.placement.degrees())
     bytes += degree > 1 ? fabric::kGroupExchangeBytes : 0;
+  bytes += plan.tail_groups.costs.size() * fabric::kGroupExchangeBytes;
   for (const PlannedDrafter& drafter : plan.drafters) {
     if (drafter.model == nullptr || !has_draft_models(plan, Role::verifier)) continue;
     const ModelCheckpoint& draft = *drafter.model;

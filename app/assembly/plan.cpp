@@ -123,6 +123,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
   plan.drafters = in_order(inputs.drafters, plan.speculation);
   plan.layout =
       lay_out(inputs, machine, degree, plan.speculation.drafter_ranks, plan.speculation.reason);
+  keep_possible(machine, plan.layout.placement, plan.tail_groups);
   if (!plan.tail_groups.explanation.empty())
     plan.layout.explanation.push_back(plan.tail_groups.explanation);
   require_chains(inputs, plan);
@@ -142,7 +143,7 @@ Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Ma
     first = lay_out(inputs, machine, {}, inputs.config.layout.drafters, "").placement;
   });
   const ProfiledCosts costs = read_profile(mpi, inputs, machine, first);
-  const TailGroups tail = read_tail_profile(mpi, inputs, machine, first, costs.conditions);
+  const TailGroups tail = read_tail_profile(mpi, inputs, machine, first, costs);
   const SpeculationChoice choice = shared_choice(mpi, inputs, first, costs);
   Plan plan;
   together(mpi, [&] {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "app/assembly/broadcast.hpp"
 #include "app/assembly/job.hpp"
@@ -12,20 +11,24 @@
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
 namespace {
 
-/// Bytes a second at which a GPU loads weights from its host: PCIe 5.0 x16.
+/// Bytes a second at which a modelled GPU loads weights from its host: PCIe 5.0 x16.
 constexpr double kHostBandwidth = 50e9;
+/// The same of a real one, which packs them from files that its node's memory caches. By judgement:
+/// no device has joined groups yet.
+constexpr double kFileBandwidth = 1e9;
 
 }  // namespace
 
 std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                               const policy::Placement& placement) {
   const std::vector<int> degrees = placement.degrees();
-  if (!inputs.config.schedule.rebalance || degrees.size() != 1) return {};
+  const io::ScheduleSection& schedule = inputs.config.schedule;
+  if (!schedule.rebalance || schedule.policy == io::SchedulePolicy::group || degrees.size() != 1)
+    return {};
   const int segments = inputs.target.config.segments();
   const int most =
       std::min<int>(inputs.config.layout.tail_tp.value_or(segments),
@@ -39,24 +42,22 @@ std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
 
 TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine, const policy::Placement& placement,
-                             const CostConditions& now) {
+                             const ProfiledCosts& costs) {
   TailGroups tail;
   const Auto<std::string>& path = inputs.config.engine.tail_profile;
   const Auto<std::int32_t>& wanted = inputs.config.layout.tail_tp;
   const int degree = placement.least_tp();
-  if (!path) {
-    if (wanted && *wanted > degree)
-      throw UsageError(fmt::format(
-          "layout.tail_tp: costs of groups of {} are not known; measure them with `paceline "
-          "profile "
-          "CONFIG --set layout.verifier_tp={} --output FILE` and set engine.tail_profile",
-          2 * degree, 2 * degree));
-    return tail;
-  }
   std::string text;
   std::string fault;
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
+    if (!path) {
+      if (!wanted || *wanted <= degree) return;
+      throw UsageError(fmt::format(
+          "layout.tail_tp: costs of groups of {0} are not known; measure them with `paceline "
+          "profile CONFIG --set layout.verifier_tp={0} --output FILE` and set engine.tail_profile",
+          2 * degree));
+    }
     text = io::read_yaml_file(*path, "the cost profile");
     const CostTable table = io::parse_cost_profile(text, *path);
     const int tp = table.conditions.tp;
@@ -69,9 +70,12 @@ TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& in
       throw UsageError(fmt::format(
           "layout.tail_tp: expected at most {}, the degree of engine.tail_profile, found {}", tp,
           *wanted));
-    fault = difference(table, now, {&tp, 1}, inputs.drafters, "this run");
+    fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters, "this run");
+    if (fault.empty() && !costs.hold())
+      fault = "costs of the layout's groups are not known beforehand (engine.profile)";
   });
   broadcast(mpi, text, fault);
+  if (!path) return tail;
   if (!fault.empty()) {
     tail.explanation = fmt::format(
         "warning: {} (engine.tail_profile) does not hold here: {}; no groups join", *path, fault);
@@ -92,14 +96,26 @@ TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& in
   return tail;
 }
 
-bool joins(const Plan& plan, int rank, int tp) {
-  if (!plan.tail_groups.costs.contains(tp)) return false;
-  const policy::Placement& placement = plan.layout.placement;
+bool joins(const Machine& machine, const policy::Placement& placement, int rank, int tp) {
   const int first = rank / tp * tp;
   for (int other = first; other < first + tp; ++other) {
-    if (other >= placement.ranks || placement.group(other) < 0) return false;
+    if (other >= placement.ranks || placement.group(other) < 0 ||
+        machine.ranks[other].node != machine.ranks[first].node)
+      return false;
   }
   return true;
+}
+
+void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail) {
+  if (!tail.grow()) return;
+  std::erase_if(tail.costs, [&](const auto& of) {
+    for (int rank = 0; rank < placement.ranks; ++rank) {
+      if (joins(machine, placement, rank, of.first)) return false;
+    }
+    return true;
+  });
+  if (!tail.grow())
+    tail.explanation = "no groups join into larger ones: none has a neighbour on its node";
 }
 
 policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
@@ -118,8 +134,9 @@ policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machin
   }
   options.longest_draft = inputs.config.speculation.max_length;
   options.max_batch = inputs.config.engine.max_batch;
-  if (plan.layout.drafters() > 0)
-    options.groups_per_drafter = static_cast<double>(plan.layout.groups()) / plan.layout.drafters();
+  options.drafters = std::max(1, plan.layout.drafters());
+  options.kv_block = inputs.config.engine.kv_block;
+  options.kv_blocks = plan.memory.kv.blocks;
   for (const fabric::RankFacts& rank : machine.ranks) options.node_of_rank.push_back(rank.node);
   options.change_seconds = loading_seconds(inputs, machine, plan.tail_groups.costs.begin()->first);
   return options;
@@ -127,8 +144,9 @@ policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machin
 
 double loading_seconds(const Inputs& inputs, const Machine& machine, int tp) {
   if (!machine.backend.on_device()) return 0;
-  const double gpus = inputs.priced ? inputs.config.simulation.gpus_per_rank : 1;
-  return static_cast<double>(target_bytes(inputs, tp)) / (gpus * kHostBandwidth);
+  const double bandwidth =
+      inputs.priced ? inputs.config.simulation.gpus_per_rank * kHostBandwidth : kFileBandwidth;
+  return static_cast<double>(target_bytes(inputs, tp)) / bandwidth;
 }
 
 }  // namespace paceline::app

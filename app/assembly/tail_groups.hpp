@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "app/assembly/cost_conditions.hpp"
 #include "runtime/costs/cost_table.hpp"
@@ -32,23 +33,30 @@ struct TailGroups {
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
-/// Reads engine.tail_profile, on rank 0 for all. Throws UsageError where it is of another degree
-/// than twice the layout's, or layout.tail_tp asks for costs that are not known. A profile that
-/// does not hold here is not used. `now`: conditions of this run. Collective; throws JobEnded.
+/// Reads engine.tail_profile, on rank 0 for all. UsageError where it is of another degree than
+/// twice the layout's, or layout.tail_tp asks for costs that are not known. It is not used where it
+/// does not hold, or engine.profile does not. `costs`: of the layout's groups. Collective; throws
+/// JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Machine& machine,
                                            const policy::Placement& placement,
-                                           const CostConditions& now);
+                                           const ProfiledCosts& costs);
 
-/// Whether the rank may be in a group of degree `tp`, into which groups of the layout join.
-[[nodiscard]] bool joins(const Plan& plan, int rank, int tp);
+/// Whether the rank may be in a group of degree `tp`, into which groups of the layout join: one
+/// that lies on a node.
+[[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
+                         int tp);
+
+/// Leaves out the degrees that no groups of the layout can have: drafter ranks and the ends of
+/// nodes leave too few neighbours.
+void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
 /// What the scheduler joins groups by. Needs costs of the layout's degree.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 
-/// Seconds in which a rank of a device loads its share of the weights for a group of degree `tp`,
-/// from its node's memory over PCIe. Weights in host memory are there from the start: 0.
+/// Seconds in which a rank of a device loads its share of the weights for a group of degree `tp`.
+/// Weights in host memory are there from the start: 0.
 [[nodiscard]] double loading_seconds(const Inputs& inputs, const Machine& machine, int tp);
 
 }  // namespace paceline::app

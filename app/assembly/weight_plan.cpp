@@ -71,7 +71,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   // device loads them when they are wanted.
   for (const auto& [tp, costs] : plan.tail_groups.costs) {
     for (int rank = 0; rank < placement.ranks && !machine.backend.on_device(); ++rank) {
-      if (joins(plan, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});
+      if (joins(machine, placement, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});
     }
   }
   if (!plan.best_of_n.tail_methods.empty() && !machine.backend.on_device()) {

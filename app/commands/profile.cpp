@@ -28,7 +28,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   // Every rank verifies and drafts, so that all costs are measured, whatever roles the
   // configuration has. The configured profile is ignored: this command may be about to write it.
   RunArguments all = arguments.run;
-  for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto"})
+  for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto",
+                              "engine.tail_profile=auto", "layout.tail_tp=auto"})
     all.overrides.emplace_back(setting);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;

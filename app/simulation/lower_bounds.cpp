@@ -67,7 +67,9 @@ class Bounds {
     };
     double best = 0;  // tokens a second of a rank
     for (const auto& [tp, table] : simulation_.costs) {
-      for (int b = 1; b <= simulation_.inputs.config.engine.max_batch; b *= 2) {
+      const int most = simulation_.inputs.config.engine.max_batch;
+      for (int at = 1; at < 2 * most; at *= 2) {
+        const int b = std::min(at, most);
         best = std::max(best, b * pace(table, b, context, 0, rate) / tp);
         for (int groups = 1; groups <= kMostGroups; groups *= 2)
           best = std::max(best, b * pace(table, b, context, groups, rate) / (tp + 1.0 / groups));

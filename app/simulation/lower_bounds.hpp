@@ -7,9 +7,10 @@
 
 namespace paceline::app {
 
-/// Seconds that no schedule of the run's ranks goes below, by its cost tables and the speeds of
-/// speculation_speed.hpp: the best degree, mode, drafter and window for every request, whatever the
-/// configuration chooses among them. Requests' mean acceptance stands for its changes.
+/// Seconds below which no schedule of the run's ranks is foreseen, by its cost tables and the
+/// speeds of speculation_speed.hpp: with the best degree, mode and window, whatever the
+/// configuration chooses among them, and chains of one drafter for each request. Mean acceptance
+/// stands for its changes, so luck and several drafters beside each other may go below.
 struct LowerBounds {
   double longest = 0;  ///< of the response that takes longest when it is alone on a group
   double work = 0;     ///< of all tokens on all ranks, each at its best batch

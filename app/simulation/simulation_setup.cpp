@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "app/assembly/backend_choice.hpp"
 #include "app/assembly/coordination.hpp"
@@ -86,12 +87,21 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {
   TailGroups tail;
   const std::vector<int> degrees = tail_degrees(inputs, machine, first);
-  for (const int tp : degrees) tail.costs[tp] = costs_by_gpu_tables(inputs, tp);
+  std::vector<int> known;
+  for (const int tp : degrees) {
+    try {
+      tail.costs[tp] = costs_by_gpu_tables(inputs, tp);
+      known.push_back(tp);
+    } catch (const UsageError&) {  // the tables do not know the degree
+      if (inputs.config.layout.tail_tp) throw;
+      break;
+    }
+  }
   if (tail.grow()) {
     tail.explanation = fmt::format(
         "groups join into groups of {} for the last requests where that ends sooner (override: "
         "layout.tail_tp)",
-        fmt::join(degrees, ", "));
+        fmt::join(known, ", "));
   }
   return tail;
 }

@@ -12,7 +12,7 @@ namespace {
 /// The sections of a configuration's text that costs depend on.
 std::string cost_settings(const std::string& text) {
   std::string settings;
-  for (const char* section : {"engine", "speculation", "schedule", "test"}) {
+  for (const char* section : {"layout", "engine", "speculation", "schedule", "test"}) {
     const std::size_t begin = text.find(std::string(section) + ":\n");
     std::size_t end = text.find('\n', begin) + 1;
     while (end < text.size() && text[end] == ' ') end = text.find('\n', end) + 1;

@@ -28,7 +28,8 @@ inline constexpr std::size_t kFewRequests = 16;
 
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< of this rank
-  /// Draft window, in tokens. A draft is at most most_ahead(window) tokens ahead of the verifier.
+  /// Draft window, in tokens. A draft is at most most_ahead() of the larger of this window and
+  /// `longest` ahead of the verifier.
   int window = 4;
   /// Draft window of a rank that has few requests, which sends each token by itself: nobody waits
   /// while it runs far ahead of each, and it hears of refutations sooner. 0: `window`, in pieces.

@@ -90,18 +90,29 @@ class Growth {
     if (options_.drafter) {
       const SpeculationCosts both{costs, options_.drafter->costs, context, options_.max_batch};
       const double p = options_.drafter->acceptance;
+      const double drafted_for = static_cast<double>(balance_.requests.size()) / options_.drafters;
       for (int w = 1; w <= options_.longest_draft; ++w) {
-        const Speed speed =
-            options_.mode == SpeculationMode::decoupled
-                ? decoupled_speed(both, p, w, requests, requests * options_.groups_per_drafter)
-                : coupled_speed(both, p, w, requests);
+        const Speed speed = options_.mode == SpeculationMode::decoupled
+                                ? decoupled_speed(both, p, w, requests, drafted_for)
+                                : coupled_speed(both, p, w, requests);
         best = std::max(best, speed.tokens_per_second);
       }
     }
     return 1 / best;
   }
 
+  /// Whether so many groups have room for all requests at their expected lengths.
+  [[nodiscard]] bool fits(std::size_t groups) const {
+    double blocks = 0;
+    for (const Movable& request : balance_.requests)
+      blocks += (request.positions + request.remaining) / options_.kv_block + 1;
+    const auto count = static_cast<double>(groups);
+    return blocks <= count * options_.kv_blocks &&
+           static_cast<double>(balance_.requests.size()) <= count * options_.max_batch;
+  }
+
   [[nodiscard]] bool pays() const {
+    if (!fits(run_.groups.size() - pairs_.size())) return false;
     const CostTable& larger = options_.costs.at(pairs_.front().joined.tp);
     const CostTable& now = options_.costs.at(pairs_.front().joined.tp / 2);
     const std::size_t groups = run_.groups.size();

@@ -3,6 +3,7 @@
 // the papers does so. Canonical segments keep the bits.
 #pragma once
 
+#include <climits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -21,8 +22,10 @@ struct GrowthOptions {
   std::optional<TailMethod> drafter = {};  ///< drafts for all requests; absent: plain decoding
   SpeculationMode mode = SpeculationMode::plain;  ///< of its drafts
   int longest_draft = 8;
-  int max_batch = 64;             ///< requests of one call of the drafter
-  double groups_per_drafter = 1;  ///< of drafter ranks
+  int max_batch = 64;       ///< requests of one call of the drafter
+  int drafters = 1;         ///< ranks that draft for all groups, in decoupled mode
+  int kv_block = 32;        ///< positions
+  int kv_blocks = INT_MAX;  ///< of a group, whatever its degree
   /// [ranks] A group that joins others keeps to one node.
   std::vector<int> node_of_rank = {};
   double change_seconds = 0;  ///< until a rank has its place in a larger group
@@ -37,7 +40,8 @@ struct GrowthOptions {
 /// While steps have many requests they are as fast in small groups; groups join later then. The
 /// pairs with the fewest requests join, half of them at a time: their requests go to groups that
 /// stay (roles/role_change.hpp), and come back by rebalance(), with their KV. A single pair's
-/// requests have no group to go to: they are computed again, which counts. Larger groups join
+/// requests have no group to go to: they are computed again, which counts. No groups join whose
+/// requests would find no room in fewer groups, in batches or in KV. Larger groups join
 /// further where costs of their degree are known. Nothing comes apart again: more requests come
 /// with the next step alone, which begins with the layout.
 [[nodiscard]] std::optional<Placement> grown_placement(const RunState& run,

@@ -31,6 +31,7 @@ struct Growing : ::testing::Test {
     for (int r = 0; r < requests; ++r) (void)test::lease_next(*table, r % groups);
     options.costs = {{1, steps(10, 1, row)}, {2, steps(10, 2, row)}};
     options.node_of_rank.assign(groups, 0);
+    options.max_batch = 1000;
   }
   std::optional<Placement> next() {
     RunState run{{}, *table, prompts, placement};
@@ -102,6 +103,19 @@ TEST_F(Growing, NotWhileRequestsWaitOrRolesChange) {
   EXPECT_FALSE(next()) << "one waits";
   (void)test::lease_next(*table, 0);
   EXPECT_TRUE(next());
+}
+
+TEST_F(Growing, NothingJoinsWithoutRoomForAllRequests) {
+  begin(4, 4);
+  prompts[0].tokens.resize(100);
+  options.kv_block = 10;
+  options.kv_blocks = 150;  // four requests of 100 positions, and at most 500 to come each
+  EXPECT_TRUE(next());
+  options.kv_blocks = 60;
+  EXPECT_FALSE(next());
+  options.kv_blocks = 150;
+  options.max_batch = 1;
+  EXPECT_FALSE(next());
 }
 
 TEST_F(Growing, DraftsCount) {
