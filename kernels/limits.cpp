@@ -47,6 +47,11 @@ std::string unsupported_by_cuda(const ModelConfig& config) {
     return "qk_nope_head_dim: expected an even number on a GPU, found " +
            std::to_string(config.head_dim) + cpu;
   }
+  if (config.latent &&
+      (config.latent->q_rank % 2 != 0 || config.latent->q_rank > cuda::kMaxNormWidth)) {
+    return "q_lora_rank: expected an even number up to " + std::to_string(cuda::kMaxNormWidth) +
+           " on a GPU, found " + std::to_string(config.latent->q_rank) + cpu;
+  }
   if (!config.latent && group > cuda::max_pairs(config.head_dim)) {
     return "num_attention_heads: expected at most " +
            std::to_string(cuda::max_pairs(config.head_dim)) + " to a kv head on a GPU, found " +

@@ -36,8 +36,15 @@ const TensorView& find_expected(const ModelConfig& config, const WeightSource& w
 
 float value_of(const TensorView& tensor, std::size_t i);
 
-// Whether transformers ignores the tensor too.
-bool is_harmless(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+// Whether transformers ignores the tensor too: it is derived, or of a layer behind the last, which
+// predicts the token after the next.
+bool is_harmless(const ModelConfig& config, std::string_view name) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  for (std::int32_t next = 0; next < config.next_token_layers; ++next) {
+    if (name.starts_with("model.layers." + std::to_string(config.layers + next) + ".")) return true;
+  }
+  return false;
+}
 
 float f8_value_of(const TensorView& tensor, std::size_t i) {
   const std::size_t row = i / tensor.shape[1];
@@ -81,7 +88,7 @@ void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights)
     names.insert(std::move(expected.name));
   }
   for (const std::string_view name : weights.names()) {
-    if (!names.contains(name) && !is_harmless(name)) {
+    if (!names.contains(name) && !is_harmless(config, name)) {
       fail(weights, std::string(name),
            "unexpected; by config.json this " + std::string(config.family->model_type) +
                " model of " + std::to_string(config.layers) + " layers has no such tensor");

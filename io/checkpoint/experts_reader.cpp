@@ -92,7 +92,9 @@ void read_sigmoid_routing(const JsonSection& config, ExpertConfig& experts) {
 
 ExpertConfig read_deepseek(const JsonSection& config, std::int32_t layers) {
   ExpertConfig experts;
-  config.require(std::array{"first_k_dense_replace"});
+  // Other releases of the model have other values, and no tensor would show a wrong one.
+  config.require(std::array{"first_k_dense_replace", "n_group", "topk_group", "norm_topk_prob",
+                            "routed_scaling_factor"});
   read_counts(config, std::array{"n_routed_experts"}, experts);
   read_width(config, experts);
   // Steps between layers with experts are not supported.

@@ -123,6 +123,7 @@ void read_latent(const JsonSection& config, ModelConfig& model) {
                               .kv_rank = *config.integer("kv_lora_rank", 1, kMostWidth),
                               .rope = *config.integer("qk_rope_head_dim", 1, kMostWidth),
                               .value_dim = *config.integer("v_head_dim", 1, kMostWidth)};
+  model.next_token_layers = config.integer("num_nextn_predict_layers", 0, model.layers).value_or(0);
   if (model.kv_heads != model.heads) {
     config.fail_expected("num_key_value_heads",
                          "as many as num_attention_heads (" + std::to_string(model.heads) + ")");

@@ -168,17 +168,17 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
 
 // By way of fp32, which holds every stored weight.
 std::unique_ptr<kernels::Linear> WeightLoader::pack_transposed(const Part& part) {
+  const kernels::PackPlace place =
+      take_place(backend_.packed_bytes(part.columns, part.rows, compute_));
   const MatrixSlice slice = slice_of(part);
   std::vector<float> row(part.columns);
   std::vector<float> values(part.rows * part.columns);
-  for (std::int64_t r = 0; r < part.rows; ++r) {
+  for (std::int64_t r = 0; r < part.rows && place.packs; ++r) {
     kernels::to_floats(kernels::source_row(slice, r), part.columns, row.data());
     for (std::int64_t c = 0; c < part.columns; ++c) values[c * part.rows + r] = row[c];
   }
   const TensorView turned{DType::f32, {part.columns, part.rows}, std::as_bytes(std::span(values))};
   const MatrixSlice all{&turned, 0, part.columns, 0, part.rows};
-  const kernels::PackPlace place =
-      take_place(backend_.packed_bytes(part.columns, part.rows, compute_));
   try {
     auto packed = backend_.pack({&all, 1}, {}, kernels::kAnySegments, compute_, place);
     bytes_ += packed->bytes();

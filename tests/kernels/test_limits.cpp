@@ -54,6 +54,12 @@ TEST(Limits, SayKeyFoundAndExpected) {
   config.latent = LatentConfig{.kv_rank = 512, .rope = 64, .value_dim = 128};
   config.head_dim = 128;
   for (const char* backend : {"cpu", "cuda"}) EXPECT_EQ(unsupported(backend, config), "");
+  config.latent->q_rank = 1535;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "q_lora_rank: expected an even number up to 32768 on a GPU, found 1535 "
+            "(engine.backend: cpu takes any)");
+  config.latent->q_rank = 0;
   config.latent->rope = 72;
   EXPECT_EQ(unsupported("cpu", config),
             "qk_rope_head_dim: expected a multiple of 8 up to 64, found 72");

@@ -183,6 +183,16 @@ TEST(ExpectedTensors, SameValuesOfFp8) {
   EXPECT_TRUE(same_values({DType::f32, {2, 2}, bytes(floats)}, a));
 }
 
+TEST(ExpectedTensors, LayersBehindTheLastArePassedOver) {
+  ModelConfig config = load_model_config(
+      model::families(), std::string(PACELINE_SOURCE_DIR) + "/tests/models/parity/deepseek-groups");
+  const FakeWeights weights(config);
+  --config.layers;
+  EXPECT_THROW(check_tensor_shapes(config, weights), DataError);
+  config.next_token_layers = 1;  // num_nextn_predict_layers
+  EXPECT_NO_THROW(check_tensor_shapes(config, weights));
+}
+
 // The parity fixtures are what transformers writes.
 class Fixture : public testing::TestWithParam<const char*> {};
 

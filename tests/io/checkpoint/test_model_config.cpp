@@ -311,6 +311,7 @@ TEST(ModelConfig, DeepseekV3) {
   EXPECT_FLOAT_EQ(m.latent->score_scale, 1.2964770F);  // (1 + 0.1 ln 4)^2
   EXPECT_EQ(scaling<YarnRopeScaling>(m).attention_factor, 1);
   EXPECT_EQ(m.max_position, 8192);
+  EXPECT_EQ(m.next_token_layers, 0);
   EXPECT_TRUE(m.experts->sigmoid && m.experts->corrected && m.experts->normalised);
   EXPECT_EQ(m.experts->groups, 8);
   EXPECT_EQ(m.experts->chosen_groups, 4);
@@ -348,6 +349,8 @@ TEST(ModelConfig, LatentAttentionAndSigmoidsThatAreNotSupported) {
             at + "moe_layer_freq: expected 1, found 2");
   EXPECT_EQ(error_without(deepseek(), "kv_lora_rank"),
             at + "missing keys: kv_lora_rank (the nearest key is q_lora_rank)");
+  EXPECT_EQ(error_without(deepseek(), "routed_scaling_factor"),
+            at + "missing keys: routed_scaling_factor");
   EXPECT_EQ(error_with(deepseek(), "model_type", "deepseek_v2"),
             at + "model_type: expected deepseek_v3, for architectures says DeepseekV3ForCausalLM, "
                  "found 'deepseek_v2'");
