@@ -78,7 +78,6 @@ std::unique_ptr<Environment> make_environment(const Inputs& inputs, EnvironmentP
 }
 
 std::int32_t turn_tokens(const Inputs& inputs) {
-  if (!inputs.config.converses()) return 0;
   return inputs.config.environment.max_tokens_turn.value_or(
       std::numeric_limits<std::int32_t>::max());
 }

@@ -31,7 +31,7 @@ struct EnvironmentPorts {
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);
 
-/// Most tokens of a turn, for the batcher; 0: responses are of one turn.
+/// Most tokens of a turn of a conversation.
 [[nodiscard]] std::int32_t turn_tokens(const Inputs& inputs);
 [[nodiscard]] ConversationLimits conversation_limits(const Inputs& inputs);
 

@@ -43,7 +43,8 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan) {
+/// `converses`: a simulation has no environment.
+engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
   return {.max_batch = engine.max_batch,
           .prefill_chunk = engine.prefill_chunk,
@@ -51,7 +52,7 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan) {
           .kv_blocks = plan.memory.kv.blocks,
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
-          .turn_tokens = turn_tokens(inputs)};
+          .turn_tokens = converses ? turn_tokens(inputs) : 0};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or
@@ -108,8 +109,8 @@ class RankLife::VerifierPlace final : public Place {
         plan_(plan),
         placement_(placement),
         machine_(machine),
-        batcher_(batcher_limits(inputs, plan), inputs.config.sampling, inputs.ends.stops,
-                 inputs.text.tokenizer.get()),
+        batcher_(batcher_limits(inputs, plan, machine.environment() != nullptr),
+                 inputs.config.sampling, inputs.ends.stops, inputs.text.tokenizer.get()),
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),
         remote_(ranks.leader),

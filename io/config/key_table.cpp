@@ -82,7 +82,8 @@ std::vector<Key> environment_keys() {
   t.push_back(key(PACELINE_FIELD(environment, command), Command{},
                   "A program that reads turns and writes answers, a JSON line each."));
   t.back().details = {
-      "Words are as in reward.command. python/README.md beside configs/ has the lines."};
+      "[python3, -m, tool_worker, ./my_tools.py] calls the functions in that file by name. Words",
+      "are as in reward.command. python/README.md beside configs/ has the lines of others."};
   t.push_back(
       key(PACELINE_FIELD(environment, workers), Count{1, 1024},
           "How many of the program every rank that verifies runs: turns answered at once."));

@@ -373,7 +373,15 @@ class Reader {
   }
 
   void check_environment() {
-    if (!config_.converses() || !config_.environment.command.empty()) return;
+    if (!config_.converses()) return;
+    const EnvironmentSection& e = config_.environment;
+    if (config_.limits.stall && e.timeout * e.attempts >= *config_.limits.stall) {
+      problem(place_of_key("environment.timeout"),
+              "environment.timeout: expected less than limits.stall (" +
+                  format_number(*config_.limits.stall) +
+                  " seconds) with all of environment.attempts, found " + format_number(e.timeout));
+    }
+    if (!e.command.empty()) return;
     problem(place_of_key("environment.command"),
             "environment.command: expected a program where environment.method is command, found "
             "an empty list");

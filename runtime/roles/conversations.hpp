@@ -32,6 +32,8 @@ class Conversations {
   void ask(Admission request, const KvOrigin& origin);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  /// The lease of a request that waits goes on until its response has so many tokens.
+  void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
   /// Adds the requests that wait.
   void add_held(std::vector<RunningRequest>& held) const;
 

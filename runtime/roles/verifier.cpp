@@ -145,6 +145,8 @@ void Verifier::renew(const Renew& renew) {
   changed_ = true;
   if (const auto waits = waiting(renew.id); waits != waiting_.end()) {
     waits->request.until = renew.until;
+  } else if (conversations_.waits(renew.id)) {
+    conversations_.renew(renew.id, renew.until);
   } else if (ports_.batcher.runs(renew.id) && holds(renew.id)) {
     ports_.batcher.renew(renew.id, renew.until);
   }

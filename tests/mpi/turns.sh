@@ -106,6 +106,11 @@ same "a worker refuses: exit code" 0 "$code"
 if grep -q "^warning: .*the conversation of prompt .* failed: an environment worker says: not this one" "$work/run.log"; then
   ok "it says so"; else fail "it says so: $(tail -n 5 "$work/run.log")"; fi
 rm -rf "$work/run"; code=0
+rollout 1 "$work/run" --set "environment.command=[$python, -m, tool_worker, $root/configs/calculator.py]" || code=$?
+same "tools of Python: exit code" 0 "$code"
+if "$paceline" report "$work/run" 2>/dev/null | grep -q "$work/run  *0  *64  *64  "; then ok "and its rewards"; else
+  fail "and its rewards: $("$paceline" report "$work/run" 2>/dev/null | head -n 3)"; fi
+rm -rf "$work/run"; code=0
 rollout 1 "$work/run" --set 'environment.command=[sh, -c, "while read -r l; do echo nonsense; done"]' || code=$?
 same "workers that only talk nonsense: exit code" 0 "$code"
 rm -rf "$work/run"; code=0

@@ -76,6 +76,8 @@ schedule: {chunk: 512, rebalance: false, move_kv: both}
 reward: {method: command, ground_truth: extra_info.answer, rule: regex, pattern: "a|(b)?",
          tolerance: 0.5, command: [python3, ../score.py, ./r.py, "", -x], workers: 3,
          timeout: 5m, attempts: 4, send_tokens: true, required: all}
+environment: {method: command, command: [./talk], workers: 5, timeout: 3m, attempts: 3,
+              max_turns: 4, max_tokens_turn: 100}
 output: {directory: o, flush_seconds: 0.5}
 limits: {wall_clock: 02:00:00, margin: 1m, stall: none}
 test: {shuffle: [roles, races], faults: {kill: 2.5, drafters: flood}}
@@ -130,6 +132,13 @@ test: {shuffle: [roles, races], faults: {kill: 2.5, drafters: flood}}
   EXPECT_EQ(c.reward.workers, 3);
   EXPECT_EQ(c.reward.timeout, 300);
   EXPECT_EQ(c.reward.attempts, 4);
+  EXPECT_TRUE(c.converses());
+  EXPECT_EQ(c.environment.command.size(), 1U);
+  EXPECT_EQ(c.environment.workers, 5);
+  EXPECT_EQ(c.environment.timeout, 180);
+  EXPECT_EQ(c.environment.attempts, 3);
+  EXPECT_EQ(c.environment.max_turns, 4);
+  EXPECT_EQ(c.environment.max_tokens_turn, 100);
   EXPECT_TRUE(c.reward.send_tokens);
   EXPECT_EQ(c.reward.required, RewardsRequired::all);
   EXPECT_EQ(c.output.flush_seconds, 0.5);
@@ -419,6 +428,15 @@ TEST(RunConfig, WhatAMethodOfRewardNeedsIsThere) {
   EXPECT_EQ(error_with("reward: {command: [\"\"]}\n"),
             "run.yaml:4:20: reward.command: expected a list of texts: a program and its arguments, "
             "found '' in quotes");
+}
+
+TEST(RunConfig, WhatAnEnvironmentNeedsIsThere) {
+  EXPECT_EQ(error_with("environment: {method: command}\n"),
+            "run.yaml: environment.command: expected a program where environment.method is "
+            "command, found an empty list");
+  EXPECT_EQ(error_with("environment: {method: command, command: [x], timeout: 5m}\n"),
+            "run.yaml:4:55: environment.timeout: expected less than limits.stall (600 seconds) "
+            "with all of environment.attempts, found 300");
 }
 
 TEST(RunConfig, Overrides) {
