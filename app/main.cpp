@@ -209,6 +209,9 @@ int run(int argc, char** argv) {
       ->check(not_empty);
   score->add_flag("--keep-routing", scored.keeps_routing,
                   "Also write which experts each token uses, for trainers that replay it");
+  score->add_flag("--replay-routing", scored.replays_routing,
+                  "Take the experts that the run recorded (sampling.keep_routing), weighed by the "
+                  "router of these weights");
   app::SimulateArguments simulated;
   CLI::App* simulate = cli.add_subcommand(
       "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,7 +88,7 @@ struct ExpertBank {
     std::unique_ptr<Linear> gate_up;  ///< [2 * width, hidden] by Backend::pack_gate_up()
     std::unique_ptr<Linear> down;     ///< [hidden, width] by Backend::pack() in one segment
   };
-  std::unique_ptr<Buffer> memory;  ///< of the experts, where they have none of their own
+  std::unique_ptr<Buffer> memory;  ///< of the experts, unless processes share it
   std::vector<Expert> experts;
   std::int32_t first = 0;  ///< number of the first, in the layer
   /// Canonical segments, a power of two: neighbouring ranges of as many experts each.
@@ -99,6 +100,7 @@ struct ExpertChoices {
   int chosen = 0;               ///< by each row
   std::int32_t* ids = nullptr;  ///< [rows, chosen] numbers in the layer, ascending in each row
   float* weights = nullptr;     ///< [rows, chosen] factors of the experts' results
+  bool given = false;           ///< ids are not chosen, but those of an earlier computation
 };
 
 /// Part of a stored matrix: rows from first_row on, columns from first_column on.
@@ -110,11 +112,11 @@ struct MatrixSlice {
   std::int64_t columns = 0;
 };
 
-/// Memory for a packed matrix that several processes map, of a backend that computes from host
-/// memory.
+/// Memory for a packed matrix: of a bank of experts, or what several processes map, of a backend
+/// that computes from host memory.
 struct PackPlace {
-  /// Zero-filled, Backend::packed_bytes() long, aligned to 64 bytes; outlives the matrix. Empty:
-  /// the matrix gets memory of its own.
+  /// Zero-filled, Backend::packed_bytes() or expert_bytes() long, aligned to 64 bytes; outlives the
+  /// matrix. Empty: the matrix gets memory of its own.
   std::span<std::byte> memory;
   bool packs = true;  ///< false: another process packs, before the matrix is computed with
 };
@@ -152,6 +154,9 @@ struct KvShape {
   /// Elements at the beginning of a latent vector that are its values; all of them are its key.
   /// Every rank of a group keeps latent vectors whole. 0: k and v by head.
   int latent_values = 0;
+  /// Experts of a position, in all layers together, that are kept behind the last layer: [block]
+  /// [routed] int16, the same on every rank of a group.
+  int routed = 0;
 
   [[nodiscard]] bool latent() const { return latent_values > 0; }
   [[nodiscard]] int value_dim() const { return latent() ? latent_values : head_dim; }
@@ -161,7 +166,16 @@ struct KvShape {
     return static_cast<std::size_t>(head_dim) * block * size_of(dtype);
   }
   [[nodiscard]] std::size_t layer_bytes() const { return vectors() * vector_bytes(); }
-  [[nodiscard]] std::size_t block_bytes() const { return layers * layer_bytes(); }
+  [[nodiscard]] std::size_t routing_offset() const { return layers * layer_bytes(); }
+  /// Whole lines, so that blocks stay aligned, and whole rows of a head, which some backends count
+  /// blocks in.
+  [[nodiscard]] std::size_t routing_bytes() const {
+    if (routed == 0) return 0;
+    const std::size_t unit = std::lcm(std::size_t{64}, head_dim * size_of(dtype));
+    const std::size_t bytes = static_cast<std::size_t>(block) * routed * sizeof(std::int16_t);
+    return (bytes + unit - 1) / unit * unit;
+  }
+  [[nodiscard]] std::size_t block_bytes() const { return routing_offset() + routing_bytes(); }
 };
 
 /// Consecutive rows of a ragged batch that belong to one sequence: a chain at consecutive
@@ -342,9 +356,14 @@ class Operations {
 
   /// Chooses the experts of each row: those of the largest scores, of the lowest numbers on ties.
   /// Weights are their scores without correction. A row with a NaN among its logits has a NaN among
-  /// its weights. logits: [rows, experts] fp32.
+  /// its weights. Where ids are given, weights alone are computed, of these experts, with the bits
+  /// that they have where the same are chosen. logits: [rows, experts] fp32.
   virtual void choose_experts(const float* logits, int rows, const Routing& routing,
                               const ExpertChoices& choices) = 0;
+
+  /// Keeps each row's experts in its place of the cache (KvShape::routed), as its elements from
+  /// `first` on; does nothing where the cache keeps none.
+  virtual void store_experts(const ExpertChoices& choices, int first) = 0;
 
   /// out[r, :] = the sum of weight * down(silu(gate) * up) over those of the row's experts that the
   /// bank has. Within a segment experts are added in ascending order, by fused multiply-adds from 0
@@ -448,10 +467,14 @@ class Backend {
   /// Bytes of `work` for a row of Operations::experts(), a multiple of 64.
   [[nodiscard]] virtual std::size_t expert_row_bytes(int hidden, int width, int chosen,
                                                      DType compute) const = 0;
-  /// Bytes of the place of a packed [n, k]. 0: the backend has weights in its own memory alone, and
-  /// makes no use of places.
+  /// Bytes of the place of a packed [n, k]. 0: the backend has weights in its own memory alone,
+  /// which processes do not share.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                                  DType compute) const = 0;
+  /// Bytes of the place of an expert's packed [n, k] in its bank's memory, a multiple of 64.
+  /// `gated`: by pack_gate_up().
+  [[nodiscard]] virtual std::size_t expert_bytes(std::int64_t n, std::int64_t k, DType compute,
+                                                 bool gated) const = 0;
   /// Makes an embedding. `rows`: a stored table [vocab, hidden], whole; row i is token i's. A
   /// backend that shares the host's memory reads from the mapped file, which must outlive the
   /// embedding, as must the table; others copy. `head`: the same rows by pack() in one segment,
@@ -489,8 +512,8 @@ class Backend {
   virtual void copy_blocks(const KvShape& kv, std::byte* cache,
                            std::span<const BlockCopy> copies) = 0;
 
-  /// Copies k and v of single positions, all layers, in order: a later move may read what an
-  /// earlier one has written.
+  /// Copies k, v and experts of single positions, all layers, in order: a later move may read what
+  /// an earlier one has written.
   struct SlotMove {
     std::int32_t from_block, from_slot;  ///< slot: position within the block
     std::int32_t to_block, to_slot;

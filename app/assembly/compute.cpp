@@ -20,6 +20,8 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
                                 .kv_blocks = plan.memory.kv.blocks,
                                 .most_kv_blocks = plan.memory.kv.blocks + plan.memory.kv_gain,
                                 .max_position = inputs.sizes.longest_sequence,
+                                .keep_routing = inputs.config.sampling.keep_routing,
+                                .gives_routing = inputs.gives_routing,
                                 .features = read_layers(inputs, plan),
                                 .weights = inputs.config.model.path};
   if (inputs.config.speculation.record_stops() > 0) {

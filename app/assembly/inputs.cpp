@@ -107,6 +107,8 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
   inputs.ends.stops = stop_set(target, sampling, tokenizer);
   sampling.masked = masked_tokens(target, sampling, tokenizer, inputs.ends.stops);
   require_way_on(inputs);
+  if (sampling.keep_routing && !target.experts && !inputs.given)
+    throw UsageError("sampling.keep_routing: expected a mixture of experts, found a dense model");
   inputs.ends.earlier_eos = standing.eos(target.eos);
   inputs.drafters =
       read_drafters(inputs.config.speculation, target, tokenizer, plans ? &inputs.absent : nullptr);
@@ -256,10 +258,11 @@ Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config, Stan
   return inputs;
 }
 
-Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
-                  const io::StoredRun& run) {
+Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config, const io::StoredRun& run,
+                  bool gives_routing) {
   Inputs inputs;
   inputs.given = true;
+  inputs.gives_routing = gives_routing;
   inputs.config = std::move(config);
   forget_generation(inputs.config);
   together(mpi, [&] {

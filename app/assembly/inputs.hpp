@@ -53,7 +53,8 @@ struct Inputs {
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
-  bool given = false;  ///< responses are given: none is generated, and nothing drafts
+  bool given = false;          ///< responses are given: none is generated, and nothing drafts
+  bool gives_routing = false;  ///< with the experts of their tokens
 
   io::PromptSet prompts;              ///< on rank 0 alone
   std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
@@ -87,7 +88,7 @@ struct Inputs {
 /// generating responses and for rewards are ignored. Collective; throws JobEnded, with DataError's
 /// code where the responses cannot be the model's: of another vocabulary, or too long.
 [[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
-                                const io::StoredRun& run);
+                                const io::StoredRun& run, bool gives_routing);
 
 /// The directory of the tokenizer and chat template, which need not lie beside the weights, and of
 /// generation_config.json where the weights have none.

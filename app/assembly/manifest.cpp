@@ -19,6 +19,15 @@ std::string text_that_decides(const Inputs& inputs) {
 
 }  // namespace
 
+io::RoutingShape routing_shape(const ModelConfig& config) {
+  io::RoutingShape shape;
+  if (!config.experts) return shape;
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    shape.layers.push_back(config.experts->in_layer(layer) ? 1 : 0);
+  shape.chosen = config.experts->chosen;
+  return shape;
+}
+
 io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) {
   io::RunManifest manifest;
   manifest.program_version = version();
@@ -30,6 +39,7 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
   manifest.prompts = inputs.prompts.prompts.size();
   manifest.samples = inputs.config.prompts.samples;
   manifest.sampling = inputs.config.sampling;
+  if (manifest.sampling.keep_routing) manifest.routing = routing_shape(inputs.target.config);
   manifest.stops = inputs.ends.stops;
   const std::set<std::string>& own = inputs.prompts.fields.honoured;
   manifest.by_line.assign(own.begin(), own.end());

@@ -7,6 +7,9 @@
 
 namespace paceline::app {
 
+/// Where experts of tokens are, of a model that has any.
+[[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
+
 /// On rank 0. Reads all weights once.
 [[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
 

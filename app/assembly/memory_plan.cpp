@@ -257,7 +257,8 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::int32_t blocks_per_request =
       kv::Sequences::blocks_needed(inputs.sizes.longest_sequence, engine.kv_block);
   const kernels::KvShape shape =
-      model::kv_shape(inputs.target.config, tp, engine.kv_block, inputs.target.compute);
+      model::kv_shape(inputs.target.config, tp, engine.kv_block, inputs.target.compute,
+                      inputs.config.sampling.keep_routing);
   const std::string more = remedy(inputs.priced.has_value(), on_device);
   MemoryPlan memory;
   MemoryUse& use = memory.use;

@@ -40,10 +40,11 @@ struct ProfileArguments {
 /// engine.profile. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
 struct ScoreArguments {
-  RunArguments run;            ///< names the weights; its output is ignored
-  std::string directory;       ///< a finished run's
-  std::string name;            ///< names the scores; empty: name of the model's directory
-  bool keeps_routing = false;  ///< also writes which experts each token uses
+  RunArguments run;              ///< names the weights; its output is ignored
+  std::string directory;         ///< a finished run's
+  std::string name;              ///< names the scores; empty: name of the model's directory
+  bool keeps_routing = false;    ///< also writes which experts each token uses
+  bool replays_routing = false;  ///< tokens use the experts that the run recorded
 };
 /// Computes the log-probabilities of a finished run's responses under the weights of the
 /// configuration, and writes them beside the run. Collective.

@@ -31,6 +31,8 @@
 #include "app/terminal/terminal.hpp"
 #include "io/hdf5/atomic_file.hpp"
 #include "io/run/scores_file.hpp"
+#include "io/run/spool.hpp"
+#include "io/run/stored_routing.hpp"
 #include "io/run/stored_run.hpp"
 #include "io/text/request_fields.hpp"
 #include "runtime/core/wire.hpp"
@@ -82,7 +84,6 @@ void Counts::add(const Counts& other) {
 
 struct Outcome {
   Counts counts;
-  std::vector<engine::ResponseScores> scores;
   bool stopped = false;  ///< before the end, as asked
 };
 
@@ -108,6 +109,8 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.sampling.max_tokens = then.sampling.max_tokens;
   now.sampling.stop_strings = then.sampling.stop_strings;
   now.sampling.keep_masks = then.sampling.keep_masks;
+  now.sampling.keep_routing = then.sampling.keep_routing;
+  now.routing = then.routing;
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
   now.by_line = then.by_line;
   now.longest_response = then.longest_response;
@@ -170,25 +173,41 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Layers whose experts are written. Throws UsageError where the model has none.
-io::RoutingShape routing_of(const ModelConfig& config, bool wanted) {
-  io::RoutingShape shape;
-  if (!wanted) return shape;
+/// Throws UsageError where experts are wanted of a model that has none, or of a run.
+void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
+                     const io::StoredRun& run) {
+  if (!arguments.keeps_routing && !arguments.replays_routing) return;
+  const char* option = arguments.replays_routing ? "--replay-routing" : "--keep-routing";
   if (!config.experts)
-    throw UsageError("--keep-routing: expected a mixture of experts, found a dense model");
-  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    shape.layers.push_back(config.experts->in_layer(layer) ? 1 : 0);
-  }
-  shape.chosen = config.experts->chosen;
-  return shape;
+    throw UsageError(std::string(option) + ": expected a mixture of experts, found a dense model");
+  if (!arguments.replays_routing) return;
+  const io::RoutingShape& recorded = run.manifest.routing;
+  const io::RoutingShape own = routing_shape(config);
+  if (recorded.width() == 0)
+    throw UsageError("--replay-routing: the run recorded no experts: sampling.keep_routing does");
+  if (recorded.layers != own.layers || recorded.chosen != own.chosen)
+    throw UsageError("--replay-routing: the run's experts are of other layers, or other numbers");
 }
 
-/// Scores a group's responses. `share`: in (prompt, sample) order. `keeps_routing`: with the
-/// experts of each token. `watch`: called between steps.
+/// A response's scores, and the experts of its positions, as bytes.
+std::vector<std::byte> record_of(const engine::ResponseScores& scores,
+                                 const std::vector<std::int16_t>& routing) {
+  WireWriter writer;
+  writer.put(scores.id);
+  writer.put(scores.logprob);
+  writer.put(scores.sampling_logprob);
+  writer.put(scores.first_routed);
+  writer.put(routing);
+  return writer.take();
+}
+
+/// Scores a group's responses. `share`: in (prompt, sample) order. `replayed`: experts to take;
+/// null: the router chooses. `scored`: gets their records, on the group's leader; null on its
+/// members. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
-                    const std::vector<Trajectory>& share, bool keeps_routing,
-                    const std::function<void()>& watch) {
+                    const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
+                    io::Spool* scored, const std::function<void()>& watch) {
   std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
@@ -202,13 +221,20 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second});
   }
   const io::EngineSection& settings = inputs.config.engine;
+  std::function<std::vector<std::int16_t>(RequestId)> routing;
+  if (replayed != nullptr) {
+    routing = [&](RequestId id) {
+      return replayed->of(std::size_t{id.prompt} * run.manifest.samples + id.sample);
+    };
+  }
   engine::PackedPrefill prefill({.max_batch = settings.max_batch,
                                  .rows = settings.prefill_chunk,
                                  .kv_block = settings.kv_block,
-                                 .kv_blocks = plan.memory.kv.blocks},
+                                 .kv_blocks = plan.memory.kv.blocks,
+                                 .keep_routing = inputs.config.sampling.keep_routing,
+                                 .routing = std::move(routing)},
                                 inputs.config.sampling.min_tokens, std::move(given));
   Outcome outcome;
-  std::vector<std::int16_t> routing;
   while (true) {
     watch();
     const engine::Step& step = prefill.plan();
@@ -216,60 +242,61 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     outcome.stopped = stops(group);
     if (outcome.stopped) break;
     outcome.counts.rows += step.tokens.size();
+    if (replayed != nullptr) executor.give_routing(prefill.routing());
     const std::span<const kernels::Sampled> sampled = executor.run(step);
-    if (keeps_routing) {
-      const auto rows = static_cast<int>(step.tokens.size());
-      routing.resize(static_cast<std::size_t>(rows) * executor.routing_width());
-      executor.read_routing(rows, routing);
-    }
-    for (engine::ResponseScores& scores : prefill.commit(sampled, routing)) {
+    for (const engine::ResponseScores& scores : prefill.commit(sampled)) {
       const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
                                        [](const Trajectory& t, RequestId id) { return t.id < id; });
       outcome.counts.compare(*of, scores);
-      outcome.scores.push_back(std::move(scores));
+      if (scored != nullptr)
+        scored->put(record_of(scores, executor.read_routing(scores.routed_places)));
     }
   }
   return outcome;
 }
 
-/// Writes the scores of all groups' leaders, on rank 0, and sums up their counts. Collective.
+/// Writes the records of all groups' leaders, on rank 0, and sums up their counts. `scored`: null
+/// on other ranks. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
-                    const io::RoutingShape& routing, const Outcome& outcome, bool leads) {
-  WireWriter writer;
-  if (leads) {
-    writer.put(outcome.counts);
-    for (const engine::ResponseScores& scores : outcome.scores) {
-      writer.put(scores.id);
-      writer.put(scores.logprob);
-      writer.put(scores.sampling_logprob);
-      writer.put(scores.first_routed);
-      writer.put(scores.routing);
-    }
-  }
+                    const Outcome& outcome, io::Spool* scored) {
   std::optional<io::ScoresWriter> file;
-  if (mpi.rank() == 0) file.emplace(path, run, manifest, routing);
+  if (mpi.rank() == 0) file.emplace(path, run, manifest);
   Counts counts;
-  mpi.collect(writer.take(), [&](std::span<const std::byte> bytes) {
-    if (bytes.empty()) return;  // the rank leads no group
-    WireReader reader(bytes);
-    Counts of_group;
-    reader.get(of_group);
-    counts.add(of_group);
-    engine::ResponseScores scores;
+  const Counts none;
+  mpi.collect(std::as_bytes(std::span(scored != nullptr ? &outcome.counts : &none, 1)),
+              [&](std::span<const std::byte> bytes) {
+                WireReader reader(bytes);
+                Counts of_group;
+                reader.get(of_group);
+                counts.add(of_group);
+              });
+  engine::ResponseScores scores;
+  std::vector<std::int16_t> routing;
+  const auto write = [&](std::span<const std::byte> records) {
+    WireReader reader(records);
     while (!reader.empty()) {
       reader.get(scores.id);
       reader.get(scores.logprob);
       reader.get(scores.sampling_logprob);
       reader.get(scores.first_routed);
-      reader.get(scores.routing);
+      reader.get(routing);
       const std::size_t response =
           std::size_t{scores.id.prompt} * run.manifest.samples + scores.id.sample;
       file->write(response, scores.logprob, scores.sampling_logprob);
-      if (!scores.routing.empty())
-        file->write_routing(response, scores.first_routed, scores.routing);
+      if (!routing.empty()) file->write_routing(response, scores.first_routed, routing);
     }
-  });
+  };
+  constexpr std::size_t kAtOnce = std::size_t{16} << 20;  // of a rank
+  bool more = true;
+  while (more) {
+    const std::vector<std::byte> mine =
+        scored != nullptr ? scored->next(kAtOnce) : std::vector<std::byte>();
+    mpi.collect(mine, write);
+    const std::byte left{!mine.empty()};
+    const auto all = mpi.all_gather({&left, 1});
+    more = std::any_of(all.begin(), all.end(), [](const auto& b) { return b[0] != std::byte{}; });
+  }
   if (file) file->commit();
   return counts;
 }
@@ -298,15 +325,15 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   io::StoredRun run;
   together(mpi, [&] { run = io::open_finished_run(arguments.directory); });
   io::RunConfig config = read_config(mpi, arguments.run, io::Purpose::given);
+  config.sampling.keep_routing = arguments.keeps_routing;
   const Machine machine = find_machine(mpi, config.engine);
-  const Inputs inputs = read_given(mpi, std::move(config), run);
+  const Inputs inputs = read_given(mpi, std::move(config), run, arguments.replays_routing);
   const Plan plan = plan_given(mpi, inputs, machine);
   together(mpi, [&] { take_own_stops(inputs, run); });
   std::string path;
   io::RunManifest manifest;
-  io::RoutingShape routing;
   together(mpi, [&] {
-    routing = routing_of(inputs.target.config, arguments.keeps_routing);
+    require_experts(inputs.target.config, arguments, run);
     path = output_path(inputs, arguments);
     if (rank != 0) return;
     manifest = manifest_of(inputs, machine.backend);
@@ -314,7 +341,14 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   });
   const std::unique_ptr<Compute> compute = make_compute(mpi, inputs, machine, plan);
   std::vector<Trajectory> share;
-  together(mpi, [&] { share = share_of(plan, rank, run); });
+  std::optional<io::Spool> scored;
+  std::optional<io::StoredRouting> replayed;
+  together(mpi, [&] {
+    share = share_of(plan, rank, run);
+    if (plan.layout.placement.role(rank) == Role::verifier) scored.emplace(arguments.directory);
+    if (arguments.replays_routing && compute->executor)
+      replayed.emplace(run, inputs.target.config.experts->routed);
+  });
 
   const double began = clock.now();
   Outcome outcome;
@@ -329,7 +363,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
         const policy::Placement& placement = plan.layout.placement;
         const int tp = placement.groups[placement.group(rank)].tp;
         outcome = score_share(inputs, plan, *compute->executor, group_of(*compute, tp), run, share,
-                              arguments.keeps_routing, watch);
+                              replayed ? &*replayed : nullptr, scored ? &*scored : nullptr, watch);
       }
     } catch (...) {
       faults.report(current_fault(), [] {});
@@ -341,8 +375,8 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
     if (outcome.stopped)
       throw Error(ExitCode::try_again, "stopped before the end, nothing is written: run again");
   });
-  const bool leads = plan.layout.placement.role(rank) == Role::verifier;
-  const Counts counts = write_scores(mpi, run, path, manifest, routing, outcome, leads);
+  const Counts counts =
+      write_scores(mpi, run, path, manifest, outcome, scored ? &*scored : nullptr);
   if (rank == 0) print_end(path, run.finished.size(), counts, seconds);
   return ExitCode::done;
 }

@@ -387,6 +387,9 @@ std::vector<Key> make_table() {
       key(PACELINE_FIELD(sampling, keep_masks), Flag{},
           "Of each token the ids are recorded that it could have been, after top-k, top-p "
           "and min-p, for trainers that normalise over them; takes a top_k from 1 to 1024."));
+  t.push_back(key(PACELINE_FIELD(sampling, keep_routing), Flag{},
+                  "Of each token of a mixture the experts are recorded that it uses, for trainers "
+                  "that replay them."));
 
   t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
                   "Ranks of a verifier group, which share one copy of the weights (tensor "

@@ -316,6 +316,7 @@ class Reader {
     check_prompt_keys();
     check_speculation();
     check_masks();
+    check_routing();
     check_reward();
     check_environment();
   }
@@ -355,6 +356,12 @@ class Reader {
                 " where sampling.keep_masks is true, so that a token has no more ids than that, "
                 "found " +
                 std::to_string(s.top_k));
+  }
+
+  void check_routing() {
+    if (!config_.sampling.keep_routing || !config_.converses()) return;
+    problem(place_of_key("sampling.keep_routing"),
+            "sampling.keep_routing: expected false where there is an environment, found true");
   }
 
   void check_reward() {

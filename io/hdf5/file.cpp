@@ -93,11 +93,21 @@ std::uint64_t checked_size(const File& file, hid_t dataset, hid_t memory_type,
     throw IoError("cannot read " + name + ": not a one-dimensional dataset");
   }
   const std::size_t width = H5Tget_size(type.get());
+  const int filters = H5Pget_nfilters(creation.get());
+  const auto has = [&creation](H5Z_filter_t filter) {
+    unsigned flags = 0;
+    std::size_t values = 0;
+    return H5Pget_filter_by_id2(creation.get(), filter, &flags, &values, nullptr, 0, nullptr,
+                                nullptr) >= 0;
+  };
+  const bool compressed = filters == 2 && has(H5Z_FILTER_SHUFFLE) && has(H5Z_FILTER_DEFLATE);
   if (H5Tget_class(type.get()) != H5Tget_class(memory_type) || width == 0 ||
-      H5Pget_nfilters(creation.get()) != 0) {
+      (filters != 0 && !compressed)) {
     throw IoError("cannot read " + name + ": not a dataset of the kind that paceline writes");
   }
-  return std::min<std::uint64_t>(size, bytes_of(file.id(), file.path()) / width);
+  constexpr std::uint64_t kMostDeflated = 1032;  // to a byte
+  const std::uint64_t most = bytes_of(file.id(), file.path()) / width;
+  return std::min<std::uint64_t>(size, compressed ? most * kMostDeflated : most);
 }
 
 }  // namespace
@@ -205,9 +215,15 @@ Dataset Dataset::create(const File& file, const std::string& name, hid_t memory_
   const Handle space(must(H5Screate_simple(1, &size, &limit), "write", file.path()), H5Sclose);
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation.get(), false);
-  if (shape.growing) {
-    const hsize_t chunk = shape.chunk;
+  const bool compressed = shape.compressed && size > 0;
+  if (shape.growing || compressed) {
+    const hsize_t chunk = shape.growing ? shape.chunk : std::min<hsize_t>(shape.chunk, size);
     H5Pset_chunk(creation.get(), 1, &chunk);
+  }
+  if (compressed) {
+    constexpr unsigned kFast = 1;
+    H5Pset_shuffle(creation.get());
+    H5Pset_deflate(creation.get(), kFast);
   }
   Dataset dataset;
   dataset.name_ = file.path();

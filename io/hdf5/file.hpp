@@ -129,7 +129,8 @@ class File {
 struct Shape {
   std::uint64_t size = 0;   ///< elements at creation
   bool growing = false;     ///< may be extended
-  std::uint64_t chunk = 0;  ///< elements of a growing dataset; others are contiguous
+  std::uint64_t chunk = 0;  ///< elements of a growing or compressed one; others are contiguous
+  bool compressed = false;  ///< by deflate, after the bytes of like places come together
 };
 
 /// A one-dimensional dataset.
@@ -145,7 +146,8 @@ class Dataset {
     return create(file, name, native<T>(), native<T>(), shape);
   }
   /// Opens a dataset. `cache_bytes`: chunk cache; 0 reads selections of unfiltered chunks straight
-  /// from the file. Throws on filters or elements of another kind: paceline writes none.
+  /// from the file. Throws on elements of another kind, and on filters but those of
+  /// Shape::compressed.
   static Dataset open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes);
 

@@ -11,6 +11,7 @@
 #include "io/run/final_entries.hpp"
 #include "io/run/manifest_json.hpp"
 #include "io/run/prompt_table.hpp"
+#include "io/run/routing.hpp"
 #include "io/run/shard_format.hpp"
 #include "io/run/shard_index.hpp"
 #include "runtime/core/error.hpp"
@@ -42,6 +43,7 @@ struct Responses {
   std::string prefix;  ///< as TokenColumns takes it
   const std::vector<StoredResponse>& entries;
   const RewardExtras& extras;
+  std::span<const RoutingPlace> routing;  ///< [entries] in shards that keep experts
 };
 
 /// Columns are contiguous and unfiltered: deflate would save a fifth of the file (token ids halve,
@@ -235,11 +237,39 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
   });
 }
 
-/// Writes a temporary file; `fill` writes values of tokens. Leaves nothing behind when it throws.
+/// Writes the experts of runs that keep them: from shards, or as an earlier final file has them.
+void write_routing(const h5::File& file, const RunManifest& manifest,
+                   std::span<const Prompt> prompts, const Responses& from, std::uint64_t tokens,
+                   std::size_t window_bytes) {
+  if (!manifest.sampling.keep_routing) return;
+  if (!from.prefix.empty()) {
+    const h5::File earlier = h5::File::open(from.paths.front());
+    for (const char* name :
+         {"prompts/routed_experts", "trajectories/routed_experts", "trajectories/routed_layers"}) {
+      h5::must(H5Ocopy(earlier.id(), name, file.id(), name, H5P_DEFAULT, H5P_DEFAULT), "write",
+               file.path());
+    }
+    return;
+  }
+  RoutingColumns columns(file, "trajectories", manifest.routing, prompts, tokens);
+  std::uint64_t offset = 0;
+  read_routing_in_order(from.paths, from.routing, window_bytes,
+                        [&](std::size_t index, std::span<const std::int16_t> experts) {
+                          const StoredResponse& entry = from.entries[index];
+                          const std::size_t first =
+                              first_routed(entry.id(), prompts[entry.prompt].tokens.size());
+                          columns.write(entry.prompt, offset, entry.length, first, experts);
+                          offset += entry.length;
+                        });
+  columns.flush();
+}
+
+/// Writes a temporary file; `fill` writes values of tokens, and what else there is of them. Leaves
+/// nothing behind when it throws.
 void write_temporary(const std::string& path, const RunManifest& manifest,
                      std::span<const Prompt> prompts, const std::vector<StoredResponse>& entries,
                      const RewardExtras& extras, std::uint64_t tokens,
-                     const std::function<void(TokenDatasets&)>& fill) {
+                     const std::function<void(TokenDatasets&, const h5::File&)>& fill) {
   h5::File file = h5::File::create(path, h5::File::Kind::final);
   try {
     write_manifest_attributes(file, manifest);
@@ -250,8 +280,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
     }
     TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks,
                            manifest.environment.has_value());
-    fill(datasets);
-    datasets.flush();
+    fill(datasets, file);
     write_extras(file, entries, extras);  // last, to leave all else in its usual place
     file.close();
   } catch (...) {
@@ -272,7 +301,11 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
   }
   report.trajectories = from.entries.size();
   write_temporary(path, manifest, prompts, from.entries, from.extras, report.tokens,
-                  [&](TokenDatasets& to) { write_tokens(from, window_bytes, to); });
+                  [&](TokenDatasets& to, const h5::File& file) {
+                    write_tokens(from, window_bytes, to);
+                    to.flush();
+                    write_routing(file, manifest, prompts, from, report.tokens, window_bytes);
+                  });
   try {
     commit_temporary(path);
   } catch (...) {
@@ -296,7 +329,7 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
   check_complete(index, manifest);
   FinalFileReport report =
       write_file((fs::path(directory) / kFinalName).string(), manifest, prompts,
-                 {index.paths, "", index.finished, index.extras}, window_bytes);
+                 {index.paths, "", index.finished, index.extras, index.routing}, window_bytes);
   report.warnings = std::move(index.warnings);
   return report;
 }
@@ -306,13 +339,14 @@ std::string write_hollow_file(const std::string& path, const RunManifest& manife
   const auto lock = h5::lock_hdf5();
   write_temporary(path, manifest, prompts,
                   std::vector<StoredResponse>(manifest.prompts * manifest.samples), {}, tokens,
-                  [tokens](TokenDatasets& to) {
-                    if (tokens == 0) return;
+                  [tokens](TokenDatasets& to, const h5::File& /*file*/) {
+                    if (tokens == 0) return to.flush();
                     const TokenId id = 0;
                     const float value = 0;
                     to.ids.write(tokens - 1, 1, &id);
                     to.logprob.write(tokens - 1, 1, &value);
                     to.sampling.write(tokens - 1, 1, &value);
+                    to.flush();
                   });
   return temporary_name(path);
 }
@@ -332,7 +366,8 @@ FinalFileReport add_rewards(const std::string& directory, std::span<const Reward
   }
   all.insert(extras.begin(), extras.end());
   const std::vector<std::string> paths{path};
-  return write_file(path, manifest, prompts, {paths, "trajectories/", entries, all}, window_bytes);
+  return write_file(path, manifest, prompts, {paths, "trajectories/", entries, all, {}},
+                    window_bytes);
 }
 
 }  // namespace paceline::io

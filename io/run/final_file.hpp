@@ -22,6 +22,9 @@
 //   /trajectories/reward_extra u8, reward_extra_offsets i64 [N+1]: strings as of prompts, for each
 //       response a JSON object with its reward's extras, or empty; absent where no response has
 //       any. Its attribute checksum: checksum_of_extras()
+//   /trajectories/routed_experts, /trajectories/routed_layers, /prompts/routed_experts, of runs
+//   with
+//       sampling.keep_routing: as routing.hpp says
 //   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
 //   attributes of /: the manifest
 #pragma once

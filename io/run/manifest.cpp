@@ -64,6 +64,7 @@ Json sampling_json(const SamplingParams& s) {
   json["stop_strings"] = s.stop_strings;
   json["masked"] = ranges_of(s.masked);
   json["keep_masks"] = s.keep_masks;
+  json["keep_routing"] = s.keep_routing;
   return json;
 }
 
@@ -80,6 +81,7 @@ SamplingParams sampling_from(const Json& json) {
   json.at("stop_strings").get_to(s.stop_strings);
   if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // absent in older files: none
   if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
+  if (json.contains("keep_routing")) json.at("keep_routing").get_to(s.keep_routing);
   return s;
 }
 
@@ -113,6 +115,10 @@ Json manifest_to_json(const RunManifest& m) {
   json["isa"] = m.isa;
   json["dtype"] = name_of(m.dtype);
   json["sampling"] = sampling_json(m.sampling);
+  if (m.sampling.keep_routing) {
+    json["sampling"]["routed_layers"] = m.routing.layers;
+    json["sampling"]["routed_experts"] = m.routing.chosen;
+  }
   if (m.stops) json["sampling"]["stops"] = *m.stops;
   if (!m.by_line.empty()) {  // else the text stays as before lines had parameters
     json["sampling"]["by_line"] = m.by_line;
@@ -142,6 +148,10 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     json.at("prompts").get_to(m.prompts);
     json.at("samples").get_to(m.samples);
     m.sampling = sampling_from(json.at("sampling"));
+    if (m.sampling.keep_routing) {
+      json.at("sampling").at("routed_layers").get_to(m.routing.layers);
+      json.at("sampling").at("routed_experts").get_to(m.routing.chosen);
+    }
     if (json.at("sampling").contains("stops"))
       m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
     m.by_line = json.at("sampling").value("by_line", std::vector<std::string>());

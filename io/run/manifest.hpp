@@ -2,6 +2,7 @@
 // file, and compared when a run is resumed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,6 +25,17 @@ struct EnvironmentTerms {
   std::int32_t max_tokens_turn = 0;  ///< 0: none
 };
 
+/// Which layers have experts, and how many of them a token uses in each.
+struct RoutingShape {
+  std::vector<std::uint8_t> layers;  ///< [layers of the model] 1: it has some
+  std::int32_t chosen = 0;
+
+  /// Experts of a token.
+  [[nodiscard]] std::size_t width() const {
+    return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), 1)) * chosen;
+  }
+};
+
 struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
@@ -34,6 +46,7 @@ struct RunManifest {
   std::uint64_t prompts = 0;        ///< number of prompts
   std::uint32_t samples = 1;        ///< responses a prompt
   SamplingParams sampling;          ///< with the seed
+  RoutingShape routing;             ///< of the model, where experts are kept
   /// Every id that ends a response, the model's own among them; nullopt in older files.
   std::optional<std::vector<TokenId>> stops;
   /// Parameters that some lines of the prompts set themselves, ascending.

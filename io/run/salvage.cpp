@@ -187,11 +187,11 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
-  // A file's layout does not tell where masks and turns are.
-  if (manifest.sampling.keep_masks || manifest.environment) {
-    ShardWriter(directory, attempt, 0, {},
-                {manifest.sampling.keep_masks, manifest.environment.has_value()})
-        .close();
+  // A file's layout does not tell where masks, turns and experts are.
+  const SamplingParams& kept = manifest.sampling;
+  const bool converses = manifest.environment.has_value();
+  if (kept.keep_masks || converses || kept.keep_routing) {
+    ShardWriter(directory, attempt, 0, {}, {kept.keep_masks, converses, kept.keep_routing}).close();
     return {0, manifest.prompts * manifest.samples};
   }
   const std::string path = (fs::path(directory) / kFinalName).string();

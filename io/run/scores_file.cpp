@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/run/manifest_json.hpp"
+#include "io/run/routing.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -32,13 +34,11 @@ struct ScoresWriter::State {
   std::span<const StoredResponse> responses;
   h5::File file;
   h5::Dataset logprob, sampling_logprob;
-  std::size_t routed = 0;            ///< experts of a token; 0: none are written
-  std::vector<std::size_t> prompts;  ///< [prompts + 1] first tokens
-  h5::Dataset of_prompts, of_responses;
+  std::optional<RoutingColumns> routing;
 };
 
 ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
-                           const RunManifest& manifest, const RoutingShape& routing)
+                           const RunManifest& manifest)
     : state_(std::make_unique<State>()) {
   const auto lock = h5::lock_hdf5();
   state_->path = path;
@@ -65,30 +65,16 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
     const h5::Shape shape{static_cast<std::uint64_t>(offsets.back())};
     state_->logprob = h5::Dataset::create<float>(file, "scores/logprob", shape);
     state_->sampling_logprob = h5::Dataset::create<float>(file, "scores/sampling_logprob", shape);
-    state_->routed = routing.width();
-    if (state_->routed == 0) return;
-    state_->prompts.push_back(0);
-    for (const Prompt& prompt : run.prompts)
-      state_->prompts.push_back(state_->prompts.back() + prompt.tokens.size());
+    if (manifest.routing.width() == 0) return;
     const h5::Handle prompts = file.group("prompts");
-    const auto experts_of = [&](const char* name, std::size_t tokens) {
-      return h5::Dataset::create<std::int16_t>(file, name, {tokens * state_->routed});
-    };
-    state_->of_prompts = experts_of("prompts/routed_experts", state_->prompts.back());
-    state_->of_responses =
-        experts_of("scores/routed_experts", static_cast<std::size_t>(offsets.back()));
-    write("scores/routed_layers", routing.layers);
+    state_->routing.emplace(file, "scores", manifest.routing, run.prompts, shape.size);
     // Prompts to which nothing was said are never computed.
     std::vector<bool> answered(run.prompts.size());
     for (const StoredResponse& entry : state_->responses) {
       if (entry.length > 0) answered[entry.prompt] = true;
     }
-    for (std::size_t prompt = 0; prompt < answered.size(); ++prompt) {
-      if (answered[prompt]) continue;
-      const std::size_t begin = state_->prompts[prompt] * state_->routed;
-      const std::vector<std::int16_t> none(state_->prompts[prompt + 1] * state_->routed - begin,
-                                           -1);
-      state_->of_prompts.write(begin, none.size(), none.data());
+    for (std::uint32_t prompt = 0; prompt < answered.size(); ++prompt) {
+      if (!answered[prompt]) state_->routing->write_unknown(prompt);
     }
   } catch (...) {
     discard();
@@ -120,26 +106,17 @@ void ScoresWriter::write(std::size_t response, std::span<const float> logprob,
 void ScoresWriter::write_routing(std::size_t response, std::size_t first,
                                  std::span<const std::int16_t> experts) {
   const StoredResponse& entry = state_->responses[response];
-  const std::size_t width = state_->routed;
-  const std::size_t begin = state_->prompts[entry.prompt];
-  const std::size_t prompt = state_->prompts[entry.prompt + 1] - begin;
-  const std::size_t end = prompt + entry.length - 1;  // of what was computed
-  if (first > prompt || experts.size() != (end - first) * width)
-    throw std::logic_error("experts of another response");
   const auto lock = h5::lock_hdf5();
-  const std::size_t of_prompt = prompt - first;
-  state_->of_prompts.write((begin + first) * width, of_prompt * width, experts.data());
-  const auto own = experts.subspan(of_prompt * width);
-  state_->of_responses.write(entry.offset * width, own.size(), own.data());
-  const std::vector<std::int16_t> none(width, -1);
-  state_->of_responses.write(entry.offset * width + own.size(), width, none.data());
+  state_->routing->write(entry.prompt, entry.offset, entry.length, first, experts);
 }
 
 void ScoresWriter::commit() {
   const auto lock = h5::lock_hdf5();
-  std::vector<h5::Dataset*> all{&state_->logprob, &state_->sampling_logprob};
-  if (state_->routed > 0) all.insert(all.end(), {&state_->of_prompts, &state_->of_responses});
-  for (h5::Dataset* dataset : all) {
+  if (state_->routing) {
+    state_->routing->flush();
+    state_->routing->close();
+  }
+  for (h5::Dataset* dataset : {&state_->logprob, &state_->sampling_logprob}) {
     dataset->flush();
     dataset->close();
   }

@@ -5,15 +5,12 @@
 //   /scores/{logprob,sampling_logprob} f32 [tokens]: as in /trajectories, but of these weights and
 //       sampling parameters; sampling_logprob is -infinity where the token could not have been
 //       sampled
-//   /scores/routed_experts, /prompts/routed_experts i16 [tokens * layers * k], where asked for: of
-//       each token of the responses, or the prompts, the k experts that it uses, ascending, in each
-//       layer that has experts; -1 for the last token of a response, which no other follows.
-//   /scores/routed_layers u8 [layers of the model], beside them: 1 where a layer has experts
+//   /scores/routed_experts, /scores/routed_layers, /prompts/routed_experts, where asked for: as
+//       routing.hpp says
 //   /scores/checksum u64 [N]: /trajectories/checksum of the scored responses
 //   attributes of /: the manifest of a run under these weights
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,17 +23,6 @@
 
 namespace paceline::io {
 
-/// Which layers have experts, and how many of them a token uses in each.
-struct RoutingShape {
-  std::vector<std::uint8_t> layers;  ///< [layers of the model] 1: it has some
-  std::int32_t chosen = 0;
-
-  /// Experts of a token.
-  [[nodiscard]] std::size_t width() const {
-    return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), 1)) * chosen;
-  }
-};
-
 /// DIR/scores-NAME.h5. Throws UsageError where NAME cannot name a file.
 [[nodiscard]] std::string scores_path(const std::string& directory, const std::string& name);
 
@@ -44,10 +30,8 @@ struct RoutingShape {
 /// commit(), or not at all. Used by one thread of one process.
 class ScoresWriter {
  public:
-  /// `manifest`: the weights and settings that scores are computed with. `routing`: of the experts
-  /// that are written too; by default none are. Throws IoError.
-  ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest,
-               const RoutingShape& routing = {});
+  /// `manifest`: the weights and settings that scores are computed with. Throws IoError.
+  ScoresWriter(const std::string& path, const StoredRun& run, const RunManifest& manifest);
   ~ScoresWriter();
   ScoresWriter(const ScoresWriter&) = delete;
   ScoresWriter& operator=(const ScoresWriter&) = delete;
@@ -57,7 +41,7 @@ class ScoresWriter {
   void write(std::size_t response, std::span<const float> logprob,
              std::span<const float> sampling_logprob);
   /// Writes experts of a response's tokens and of its prompt's, [positions, layers, k] of positions
-  /// from `first` on.
+  /// from `first` on, where the manifest has a shape of them.
   void write_routing(std::size_t response, std::size_t first,
                      std::span<const std::int16_t> experts);
   /// Publishes the file once all responses are written. Throws IoError.

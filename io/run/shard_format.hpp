@@ -4,6 +4,7 @@
 //   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
 //       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
 //   /turns compound, of runs with an environment: the turns of each response, flushed before /index
+//   /routed_experts, /routing: as routing.hpp says, likewise, of runs that keep experts
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
 //   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them

@@ -243,6 +243,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
                                   " left out");
       }
       read_rewards(shard.path, rewards, result.warnings);
+      if (manifest.sampling.keep_routing) read_routing_places(shard.path, source, result.routing);
     } catch (const IoError& error) {
       result.warnings.push_back(std::string(error.what()) + "; what it held is left out");
     }
@@ -252,6 +253,14 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
       [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
   warn_of_disagreement(result.finished, result);
   keep_one_each(result.finished, false);
+  if (manifest.sampling.keep_routing) {
+    const std::size_t lacking = match_routing(result.routing, result.finished);
+    if (lacking > 0) {
+      result.warnings.push_back(
+          counted(lacking, "response is left out, whose", "responses are left out, whose") +
+          " experts are damaged");
+    }
+  }
   join_rewards(rewards, result);
   std::erase_if(result.partial, [&](const StoredResponse& entry) {
     return std::binary_search(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "io/run/manifest.hpp"
+#include "io/run/routing.hpp"
 #include "io/run/window_reader.hpp"
 
 namespace paceline::io {
@@ -17,6 +18,7 @@ struct ShardIndex {
   std::vector<StoredResponse> finished;
   std::vector<StoredResponse> partial;  ///< likewise, the longest of each id, none finished
   RewardExtras extras;                  ///< of the finished ones' rewards
+  std::vector<RoutingPlace> routing;    ///< [finished], of runs that keep experts
   std::vector<std::string> warnings;
 };
 
@@ -27,7 +29,8 @@ struct ShardIndex {
 [[nodiscard]] bool possible(std::span<const TokenId> tokens, const RunManifest& manifest);
 
 /// Reads the indexes and the responses (a few MiB at a time, so that memory does not grow with
-/// them). Leaves out damaged responses: a checksum does not match, or they are not possible().
+/// them). Leaves out damaged responses: a checksum does not match, they are not possible(), or
+/// their experts are not there.
 /// Shards that cannot be opened and damaged parts become warnings. Throws IoError when the folder
 /// cannot be listed.
 [[nodiscard]] ShardIndex read_shard_index(const std::string& directory,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/hdf5/shard_file.hpp"
+#include "io/run/routing.hpp"
 #include "io/run/shard_format.hpp"
 #include "runtime/core/error.hpp"
 
@@ -26,6 +27,10 @@ struct ShardWriter::State {
       : shard(directory, "trajectories", attempt, rank) {
     if (contents.turns)
       turns = &shard.add("turns", turn_row_fields(), sizeof(TurnRow), kIndexChunk);
+    if (contents.routing) {
+      experts = &shard.add("routed_experts", h5::native<std::int16_t>(), kTokenChunk);
+      routing = &shard.add("routing", routing_row_fields(), sizeof(RoutingRow), kIndexChunk);
+    }
     if (contents.masks) {
       kept_ids = &shard.add("kept_ids", h5::native<TokenId>(), kTokenChunk);
       kept_offsets = &shard.add("kept_offsets", h5::native<std::int64_t>(), kTokenChunk);
@@ -44,8 +49,11 @@ struct ShardWriter::State {
   h5::Dataset* turns = nullptr;     // null: responses are of one turn
   h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
   h5::Dataset* kept_offsets = nullptr;
+  h5::Dataset* experts = nullptr;  // null: none are kept
+  h5::Dataset* routing = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
   std::int64_t next_kept = 0;     // ids appended so far
+  std::uint64_t next_expert = 0;  // experts appended so far
   std::uint64_t next_extra = 0;   // bytes of rewards' extras appended so far
 
   // Appended, not yet written.
@@ -53,9 +61,11 @@ struct ShardWriter::State {
   std::vector<float> logprob_buffer, sampling_buffer;
   std::vector<TokenId> kept_buffer;
   std::vector<std::int64_t> offset_buffer;
+  std::vector<std::int16_t> expert_buffer;
   // Appended, not yet committed; tokens of these rows may be written already.
   std::vector<IndexRow> rows;
   std::vector<TurnRow> turn_rows;
+  std::vector<RoutingRow> routing_rows;
   std::vector<RewardRow> reward_rows;
   std::string extra_buffer;
 
@@ -66,6 +76,10 @@ struct ShardWriter::State {
     token_buffer.clear();
     logprob_buffer.clear();
     sampling_buffer.clear();
+    if (experts != nullptr) {
+      experts->append<std::int16_t>(expert_buffer);
+      expert_buffer.clear();
+    }
     if (kept_ids == nullptr) return;
     kept_ids->append<TokenId>(kept_buffer);
     kept_offsets->append<std::int64_t>(offset_buffer);
@@ -74,7 +88,8 @@ struct ShardWriter::State {
   }
 
   [[nodiscard]] std::size_t buffered() const {
-    return token_buffer.size() * kTokenBytes + kept_buffer.size() * sizeof(TokenId);
+    return token_buffer.size() * kTokenBytes + kept_buffer.size() * sizeof(TokenId) +
+           expert_buffer.size() * sizeof(std::int16_t);
   }
 
   void commit() {
@@ -102,6 +117,12 @@ struct ShardWriter::State {
       turns->append<TurnRow>(turn_rows);
       turns->flush();
       turn_rows.clear();
+    }
+    if (experts != nullptr) {
+      experts->flush();
+      routing->append<RoutingRow>(routing_rows);
+      routing->flush();
+      routing_rows.clear();
     }
     // The index comes last: a reader, or a crash here, sees whole responses.
     index.append<IndexRow>(rows);
@@ -151,6 +172,11 @@ void ShardWriter::append(const Trajectory& trajectory) {
   add(s.logprob_buffer, trajectory.logprob);
   add(s.sampling_buffer, trajectory.sampling_logprob);
   add(s.kept_buffer, trajectory.kept_ids);
+  if (s.experts != nullptr && trajectory.finish_reason != FinishReason::partial) {
+    s.routing_rows.emplace_back(trajectory.id, trajectory.routing, s.next_expert);
+    s.next_expert += trajectory.routing.size();
+    add(s.expert_buffer, trajectory.routing);
+  }
   for (const std::int32_t count : trajectory.kept) {
     s.next_kept += count;
     s.offset_buffer.push_back(s.next_kept);

@@ -14,8 +14,9 @@ namespace paceline::io {
 
 /// What the trajectories of a shard have beside tokens and log-probabilities.
 struct ShardContents {
-  bool masks = false;  ///< kept ids (SamplingParams::keep_masks)
-  bool turns = false;  ///< they are conversations
+  bool masks = false;    ///< kept ids (SamplingParams::keep_masks)
+  bool turns = false;    ///< they are conversations
+  bool routing = false;  ///< experts, of finished ones (SamplingParams::keep_routing)
 };
 
 /// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9 and stays

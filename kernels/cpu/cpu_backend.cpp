@@ -106,6 +106,10 @@ class CpuBackend final : public Backend {
                                          DType compute) const override {
     return cpu::packed_bytes(n, k, compute);
   }
+  [[nodiscard]] std::size_t expert_bytes(std::int64_t n, std::int64_t k, DType compute,
+                                         bool /*gated*/) const override {
+    return cpu::packed_bytes(n, k, compute);
+  }
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                      const Linear* /*head*/) override {
     return std::make_unique<MappedEmbedding>(rows);
@@ -198,6 +202,13 @@ void CpuBackend::copy_blocks(const KvShape& kv, std::byte* cache,
 }
 
 void CpuBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) {
+  const std::size_t experts = kv.routed * sizeof(std::int16_t);
+  for (const SlotMove& move : moves) {
+    std::memmove(
+        cache + move.to_block * kv.block_bytes() + kv.routing_offset() + move.to_slot * experts,
+        cache + move.from_block * kv.block_bytes() + kv.routing_offset() + move.from_slot * experts,
+        experts);
+  }
   const std::size_t head_bytes = kv.vector_bytes();
   const std::size_t values = kv.kv_heads * head_bytes;
   const auto elements =

@@ -46,9 +46,10 @@ void keep_groups(const Routing& routing, Workspace& space) {
   }
 }
 
-/// Chooses a row's experts.
+/// Chooses a row's experts, or takes those that are given.
 void choose_row(const KernelTable& kernels, Workspace& space, std::span<const float> logits,
-                const Routing& routing, std::span<std::int32_t> ids, std::span<float> weights) {
+                const Routing& routing, bool given, std::span<std::int32_t> ids,
+                std::span<float> weights) {
   const int experts = routing.experts;
   std::vector<float>& scores = space.scores;
   std::vector<float>& keys = space.keys;
@@ -61,7 +62,7 @@ void choose_row(const KernelTable& kernels, Workspace& space, std::span<const fl
   }
   // A NaN comes last, so that there is an order. Its row's results are NaN whoever is chosen.
   for (float& key : keys) key = std::isnan(key) ? kNever : key;
-  if (routing.groups > 1) keep_groups(routing, space);
+  if (routing.groups > 1 && !given) keep_groups(routing, space);
   const auto better = [&keys](std::int32_t a, std::int32_t b) {
     return keys[a] > keys[b] || (keys[a] == keys[b] && a < b);
   };
@@ -69,12 +70,17 @@ void choose_row(const KernelTable& kernels, Workspace& space, std::span<const fl
   ranked.resize(experts);
   std::iota(ranked.begin(), ranked.end(), 0);
   const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(ids.size());
-  std::nth_element(ranked.begin(), end - 1, ranked.end(), better);
-  std::copy(ranked.begin(), end, ids.begin());
-  std::sort(ids.begin(), ids.end());
+  if (!given) {
+    std::nth_element(ranked.begin(), end - 1, ranked.end(), better);
+    std::copy(ranked.begin(), end, ids.begin());
+    std::sort(ids.begin(), ids.end());
+  }
 
   if (!routing.sigmoid) {
-    const float largest = keys[*std::min_element(ids.begin(), ids.end(), better)];
+    // Others than given experts may have larger logits, which count where the sum is over all.
+    const std::span<const std::int32_t> summed =
+        given && !routing.normalised ? std::span<const std::int32_t>(ranked) : ids;
+    const float largest = keys[*std::min_element(summed.begin(), summed.end(), better)];
     kernels.exponentials(logits.data(), largest, experts, scores.data());
   }
   float all = 0;
@@ -97,7 +103,7 @@ void ExpertPass::choose(const float* logits, int rows, const Routing& routing,
   const auto experts = static_cast<std::size_t>(routing.experts);
   const auto choose = [&](int thread, int r) {
     choose_row(kernels_, workspaces_[thread], {logits + r * experts, experts}, routing,
-               {choices.ids + r * size, size}, {choices.weights + r * size, size});
+               choices.given, {choices.ids + r * size, size}, {choices.weights + r * size, size});
   };
   pool_.for_units(rows, choose,
                   std::int64_t{rows} * routing.experts < kParallelElements ? rows : 1);

@@ -128,6 +128,19 @@ void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, in
   });
 }
 
+void CpuOperations::store_experts(const ExpertChoices& choices, int first) {
+  const KvShape& kv = batch_->kv;
+  if (kv.routed == 0) return;
+  for (int r = 0; r < rows_.rows; ++r) {
+    const RowPlace& place = places_[r];
+    std::byte* const block = batch_->cache + place.block * kv.block_bytes() + kv.routing_offset();
+    const std::int32_t* const ids = choices.ids + std::ptrdiff_t{r} * choices.chosen;
+    std::copy(
+        ids, ids + choices.chosen,
+        reinterpret_cast<std::int16_t*>(block) + std::ptrdiff_t{place.slot} * kv.routed + first);
+  }
+}
+
 void CpuOperations::add_gated(float* x, const float* delta, const float* gates, int rows,
                               int width) {
   for_each(pool_, rows, static_cast<std::int64_t>(rows) * width, [&](int r) {

@@ -61,6 +61,7 @@ class CpuOperations final : public Operations {
                       const ExpertChoices& choices) override {
     experts_.choose(logits, rows, routing, choices);
   }
+  void store_experts(const ExpertChoices& choices, int first) override;
   void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out) override {
     experts_.compute(bank, choices, in, rows, dtype, work, out);

@@ -40,19 +40,25 @@ class DeviceBuffer final : public Buffer {
 
 class PackedLinear final : public Linear {
  public:
-  PackedLinear(const LinearLayout& layout, DeviceMemory weight, std::unique_ptr<Buffer> bias)
-      : layout_(layout), weight_(std::move(weight)), bias_(std::move(bias)) {}
+  /// `place`: memory that outlives this; null: the weight gets its own.
+  PackedLinear(const LinearLayout& layout, std::byte* place)
+      : layout_(layout),
+        own_(place == nullptr ? DeviceMemory(layout.bytes()) : DeviceMemory()),
+        weight_(place == nullptr ? own_.data() : place) {}
   [[nodiscard]] int n() const override { return layout_.n; }
   [[nodiscard]] int k() const override { return layout_.k; }
-  [[nodiscard]] std::size_t bytes() const override { return weight_.size(); }
+  [[nodiscard]] std::size_t bytes() const override { return layout_.bytes(); }
+  [[nodiscard]] std::byte* weight() { return weight_; }
+  void set_bias(std::unique_ptr<Buffer> bias) { bias_ = std::move(bias); }
   [[nodiscard]] DeviceLinear view() const {
-    return {layout_, weight_.data(),
+    return {layout_, weight_,
             bias_ == nullptr ? nullptr : reinterpret_cast<const float*>(bias_->data())};
   }
 
  private:
   LinearLayout layout_;
-  DeviceMemory weight_;
+  DeviceMemory own_;
+  std::byte* weight_;
   std::unique_ptr<Buffer> bias_;  ///< [n] fp32 or null
 };
 
@@ -221,28 +227,37 @@ void CudaBackend::read(const std::byte* from, std::span<std::byte> to) {
 
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
                                           std::span<const float> bias, int segments, DType compute,
-                                          const PackPlace& /*place*/) {
-  return pack(slices, bias, segments, compute, false);
+                                          const PackPlace& place) {
+  return pack(slices, bias, segments, compute, false, place);
 }
 
 std::unique_ptr<Linear> CudaBackend::pack_gate_up(std::span<const MatrixSlice> slices,
                                                   std::span<const float> bias, DType compute,
-                                                  const PackPlace& /*place*/) {
+                                                  const PackPlace& place) {
   expect(slices.size() != 2 || slices[0].rows == slices[1].rows, "not as many gates as ups");
-  return pack(slices, bias, kGateUpSegments, compute, true);
+  return pack(slices, bias, kGateUpSegments, compute, true, place);
+}
+
+std::size_t CudaBackend::expert_bytes(std::int64_t n, std::int64_t k, DType compute,
+                                      bool gated) const {
+  const LinearLayout layout = linear_layout(static_cast<int>(n), static_cast<int>(k),
+                                            gated ? kGateUpSegments : 1, compute, gated);
+  constexpr std::size_t kAligned = 256;
+  return (layout.bytes() + kAligned - 1) / kAligned * kAligned;
 }
 
 // Rows go from the mapped file through pinned memory to the device and are packed there.
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
                                           std::span<const float> bias, int segments, DType compute,
-                                          bool gated) {
+                                          bool gated, const PackPlace& place) {
   const std::vector<SourceRow> rows = source_rows(slices, bias);
   const int n = static_cast<int>(rows.size());
   const int k = static_cast<int>(slices[0].columns);
   if (segments == kAnySegments) segments = column_segments(k);
   const LinearLayout layout = linear_layout(n, k, segments, compute, gated);
-  DeviceMemory weight(layout.bytes());
-  PACELINE_CUDA_CHECK(cudaMemsetAsync(weight.data(), 0, weight.size(), stream_));
+  auto packed =
+      std::make_unique<PackedLinear>(layout, place.memory.empty() ? nullptr : place.memory.data());
+  PACELINE_CUDA_CHECK(cudaMemsetAsync(packed->weight(), 0, layout.bytes(), stream_));
   const std::size_t longest = k * sizeof(float);
   if (const std::size_t bytes = std::max(kUploadBytes, longest); pack_scratch_.size() < bytes) {
     wait();
@@ -260,16 +275,15 @@ std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
       copy_values(rows[last], k, room + (last - first) * row_bytes);
     }
     upload_stages_[next_upload_].copy(pack_scratch_.data(), (last - first) * row_bytes, stream_);
-    pack_rows(layout, weight.data(), first, last - first, pack_scratch_.data(), stored, stream_);
+    pack_rows(layout, packed->weight(), first, last - first, pack_scratch_.data(), stored, stream_);
     first = last;
   }
-  std::unique_ptr<Buffer> device_bias;
   if (!bias.empty()) {
     std::vector<float> of_features(n);
     for (int row = 0; row < n; ++row) of_features[feature_of(row, n, gated)] = bias[row];
-    device_bias = upload(*this, of_features);
+    packed->set_bias(upload(*this, of_features));
   }
-  return std::make_unique<PackedLinear>(layout, std::move(weight), std::move(device_bias));
+  return packed;
 }
 
 std::unique_ptr<Embedding> CudaBackend::embedding(const MatrixSlice& rows, const Linear* head) {
@@ -494,6 +508,11 @@ void CudaBackend::choose_experts(const float* logits, int rows, const Routing& r
                                  const ExpertChoices& choices) {
   expect(routing.experts <= kMaxExperts, "more experts than a warp's registers hold");
   cuda::choose_experts(logits, rows, routing, choices, stream_);
+}
+
+void CudaBackend::store_experts(const ExpertChoices& choices, int first) {
+  cuda::store_experts(choices, first, given_.kv, given_.cache, batch_.positions, batch_.slots,
+                      batch_.rows.rows, stream_);
 }
 
 void CudaBackend::experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,

@@ -83,6 +83,8 @@ class CudaBackend final : public Backend, private Operations {
                                          DType /*compute*/) const override {
     return 0;
   }
+  [[nodiscard]] std::size_t expert_bytes(std::int64_t n, std::int64_t k, DType compute,
+                                         bool gated) const override;
   [[nodiscard]] std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                      const Linear* head) override;
   [[nodiscard]] bool splits_embeddings() const override { return true; }
@@ -128,6 +130,7 @@ class CudaBackend final : public Backend, private Operations {
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
   void choose_experts(const float* logits, int rows, const Routing& routing,
                       const ExpertChoices& choices) override;
+  void store_experts(const ExpertChoices& choices, int first) override;
   void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in, int rows,
                DType dtype, std::byte* work, float* out) override;
   void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
@@ -139,7 +142,7 @@ class CudaBackend final : public Backend, private Operations {
   };
   [[nodiscard]] std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                              std::span<const float> bias, int segments,
-                                             DType compute, bool gated);
+                                             DType compute, bool gated, const PackPlace& place);
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
   void send_batch(GraphRecording& recording);
   /// Waits while `done` returns cudaErrorNotReady, and runs the watches.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/exact_math.cuh"
+#include "kernels/cuda/kv_layout.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/expert_work.hpp"
 
@@ -78,8 +79,8 @@ __device__ __forceinline__ void keep_groups(const Routing& routing, int lane, fl
 /// One row a warp. Lane l looks at experts l, l + 32, ...; sums are over a lane's experts in
 /// ascending order, then over lanes.
 __global__ void __launch_bounds__(kThreads)
-    choose_kernel(const float* logits, int rows, Routing routing, int chosen, std::int32_t* ids,
-                  float* weights) {
+    choose_kernel(const float* logits, int rows, Routing routing, int chosen, bool given,
+                  std::int32_t* ids, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int row = static_cast<int>(blockIdx.x) * (kThreads / kWarp) + warp;
@@ -89,18 +90,25 @@ __global__ void __launch_bounds__(kThreads)
   float keys[kOfLane] = {};
   unsigned taken = 0;  // bit i: expert 32 i + lane
   score(logits + static_cast<std::size_t>(row) * experts, routing, lane, scores, keys);
-  if (routing.groups > 1) {
+  if (routing.groups > 1 && !given) {
     keep_groups(routing, lane, reinterpret_cast<float*>(dynamic_shared()) + warp * routing.groups,
                 keys);
   }
+  if (given) {
+    for (int c = 0; c < chosen; ++c) {
+      const int id = ids[static_cast<std::size_t>(row) * chosen + c];
+      if (id % kWarp == lane) taken |= 1U << (id / kWarp);
+    }
+  }
+  const unsigned summed = given && routing.normalised ? taken : ~0U;
   float largest = 0;
-  for (int c = 0; c < chosen; ++c) {
+  for (int c = 0; c < (given ? 1 : chosen); ++c) {
     float best = 0;
     int best_id = -1;
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       const int id = i * kWarp + lane;
-      if (id >= experts || (taken >> i & 1U) != 0) continue;
+      if (id >= experts || (!given && (taken >> i & 1U) != 0) || (summed >> i & 1U) == 0) continue;
       if (comes_first(keys[i], id, best, best_id)) {
         best = keys[i];
         best_id = id;
@@ -116,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     if (c == 0) largest = best;
-    if (best_id % kWarp == lane) taken |= 1U << (best_id / kWarp);
+    if (!given && best_id % kWarp == lane) taken |= 1U << (best_id / kWarp);
   }
 
   float all = 0;
@@ -144,6 +152,18 @@ __global__ void __launch_bounds__(kThreads)
     }
     at += __popc(lanes);
   }
+}
+
+/// A choice of a row a thread.
+__global__ void __launch_bounds__(kThreads)
+    store_kernel(const std::int32_t* ids, int chosen, int first, const RoutingPlaces places,
+                 const std::int32_t* positions, const std::int64_t* slots, int rows) {
+  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const int row = i / chosen;
+  if (row >= rows || positions[row] < 0) return;
+  const std::int64_t slot = slots[row];
+  std::int16_t* of_row = routing_of(places, slot / places.positions, slot % places.positions);
+  of_row[first + i % chosen] = static_cast<std::int16_t>(ids[i]);
 }
 
 /// Gives each choice of an expert of the bank a place: places of an expert are neighbours, in any
@@ -258,7 +278,17 @@ void choose_experts(const float* logits, int rows, const Routing& routing,
   constexpr int kRows = kThreads / kWarp;
   launch(choose_kernel, dim3(static_cast<unsigned>((rows + kRows - 1) / kRows)), dim3(kThreads),
          routing.groups > 1 ? kRows * routing.groups * sizeof(float) : 0, stream, logits, rows,
-         routing, choices.chosen, choices.ids, choices.weights);
+         routing, choices.chosen, choices.given, choices.ids, choices.weights);
+}
+
+void store_experts(const ExpertChoices& choices, int first, const KvShape& kv, std::byte* cache,
+                   const std::int32_t* positions, const std::int64_t* slots, int rows,
+                   cudaStream_t stream) {
+  if (rows == 0 || kv.routed == 0) return;
+  const int all = rows * choices.chosen;
+  launch(store_kernel, dim3(static_cast<unsigned>((all + kThreads - 1) / kThreads)), dim3(kThreads),
+         0, stream, choices.ids, choices.chosen, first, routing_places(kv, cache), positions, slots,
+         rows);
 }
 
 void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, const std::byte* in,

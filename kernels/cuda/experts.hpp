@@ -46,6 +46,12 @@ inline constexpr std::size_t kExpertStartBytes = 2 * sizeof(int) * (kMaxExperts 
 void choose_experts(const float* logits, int rows, const Routing& routing,
                     const ExpertChoices& choices, cudaStream_t stream);
 
+/// See Operations::store_experts(). positions, slots: [rows] of DeviceBatch; a row at position -1
+/// is left out.
+void store_experts(const ExpertChoices& choices, int first, const KvShape& kv, std::byte* cache,
+                   const std::int32_t* positions, const std::int64_t* slots, int rows,
+                   cudaStream_t stream);
+
 /// See Operations::experts(). starts: [kExpertStartBytes]; work: see ExpertWork.
 void compute_experts(const DeviceExperts& bank, const ExpertChoices& choices, const std::byte* in,
                      int rows, std::byte* starts, std::byte* work, float* out,

@@ -51,6 +51,17 @@ __global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
   }
 }
 
+/// A group of moves a thread block; a thread has the same elements in all of them.
+__global__ void move_experts_kernel(const RoutingPlaces places, const GroupedMove* moves) {
+  const GroupedMove* group = moves + blockIdx.x;
+  for (std::int32_t i = 0; i < group->group; ++i) {
+    const Backend::SlotMove move = group[i].move;
+    const std::int16_t* from = routing_of(places, move.from_block, move.from_slot);
+    std::int16_t* to = routing_of(places, move.to_block, move.to_slot);
+    for (int e = static_cast<int>(threadIdx.x); e < places.routed; e += kThreads) to[e] = from[e];
+  }
+}
+
 void copy_items(const KvShape& kv, const std::byte* from, const std::int32_t* from_index,
                 std::byte* to, const std::int32_t* to_index, int stride, int count,
                 cudaStream_t stream) {
@@ -117,6 +128,9 @@ void move_slots(const KvShape& kv, std::byte* cache, const GroupedMove* moves, i
   } else {
     move_slots_of<unsigned short>(bytes, heads_in_block, cache, moves, count, stream);
   }
+  if (kv.routed == 0) return;
+  launch(move_experts_kernel, dim3(static_cast<unsigned>(count)), dim3(kThreads), 0, stream,
+         routing_places(kv, cache), moves);
 }
 
 }  // namespace paceline::kernels::cuda

@@ -34,8 +34,8 @@ struct GroupedMove {
 /// The moves by groups without a common slot, each in the original order.
 [[nodiscard]] std::vector<GroupedMove> grouped(std::span<const Backend::SlotMove> moves);
 
-/// Copies k and v of single positions, all layers: groups at once, the moves of a group one after
-/// the other. moves: [count].
+/// Copies k, v and experts of single positions, all layers: groups at once, the moves of a group
+/// one after the other. moves: [count].
 void move_slots(const KvShape& kv, std::byte* cache, const GroupedMove* moves, int count,
                 cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-// Layout of k and v in the pool: [block][layer][K, V][kv_head][position][head_dim] of kv.dtype, so
-// that a block is one contiguous piece and a head's positions are rows; of latent vectors
-// [block][layer][position][head_dim].
+// Layout of the pool: in each block [layer][K, V][kv_head][position][head_dim] of kv.dtype, or of
+// latent vectors [layer][position][head_dim], and then [position][routed] experts, so that a block
+// is one contiguous piece and a head's positions are rows.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ struct KvStrides {
 inline KvStrides strides_of(const KvShape& kv) {
   const std::int64_t head = static_cast<std::int64_t>(kv.block) * kv.head_dim;
   const std::int64_t layer = head * kv.vectors();
-  return {layer * kv.layers, layer, head * kv.kv_heads, head, kv.block, kv.head_dim};
+  const auto block = static_cast<std::int64_t>(kv.block_bytes() / size_of(kv.dtype));
+  return {block, layer, head * kv.kv_heads, head, kv.block, kv.head_dim};
 }
 
 /// Index of the K of layer 0 and head 0 at a slot, block * positions + offset.
@@ -33,6 +34,31 @@ __host__ __device__
     inline std::int64_t
     slot_element(const KvStrides& strides, std::int64_t slot) {
   return slot / strides.positions * strides.block + slot % strides.positions * strides.head_dim;
+}
+
+/// Where positions' experts are in the pool, for kernels.
+struct RoutingPlaces {
+  std::byte* cache = nullptr;
+  std::int64_t block_bytes = 0;
+  std::int64_t offset = 0;  ///< in a block
+  int positions = 0;        ///< of a block
+  int routed = 0;
+};
+
+inline RoutingPlaces routing_places(const KvShape& kv, std::byte* cache) {
+  return {cache, static_cast<std::int64_t>(kv.block_bytes()),
+          static_cast<std::int64_t>(kv.routing_offset()), kv.block, kv.routed};
+}
+
+/// The experts of the position at a slot of a block. [routed]
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    inline std::int16_t*
+    routing_of(const RoutingPlaces& places, std::int64_t block, std::int64_t slot) {
+  return reinterpret_cast<std::int16_t*>(places.cache + block * places.block_bytes +
+                                         places.offset) +
+         slot * places.routed;
 }
 
 }  // namespace paceline::kernels::cuda

@@ -131,6 +131,10 @@ struct ModelConfig {
   }
   /// Whether some layer has an MLP of `intermediate`.
   [[nodiscard]] bool has_dense_layers() const { return !experts || dense_layers() > 0; }
+  /// Experts that a token uses in all layers together.
+  [[nodiscard]] std::int32_t routing_width() const {
+    return experts ? (layers - dense_layers()) * experts->chosen : 0;
+  }
   /// Layers with an ordinary MLP.
   [[nodiscard]] std::int32_t dense_layers() const {
     return experts ? static_cast<std::int32_t>(experts->dense_layers.size()) : layers;

@@ -75,6 +75,10 @@ struct Trajectory {
   /// the other, and their number. Empty where they are not recorded.
   std::vector<std::int32_t> kept;  ///< [response]
   std::vector<TokenId> kept_ids;   ///< [sum of kept]
+  /// Experts of a finished response's positions (SamplingParams::keep_routing): [positions, layers
+  /// with experts, chosen], ascending in each layer, of positions from first_routed() on. Empty
+  /// where they are not recorded.
+  std::vector<std::int16_t> routing = {};
   FinishReason finish_reason = FinishReason::partial;
   float reward = 0.0F;  ///< NaN when no reward was computed
   std::uint64_t weight_version = 0;
@@ -86,6 +90,12 @@ struct Trajectory {
   /// Response tokens before the turn that is being sampled, or was sampled last.
   [[nodiscard]] std::uint32_t turn_begin() const { return turns.empty() ? 0 : turns.back().end; }
 };
+
+/// The first position whose experts a response records: the first sample has its prompt's too, for
+/// all samples. Its last token uses none, for nothing follows it.
+[[nodiscard]] inline std::size_t first_routed(RequestId id, std::size_t prompt_length) {
+  return id.sample == 0 ? 0 : prompt_length;
+}
 
 /// The worth of a response, by its scorer.
 struct Reward {

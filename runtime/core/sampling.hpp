@@ -34,6 +34,8 @@ struct SamplingParams {
   /// to kMostKept.
   bool keep_masks = false;
   static constexpr std::int32_t kMostKept = 1024;
+  /// Records the experts that each token uses (Trajectory::routing).
+  bool keep_routing = false;
 };
 
 /// Tokens that cannot be sampled before min_tokens: masked ones and `stops`, which end a response.

@@ -433,6 +433,7 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     if (next > kept.size()) throw std::logic_error("masks of other tokens than were sampled");
   }
   settled_ = false;
+  routed_places_.clear();
   committed_.clear();
   committed_tokens_.clear();
   committed_path_.clear();
@@ -479,6 +480,10 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
     if (reason) r.trajectory.finish_reason = *reason;
     if (reason && limits_.turn_tokens > 0) turns_over_.push_back(done.id);
     if (reason && limits_.turn_tokens == 0) {
+      if (sampling_.keep_routing) {
+        const std::size_t first = first_routed(r.trajectory.id, r.prompt.size());
+        routed_places_.push_back(kv_.places(r.kv, static_cast<std::int32_t>(first)));
+      }
       finished.push_back(std::move(r.trajectory));
       kv_.close(r.kv);
       it = requests_.erase(it);

@@ -164,6 +164,11 @@ class Batcher {
   /// StepRunner::kept_ids(), where masks are kept.
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
                                                std::span<const TokenId> kept = {});
+  /// Places of the KV of each response that the last commit() ended, from first_routed() on, where
+  /// experts are kept. They are good until the next step runs.
+  [[nodiscard]] std::span<const std::vector<kv::Place>> routed_places() const {
+    return routed_places_;
+  }
   /// Tokens that the last commit() committed, in batch order. Valid until the next commit().
   [[nodiscard]] std::span<const Committed> committed() const { return committed_; }
   /// Positions that the last committed step computed, in batch order. Valid until the next
@@ -256,6 +261,7 @@ class Batcher {
   std::span<const kernels::Sampled> sampled_;  ///< samples being committed
   std::span<const TokenId> kept_ids_;          ///< masks being committed
   std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids_, where masks are kept
+  std::vector<std::vector<kv::Place>> routed_places_;
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< storage of committed_'s tokens
   std::vector<std::int32_t> committed_path_;  ///< storage of committed_'s paths

@@ -17,8 +17,9 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
       decoder_(backend, std::move(weights), group,
                limits.max_batch * (1 + limits.max_draft) + limits.prefill_chunk,
                limits.max_batch * (1 + limits.max_draft), limits.max_position,
-               group.rank() == 0 ? limits.features : std::vector<std::int32_t>()),
-      kv_shape_(decoder_.kv_shape(limits.kv_block)),
+               group.rank() == 0 ? limits.features : std::vector<std::int32_t>(),
+               limits.gives_routing),
+      kv_shape_(decoder_.kv_shape(limits.kv_block, limits.keep_routing)),
       cache_(backend.reserve(
           kv_shape_.block_bytes() * limits.kv_blocks,
           kv_shape_.block_bytes() * std::max(limits.kv_blocks, limits.most_kv_blocks))) {
@@ -55,6 +56,26 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   sample_seconds_ = seconds - forward_seconds_;
   traffic_ = group_.traffic() - before;
   return sampled_;
+}
+
+// Neighbouring positions are read in one piece.
+std::vector<std::int16_t> Executor::read_routing(std::span<const kv::Place> places) {
+  const auto width = static_cast<std::size_t>(kv_shape_.routed);
+  std::vector<std::int16_t> experts(places.size() * width);
+  if (width == 0) return experts;
+  for (std::size_t first = 0; first < places.size();) {
+    const kv::Place& place = places[first];
+    std::size_t last = first + 1;
+    while (last < places.size() && places[last].block == place.block &&
+           places[last].slot == places[last - 1].slot + 1)
+      ++last;
+    const std::byte* const block = cache_->data() + place.block * kv_shape_.block_bytes();
+    backend_.read(
+        block + kv_shape_.routing_offset() + place.slot * width * sizeof(std::int16_t),
+        std::as_writable_bytes(std::span(experts).subspan(first * width, (last - first) * width)));
+    first = last;
+  }
+  return experts;
 }
 
 // Neighbouring rows are read in one piece.

@@ -25,16 +25,14 @@ class Executor final : public StepRunner {
 
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
+  /// Gives the experts of the next step's rows (model::Decoder::give_routing()).
+  void give_routing(std::span<const std::int16_t> experts) { decoder_.give_routing(experts); }
+  [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   [[nodiscard]] std::size_t feature_bytes() const override { return decoder_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
-  /// As of model::Decoder, of the rows of the last step.
-  [[nodiscard]] int routing_width() const { return decoder_.routing_width(); }
-  void read_routing(int rows, std::span<std::int16_t> out) const {
-    decoder_.read_routing(rows, out);
-  }
   /// The target's embedding, as of model::Decoder.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();

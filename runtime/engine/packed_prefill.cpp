@@ -31,6 +31,9 @@ void PackedPrefill::admit() {
     if (!handle) return;
     Active& added =
         active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});
+    const bool first = next_ == 0 || responses_[next_ - 1].id.prompt != given.id.prompt;
+    added.scores.first_routed = first ? 0 : static_cast<std::int32_t>(given.prompt.size());
+    if (limits_.routing) added.routing = limits_.routing(given.id);
     added.scores.logprob.reserve(given.response.size());
     added.scores.sampling_logprob.reserve(given.response.size());
     ++next_;
@@ -54,13 +57,18 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     if (index < min_tokens_) step_.ban_stops(sample, r.given.banned);
     sample.given = r.given.response[index];
   }
+  if (limits_.routing) {
+    const std::size_t width = r.routing.size() / static_cast<std::size_t>(positions(r.given));
+    const auto first = r.routing.begin() + static_cast<std::ptrdiff_t>(length * width);
+    routing_.insert(routing_.end(), first, first + static_cast<std::ptrdiff_t>(rows * width));
+  }
   r.planned = rows;
-  r.first_row = first_row;
 }
 
 const Step& PackedPrefill::plan() {
   admit();
   step_.clear();
+  routing_.clear();
   std::int32_t budget = limits_.rows;
   for (Active& r : active_) {
     if (budget == 0) break;
@@ -74,20 +82,12 @@ const Step& PackedPrefill::plan() {
   return step_;
 }
 
-std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled,
-                                                  std::span<const std::int16_t> routing) {
+std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled) {
   std::vector<ResponseScores> done;
-  const std::size_t width = step_.tokens.empty() ? 0 : routing.size() / step_.tokens.size();
   auto next = sampled.begin();
   for (auto it = active_.begin(); it != active_.end();) {
     const std::int32_t rows = std::exchange(it->planned, 0);
-    if (rows > 0) {
-      const std::span<const std::int16_t> own =
-          routing.subspan(it->first_row * width, rows * width);
-      if (it->scores.routing.empty()) it->scores.first_routed = kv_.length(it->kv);
-      it->scores.routing.insert(it->scores.routing.end(), own.begin(), own.end());
-      kv_.advance(it->kv, rows);
-    }
+    if (rows > 0) kv_.advance(it->kv, rows);
     const std::int32_t before_first = static_cast<std::int32_t>(it->given.prompt.size()) - 1;
     ResponseScores& scores = it->scores;
     while (before_first + std::ssize(scores.logprob) < kv_.length(it->kv)) {
@@ -99,6 +99,7 @@ std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampl
       ++it;
       continue;
     }
+    if (limits_.keep_routing) scores.routed_places = kv_.places(it->kv, scores.first_routed);
     kv_.close(it->kv);
     done.push_back(std::move(scores));
     it = active_.erase(it);

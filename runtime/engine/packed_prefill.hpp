@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <span>
 #include <vector>
@@ -23,6 +24,10 @@ struct PackedPrefillLimits {
   std::int32_t rows = 256;      ///< rows in a step, each of which may need logits
   std::int32_t kv_block = 16;   ///< positions a block
   std::int32_t kv_blocks = 0;   ///< blocks in the pool
+  bool keep_routing = false;    ///< responses say where the experts of their positions are
+  /// The experts of a response's positions(), [positions, layers with experts, chosen], to be given
+  /// to the runner; null: none are given. Called as its first rows are planned.
+  std::function<std::vector<std::int16_t>(RequestId)> routing = {};
 };
 
 /// A response to be scored. Its spans outlive the PackedPrefill.
@@ -39,9 +44,9 @@ struct ResponseScores {
   RequestId id;
   std::vector<float> logprob = {};           ///< [response]
   std::vector<float> sampling_logprob = {};  ///< [response] -infinity: cannot be sampled
-  /// Experts of the positions that were computed for this response, [positions, width]: from
-  /// `first_routed` on, for a sibling's KV may have the ones before, and up to positions().
-  std::vector<std::int16_t> routing = {};
+  /// Places of the KV of positions from `first_routed` on, where experts are kept, which are good
+  /// until the next step runs. The first of the responses to a prompt has the prompt's too.
+  std::vector<kv::Place> routed_places = {};
   std::int32_t first_routed = 0;
 };
 
@@ -61,18 +66,18 @@ class PackedPrefill {
 
   /// The next step, empty when all are done. Every plan must be committed.
   [[nodiscard]] const Step& plan();
+  /// The experts of the plan's rows, where they are given.
+  [[nodiscard]] std::span<const std::int16_t> routing() const { return routing_; }
   /// Takes the runner's results for the plan's samples; returns the responses that are done.
-  /// `routing`: empty, or [rows of the plan, width] experts of each row.
-  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled,
-                                                   std::span<const std::int16_t> routing = {});
+  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled);
 
  private:
   struct Active {
     GivenResponse given;
     kv::Handle kv = 0;
-    std::int32_t planned = 0;  ///< rows in the current plan, which are neighbours
-    std::int32_t first_row = 0;
+    std::int32_t planned = 0;  ///< rows in the current plan
     ResponseScores scores;
+    std::vector<std::int16_t> routing = {};  ///< of all its positions, where they are given
   };
   void admit();
   void add_rows(Active& r, std::int32_t rows);
@@ -84,6 +89,7 @@ class PackedPrefill {
   kv::Sequences kv_;
   std::list<Active> active_;  ///< in the order of responses_
   Step step_;
+  std::vector<std::int16_t> routing_;  ///< of the plan's rows
 };
 
 }  // namespace paceline::engine

@@ -23,6 +23,12 @@ class StepRunner {
   /// Ids that each sample of the last step could have been (SamplingParams::keep_masks):
   /// Sampled::kept ids of one sample after the other. Valid until the next run().
   [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
+  /// Experts of positions that are in these places of the KV pool: [places, layers with experts,
+  /// chosen]. Empty where none are kept.
+  [[nodiscard]] virtual std::vector<std::int16_t> read_routing(
+      std::span<const kv::Place> /*places*/) {
+    return {};
+  }
   /// Bytes of one row's features of the target, which a drafter may read
   /// (model::Decoder::features()); 0: none are kept.
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
@@ -49,13 +55,15 @@ struct KvMemory {
 
 /// Sizes of the largest step and of the KV pool.
 struct ExecutorLimits {
-  int max_batch = 64;       ///< requests in a step
-  int max_draft = 0;        ///< draft rows of a request
-  int prefill_chunk = 256;  ///< prompt rows in a step
-  int kv_block = 16;        ///< positions of a block
-  int kv_blocks = 0;        ///< blocks in the pool at the start
-  int most_kv_blocks = 0;   ///< most blocks that the pool may grow to; 0: it never grows
-  int max_position = 0;     ///< longest sequence
+  int max_batch = 64;          ///< requests in a step
+  int max_draft = 0;           ///< draft rows of a request
+  int prefill_chunk = 256;     ///< prompt rows in a step
+  int kv_block = 16;           ///< positions of a block
+  int kv_blocks = 0;           ///< blocks in the pool at the start
+  int most_kv_blocks = 0;      ///< most blocks that the pool may grow to; 0: it never grows
+  int max_position = 0;        ///< longest sequence
+  bool keep_routing = false;   ///< the KV pool keeps the experts of each position
+  bool gives_routing = false;  ///< experts of rows are given (Executor::give_routing())
   /// Layers whose features are kept for each row, on the leader of a group (model::Decoder).
   std::vector<std::int32_t> features = {};
   std::string weights = "the weights";  ///< their path, for error messages

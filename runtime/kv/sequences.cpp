@@ -173,9 +173,24 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
   if (position != to) {
     moves_.push_back(
         {sequence,
+         to,
          {written_block(s, position), position % block_, written_block(s, to), to % block_}});
   }
   advance(sequence, 1);
+}
+
+// No pending move reads what another has written: rows of a tree move in order of position, each to
+// a slot before its own.
+std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const {
+  const Sequence& s = at(sequence);
+  std::vector<Place> places;
+  for (std::int32_t position = first; position < s.length; ++position)
+    places.push_back({written_block(s, position), position % block_});
+  for (const PendingMove& pending : moves_) {
+    if (pending.sequence == sequence && pending.position >= first)
+      places.at(pending.position - first) = {pending.move.from_block, pending.move.from_slot};
+  }
+  return places;
 }
 
 void Sequences::roll_back(Handle sequence, std::int32_t length) {

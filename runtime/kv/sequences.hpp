@@ -48,6 +48,12 @@ struct Work {
   }
 };
 
+/// The place of a position in the pool.
+struct Place {
+  std::int32_t block = 0;
+  std::int32_t slot = 0;  ///< position within the block
+};
+
 /// KV blocks that are kept in use beside the sequences, to be sent or parked.
 struct Parcel {
   std::vector<std::int32_t> blocks;  ///< [blocks_for(positions)]
@@ -92,6 +98,9 @@ class Sequences {
   [[nodiscard]] std::span<const std::int32_t> table(Handle sequence) const {
     return at(sequence).table;
   }
+
+  /// Where positions [first, length()) of a sequence lie until the next work is done.
+  [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
   /// The first position from which on all blocks are the sequence's alone, and stay so: KV from
   /// elsewhere may be put there. A multiple of block().
@@ -150,6 +159,7 @@ class Sequences {
   };
   struct PendingMove {
     Handle sequence;
+    std::int32_t position;  ///< that the moved row is of
     kernels::Backend::SlotMove move;
   };
 

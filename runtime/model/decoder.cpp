@@ -29,7 +29,7 @@ std::variant<GroupedAttentionPass, LatentAttentionPass> attention_of(Activations
 
 Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
                  TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
-                 std::vector<std::int32_t> features)
+                 std::vector<std::int32_t> features, bool gives_routing)
     : backend_(backend),
       weights_(std::move(weights)),
       group_(group),
@@ -49,7 +49,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
   if (config.experts)
-    experts_.emplace(activations_, config, shard, group, most.rows, weights_->compute());
+    experts_.emplace(activations_, config, shard, group, most.rows, weights_->compute(),
+                     gives_routing);
   const std::size_t hidden = config.hidden;
   const std::size_t element = size_of(weights_->compute());
   residual_ = activations_.make<float>(most.rows, hidden);
@@ -70,8 +71,9 @@ std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
          (config.experts ? ExpertMlpPass::row_bytes(config, shard, compute) : 0);
 }
 
-kernels::KvShape Decoder::kv_shape(int block) const {
-  return model::kv_shape(weights_->config(), weights_->shard().size, block, weights_->compute());
+kernels::KvShape Decoder::kv_shape(int block, bool routing) const {
+  return model::kv_shape(weights_->config(), weights_->shard().size, block, weights_->compute(),
+                         routing);
 }
 
 const float* Decoder::forward(std::span<const TokenId> tokens,
@@ -161,27 +163,6 @@ void Decoder::store_features(kernels::Operations& operations, int layer) {
     if (feature_layers_[i] != layer) continue;
     operations.store_columns(residual_.row(part.first_row), part.rows, hidden, weights_->compute(),
                              features_.row(part.first_row), count * hidden, i * hidden);
-  }
-}
-
-int Decoder::routing_width() const {
-  const ModelConfig& config = weights_->config();
-  return experts_ ? (config.layers - config.dense_layers()) * config.experts->chosen : 0;
-}
-
-void Decoder::read_routing(int rows, std::span<std::int16_t> out) const {
-  const int width = routing_width();
-  const int chosen = weights_->config().experts->chosen;
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows) * chosen);
-  for (int layer = 0; layer < width / chosen; ++layer) {
-    backend_.read(reinterpret_cast<const std::byte*>(experts_->chosen(layer)),
-                  std::as_writable_bytes(std::span(ids)));
-    for (int row = 0; row < rows; ++row) {
-      for (int i = 0; i < chosen; ++i) {
-        out[static_cast<std::size_t>(row) * width + layer * chosen + i] =
-            static_cast<std::int16_t>(ids[static_cast<std::size_t>(row) * chosen + i]);
-      }
-    }
   }
 }
 

@@ -26,12 +26,14 @@ class Decoder {
   /// `weights`: this rank's of the group, from the same backend. `backend` and `group` must outlive
   /// the decoder. `features`: the layers whose features each pass leaves, in this order;
   /// config.layers, which comes last, stands for what comes out of the last of them.
+  /// `gives_routing`: give_routing() comes before each pass.
   Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
           TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
-          std::vector<std::int32_t> features = {});
+          std::vector<std::int32_t> features = {}, bool gives_routing = false);
 
-  /// The KV cache shape this decoder reads and writes, for blocks of `block` positions.
-  [[nodiscard]] kernels::KvShape kv_shape(int block) const;
+  /// The KV cache shape this decoder reads and writes, for blocks of `block` positions. `routing`:
+  /// as of model::kv_shape().
+  [[nodiscard]] kernels::KvShape kv_shape(int block, bool routing = false) const;
   [[nodiscard]] const Weights& weights() const { return *weights_; }
   /// Keeps all weights. Null where this rank has a part of the rows.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
@@ -39,6 +41,10 @@ class Decoder {
     return {weights_, &weights_->embedding()};
   }
   [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
+
+  /// Gives the experts of the next pass's rows, in place of the router's choice: [rows, layers with
+  /// experts, chosen], ascending in each layer.
+  void give_routing(std::span<const std::int16_t> experts) { experts_->give(experts); }
 
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
@@ -54,11 +60,6 @@ class Decoder {
   /// forward(). Null where there are none.
   [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
-
-  /// Experts that a row uses: in each layer with experts, ascending. 0: the model has none.
-  [[nodiscard]] int routing_width() const;
-  /// The experts of the first `rows` rows of the last pass. out: [rows, routing_width()].
-  void read_routing(int rows, std::span<std::int16_t> out) const;
 
  private:
   void compute(kernels::Operations& operations);

@@ -6,10 +6,16 @@ namespace paceline::model {
 
 ExpertMlpPass::ExpertMlpPass(Activations& activations, const ModelConfig& config,
                              const Shard& shard, TensorParallelGroup& group, int max_rows,
-                             DType compute)
-    : config_(*config.experts), hidden_(config.hidden), group_(group), compute_(compute) {
+                             DType compute, bool given)
+    : config_(*config.experts),
+      hidden_(config.hidden),
+      group_(group),
+      compute_(compute),
+      given_(given),
+      backend_(activations.backend()) {
   logits_ = activations.make<float>(max_rows, config_.routed);
-  for (int layer = config.dense_layers(); layer < config.layers; ++layer)
+  const int layers = given ? config.layers - config.dense_layers() : 1;
+  for (int layer = 0; layer < layers; ++layer)
     ids_.push_back(activations.make<std::int32_t>(max_rows, config_.chosen));
   weights_ = activations.make<float>(max_rows, config_.chosen);
   work_ = activations.make<std::byte>(
@@ -21,11 +27,24 @@ ExpertMlpPass::ExpertMlpPass(Activations& activations, const ModelConfig& config
   gates_ = activations.make<float>(max_rows, 1);
 }
 
+void ExpertMlpPass::give(std::span<const std::int16_t> experts) {
+  const std::size_t width = ids_.size() * config_.chosen;
+  std::vector<std::int32_t> of_layer(experts.size() / ids_.size());
+  for (std::size_t layer = 0; layer < ids_.size(); ++layer) {
+    for (std::size_t i = 0; i < of_layer.size(); ++i) {
+      of_layer[i] =
+          experts[i / config_.chosen * width + layer * config_.chosen + i % config_.chosen];
+    }
+    backend_.write(reinterpret_cast<std::byte*>(ids_[layer].row(0)),
+                   std::as_bytes(std::span(of_layer)));
+  }
+}
+
 void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
                             const ExpertWeights& weights, const std::byte* input, float* delta) {
   const kernels::PassRows& part = operations.rows();
-  const kernels::ExpertChoices choices{config_.chosen, ids_[layer].row(part.first_row),
-                                       weights_.row(part.first_row)};
+  const kernels::ExpertChoices choices{config_.chosen, ids_[given_ ? layer : 0].row(part.first_row),
+                                       weights_.row(part.first_row), given_};
   float* const logits = logits_.row(part.first_row);
   operations.linear(*weights.router, input, part.rows, logits);
   operations.choose_experts(logits, part.rows,
@@ -37,6 +56,7 @@ void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
                              .chosen_groups = config_.chosen_groups,
                              .scale = config_.scale},
                             choices);
+  operations.store_experts(choices, layer * config_.chosen);
   operations.experts(weights.bank, choices, input, part.rows, compute_, work_.row(part.first_row),
                      delta);
   const std::size_t size = static_cast<std::size_t>(part.rows) * hidden_;
@@ -56,10 +76,8 @@ void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
 std::uint64_t ExpertMlpPass::row_bytes(const ModelConfig& config, const Shard& shard,
                                        DType compute) {
   const ExpertConfig& experts = *config.experts;
-  const std::uint64_t layers = config.layers - experts.dense_layers.size();
   std::uint64_t bytes =
-      sizeof(float) * (experts.routed + experts.chosen) +
-      sizeof(std::int32_t) * layers * experts.chosen +
+      sizeof(float) * (experts.routed + experts.chosen) + sizeof(std::int32_t) * experts.chosen +
       kernels::ExpertWork::row_bytes(config.hidden, experts.width, experts.chosen, compute);
   if (experts.shared_width > 0) {
     const std::int64_t width = shard.range(Cut::even, experts.shared_width).count;

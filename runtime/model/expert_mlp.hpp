@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -18,9 +19,14 @@ namespace paceline::model {
 /// Computes any layer of a model with experts, in buffers for its largest pass.
 class ExpertMlpPass {
  public:
-  /// `max_rows`: as the backend pads them. `group` must outlive it.
+  /// `max_rows`: as the backend pads them. `group` must outlive it. `given`: experts of rows are
+  /// given before each pass.
   ExpertMlpPass(Activations& activations, const ModelConfig& config, const Shard& shard,
-                TensorParallelGroup& group, int max_rows, DType compute);
+                TensorParallelGroup& group, int max_rows, DType compute, bool given);
+
+  /// Gives the experts of the next pass: [rows, layers with experts, chosen], ascending in each
+  /// layer.
+  void give(std::span<const std::int16_t> experts);
 
   /// `layer`: of those with experts. input: [rows, hidden] of the compute dtype. delta: [rows,
   /// hidden], the sums over the ranks: first of the chosen experts, then of the shared one, which
@@ -32,17 +38,15 @@ class ExpertMlpPass {
   [[nodiscard]] static std::uint64_t row_bytes(const ModelConfig& config, const Shard& shard,
                                                DType compute);
 
-  /// The experts of each row of the last pass in a layer: [rows, chosen], ascending in each row, in
-  /// memory of the backend.
-  [[nodiscard]] const std::int32_t* chosen(int layer) const { return ids_[layer].row(0); }
-
  private:
   const ExpertConfig config_;
   int hidden_;
   TensorParallelGroup& group_;
   DType compute_;
   Activation<float> logits_;  ///< [max_rows, experts]
-  /// [layers with experts] of [max_rows, chosen]: kept for who asks after the pass
+  bool given_;
+  kernels::Backend& backend_;
+  /// [max_rows, chosen] of all layers in turn, or of each where they are given.
   std::vector<Activation<std::int32_t>> ids_;
   Activation<float> weights_;        ///< [max_rows, chosen]
   Activation<std::byte> work_;       ///< [max_rows] of Backend::expert_row_bytes()

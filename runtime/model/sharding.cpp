@@ -96,16 +96,29 @@ std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& lay
   return all;
 }
 
-kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute) {
-  if (config.latent)
-    return {config.layers, 1, config.kv_width(), block, compute, config.latent->kv_rank};
-  return {config.layers, config.kv_heads / size, config.head_dim, block, compute};
+kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute,
+                          bool routing) {
+  const bool latent = config.latent.has_value();
+  return {.layers = config.layers,
+          .kv_heads = latent ? 1 : config.kv_heads / size,
+          .head_dim = latent ? config.kv_width() : config.head_dim,
+          .block = block,
+          .dtype = compute,
+          .latent_values = latent ? config.latent->kv_rank : 0,
+          .routed = routing ? config.routing_width() : 0};
 }
 
 std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
   const ModelDescription model = describe(config);
-  return size_of(compute) *
-         static_cast<std::uint64_t>(layer_elements(model) + model.head.elements()) / size;
+  const Shard shard = shard_of(config, 0, size);
+  std::int64_t elements = model.head.elements() / size;
+  for (const LayerDescription& layer : model.layers) {
+    for (const std::vector<Projection>& stacked : packed_matrices(layer, shard)) {
+      for (const Projection& matrix : stacked)
+        elements += shard.outputs(matrix) * shard.inputs(matrix);
+    }
+  }
+  return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 
 std::uint64_t embedding_bytes(const ModelConfig& config, DType stored, DType compute, int size) {

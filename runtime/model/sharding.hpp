@@ -45,9 +45,10 @@ struct Shard {
 [[nodiscard]] std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
                                                                    const Shard& shard);
 
-/// The KV cache of one rank of `size`, in blocks of `block` positions.
+/// The KV cache of one rank of `size`, in blocks of `block` positions. `routing`: with the experts
+/// of each position, where the model has some.
 [[nodiscard]] kernels::KvShape kv_shape(const ModelConfig& config, int size, int block,
-                                        DType compute);
+                                        DType compute, bool routing = false);
 
 /// Bytes of the packed weights one rank of `size` holds.
 [[nodiscard]] std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size);

@@ -55,13 +55,15 @@ WeightLoader::Part WeightLoader::part(const Projection& matrix, const Shard& sha
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack(
     std::initializer_list<const Projection*> matrices, const Shard& shard, int segments) {
-  return pack_by(matrices, shard, [&](auto slices, auto bias, const kernels::PackPlace& place) {
-    return backend_.pack(slices, bias, segments, compute_, place);
-  });
+  return pack_by(matrices, shard, false,
+                 [&](auto slices, auto bias, const kernels::PackPlace& place) {
+                   return backend_.pack(slices, bias, segments, compute_, place);
+                 });
 }
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
-    std::initializer_list<const Projection*> matrices, const Shard& shard, const Pack& pack) {
+    std::initializer_list<const Projection*> matrices, const Shard& shard, bool gated,
+    const Pack& pack) {
   std::vector<MatrixSlice> slices;
   std::vector<float> bias;
   std::int64_t rows = 0;
@@ -74,8 +76,7 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
     }
     rows += slices.back().rows;
   }
-  const kernels::PackPlace place =
-      take_place(backend_.packed_bytes(rows, slices[0].columns, compute_));
+  const kernels::PackPlace place = take_place(rows, slices[0].columns, gated);
   try {
     auto packed = pack(slices, bias, place);
     bytes_ += packed->bytes();
@@ -85,13 +86,15 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_by(
   }
 }
 
-kernels::PackPlace WeightLoader::take_place(std::size_t size) {
+kernels::PackPlace WeightLoader::take_place(std::int64_t n, std::int64_t k, bool gated) {
   if (shared_.memory.empty()) {
     if (bank_.empty()) return {};
+    const std::size_t size = backend_.expert_bytes(n, k, compute_, gated);
     const kernels::PackPlace place{bank_.first(size)};
     bank_ = bank_.subspan(size);
     return place;
   }
+  const std::size_t size = backend_.packed_bytes(n, k, compute_);
   if (taken_ + size > shared_.memory.size())
     throw Error(ExitCode::internal, "memory for shared weights that is too small");
   const kernels::PackPlace place{shared_.memory.subspan(taken_, size), packs()};
@@ -137,7 +140,7 @@ Vector WeightLoader::summed_bias(const Projection& matrix) const {
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack_gate_up(const GatedMlp& mlp,
                                                             const Shard& shard) {
-  return pack_by({&mlp.gate, &mlp.up}, shard,
+  return pack_by({&mlp.gate, &mlp.up}, shard, true,
                  [&](auto slices, auto bias, const kernels::PackPlace& place) {
                    return backend_.pack_gate_up(slices, bias, compute_, place);
                  });
@@ -155,8 +158,7 @@ AttentionWeights WeightLoader::attention(const GroupedAttention& attention, cons
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
   const MatrixSlice slice = slice_of(part);
-  const kernels::PackPlace place =
-      take_place(backend_.packed_bytes(part.rows, part.columns, compute_));
+  const kernels::PackPlace place = take_place(part.rows, part.columns, false);
   try {
     auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_, place);
     bytes_ += packed->bytes();
@@ -168,8 +170,7 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
 
 // By way of fp32, which holds every stored weight.
 std::unique_ptr<kernels::Linear> WeightLoader::pack_transposed(const Part& part) {
-  const kernels::PackPlace place =
-      take_place(backend_.packed_bytes(part.columns, part.rows, compute_));
+  const kernels::PackPlace place = take_place(part.columns, part.rows, false);
   const MatrixSlice slice = slice_of(part);
   std::vector<float> row(part.columns);
   std::vector<float> values(part.rows * part.columns);
@@ -221,8 +222,8 @@ MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
   return weights;
 }
 
-// Experts lie in one piece of memory: pages of their own would be mostly empty where they are
-// small.
+// Experts lie in one piece of memory: of pages of their own, which are of 2 MiB on a device, a good
+// part would be empty.
 ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
   const Range own = shard.range(Cut::even, mlp.experts());
   ExpertWeights weights;
@@ -236,9 +237,10 @@ ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
   bank.segments = shard.segments;
   const GatedMlp& every = mlp.every;
   const std::size_t of_each =
-      backend_.packed_bytes(every.gate.outputs + every.up.outputs, every.gate.inputs, compute_) +
-      backend_.packed_bytes(every.down.outputs, every.down.inputs, compute_);
-  if (shared_.memory.empty() && of_each > 0) {
+      backend_.expert_bytes(every.gate.outputs + every.up.outputs, every.gate.inputs, compute_,
+                            true) +
+      backend_.expert_bytes(every.down.outputs, every.down.inputs, compute_, false);
+  if (shared_.memory.empty()) {
     bank.memory = backend_.allocate(own.count * of_each);
     bank_ = {bank.memory->data(), bank.memory->size()};
   }

@@ -74,11 +74,12 @@ class WeightLoader {
                                                               std::span<const float> bias,
                                                               const kernels::PackPlace&)>;
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_by(
-      std::initializer_list<const Projection*> matrices, const Shard& shard, const Pack& pack);
+      std::initializer_list<const Projection*> matrices, const Shard& shard, bool gated,
+      const Pack& pack);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_gate_up(const GatedMlp& mlp,
                                                               const Shard& shard);
   /// Where the next matrix is packed. Empty: in memory of its own.
-  [[nodiscard]] kernels::PackPlace take_place(std::size_t size);
+  [[nodiscard]] kernels::PackPlace take_place(std::int64_t n, std::int64_t k, bool gated);
   /// Part of a matrix, or its transpose, as a matrix of its own.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_part(const Part& part);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_transposed(const Part& part);

@@ -104,6 +104,11 @@ void KvShare::move(const protocol::MoveKv& command) {
   go_on(under_way);
 }
 
+/// Heads that a rank of the other group holds.
+int KvShare::heads_of(const policy::GroupRanks& peer) const {
+  return memory_.shape.kv_heads * tp_ / peer.tp;
+}
+
 /// Calls `each` for every rank of the other group that this rank exchanges with: with the rank, the
 /// first head in common, and the head after the last. Every rank has all of latent vectors: a rank
 /// that receives gets them from one, and those that send share the receivers out.
@@ -118,7 +123,7 @@ void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
     }
     return;
   }
-  const int theirs = memory_.shape.kv_heads * tp_ / peer.tp;
+  const int theirs = heads_of(peer);
   const int first = index_ * memory_.shape.kv_heads;
   const int end = first + memory_.shape.kv_heads;
   for (int p = first / theirs; p * theirs < end; ++p)
@@ -134,6 +139,9 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
+    // Where the receiver's heads begin, the experts come too.
+    const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
+    const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;
     for (const std::span<std::byte> bytes : blocks) {
       for (int run = 0; run < (whole ? 1 : 2 * shape.layers); ++run) {
@@ -141,6 +149,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
                                : bytes.subspan((run * shape.kv_heads + skipped) * head_bytes,
                                                (to - from) * head_bytes));
       }
+      if (routing) pieces.push_back(bytes.subspan(shape.routing_offset(), shape.routing_bytes()));
     }
     TransferRecord record{.start = recorder_.now(),
                           .key = command.key,

@@ -18,9 +18,10 @@
 
 namespace paceline::roles {
 
-/// A rank's share is the heads it holds of each block. Groups of different degrees hold different
-/// shares, so a rank exchanges heads with every rank of the other group that has heads in common.
-/// The store holds the rank's shares as they are. Not thread-safe.
+/// A rank's share is the heads it holds of each block, and the experts of its positions, which are
+/// the same on all ranks. Groups of different degrees hold different shares, so a rank exchanges
+/// heads with every rank of the other group that has heads in common; experts come with a
+/// receiver's first head. The store holds the rank's shares as they are. Not thread-safe.
 class KvShare {
  public:
   /// `index`: of this rank in its group of `tp`. `store`: for blocks of the sizes in `memory`;
@@ -72,6 +73,7 @@ class KvShare {
   void go_on(UnderWay& under_way);
   void refuse(const protocol::MoveKv& command);
   void forget_from(std::size_t bytes);
+  [[nodiscard]] int heads_of(const policy::GroupRanks& peer) const;
   template <typename Each>
   void for_each_peer(const protocol::MoveKv& command, Each each) const;
   void record(UnderWay& under_way, bool complete);

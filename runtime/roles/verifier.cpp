@@ -448,7 +448,7 @@ void Verifier::step() {
   const std::span<const kernels::Sampled> sampled =
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
-  const std::vector<Trajectory> finished =
+  std::vector<Trajectory> finished =
       ports_.batcher.commit(sampled.first(step.samples.size()), ports_.group.kept_ids());
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
@@ -465,6 +465,9 @@ void Verifier::step() {
       ports_.telemetry.event(
           {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});
   }
+  const std::span<const std::vector<kv::Place>> routed = ports_.batcher.routed_places();
+  for (std::size_t i = 0; i < routed.size(); ++i)
+    finished[i].routing = ports_.group.read_routing(routed[i]);
   for (const Trajectory& done : finished) {
     changed_ = true;
     if (races_.races_for(done.id)) {

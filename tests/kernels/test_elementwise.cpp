@@ -264,6 +264,56 @@ TEST_P(ElementwiseTest, EmbedGatherAndCopyMoveBits) {
   }
 }
 
+// Rows of two sequences, in blocks of their own, and moves of some of them.
+TEST_P(ElementwiseTest, ExpertsAreKeptWithTheirPositionsAndMoveWithThem) {
+  const auto cpu = backend();
+  constexpr int kChosen = 3;
+  const KvShape kv = {.layers = 1,
+                      .kv_heads = 1,
+                      .head_dim = 16,
+                      .block = 16,
+                      .dtype = dtype(),
+                      .routed = 2 * kChosen};
+  EXPECT_EQ(kv.block_bytes() % 64, 0U);
+  const auto cache = cpu->allocate(4 * kv.block_bytes());
+  const std::vector<std::int32_t> blocks = {3, 1, 2};
+  const std::vector<TokenId> tokens(9, 0);
+  const Segment segments[] = {{0, 5, 14, blocks.data()}, {5, 4, 0, blocks.data() + 2}};
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < cpu->padded({9, 0}).rows * kChosen; ++i) ids.push_back(1000 - 7 * i);
+  Array<std::int32_t> choices(*cpu, ids);
+  operate(*cpu, {tokens, segments, {}, 0, kv, cache->data(), 1, 64}, [&](Operations& operations) {
+    operations.store_experts({kChosen, choices.data(), nullptr}, kChosen);
+  });
+  std::vector<std::byte> bytes(cache->size());
+  const auto at = [&](int block, int slot) {
+    cpu->read(cache->data(), bytes);
+    std::vector<std::int16_t> experts(kv.routed);
+    std::memcpy(experts.data(),
+                bytes.data() + block * kv.block_bytes() + kv.routing_offset() +
+                    slot * kv.routed * sizeof(std::int16_t),
+                kv.routed * sizeof(std::int16_t));
+    return experts;
+  };
+  const auto of_row = [&](int row) {
+    std::vector<std::int16_t> experts(kChosen, 0);
+    for (int i = 0; i < kChosen; ++i)
+      experts.push_back(static_cast<std::int16_t>(ids[row * kChosen + i]));
+    return experts;
+  };
+  EXPECT_EQ(at(3, 14), of_row(0));
+  EXPECT_EQ(at(3, 15), of_row(1));
+  EXPECT_EQ(at(1, 2), of_row(4));
+  EXPECT_EQ(at(2, 3), of_row(8));
+  EXPECT_EQ(at(2, 4), std::vector<std::int16_t>(kv.routed, 0));
+  const std::vector<Backend::SlotMove> moves = {{1, 2, 1, 0}, {2, 3, 1, 1}, {1, 1, 2, 0}};
+  cpu->move_slots(kv, cache->data(), moves);
+  EXPECT_EQ(at(1, 0), of_row(4));
+  EXPECT_EQ(at(1, 1), of_row(8));
+  EXPECT_EQ(at(2, 0), of_row(8));
+  EXPECT_EQ(at(1, 2), of_row(4));
+}
+
 TEST_P(ElementwiseTest, BatchesThatCannotBeAreRefused) {
   const auto cpu = backend();
   const std::vector<std::int32_t> blocks = {0, 1};

@@ -203,16 +203,19 @@ class ChoosingExperts : public EachBackend {
     std::vector<std::int32_t> ids;
     std::vector<float> weights;
   };
+  /// `given`: ids that are not to be chosen; empty: none.
   [[nodiscard]] Chosen choose(const std::vector<float>& logits, int experts, int chosen,
-                              bool normalised, int threads = 1) const {
+                              bool normalised, int threads = 1,
+                              const std::vector<std::int32_t>& given = {}) const {
     const auto cpu = backend(threads);
     const int rows = static_cast<int>(logits.size()) / experts;
     Array<float> in(*cpu, logits);
-    Array<std::int32_t> ids(*cpu, std::vector<std::int32_t>(rows * chosen, -1));
+    Array<std::int32_t> ids(*cpu,
+                            given.empty() ? std::vector<std::int32_t>(rows * chosen, -1) : given);
     Array<float> weights(*cpu, poisoned(rows * chosen));
     operate(*cpu, [&](Operations& operations) {
       operations.choose_experts(in.data(), rows, {.experts = experts, .normalised = normalised},
-                                {chosen, ids.data(), weights.data()});
+                                {chosen, ids.data(), weights.data(), !given.empty()});
     });
     return {ids.values(), weights.values()};
   }
@@ -311,6 +314,33 @@ TEST_P(ChoosingExperts, SigmoidsOfTheBestGroups) {
         ASSERT_EQ(made[r * c.chosen + i], expected[i]) << "row " << r;
         const double weight = 2.5 * scores[expected[i]] / (c.normalised ? total : 1);
         ASSERT_NEAR(factors[r * c.chosen + i], weight, 3e-6);
+      }
+    }
+  }
+}
+
+// Those of a router with other weights, or its own.
+TEST_P(ChoosingExperts, GivenOnesAreWeighedAlone) {
+  Random random(33);
+  for (const auto& [experts, chosen] : {std::pair{8, 2}, {128, 8}, {40, 3}}) {
+    constexpr int kRows = 60;
+    const std::vector<float> logits = random.normals(kRows * experts, 3.0F);
+    const std::vector<float> others = random.normals(kRows * experts, 3.0F);
+    for (const bool normalised : {false, true}) {
+      const Chosen own = choose(logits, experts, chosen, normalised);
+      const Chosen again = choose(logits, experts, chosen, normalised, 2, own.ids);
+      EXPECT_EQ(again.ids, own.ids);
+      EXPECT_TRUE(same_bits(again.weights, own.weights));
+      const std::vector<std::int32_t> given = choose(others, experts, chosen, normalised).ids;
+      const Chosen replayed = choose(logits, experts, chosen, normalised, 1, given);
+      EXPECT_EQ(replayed.ids, given);
+      for (int r = 0; r < kRows; ++r) {
+        const float* row = logits.data() + r * experts;
+        double total = 0;
+        for (int i = 0; i < (normalised ? chosen : experts); ++i)
+          total += std::exp(row[normalised ? given[r * chosen + i] : i]);
+        for (int i = r * chosen; i < (r + 1) * chosen; ++i)
+          ASSERT_NEAR(replayed.weights[i] * total / std::exp(row[given[i]]), 1, 2e-6);
       }
     }
   }

@@ -115,6 +115,42 @@ PY
     values "$fixture: experts" experts "$work/$fixture" own "$of"
     score 2 "$work/$fixture" parts "${mixture[@]}" --keep-routing --set layout.verifier_tp=2 --set engine.prefill_chunk=16
     values "$fixture: experts by two ranks" routing "$work/$fixture" own parts
+    # Those that rollouts record are the same, whatever happens to a request on its way.
+    reference=$(digest "$work/$fixture")
+    kept() {  # WHAT RANKS [ARG...]
+      local what=$1 ranks=$2
+      shift 2
+      rm -rf "$work/kept"
+      rollout "$ranks" "$work/kept" "${mixture[@]}" --set sampling.keep_routing=true "$@" || fail "$what: $(tail -n 3 "$work/kept.log")"
+      are_kept "$what" "$work/kept"
+    }
+    are_kept() {  # WHAT DIR
+      same "$1: digest" "$reference" "$(digest "$2")"
+      cp "$work/$fixture/scores-own.h5" "$2"
+      values "$1: experts" kept "$2" own
+    }
+    kept "$fixture, plainly" 1
+    kept "$fixture, chunks and moves of other degrees" 3 --set layout.verifier_tp=[2,1] --set schedule.chunk=8 \
+      --set test.shuffle=[moves] --set schedule.move_kv=both --set engine.max_batch=4
+    own "$fixture, experts replayed" 2 "$work/kept" "${mixture[@]}" --replay-routing --set layout.verifier_tp=2 --set engine.prefill_chunk=16
+    [ "$fixture" = qwen3-moe ] || continue
+    cp -r "$of" "$work/other"
+    chmod -R u+w "$work/other"
+    "$python" "$here/score_values.py" negate "$work/other" model.layers.2.mlp.gate.weight
+    other=("${mixture[@]}" --set model.path="$work/other" --keep-routing)
+    score 1 "$work/kept" chosen "${other[@]}"
+    score 1 "$work/kept" replayed "${other[@]}" --replay-routing
+    values "$fixture: experts replayed under other weights" replayed "$work/kept" replayed chosen
+    kept "$fixture, trees of drafts" 1 --set 'speculation.drafters=[{method: suffix}, {method: ngram}]' \
+      --set speculation.policy=fixed --set speculation.max_length=6 --set speculation.paths=3
+    kept "$fixture, little memory and a disk" 2 --set schedule.chunk=8 --set engine.kv_memory=256KiB \
+      --set kv_pool.memory=64KiB --set kv_pool.disk="$work" --set engine.max_batch=16
+    slowly=("${mixture[@]}" --set sampling.keep_routing=true --set engine.max_batch=1 "${delays[@]}")
+    after=("${mixture[@]}" --set sampling.keep_routing=true --set layout.verifier_tp=2)
+    for signal in KILL USR1; do
+      cut_and_resume $signal "experts kept" 1 slowly 2 after
+      are_kept "$fixture, resumed after $signal" "$work/cut"
+    done
   done
 fi
 
@@ -149,6 +185,9 @@ refuses "weights that lack a tensor" 65 "layers.3.mlp.down_proj.weight" "$work/p
 cp -r "$work/plain" "$work/damaged"
 truncate -s 1000 "$work/damaged/trajectories.h5"
 refuses "a damaged run" 74 "damaged/trajectories.h5" "$work/damaged"
+if rollout 1 "$work/dense" --set sampling.keep_routing=true; then fail "experts of a dense rollout"; fi
+if grep -q '^paceline: sampling.keep_routing: expected a mixture of experts' "$work/dense.log"; then ok "experts of a dense rollout"; else fail "experts of a dense rollout"; fi
+refuses "experts that were not recorded" 64 "--replay-routing: expected a mixture of experts" "$work/plain" --replay-routing
 refuses "experts of a dense model" 64 "--keep-routing: expected a mixture of experts" "$work/plain" --keep-routing
 code=0; score 1 "$work/plain" "../bad" || code=$?
 same "a name that is none: exit code" 64 "$code"

@@ -6,6 +6,8 @@
     score_values.py experts RUN NAME FIXTURE    the prompts are a parity fixture's, and their experts what transformers says;
                                              verl and slime get them
     score_values.py routing RUN NAME OTHER   experts of two scores of one run are the same
+    score_values.py kept RUN NAME            experts that the run recorded are those of its scores
+    score_values.py replayed RUN NAME OTHER  NAME took the experts that the run recorded, and OTHER none of them
     score_values.py negate MODEL TENSOR      the weights with one tensor (bf16) negated
 
 Prints one line that tells what was compared; exits with 1 where it differs.
@@ -174,6 +176,18 @@ def main(mode, *arguments):
             return by_decoder(run, scores, arguments[2])
         if mode == "experts":
             return by_transformers(run, scores, arguments[2])
+        if mode == "kept":
+            same = [np.array_equal(scores.routed_experts(i), run.routed_experts(i)) for i in range(len(run))]
+            print(f"{sum(same)} of {len(same)} responses have the experts of their scores")
+            return len(same) > 0 and all(same)
+        if mode == "replayed":
+            other = run.scores_under(arguments[2])
+            pairs = [(scores.routed_experts(i), run.routed_experts(i), other.routed_experts(i)) for i in range(len(run))]
+            same = sum(np.array_equal(a, b) for a, b, _ in pairs)
+            chosen = sum(np.array_equal(a, c) for a, _, c in pairs)
+            print(f"{same} of {len(pairs)} responses have the experts that were recorded, {chosen} those of the router")
+            apart = any(not np.array_equal(a, b) for a, b in zip(scores.logprob, other.logprob))
+            return len(pairs) > 0 and same == len(pairs) and chosen == 0 and apart
         if mode == "routing":
             other = run.scores_under(arguments[2])
             same = [np.array_equal(scores.routed_experts(i), other.routed_experts(i)) for i in range(len(run))]

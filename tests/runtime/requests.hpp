@@ -50,6 +50,14 @@ inline std::vector<Trajectory> empty_responses(std::uint32_t prompts, std::uint3
   return work;
 }
 
+/// The experts of a response where a position's is its token (BlockCheckingRunner).
+inline std::vector<std::int16_t> routing_of(const Trajectory& t) {
+  std::vector<TokenId> text = request(t.id.prompt, t.id.sample).prompt;
+  text.insert(text.end(), t.tokens.begin(), t.tokens.end());
+  const auto first = first_routed(t.id, text.size() - t.tokens.size());
+  return {text.begin() + static_cast<std::ptrdiff_t>(first), text.end() - 1};
+}
+
 using Responses = std::map<RequestId, Trajectory>;
 
 inline void expect_same(const Responses& a, const Responses& b) {
@@ -62,6 +70,9 @@ inline void expect_same(const Responses& a, const Responses& b) {
     ASSERT_EQ(t.kept, other.kept);
     ASSERT_EQ(t.kept_ids, other.kept_ids);
     ASSERT_EQ(t.finish_reason, other.finish_reason);
+    ASSERT_EQ(t.routing, other.routing);
+    if (t.routing.empty()) continue;
+    ASSERT_EQ(t.routing, routing_of(t));
   }
 }
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set, Union
 
 import numpy as np
 
 from .optional import imported
 from .records import ReaderError, logprob_column
+from .routing import routing_of
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -50,7 +51,7 @@ def to_verl(
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
     that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
 
-    `routing`: the run's scores under its own weights, with experts (Scores.routed_experts). Then
+    Of a run with sampling.keep_routing, or where `routing` is given, scores with experts,
     there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
     and for the last token.
     """
@@ -65,8 +66,9 @@ def to_verl(
     positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
     tensors["position_ids"] = np.clip(positions, 0, None)
     tensors["rollout_log_probs"] = padded.log_probs
-    if routing is not None:
-        tensors["routed_experts"] = _routed_experts(run, padded, routing)
+    experts = routing_of(run, routing)
+    if experts is not None:
+        tensors["routed_experts"] = _routed_experts(run, padded, experts)
     if len(run) and not np.isnan(run.reward).any():
         scores = np.zeros(padded.responses.shape, dtype=np.float32)
         counts = padded.response_mask.sum(axis=1)
@@ -201,7 +203,9 @@ def _padded(
     return padded
 
 
-def _routed_experts(run: Run, padded: _Padded, routing: Scores) -> np.ndarray:
+def _routed_experts(
+    run: Run, padded: _Padded, routing: Union[Run, Scores]
+) -> np.ndarray:
     """[B, P + R, layers, k] of what fits."""
     width_p = padded.prompts.shape[1]
     experts: Optional[np.ndarray] = None

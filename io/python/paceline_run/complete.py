@@ -21,6 +21,7 @@ from .manifest import (
     read_prompts,
 )
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response, are_turns
+from .routing import Routing
 from .scores import scores_under
 from .slime import iter_slime, to_slime
 from .text import Decoder, decoder, text
@@ -83,6 +84,7 @@ class Run:
                 self._turns = TurnColumns.of(group, self.attributes, len(self.prompt_index))
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"], self.attributes)
                 self._check()
+                self._routing = Routing.of_file(self._file, "trajectories", self, stays_open=True)
         except BaseException:
             self._file.close()
             raise
@@ -160,6 +162,22 @@ class Run:
         """What reward functions returned beside each response's reward."""
         extras = self._extras or [""] * len(self)
         return [json.loads(extra) if extra else {} for extra in extras]
+
+    @property
+    def keeps_routing(self) -> bool:
+        """Whether the run recorded experts (sampling.keep_routing)."""
+        return self._routing is not None
+
+    def routed_experts(self, index: int) -> np.ndarray:
+        """int16 [prompt + response - 1, layers, k]: the experts that tokens of a response use.
+
+        Ascending, by the model's own numbers of layers; -1 in layers without experts. The last token
+        has none, for nothing follows it. Raises ReaderError unless the run has sampling.keep_routing.
+        """
+        if self._routing is None:
+            raise ReaderError(f"{self.path}: no experts were recorded: set sampling.keep_routing")
+        with guarded(self.path, "its experts cannot be read"):
+            return self._routing.of(index)
 
     def __getitem__(self, index: int) -> Response:
         if index < 0:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, List
 
-import h5py
 import numpy as np
 
 from .columns import are_offsets, column_of, guarded, opened
 from .manifest import attributes_of
 from .records import ReaderError
+from .routing import Routing
 
 if TYPE_CHECKING:
     from .complete import Run
@@ -31,7 +31,7 @@ class Scores:
                 raise ReaderError(f"{path}: the columns of /scores are damaged")
             if not np.array_equal(of, run.checksums):
                 raise ReaderError(f"{path}: of other responses than those of {run.path}: score them anew")
-            self._routing = Routing(file, run) if "routed_experts" in group else None
+            self._routing = Routing.of_file(file, "scores", run)
         #: float32 [response] of each, at the temperature of attributes["sampling"].
         self.logprob: List[np.ndarray] = np.split(columns[0], offsets[1:-1])
         #: The same after top-k / top-p / min-p; -inf where a token could not have been sampled.
@@ -41,49 +41,13 @@ class Scores:
         return len(self.logprob)
 
     def routed_experts(self, index: int) -> np.ndarray:
-        """int16 [prompt + response - 1, layers, k]: the experts that tokens of a response use.
+        """The experts that tokens of a response use under these weights: see Run.routed_experts.
 
-        Ascending, by the model's own numbers of layers; -1 in layers without experts. The last token
-        has none, for nothing follows it. Raises ReaderError unless they were written, which `paceline
-        score --keep-routing` does.
+        Raises ReaderError unless they were written, which `paceline score --keep-routing` does.
         """
         if self._routing is None:
             raise ReaderError("no experts were written: score the run with --keep-routing")
         return self._routing.of(index)
-
-
-class Routing:
-    """The experts that the tokens of a run use."""
-
-    def __init__(self, file: h5py.File, run: "Run") -> None:
-        layers = column_of(file["scores"], "routed_layers")[:]
-        columns = [column_of(file[name], "routed_experts")[:] for name in ("prompts", "scores")]
-        prompts = np.cumsum([0] + [len(prompt.tokens) for prompt in run.prompts])
-        responses = np.cumsum(np.concatenate([[0], run.lengths]))
-        tokens = int(prompts[-1] + responses[-1])
-        routed = np.flatnonzero(layers)
-        width = sum(len(column) for column in columns) // max(tokens, 1)
-        sound = len(routed) > 0 and width > 0 and width % len(routed) == 0
-        for column, ends in zip(columns, (prompts, responses)):
-            sound = sound and column.dtype == np.int16 and len(column) == ends[-1] * width
-        if not sound:
-            raise ReaderError("the experts are damaged")
-        self._layers, self._routed = len(layers), routed
-        shape = (-1, len(routed), width // len(routed))
-        self._of_prompts, self._of_responses = (column.reshape(shape) for column in columns)
-        self._prompts, self._responses, self._prompt_index = prompts, responses, run.prompt_index
-
-    def of(self, index: int) -> np.ndarray:
-        prompt = self._prompt_index[index]
-        routed = np.concatenate(
-            [
-                self._of_prompts[self._prompts[prompt] : self._prompts[prompt + 1]],
-                self._of_responses[self._responses[index] : self._responses[index + 1]],
-            ]
-        )[:-1]
-        experts = np.full((len(routed), self._layers, routed.shape[2]), -1, dtype=np.int16)
-        experts[:, self._routed] = routed
-        return experts
 
 
 def scores_under(run: "Run", name: str) -> Scores:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .optional import imported
 from .records import PathLike, ReaderError, logprob_column
+from .routing import routing_of
 
 if TYPE_CHECKING:
     from slime.utils.types import Sample
@@ -54,7 +55,7 @@ class SlimeSample:
     #: What each token of the response could have been: Response.kept_ids and kept_offsets.
     rollout_top_p_token_ids: Optional[List[int]] = None
     rollout_top_p_token_offsets: Optional[List[int]] = None
-    #: int32 [tokens - 1, layers, k]: the experts of each token but the last (Scores.routed_experts).
+    #: int32 [tokens - 1, layers, k]: the experts of each token but the last (Run.routed_experts).
     rollout_routed_experts: Optional[np.ndarray] = None
 
     def to_dict(self) -> Dict[str, Any]:
@@ -74,10 +75,12 @@ def iter_slime(
     no two runs have one in common, for slime's own metrics group samples by it.
 
     Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
-    `routing`: the run's scores under its own weights, with experts.
+    Samples of a run with sampling.keep_routing have its experts; `routing`: scores with those to take
+    in their place.
     """
     column = logprob_column(logprob)
     decode = run.decoder(tokenizer)
+    experts = routing_of(run, routing)
     first_group = (int(run.key, 16) & 0x7FFFFFFF) << 32
     for index, response in enumerate(run.responses()):
         prompt = run.prompts[response.prompt_index]
@@ -105,7 +108,7 @@ def iter_slime(
             },
             rollout_top_p_token_ids=_list_of(response.kept_ids),
             rollout_top_p_token_offsets=_list_of(response.kept_offsets),
-            rollout_routed_experts=_routed_experts(routing, index),
+            rollout_routed_experts=None if experts is None else experts_of(experts, index),
         )
 
 
@@ -113,9 +116,8 @@ def _list_of(values: Optional[np.ndarray]) -> Optional[List[int]]:
     return None if values is None else values.tolist()
 
 
-def _routed_experts(routing: Optional[Scores], index: int) -> Optional[np.ndarray]:
-    if routing is None:
-        return None
+def experts_of(routing: Union[Run, Scores], index: int) -> np.ndarray:
+    """What slime replays of a response: int32 [tokens - 1, layers, k]."""
     return np.maximum(routing.routed_experts(index), 0).astype(np.int32)
 
 
@@ -139,7 +141,7 @@ def to_slime(
     wanted = [field.name for field in dataclasses.fields(SlimeSample)]
     if not masks:  # versions of slime before there were any have no fields for them
         wanted = [name for name in wanted if name not in MASK_FIELDS]
-    if routing is None:
+    if routing_of(run, routing) is None:
         wanted.remove("rollout_routed_experts")
     lacking = [name for name in wanted if name not in known]
     if lacking:

@@ -55,6 +55,19 @@ inline Trajectory conversation(Trajectory t) {
   return t;
 }
 
+/// Of kRouting.width() experts a position, as a run with sampling.keep_routing records them.
+inline const RoutingShape kRouting{{0, 1, 1}, 2};
+inline Trajectory routed(Trajectory t, std::size_t prompt) {
+  const std::size_t end = prompt + t.tokens.size();
+  for (std::size_t position = first_routed(t.id, prompt); position + 1 < end; ++position) {
+    for (std::size_t i = 0; i < kRouting.width(); ++i) {
+      const std::size_t of = position < prompt ? 0 : 7 * t.id.sample + 1;
+      t.routing.push_back(static_cast<std::int16_t>((t.id.prompt + of + position * i) % 128));
+    }
+  }
+  return t;
+}
+
 /// The first `length` tokens of a response.
 inline Trajectory prefix(RequestId id, std::uint32_t length) {
   Trajectory result;

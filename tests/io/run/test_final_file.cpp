@@ -6,6 +6,7 @@
 #include <random>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
 #include "io/run/digest.hpp"
 #include "io/run/shard_index.hpp"
 #include "io/run/stored_run.hpp"
@@ -152,6 +153,84 @@ TEST_F(FinalFileTest, ASmallWindowGivesTheSameContent) {
     digests.push_back(digest_of(path));
   }
   EXPECT_EQ(digests, std::vector<std::string>(3, oracle_digest(run)));
+}
+
+TEST_F(FinalFileTest, ExpertsAreInOrderWhateverTheWayThere) {
+  SampleRun run(23, 4);
+  run.manifest.sampling.keep_routing = true;
+  run.manifest.routing = sample::kRouting;
+  const std::size_t width = sample::kRouting.width();
+  const auto trajectory = [&](RequestId id) {
+    return sample::routed(sample::finished(id, sample::length_of(id) + 1),
+                          run.prompts[id.prompt].tokens.size());
+  };
+  std::vector<std::int16_t> prompts, responses;
+  for (const RequestId id : run.ids) {
+    const Trajectory t = trajectory(id);
+    const std::size_t of_prompt = id.sample == 0 ? run.prompts[id.prompt].tokens.size() * width : 0;
+    const auto end = t.routing.begin() + static_cast<std::ptrdiff_t>(of_prompt);
+    prompts.insert(prompts.end(), t.routing.begin(), end);
+    responses.insert(responses.end(), end, t.routing.end());
+    responses.insert(responses.end(), width, -1);
+  }
+  const auto check = [&](const std::string& path) {
+    const auto lock = h5::lock_hdf5();
+    const h5::File file = h5::File::open(path);
+    EXPECT_EQ(h5::read_all<std::int16_t>(file, "prompts/routed_experts"), prompts);
+    EXPECT_EQ(h5::read_all<std::int16_t>(file, "trajectories/routed_experts"), responses);
+    EXPECT_EQ(h5::read_all<std::uint8_t>(file, "trajectories/routed_layers"),
+              sample::kRouting.layers);
+  };
+  for (const std::size_t window : {std::size_t{1}, std::size_t{300}, std::size_t{1} << 25}) {
+    const std::string path = at("run" + std::to_string(window));
+    std::vector<RequestId> ids = run.ids;
+    std::mt19937 random(static_cast<unsigned>(window));
+    std::shuffle(ids.begin(), ids.end(), random);
+    {
+      const RunDirectory directory(path, run.manifest, run.prompts, false);
+      ShardWriter a(path, 0, 0, {}, {.routing = true});
+      ShardWriter b(path, 0, 1, {}, {.routing = true});
+      for (const RequestId id : ids) {
+        ShardWriter& writer = random() % 2 == 0 ? a : b;
+        if (random() % 4 == 0) writer.append(sample::prefix(id, 1));
+        writer.append(trajectory(id));
+        if (random() % 5 == 0) writer.flush();
+      }
+    }
+    const std::string file = write_final_file(path, run.manifest, run.prompts, window).path;
+    check(file);
+    const std::vector<Reward> reward{{run.ids[5], 3.5F}};
+    add_rewards(path, reward);
+    check(file);
+    EXPECT_EQ(read_manifest(file).routing.layers, sample::kRouting.layers);
+  }
+  // A response whose experts are damaged is generated again.
+  const std::string shard = shard_path(at("run1"), "trajectories", 0, 1);
+  hsize_t place = 0;
+  {
+    const auto lock = h5::lock_hdf5();
+    const h5::File whole = h5::File::open(shard);
+    const h5::Dataset experts =
+        h5::Dataset::open(whole, "routed_experts", h5::native<std::int16_t>(), 0);
+    const h5::Handle space(H5Dget_space(experts.id()), H5Sclose);
+    hsize_t first = 0;
+    unsigned filters = 0;
+    haddr_t address = 0;
+    hsize_t size = 0;
+    ASSERT_GE(H5Dget_chunk_info(experts.id(), space.get(), 0, &first, &filters, &address, &size),
+              0);
+    place = address;
+  }
+  std::string bytes = bytes_of(shard);
+  bytes[place] ^= 1;
+  std::ofstream(shard, std::ios::binary) << bytes;
+  const ShardIndex index = read_shard_index(at("run1"), run.manifest);
+  EXPECT_EQ(index.finished.size(), run.ids.size() - 1);
+  EXPECT_EQ(index.routing.size(), index.finished.size());
+  EXPECT_NE(message_of<IoError>([&] {
+              (void)write_final_file(at("run1"), run.manifest, run.prompts);
+            }).find("--resume generates it again"),
+            std::string::npos);
 }
 
 TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {

@@ -1,5 +1,6 @@
 // Scores beside a finished run: whole or not at all, in the run's order.
 #include "io/run/scores_file.hpp"
+#include "io/run/spool.hpp"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -76,7 +77,10 @@ TEST_F(ScoresFile, IsInTheRunsOrderWhateverTheOrderOfWriting) {
 // The first sibling that says anything has all experts of the prompt, and others those of its end.
 TEST_F(ScoresFile, ExpertsOfPromptsAndResponses) {
   const RoutingShape shape{{0, 1, 1}, 2};
-  ScoresWriter writer(path_, run_, sample_.manifest, shape);
+  RunManifest manifest = sample_.manifest;
+  manifest.sampling.keep_routing = true;
+  manifest.routing = shape;
+  ScoresWriter writer(path_, run_, manifest);
   std::vector<std::int16_t> prompts, responses;
   std::set<std::uint32_t> read;  // prompts
   for (std::size_t r = 0; r < run_.finished.size(); ++r) {
@@ -100,6 +104,25 @@ TEST_F(ScoresFile, ExpertsOfPromptsAndResponses) {
   EXPECT_EQ(h5::read_all<std::int16_t>(file, "prompts/routed_experts"), prompts);
   EXPECT_EQ(h5::read_all<std::int16_t>(file, "scores/routed_experts"), responses);
   EXPECT_EQ(h5::read_all<std::uint8_t>(file, "scores/routed_layers"), shape.layers);
+}
+
+TEST_F(ScoresFile, RecordsWaitOnDiskInTheirOrder) {
+  const std::size_t before = files();
+  Spool spool(at("run"));
+  EXPECT_EQ(files(), before);
+  std::vector<std::byte> all;
+  for (std::size_t size : {0U, 7U, 1U << 20, 300U, (1U << 20) + 1, 3U, 9U}) {
+    std::vector<std::byte> record(size);
+    for (std::size_t i = 0; i < size; ++i) record[i] = static_cast<std::byte>(i * 7 + size);
+    spool.put(record);
+    all.insert(all.end(), record.begin(), record.end());
+  }
+  std::vector<std::byte> read;
+  for (std::vector<std::byte> part = spool.next(1000); !part.empty(); part = spool.next(1000)) {
+    EXPECT_TRUE(part.size() <= 1000 || part.size() >= 1U << 20);
+    read.insert(read.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(read, all);
 }
 
 TEST_F(ScoresFile, WhatIsNotCommittedIsNotThere) {

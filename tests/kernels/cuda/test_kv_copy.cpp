@@ -20,11 +20,10 @@ std::vector<std::byte> random_bytes(std::size_t n, std::uint32_t seed) {
   return out;
 }
 
-const KvShape kShapes[] = {{3, 2, 64, 16, DType::bf16},
-                           {1, 1, 128, 32, DType::f32},
-                           {2, 3, 6, 16, DType::bf16},
-                           {2, 1, 5, 16, DType::bf16},
-                           {2, 4, 128, 16, DType::bf16}};
+const KvShape kShapes[] = {{3, 2, 64, 16, DType::bf16},     {1, 1, 128, 32, DType::f32},
+                           {2, 3, 6, 16, DType::bf16},      {2, 1, 5, 16, DType::bf16},
+                           {2, 4, 128, 16, DType::bf16},    {2, 1, 64, 16, DType::bf16, 0, 300},
+                           {1, 2, 32, 16, DType::f32, 0, 3}};
 
 TEST(CudaKvCopyTest, BlocksMoveWhole) {
   const TestStream stream;
@@ -76,6 +75,12 @@ void move_on_host(const KvShape& kv, std::vector<std::byte>& cache,
       };
       std::memmove(at(move.to_block, move.to_slot), at(move.from_block, move.from_slot), row);
     }
+    const auto experts = [&](int block, int slot) {
+      return cache.data() + block * kv.block_bytes() + kv.routing_offset() +
+             slot * kv.routed * sizeof(std::int16_t);
+    };
+    std::memmove(experts(move.to_block, move.to_slot), experts(move.from_block, move.from_slot),
+                 kv.routed * sizeof(std::int16_t));
   }
 }
 

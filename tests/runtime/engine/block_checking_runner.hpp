@@ -18,7 +18,10 @@ namespace paceline::engine {
 /// Runs a step of the batcher and commits what it gives.
 inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner, const Step& step) {
   const std::span<const kernels::Sampled> sampled = runner.run(step);
-  return batcher.commit(sampled, runner.kept_ids());
+  std::vector<Trajectory> ended = batcher.commit(sampled, runner.kept_ids());
+  const auto routed = batcher.routed_places();
+  for (std::size_t i = 0; i < routed.size(); ++i) ended[i].routing = runner.read_routing(routed[i]);
+  return ended;
 }
 inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner) {
   return commit(batcher, runner, batcher.plan());
@@ -97,6 +100,13 @@ class BlockCheckingRunner final : public StepRunner {
     return sampled_;
   }
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
+  /// A position's expert is its token.
+  [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override {
+    std::vector<std::int16_t> tokens;
+    for (const kv::Place& place : places)
+      tokens.push_back(static_cast<std::int16_t>(cell(place.block, 0, place.slot)));
+    return tokens;
+  }
   /// What a block holds, to be sent elsewhere or to be overwritten by what arrives.
   [[nodiscard]] std::span<TokenId> block(int index) {
     const auto size = static_cast<std::size_t>(heads_) * block_;

@@ -14,6 +14,7 @@ SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 60;
   params.keep_masks = true;
+  params.keep_routing = true;
   return params;
 }
 

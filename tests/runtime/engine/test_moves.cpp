@@ -18,6 +18,7 @@ SamplingParams sampling_params() {
   SamplingParams params;
   params.max_tokens = 90;
   params.keep_masks = true;
+  params.keep_routing = true;
   return params;
 }
 

@@ -115,6 +115,7 @@ void expect_computed(const Batcher& batcher, const Step& step,
 Responses generate(World& world, Drafts* drafts) {
   world.sampling.max_tokens = 60;
   world.sampling.keep_masks = true;
+  world.sampling.keep_routing = true;
   std::deque<Admission> queue = requests(6, 5);
   Responses results;
   std::map<RequestId, std::vector<TokenId>> told;  // by committed()

@@ -274,6 +274,7 @@ TEST(Messages, RoundTripAndRefusal) {
                               .sampling_logprob = {-0.5F, -1.5F},
                               .kept = {1, 2},
                               .kept_ids = {1, 2, 5},
+                              .routing = {},
                               .weight_version = 9};
   lease.request.prompt = {10, 11, 12};
   lease.request.noise = {123, 456};

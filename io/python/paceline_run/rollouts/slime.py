@@ -11,7 +11,7 @@ import os
 from typing import Any, Dict, List
 
 from ..records import ReaderError, Response
-from ..slime import SLIME_STATUS
+from ..slime import SLIME_STATUS, experts_of
 from ..steps import Steps, steps_of_environment, unsupported
 
 #: Of slime's arguments, what has no counterpart, and the values with which it does nothing.
@@ -21,7 +21,6 @@ NEUTRAL: Dict[str, List[Any]] = {
     "over_sampling_batch_size": [None],
     "custom_generate_function_path": [None],
     "multimodal_keys": [None],
-    "use_rollout_routing_replay": [False, None],
 }
 
 
@@ -57,10 +56,12 @@ def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: b
         decode = run.decoder(None)
         responses = iter(run.responses())
         samples = [sample for group in groups for sample in group]
-        for sample in samples:
+        for index, sample in enumerate(samples):
             response = next(responses)
             prompt = run.prompts[response.prompt_index]
             _fill(sample, prompt.tokens.tolist(), response, decode(response.tokens))
+            if run.keeps_routing:
+                sample.rollout_routed_experts = experts_of(run, index)
     if any(sample.reward is None for sample in samples):
         from slime.rollout.rm_hub import batched_async_rm
 
@@ -93,6 +94,8 @@ def _sampling(args: Any) -> Dict[str, Any]:
         "max_tokens": args.rollout_max_response_len,
         "seed": args.rollout_seed,
     }
+    if getattr(args, "use_rollout_routing_replay", False):
+        sampling["keep_routing"] = True
     if getattr(args, "rollout_stop", None):
         stop = args.rollout_stop
         sampling["stop_strings"] = [stop] if isinstance(stop, str) else list(stop)

@@ -1,0 +1,31 @@
+// The experts that a finished run recorded (SamplingParams::keep_routing), read in any order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "io/run/stored_run.hpp"
+
+namespace paceline::io {
+
+/// Used by one thread. Members throw IoError where the file is damaged.
+class StoredRouting {
+ public:
+  /// `run`: complete, and outlives this. `experts`: of a layer of the model.
+  StoredRouting(const StoredRun& run, std::int32_t experts);
+  ~StoredRouting();
+  StoredRouting(const StoredRouting&) = delete;
+  StoredRouting& operator=(const StoredRouting&) = delete;
+
+  /// The experts of a response's positions but the last, its prompt's first: [positions, layers
+  /// with experts, chosen]. `response`: index into StoredRun::finished, of one with tokens.
+  [[nodiscard]] std::vector<std::int16_t> of(std::size_t response) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline::io
