@@ -171,6 +171,13 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     say("{}: {}, {}, {:.1f} MiB", report.path,
         counted(report.trajectories, "trajectory", "trajectories"), counted(report.tokens, "token"),
         static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+    const std::uint64_t missing = report.trajectories - report.rewards;
+    if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
+      say("warning: {} {} no reward, for no answer to {} turns gave one; trainers that need all "
+          "rewards get none",
+          counted(missing, "response"), missing == 1 ? "has" : "have",
+          missing == 1 ? "its" : "their");
+    }
   }
   const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),
                                name_of(Role::drafter), name_of(Role::spare)};

@@ -135,6 +135,8 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
 
 SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
+  const bool converses = config.converses();
+  config.environment = {};  // modelled responses have no text to answer
   simulation.inputs = read_shapes(std::move(config));
   simulation.stop_points = recorded_trees(simulation.inputs.config);
   simulation.workload = std::make_unique<sim::Workload>(
@@ -177,6 +179,11 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   plan = complete_plan(inputs, machine, degree, costs,
                        by_tables ? tail_groups_by_tables(inputs, machine, first) : TailGroups{},
                        choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
+  if (converses) {
+    plan.layout.explanation.emplace_back(
+        "warning: conversations are not modelled: each response is one turn "
+        "(environment.method)");
+  }
   const std::vector<int> degrees = plan.layout.placement.degrees();
   for (const int tp : degrees) simulation.costs[tp] = of_another_degree(table, tp);
   simulation.costs.insert(plan.tail_groups.costs.begin(), plan.tail_groups.costs.end());

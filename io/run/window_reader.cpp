@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "runtime/core/error.hpp"
 
@@ -108,19 +109,26 @@ void TokenColumns::read_kept(std::uint64_t first, std::uint64_t count, Kept& kep
 
 /// Reads /turns of a shard, or the turn columns of a final file.
 void TokenColumns::read_turns() const {
-  StoredTurns& stored = turns_.emplace();
+  StoredTurns stored;
   if (prefix_.empty()) {
-    if (!has(file_, "turns")) return;
+    if (!has(file_, "turns")) {
+      turns_.emplace();
+      return;
+    }
     const h5::Handle type = h5::compound(turn_row_fields(), sizeof(TurnRow));
     const h5::Dataset dataset = h5::Dataset::open(file_, "turns", type.get(), 0);
     std::vector<TurnRow> rows(dataset.size());
     dataset.read(0, rows.size(), rows.data());
     for (const TurnRow& row : rows) {
+      if (row.turn.end == 0) continue;  // a hole that a kill left: a turn has tokens
       stored.offsets.push_back(row.offset);
       stored.turns.push_back(row.turn);
     }
   } else {
-    if (!has(file_, prefix_ + "turn_offsets")) return;
+    if (!has(file_, prefix_ + "turn_offsets")) {
+      turns_.emplace();
+      return;
+    }
     const auto read = [this]<typename T>(T /*type*/, const char* name) {
       return h5::read_all<T>(file_, prefix_ + name);
     };
@@ -155,6 +163,7 @@ void TokenColumns::read_turns() const {
   }
   if (!std::is_sorted(stored.offsets.begin(), stored.offsets.end()))
     throw IoError("cannot read " + file_.path() + ": its turns are damaged");
+  turns_ = std::move(stored);
 }
 
 std::span<const AnsweredTurn> TokenColumns::turns(std::uint64_t offset,

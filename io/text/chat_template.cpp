@@ -189,6 +189,16 @@ void require_roles(std::span<const ChatMessage> messages) {
   }
 }
 
+bool is_llama3(ChatFamily family) {
+  return family == ChatFamily::llama3 || family == ChatFamily::llama3_1;
+}
+
+/// Families for which render_answer() knows how tools speak.
+bool has_tool_answers(ChatFamily family) {
+  return family == ChatFamily::chatml || family == ChatFamily::qwen25 ||
+         family == ChatFamily::qwen3 || is_llama3(family);
+}
+
 std::optional<std::string> find_template(const text::JsonNode& config) {
   const std::optional<text::JsonNode> node = config.find("chat_template");
   if (!node) return std::nullopt;
@@ -291,7 +301,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
   result.has_content_ = jinja.find("content") != std::string_view::npos;
   result.fixed_roles_ = shape.other_roles_differ || (known->family != ChatFamily::chatml &&
                                                      known->family != ChatFamily::llama3);
-  result.has_tools_ = shape.other_roles_differ;
+  result.has_tools_ = shape.other_roles_differ && has_tool_answers(known->family);
   result.default_system_ = shape.default_system;
   result.bos_ = bos_token.value_or("");
   result.eos_ = eos_token.value_or("");
@@ -489,8 +499,9 @@ std::string ChatTemplate::render_answer(std::span<const ChatMessage> messages, b
   require_reads(options);
   require_words(messages);
   for (const ChatMessage& m : messages) {
-    const bool known = m.role == "user" || m.role == "system" ||
-                       (has_tools_ && (m.role == "tool" || m.role == "ipython"));
+    const bool known =
+        m.role == "user" || m.role == "system" ||
+        (has_tools_ && (m.role == "tool" || (m.role == "ipython" && is_llama3(family_))));
     if (m.role == "assistant" || (fixed_roles_ && !known)) {
       throw DataError("role '" + m.role +
                       "' does not answer an assistant by this model's chat "

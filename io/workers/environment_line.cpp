@@ -104,24 +104,30 @@ TurnAnswer read_turn_answer(std::string_view line, RequestId id, bool counts) {
   }
   if (const Json* error = member("error")) {
     answer.kind = TurnAnswer::Kind::error;
-    answer.text = error->is_string() ? error->get<std::string>() : dump(*error);
+    answer.text = "says: " + (error->is_string() ? error->get<std::string>() : dump(*error));
     return answer;
   }
+  const auto wrong = [&](const std::string& what) {
+    TurnAnswer error;
+    error.kind = TurnAnswer::Kind::error;
+    error.text = "wrote " + what + " in " + shown(line);
+    return error;
+  };
   if (const Json* done = member("done")) {
-    if (!done->is_boolean()) return garbage("neither true nor false as done");
+    if (!done->is_boolean()) return wrong("neither true nor false as done");
     answer.done = done->get<bool>();
   }
   if (const Json* observation = member("observation")) {
     if (!read_observation(*observation, answer))
-      return garbage("neither text, messages nor token ids as observation");
+      return wrong("neither text, messages nor token ids as observation");
   }
   if (const Json* reward = member("reward")) {
-    if (!reward->is_number()) return garbage("no number as reward");
+    if (!reward->is_number()) return wrong("no number as reward");
     answer.reward = static_cast<float>(reward->get<double>());
-    if (!std::isfinite(answer.reward)) return garbage("no finite reward");
+    if (!std::isfinite(answer.reward)) return wrong("no finite reward");
   }
   if (const Json* extra = member("extra")) {
-    if (!extra->is_object()) return garbage("no object as extra");
+    if (!extra->is_object()) return wrong("no object as extra");
     if (!extra->empty()) answer.extra = dump(*extra);
   }
   answer.kind = TurnAnswer::Kind::answer;

@@ -13,8 +13,8 @@
 //   replay         true: the turn was answered before, by a worker that is gone or elsewhere, and
 //                  what is said now does not count
 //   observation    with replay: the tokens that were given then
-//   close          true, and nothing but `id` beside it: the conversation goes on elsewhere, or not
-//                  at all; what is said now does not count
+//   close          true, and nothing but `id` beside it: the conversation has come to a limit, or
+//                  goes on elsewhere; an answer is awaited, of which `id` alone counts
 // and writes
 //   id             as read
 //   observation    what the model is to read before its next turn: text; a list of messages
@@ -22,11 +22,12 @@
 //   done           true: the conversation is over
 // and optionally
 //   reward         a finite number, of the turn: a response has the sum over its turns
-//   extra          an object: further values to keep of the response (reward_extra of the files),
-//   as
-//                  the last answer has them
+//   extra          an object: further values to keep beside the response's reward (reward_extra of
+//                  the files), as the last answer has them
 //   error          text, in place of the others: this conversation cannot go on
-// Other members of the answer are ignored. Lines end in a line feed; all text is UTF-8.
+// Other members of the answer are ignored. Members that are not as above count as an error; a line
+// that is no JSON object with the id read is no answer. Lines end in a line feed; all text is
+// UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +60,9 @@ struct TurnTelling {
 struct TurnAnswer {
   enum class Kind : std::uint8_t { answer, error, garbage };
   Kind kind = Kind::garbage;
-  std::string text;  ///< the worker's error, or the reason why the answer is garbage
+  /// What the worker did, where it is an error: "says: ..." or "wrote ..."; or why the answer is
+  /// garbage.
+  std::string text;
   /// Nothing, a text, messages or ids.
   std::variant<std::monostate, std::string, std::vector<ChatMessage>, std::vector<TokenId>>
       observation;

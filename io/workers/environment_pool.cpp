@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "io/workers/worker_line.hpp"
-#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
@@ -59,6 +59,7 @@ std::vector<EnvironmentReply> EnvironmentPool::take() {
   std::vector<Done> done;
   {
     const std::lock_guard lock(mutex_);
+    if (fault_) throw Error(*fault_);
     done = std::exchange(done_, {});
   }
   std::vector<EnvironmentReply> replies;
@@ -196,6 +197,7 @@ std::string EnvironmentPool::hear(const CrewLine& line, const std::string& answe
   const bool replay = !job.close && session->second.told < job.response.turns.size();
   TurnAnswer read = read_turn_answer(answer, id, !job.close && !replay);
   if (read.kind == TurnAnswer::Kind::garbage) return read.text;
+  answered_ = true;
   if (replay) {
     ++session->second.told;
     return "";
@@ -208,13 +210,16 @@ std::string EnvironmentPool::hear(const CrewLine& line, const std::string& answe
   EnvironmentReply reply;
   std::string error;
   if (read.kind == TurnAnswer::Kind::error) {
+    error = read.text;
+  } else if (!read.done && job.goes_on) {
+    error = encode(read, job.response.tokens.back(), reply);
+    if (!error.empty()) error = "wrote " + error;
+  }
+  if (!error.empty()) {
+    reply = {};
     reply.failed = true;
-    error = "an environment worker says: " + read.text;
+    error = "an environment worker " + error;
   } else {
-    if (!read.done && job.goes_on) {
-      if (std::string why = encode(read, job.response.tokens.back(), reply); !why.empty())
-        return why;
-    }
     reply.done = read.done;
     reply.reward = read.reward;
     reply.extra = std::move(read.extra);
@@ -222,7 +227,7 @@ std::string EnvironmentPool::hear(const CrewLine& line, const std::string& answe
   ++session->second.told;
   const Job answered = std::move(job);
   place.jobs.pop_front();
-  if (reply.done || reply.failed) forget(id);
+  if (reply.done) forget(id);  // one that failed is closed
   finish(answered, std::move(reply), std::move(error));
   return "";
 }
@@ -230,6 +235,7 @@ std::string EnvironmentPool::hear(const CrewLine& line, const std::string& answe
 void EnvironmentPool::fail(const CrewLine& line, bool asked, ScoreOutcome /*outcome*/,
                            const std::string& what, bool given_up) {
   Place& place = places_[line.worker];
+  last_failure_ = what;
   for (auto& [id, session] : sessions_) {
     if (session.worker == line.worker) session.told = 0;
   }
@@ -238,7 +244,7 @@ void EnvironmentPool::fail(const CrewLine& line, bool asked, ScoreOutcome /*outc
     if (job.close) {
       forget(job.response.id);
       place.jobs.pop_front();
-    } else if (++job.attempts >= settings_.attempts) {
+    } else if (answered_ && ++job.attempts >= settings_.attempts) {
       const Job failed = std::move(job);
       place.jobs.pop_front();
       forget(failed.response.id);
@@ -254,15 +260,31 @@ void EnvironmentPool::fail(const CrewLine& line, bool asked, ScoreOutcome /*outc
 
 void EnvironmentPool::none_left() {
   deal_out();
-  for (Place& place : places_) {
-    for (const Job& job : std::exchange(place.jobs, {})) {
-      forget(job.response.id);
-      if (job.close) continue;
-      EnvironmentReply reply;
-      reply.failed = true;
-      finish(job, std::move(reply), "no environment worker is left");
+  std::set<RequestId> waiting;
+  for (const Place& place : places_) {
+    for (const Job& job : place.jobs) {
+      if (job.close) {
+        waiting.erase(job.response.id);
+      } else {
+        waiting.insert(job.response.id);
+      }
     }
   }
+  if (waiting.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fault_) return;
+    if (answered_) {
+      fault_.emplace(ExitCode::try_again,
+                     "environment.command: no worker is left to answer turns, as the last one " +
+                         last_failure_ + "; run again with --resume to continue");
+    } else {
+      fault_.emplace(
+          ExitCode::bad_data,
+          "environment.command: no worker has ever answered, and the last one " + last_failure_);
+    }
+  }
+  run_.wake();
 }
 
 void EnvironmentPool::finish(const Job& job, EnvironmentReply reply, std::string error) {

@@ -19,6 +19,7 @@
 #include "io/workers/worker_crew.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/environment.hpp"
+#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 
@@ -37,9 +38,11 @@ struct EnvironmentRun {
 /// recorded.
 ///
 /// A worker that fails (WorkerCrew) is replaced, and the turn tried again, environment.attempts
-/// times in all; then, or when a worker says so (`error`), the conversation fails. An answer that
-/// cannot be encoded, or has ids outside the vocabulary or no room in the context, is no valid one.
-/// With no worker left all conversations fail.
+/// times in all; then the conversation fails. So it does when a worker says so (`error`), or gives
+/// an answer that cannot be encoded, or has ids outside the vocabulary or no room in the context.
+/// Failures before the first answer of any worker are no conversation's fault: its turn is tried
+/// until all workers are given up. Then take() throws, as turns that are not answered are to be
+/// sampled again by a run that is resumed.
 class EnvironmentPool final : public Environment, private CrewDesk {
  public:
   /// `scenes`: [prompts] prompt_members(). References outlive this. Throws UsageError when the
@@ -50,6 +53,8 @@ class EnvironmentPool final : public Environment, private CrewDesk {
 
   void ask(const Trajectory& response, bool goes_on) override;
   void leave(RequestId id) override;
+  /// Throws Error where a turn waits and no worker is left: bad_data where none has ever answered,
+  /// else try_again.
   [[nodiscard]] std::vector<EnvironmentReply> take() override;
 
  private:
@@ -97,10 +102,13 @@ class EnvironmentPool final : public Environment, private CrewDesk {
   std::mutex mutex_;  ///< guards the members below, down to the thread's own
   std::deque<Job> asked_;
   std::vector<Done> done_;
+  std::optional<Error> fault_;  ///< no worker is left
 
   // Members of the crew's thread alone.
   std::map<RequestId, Session> sessions_;
   std::vector<Place> places_;  ///< [workers]
+  bool answered_ = false;      ///< some worker has
+  std::string last_failure_;   ///< of a worker
 
   int warnings_ = 0;  ///< given; of the caller of take() alone
   WorkerCrew crew_;   ///< last: its thread ends first

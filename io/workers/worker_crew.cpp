@@ -219,6 +219,7 @@ void WorkerCrew::fail(Worker& worker, ScoreOutcome outcome, const std::string& w
                  : std::min(kLongestPause, kFirstPause * std::exp2(worker.failures - 2)));
   desk_.fail({worker.index, worker.asked, now}, std::exchange(worker.busy, false), outcome,
              what.empty() ? ended : what, worker.given_up());
+  ring();  // the desk may have a line for another worker now, which was asked before
 }
 
 void WorkerCrew::dismiss() {

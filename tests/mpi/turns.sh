@@ -111,8 +111,17 @@ same "tools of Python: exit code" 0 "$code"
 if "$paceline" report "$work/run" 2>/dev/null | grep -q "$work/run  *0  *64  *64  "; then ok "and its rewards"; else
   fail "and its rewards: $("$paceline" report "$work/run" 2>/dev/null | head -n 3)"; fi
 rm -rf "$work/run"; code=0
-rollout 1 "$work/run" --set 'environment.command=[sh, -c, "while read -r l; do echo nonsense; done"]' || code=$?
-same "workers that only talk nonsense: exit code" 0 "$code"
+# Without workers a run ends, and loses nothing: the same command does better when the run is resumed.
+conversations asked "6"
+program="$work/program"; lame=(--set "environment.command=[sh, $program]")
+echo 'while read -r l; do echo nonsense; done' >"$program"
+rollout 2 "$work/run" "${lame[@]}" || code=$?
+same "workers that only talk nonsense: exit code" 65 "$code"
+if grep -q "no worker has ever answered, and the last one wrote no JSON object" "$work/run.log"; then ok "it says so"; else
+  fail "it says so: $(tail -n 5 "$work/run.log")"; fi
+echo "exec $python $here/turns_worker.py $work/asked 6" >"$program"
+rollout 1 "$work/run" "${lame[@]}" --resume || fail "resume with better workers: $(tail -n 3 "$work/run.log")"
+same "resumed with better workers" "$reference" "$(digest "$work/run")"
 rm -rf "$work/run"; code=0
 at_once rollout 1 "$work/run" --set 'environment.command=[./none/such]' || code=$?
 same "no such program: exit code" 64 "$code"

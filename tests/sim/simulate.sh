@@ -49,6 +49,8 @@ agrees "groups of degrees 4, 2, 1 and 1" --set layout.verifier_tp=[4,2,1,1]
 agrees "batches of 3, prefill by 20, KV blocks of 32" --set engine.max_batch=3 --set engine.prefill_chunk=20 \
   --set engine.kv_block=32
 agrees "prompts in another order" --set prompts.shuffle=true
+agrees "where real responses are conversations" --set environment.method=command --set environment.command=[./none]
+if grep -q "warning: conversations are not modelled" "$work/err"; then ok "it says so"; else fail "it says so: $(head -n 20 "$work/err")"; fi
 for policy in fixed goodput nightjar dsd banditspec tetris; do
   for mode in coupled decoupled; do
     ranks=$([ $mode = decoupled ] && echo 2 || echo 0)

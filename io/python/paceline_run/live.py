@@ -172,7 +172,8 @@ def _turns_of(file: h5py.File) -> Dict[int, List[Turn]]:
     """The turns of a shard's responses, by the places of their first tokens."""
     turns: Dict[int, List[Turn]] = {}
     for row in column_of(file, "turns")[:] if "turns" in file else ():
-        if int(row["by"]) in GIVEN_BY and int(row["reason"]) in FINISH_REASONS:
+        hole = int(row["end"]) == 0  # left by a kill: a turn has tokens
+        if not hole and int(row["by"]) in GIVEN_BY and int(row["reason"]) in FINISH_REASONS:
             turns.setdefault(int(row["offset"]), []).append(Turn.stored(row))
     return turns
 

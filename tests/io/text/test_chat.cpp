@@ -80,8 +80,17 @@ TEST(ChatTemplate, ToolsAnswerAsTheFamilyHasThem) {
             "<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"1\"<|eot_id|>"
             "<|start_header_id|>ipython<|end_header_id|>\n\n\"\\\"x\\\"\"<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n");
-  EXPECT_ERROR(DataError, (void)of_family(ChatFamily::llama2).render_answer(two, true),
-               "role 'tool' does not answer an assistant by this model's chat template");
+  for (const ChatFamily family : {ChatFamily::llama2, ChatFamily::r1}) {
+    const ChatTemplate chat = of_family(family);
+    EXPECT_FALSE(chat.has_tools());
+    EXPECT_ERROR(DataError, (void)chat.render_answer(two, true),
+                 "role 'tool' does not answer an assistant by this model's chat template");
+  }
+  const std::vector<ChatMessage> ipython = {{"ipython", "1"}};
+  EXPECT_EQ(llama.render_answer(ipython, true),
+            llama.render_answer(std::vector<ChatMessage>{{"tool", "1"}}, true));
+  EXPECT_ERROR(DataError, (void)of_family(ChatFamily::qwen25).render_answer(ipython, true),
+               "role 'ipython' does not answer an assistant");
   EXPECT_ERROR(DataError,
                (void)llama.render_answer(std::vector<ChatMessage>{{"assistant", "a"}}, true),
                "role 'assistant' does not answer an assistant");

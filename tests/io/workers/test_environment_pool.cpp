@@ -2,11 +2,14 @@
 #include "io/workers/environment_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <optional>
 
 #include "io/text/chat_template.hpp"
 #include "runtime/core/error.hpp"
@@ -175,19 +178,72 @@ TEST_F(EnvironmentPoolTest, WhatIsNoAnswerFailsInTheEnd) {
   };
   for (const auto& [body, expected] : cases) {
     warnings_.clear();
-    const auto p = pool(loop(body));
+    const auto p = pool(
+        loop("case $id in 0:9) " + answer(R"(\"done\":true)") + ";; *) " + body + ";; esac; "));
+    EXPECT_TRUE(only(*p, response(9)).done) << "failures count from the first answer on";
     EXPECT_TRUE(only(*p, response(0)).failed) << body;
     ASSERT_EQ(warnings_.size(), 1U) << body;
     EXPECT_NE(warnings_[0].find(expected), std::string::npos) << warnings_[0];
   }
 }
 
-TEST_F(EnvironmentPoolTest, WithoutWorkersAllConversationsFail) {
+TEST_F(EnvironmentPoolTest, AnAnswerThatCannotBeUsedIsTheConversationsFailure) {
+  settings_.workers = 1;
+  // The number of answers that this process has given.
+  const auto p = pool(loop(
+      R"(n=$((n + 1)); case $id in 0:0) )" + answer(R"(\"observation\":[1,300])") + ";; 0:1) " +
+      answer(R"(\"done\":1)") + ";; *) " + answer(R"(\"observation\":[$n])") + ";; esac; "));
+  EXPECT_TRUE(only(*p, response(0)).failed);
+  EXPECT_TRUE(only(*p, response(1)).failed);
+  EXPECT_EQ(only(*p, response(2)).tokens, (std::vector<TokenId>{3})) << "the worker is kept";
+  EXPECT_EQ(warnings_.size(), 2U);
+}
+
+TEST_F(EnvironmentPoolTest, WithoutWorkersNoConversationFailsButTheRank) {
+  const auto thrown = [](EnvironmentPool& pool) -> std::optional<Error> {
+    for (int moment = 0; moment < 20000; ++moment) {
+      ::usleep(1000);
+      try {
+        EXPECT_TRUE(pool.take().empty());
+      } catch (const Error& error) {
+        return error;
+      }
+    }
+    return std::nullopt;
+  };
+  const auto never = pool("exit 3");
+  never->ask(response(0), true);
+  never->leave({0, 0});
+  never->ask(response(1), true);
+  const std::optional<Error> none = thrown(*never);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->code(), ExitCode::bad_data);
+  EXPECT_STREQ(none->what(),
+               "environment.command: no worker has ever answered, and the last one exited with "
+               "code 3");
+
   settings_.attempts = 100;
-  const auto p = pool("exit 1");
-  for (std::uint32_t i = 0; i < 5; ++i) p->ask(response(i), true);
-  for (const EnvironmentReply& reply : replies(*p, 5)) EXPECT_TRUE(reply.failed);
-  EXPECT_EQ(warnings_.size(), 3U) << "the first few are told";
+  const auto once = pool(kRead + "[ $id = 0:9 ] || exit 1; " + answer(R"(\"done\":true)"));
+  EXPECT_TRUE(only(*once, response(9)).done);
+  for (std::uint32_t i = 0; i < 5; ++i) once->ask(response(i), true);
+  const std::optional<Error> late = thrown(*once);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->code(), ExitCode::try_again);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(EnvironmentPoolTest, WhatAWorkerThatIsGivenUpLeavesBehindWakesAnIdleOne) {
+  // The second conversation is the second worker's, which says nothing until it is given up.
+  settings_.attempts = 100;
+  settings_.timeout = 0.3;
+  std::string folder = (std::filesystem::temp_directory_path() / "paceline-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto p =
+      pool(loop(R"(if [ $id = 0:1 ]; then echo >>)" + folder + R"(/asked; [ $(wc -l <)" + folder +
+                R"(/asked) -gt 5 ] || sleep 100; fi; )" + answer(R"(\"observation\":[7])")));
+  EXPECT_FALSE(only(*p, response(0)).failed);
+  EXPECT_EQ(only(*p, response(1)).tokens, (std::vector<TokenId>{7}));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(EnvironmentPoolTest, ALeftConversationIsClosedAndMayBeginAgain) {
