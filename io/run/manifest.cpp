@@ -64,7 +64,7 @@ Json sampling_json(const SamplingParams& s) {
   json["stop_strings"] = s.stop_strings;
   json["masked"] = ranges_of(s.masked);
   json["keep_masks"] = s.keep_masks;
-  json["keep_routing"] = s.keep_routing;
+  if (s.keep_routing) json["keep_routing"] = true;  // else the text stays as before
   return json;
 }
 
@@ -204,7 +204,13 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   if (auto found = difference(environment, was["sampling"].value(environment, Json("none")),
                               is["sampling"].value(environment, Json("none"))))
     return found;
+  const char* const routing = "keep_routing";
+  if (auto found = difference(std::string("sampling.") + routing,
+                              was["sampling"].value(routing, Json(false)),
+                              is["sampling"].value(routing, Json(false))))
+    return found;
   for (const auto& [key, value] : is["sampling"].items()) {
+    if (key == routing) continue;
     if (key == "stops" && !was["sampling"].contains(key)) continue;
     const std::string name =
         key == "masked"  ? "tokens masked by sampling.unused_ids and sampling.banned_ids"

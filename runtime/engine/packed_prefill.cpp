@@ -33,7 +33,7 @@ void PackedPrefill::admit() {
         active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});
     const bool first = next_ == 0 || responses_[next_ - 1].id.prompt != given.id.prompt;
     added.scores.first_routed = first ? 0 : static_cast<std::int32_t>(given.prompt.size());
-    if (limits_.routing) added.routing = limits_.routing(given.id);
+
     added.scores.logprob.reserve(given.response.size());
     added.scores.sampling_logprob.reserve(given.response.size());
     ++next_;
@@ -58,6 +58,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     sample.given = r.given.response[index];
   }
   if (limits_.routing) {
+    if (r.routing.empty()) r.routing = limits_.routing(r.given.id);
     const std::size_t width = r.routing.size() / static_cast<std::size_t>(positions(r.given));
     const auto first = r.routing.begin() + static_cast<std::ptrdiff_t>(length * width);
     routing_.insert(routing_.end(), first, first + static_cast<std::ptrdiff_t>(rows * width));
