@@ -28,10 +28,12 @@ from tasks import CHECKS, check, prompt_text
 def load_directory(directory: Path) -> Qwen2:
     """An exported model: its bf16 weights, computed with in fp32."""
     config = json.loads((directory / "config.json").read_text())
+    experts = config.get("num_experts", 0)
     model = Qwen2(Shape(
         vocabulary=config["vocab_size"], hidden=config["hidden_size"], layers=config["num_hidden_layers"],
         heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"],
-        intermediate=config["intermediate_size"], theta=config["rope_theta"], epsilon=config["rms_norm_eps"],
+        intermediate=config["moe_intermediate_size" if experts else "intermediate_size"], experts=experts,
+        chosen=config.get("num_experts_per_tok", 0), shared=config.get("shared_expert_intermediate_size", 0), theta=config["rope_theta"], epsilon=config["rms_norm_eps"],
         max_positions=config["max_position_embeddings"],
     ))
     model.load_state_dict({name: tensor.float() for name, tensor in load_file(directory / "model.safetensors").items()})

@@ -26,8 +26,8 @@ def export(checkpoint: Path, directory: Path) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "model.safetensors").chmod(0o644)
     config = {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
+        "architectures": ["Qwen2MoeForCausalLM" if shape.experts else "Qwen2ForCausalLM"],
+        "model_type": "qwen2_moe" if shape.experts else "qwen2",
         "vocab_size": shape.vocabulary,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
@@ -51,6 +51,16 @@ def export(checkpoint: Path, directory: Path) -> None:
         "pad_token_id": pad,
         "torch_dtype": "bfloat16",
     }
+    if shape.experts:
+        config |= {
+            "moe_intermediate_size": shape.intermediate,
+            "shared_expert_intermediate_size": shape.shared,
+            "num_experts": shape.experts,
+            "num_experts_per_tok": shape.chosen,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        }
     generation = {"bos_token_id": pad, "eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": True,
                   "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "io" / "python"))
 
-from grpo_update import Policy, Sample, advantages, agreement, recomputed, train
+from grpo_update import Policy, Sample, advantages, agreement, chosen_anew, recomputed, train
 from paceline_reader import ReaderError, Steps, acceptance, open_run
 
 # Prompts whose answers the model can work out in a hundred tokens or so, though not always rightly.
@@ -81,8 +81,9 @@ def read_samples(directory: Path) -> list[Sample]:
                 logprobs=torch.from_numpy(response.sampling_logprob.copy()),
                 reward=response.reward,
                 advantage=advantage,
+                routing=torch.from_numpy(run.routed_experts(index)).long() if run.keeps_routing else None,
             )
-            for response, advantage in zip(run, groups)
+            for index, (response, advantage) in enumerate(zip(run, groups))
         ]
 
 
@@ -123,6 +124,7 @@ class Loop:
     prompts: list[str]  # lines
     prompts_per_step: int
     unseen: list[str]  # lines
+    replays: bool  # the experts of the rollout
 
     def __post_init__(self) -> None:
         random.Random(self.seed).shuffle(self.prompts)
@@ -171,6 +173,8 @@ class Loop:
             "tokens": len(old), "accepted": int(acceptance(run)["accepted"].sum()),
             **agreement(new, old), "seconds": seconds,
         }
+        if samples[0].routing is not None:
+            figures["chosen_anew"] = agreement(recomputed(self.policy.model, chosen_anew(samples)), old)
         if number + 1 == self.steps:
             figures["bf16"] = agreement(recomputed(self.policy.model, samples, bf16=True), new)
         with timed(seconds, "updates"):
@@ -183,7 +187,7 @@ class Loop:
         if self.unseen:
             figures["unseen"]["before"] = self.examine(0)
         print("step  reward  ratio: mean    spread  largest |difference|  tokens  rollout, s  tokens/s  train, s"
-              + ("  plain rollout, s" if self.plain else ""))
+              + ("  plain rollout, s" if self.plain else "") + ("  experts chosen anew: mean    spread" if self.replays else ""))
         for number in range(self.steps):
             row = self.step(number)
             figures["steps"].append(row)
@@ -192,7 +196,9 @@ class Loop:
                   f"{row['largest_difference']:20.4f}  {row['tokens']:6}  {seconds['rollout']:10.2f}  "
                   f"{row['tokens'] / seconds['rollout']:8.0f}  "
                   f"{seconds['log-probabilities'] + seconds['updates']:8.2f}"
-                  + (f"  {seconds['plain rollout']:16.2f}" if self.plain else ""), flush=True)
+                  + (f"  {seconds['plain rollout']:16.2f}" if self.plain else "")
+                  + ("  {ratio_mean:25.6f}  {ratio_std:8.6f}".format(**row["chosen_anew"]) if self.replays else ""),
+                  flush=True)
         last = self.work / f"policy-{self.steps:03}"
         if self.unseen:
             figures["unseen"]["after"] = self.examine(self.steps)
@@ -236,6 +242,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
     parser.add_argument("--compare", action="store_true", help="roll out without drafters too, by a job of its own")
+    parser.add_argument("--replay", action="store_true", help="train with the experts that the rollout took, of a mixture")
     parser.add_argument("--figures", type=Path, help="a JSON file for all figures")
     arguments = parser.parse_args()
     if arguments.steps < 1 or arguments.prompts_per_step < 1:
@@ -259,6 +266,9 @@ def main() -> None:
     work = arguments.work.resolve()
     try:
         with ExitStack() as jobs:
+            if arguments.replay:
+                arguments.set.append("sampling.keep_routing=true")
+
             def resident(name: str, *settings: str) -> Steps:
                 return jobs.enter_context(Steps.launch(
                     arguments.config, work / name, shlex.split(arguments.launch), arguments.paceline,
@@ -275,6 +285,7 @@ def main() -> None:
                 prompts=prompts,
                 prompts_per_step=arguments.prompts_per_step,
                 unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
+                replays=arguments.replay,
             )
             figures = loop.run()
     except ReaderError as error:  # the request was refused, or the job ended

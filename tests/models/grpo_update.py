@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -32,6 +32,7 @@ class Sample:
     logprobs: Tensor  # [response] as the rollout has them
     reward: float
     advantage: float
+    routing: Tensor | None = None  # [tokens - 1, layers, k] the experts of each token, to be taken again
 
 
 def advantages(rewards: Tensor) -> Tensor:
@@ -75,13 +76,23 @@ class Policy:
         growing.rename(directory)
 
 
+def replay(model: Qwen2, routing: list[Tensor | None]) -> None:
+    """Gives the experts of the next pass's tokens, one sample after the other, where there are any; none: the model chooses."""
+    experts = torch.cat(routing) if routing and routing[0] is not None else None
+    for number, layer in enumerate(model.model.layers):
+        if hasattr(layer.mlp, "given"):
+            layer.mlp.given = None if experts is None else experts[:, number]
+
+
 def response_logprobs(model: Qwen2, samples: list[Sample]) -> Tensor:
     """Log-probabilities [tokens] of the responses' tokens at T = 1, one sample after the other."""
     lengths = [len(sample.tokens) - 1 for sample in samples]
     given = torch.tensor([token for sample in samples for token in sample.tokens[:-1]])
     following = torch.tensor([token for sample in samples for token in sample.tokens[1:]])
     counted = torch.cat([torch.arange(n) >= sample.prompt - 1 for n, sample in zip(lengths, samples)])
+    replay(model, [sample.routing for sample in samples])
     logits = model(given, pack(lengths, len(given)))[counted].float()
+    replay(model, [])
     return torch.log_softmax(logits, dim=-1).gather(-1, following[counted, None])[:, 0]
 
 
@@ -91,6 +102,11 @@ def recomputed(model: Qwen2, samples: list[Sample], bf16: bool = False) -> Tenso
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         parts = [response_logprobs(model, samples[i : i + TOGETHER]) for i in range(0, len(samples), TOGETHER)]
     return torch.cat(parts)
+
+
+def chosen_anew(samples: list[Sample]) -> list[Sample]:
+    """The samples without their experts."""
+    return [replace(sample, routing=None) for sample in samples]
 
 
 def agreement(new: Tensor, old: Tensor) -> dict[str, float]:

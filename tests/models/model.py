@@ -1,4 +1,4 @@
-"""A small Qwen2 in plain PyTorch: fast to train on a CPU, with Hugging Face's parameter names.
+"""A small Qwen2 or Qwen2-MoE in plain PyTorch: fast to train on a CPU, with Hugging Face's parameter names.
 
 Training works on a flat row of tokens holding many documents, so that no linear layer ever sees
 padding; attention alone regroups the tokens into padded blocks of documents of similar length.
@@ -7,7 +7,7 @@ Generation keeps a key-value cache of right-aligned rows that may have different
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,9 @@ class Shape:
     theta: float = 10000.0
     epsilon: float = 1e-6
     max_positions: int = 4096
+    experts: int = 0  # of `intermediate` each, in every layer; 0: one MLP of that width
+    chosen: int = 0  # experts that a token uses; their weights add up to one
+    shared: int = 0  # width of the expert that all tokens use
 
     def as_dict(self) -> dict:
         return asdict(self)
@@ -33,6 +36,8 @@ class Shape:
 
 TARGET = Shape()
 DRAFT = Shape(hidden=128, layers=3, heads=2, kv_heads=2, intermediate=256)
+# The draft model's half of every MLP is shared, and the other half is what each expert begins as.
+EXPERTS = replace(DRAFT, intermediate=128, experts=16, chosen=2, shared=128)
 
 
 class RMSNorm(nn.Module):
@@ -76,14 +81,42 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, hidden: int, width: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
-        self.up_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
+        self.gate_proj = nn.Linear(hidden, width, bias=False)
+        self.up_proj = nn.Linear(hidden, width, bias=False)
+        self.down_proj = nn.Linear(width, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(nn.Module):
+    """A token's experts are those of its largest router logits, as Qwen2-MoE has them.
+
+    `given` [tokens, chosen]: experts to take in their place, those of a rollout; their weights are of the
+    router as it is now. After a pass `probabilities` and `ids` are those of its tokens.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.chosen = shape.chosen
+        self.gate = nn.Linear(shape.hidden, shape.experts, bias=False)
+        self.experts = nn.ModuleList(MLP(shape.hidden, shape.intermediate) for _ in range(shape.experts))
+        self.shared_expert = MLP(shape.hidden, shape.shared)
+        self.shared_expert_gate = nn.Linear(shape.hidden, 1, bias=False)
+        self.given: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.probabilities = self.gate(x).softmax(-1)
+        self.ids = self.probabilities.topk(self.chosen).indices if self.given is None else self.given
+        weights = self.probabilities.gather(-1, self.ids)
+        weights = weights / weights.sum(-1, keepdim=True)
+        out = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+        for number, expert in enumerate(self.experts):
+            rows, place = (self.ids == number).nonzero(as_tuple=True)
+            out = out.index_add(0, rows, expert(x[rows]) * weights[rows, place, None])
+        return out
 
 
 class Layer(nn.Module):
@@ -92,7 +125,7 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(shape.hidden, shape.epsilon)
         self.self_attn = Attention(shape)
         self.post_attention_layernorm = RMSNorm(shape.hidden, shape.epsilon)
-        self.mlp = MLP(shape)
+        self.mlp = Experts(shape) if shape.experts else MLP(shape.hidden, shape.intermediate)
 
     def before(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.self_attn.qkv(self.input_layernorm(x), cosine, sine)
@@ -250,9 +283,45 @@ class Cache:
         self.v = [x[rows] for x in self.v]
 
 
+@torch.no_grad()
+def made_of(dense: Qwen2, shape: Shape) -> Qwen2:
+    """A mixture that computes what `dense` does (sparse upcycling, arXiv 2212.05055), to be trained on.
+
+    The first `shared` neurons of an MLP are its shared expert, whose gate begins at a half; the others are in
+    every expert.
+    """
+    model = Qwen2(shape)
+    own = model.state_dict()
+    for name, weight in dense.state_dict().items():
+        if ".mlp." not in name:
+            own[name].copy_(weight)
+            continue
+        prefix, matrix = name.split(".mlp.")
+        side = 1 if matrix.startswith("down") else 0
+        shared, routed = weight.split((shape.shared, shape.intermediate), dim=side)
+        own[f"{prefix}.mlp.shared_expert.{matrix}"].copy_(2 * shared if side else shared)
+        for number in range(shape.experts):
+            own[f"{prefix}.mlp.experts.{number}.{matrix}"].copy_(routed)
+    for layer in model.model.layers:
+        layer.mlp.shared_expert_gate.weight.zero_()
+    return model
+
+
+def balance_loss(model: Qwen2) -> Tensor:
+    """Of the last pass: 1 where a layer's tokens are spread evenly over its experts, more where not (arXiv 2101.03961)."""
+    losses = []
+    for layer in model.model.layers:
+        mlp = layer.mlp
+        count = mlp.gate.out_features
+        used = F.one_hot(mlp.ids, count).sum(1).float().mean(0) / mlp.chosen
+        losses.append(count * (used * mlp.probabilities.mean(0)).sum())
+    return torch.stack(losses).mean()
+
+
 def parameter_count(shape: Shape) -> int:
     return sum(p.numel() for p in Qwen2(shape).parameters())
 
 
 if __name__ == "__main__":
-    print(f"target {parameter_count(TARGET):,} parameters, draft {parameter_count(DRAFT):,}")
+    print(f"target {parameter_count(TARGET):,} parameters, draft {parameter_count(DRAFT):,}, "
+          f"experts {parameter_count(EXPERTS):,}")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ except ImportError as error:
 
 from evaluate import load_directory
 from grpo import digest_of, read_samples, roll_out
-from grpo_update import CLIP, Policy, Sample, advantages, agreement, loss_of, recomputed, response_logprobs
+from grpo_update import CLIP, Policy, Sample, advantages, agreement, chosen_anew, loss_of, recomputed, response_logprobs
 from model import Qwen2
 from paceline_reader import JobEnded, StepRefused, Steps
 
@@ -76,6 +77,16 @@ class Parts(unittest.TestCase):
                 logits, _, _ = model.rows(tokens, torch.arange(tokens.shape[1])[None])
                 wanted = torch.log_softmax(logits[0, :-1], -1).gather(-1, tokens[0, 1:, None])[one.prompt - 1 :, 0]
                 torch.testing.assert_close(part, wanted, atol=1e-4, rtol=1e-4)
+
+    def test_given_experts_are_taken_and_weighed_by_the_router(self) -> None:
+        model = load_directory(CONFIGS / "models" / "experts")
+        own = sample([5, 6, 7], list(range(20, 60)))
+        plain = recomputed(model, [own])
+        ids = torch.stack([layer.mlp.ids for layer in model.model.layers], dim=1)
+        torch.testing.assert_close(recomputed(model, [replace(own, routing=ids)]), plain, atol=1e-5, rtol=1e-5)
+        others = replace(own, routing=(ids + 1) % 16)
+        self.assertGreater(float((recomputed(model, [others]) - plain).abs().max()), 1e-2)
+        torch.testing.assert_close(recomputed(model, chosen_anew([others])), plain)
 
     def test_small_steps_add_up_in_the_masters_and_the_checkpoint_is_what_is_trained(self) -> None:
         policy = Policy(TARGET, rate=1e-6)

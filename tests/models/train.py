@@ -1,7 +1,8 @@
-"""Train the target on generated solutions, or the draft on them by distillation from the target.
+"""Train the target on generated solutions, the draft on them by distillation from the target, or a mixture of experts.
 
     python train.py target
     python train.py draft --teacher checkpoints/target.pt
+    python train.py experts --begin ../../configs/models/draft
 
 Each step draws its documents from (seed, step), so a run that was cut goes on as if it had not
 been. Muon for the matrices of the layers, AdamW for the rest; warm-up, then constant, then linear
@@ -22,10 +23,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from build_tokenizer import build
-from model import DRAFT, TARGET, Layer, Packing, Qwen2, Shape, pack
+from evaluate import load_directory
+from model import DRAFT, EXPERTS, TARGET, Layer, Packing, Qwen2, Shape, balance_loss, made_of, pack
 from tasks import make_problem, prompt_text, solve
 
 HERE = Path(__file__).parent
+BALANCE = 0.01  # weight of the loss that keeps all experts in use
 
 
 class Batch:
@@ -75,8 +78,11 @@ def length_cap(step: int, ramp: int) -> int:
 
 
 def optimizers(model: Qwen2, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
-    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    def is_matrix(name: str, parameter: Tensor) -> bool:
+        return parameter.dim() == 2 and not name.endswith(("embed_tokens.weight", "mlp.gate.weight", "_gate.weight"))
+
+    matrices = [p for n, p in model.named_parameters() if is_matrix(n, p)]
+    others = [p for n, p in model.named_parameters() if not is_matrix(n, p)]
     return [
         torch.optim.Muon(matrices, lr=muon_lr, momentum=0.95, weight_decay=0.01, ns_steps=5),
         torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
@@ -112,7 +118,8 @@ def load_model(path: Path) -> Qwen2:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("target", "draft"))
+    parser.add_argument("which", choices=("target", "draft", "experts"))
+    parser.add_argument("--begin", type=Path, help="directory of the dense model that experts are made of")
     parser.add_argument("--teacher", type=Path, help="checkpoint to distil from (draft)")
     parser.add_argument("--steps", type=int, default=780, help="where the rates reach zero")
     parser.add_argument("--decay-from", type=int, default=400, help="step at which the rates start to fall")
@@ -136,7 +143,10 @@ def main() -> None:
     if arguments.compile:
         Layer.before = torch.compile(Layer.before, dynamic=False)
         Layer.after = torch.compile(Layer.after, dynamic=False)
-    model = Qwen2(TARGET if arguments.which == "target" else DRAFT)
+    if arguments.which == "experts":
+        model = made_of(load_directory(arguments.begin), EXPERTS)
+    else:
+        model = Qwen2(TARGET if arguments.which == "target" else DRAFT)
     teacher = load_model(arguments.teacher).eval() if arguments.teacher else None
     opts = optimizers(model, arguments.muon_lr, arguments.adam_lr)
     base = [[g["lr"] for g in o.param_groups] for o in opts]
@@ -164,6 +174,8 @@ def main() -> None:
             with torch.no_grad():
                 teacher_logits = teacher(batch.tokens, batch.packing)
         loss, each = loss_of(logits, batch.targets, teacher_logits)
+        if arguments.which == "experts":
+            loss = loss + BALANCE * balance_loss(model)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in opts:

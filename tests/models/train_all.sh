@@ -15,3 +15,8 @@ python train.py target --steps 780 --decay-from 350
 python train.py draft --seed 2 --steps 20000 --decay-from 10000 --until 360
 python train.py draft --seed 2 --steps 560 --decay-from 400 --teacher checkpoints/target_620.pt --until 386
 python train.py draft --seed 2 --steps 540 --decay-from 390 --teacher checkpoints/target.pt
+# A mixture that begins as the exported draft; its rates were planned anew along the way.
+mixture="experts --begin ../../configs/models/draft --seed 3 --ramp 0 --muon-lr 0.01 --adam-lr 2e-3"
+python train.py $mixture --steps 53 --decay-from 25
+python train.py $mixture --steps 330 --decay-from 130 --until 125
+python train.py $mixture --steps 200 --decay-from 115

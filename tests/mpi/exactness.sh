@@ -70,4 +70,21 @@ reference=$(tp plain 1 "${filters[@]}")
 same "Llama 3 with filters, TP 4" "$reference" "$(tp tp4 4 "${filters[@]}" --set layout.verifier_tp=4)"
 reference=$(tp plain 1 --set sampling.temperature=0)
 same "Llama 3 greedy, TP 2 x 2" "$reference" "$(tp tp2 4 --set sampling.temperature=0 --set layout.verifier_tp=2)"
+
+# The embedded mixture.
+small+=(--set model.path="$root/configs/models/experts" --set prompts.samples=2)
+rollout 1 "$work/experts" || { cat "$work/experts.log"; exit 1; }
+reference=$(digest "$work/experts")
+drafts() { echo "speculation.drafters=[$1]"; }
+run "experts, routing kept" 1 --set sampling.keep_routing=true
+run "experts, TP 2 on 4 ranks, batch 1, prefill chunk 17" 4 --set layout.verifier_tp=2 --set engine.max_batch=1 --set engine.prefill_chunk=17
+run "experts, chunks and moves between TP 1 and 2" 3 --set layout.verifier_tp=[2,1] --set schedule.chunk=16 \
+  --set test.shuffle=[moves] --set schedule.move_kv=both --set engine.max_batch=5 --set sampling.keep_routing=true
+run "experts, a draft model and trees, TP 2" 2 --set layout.verifier_tp=2 --set speculation.policy=fixed --set speculation.max_length=4 \
+  --set speculation.paths=2 --set "$(drafts "{method: model, path: $root/configs/models/draft}, {method: suffix}, {method: ngram}")"
+run "experts, a drafter rank" 2 --set layout.drafters=1 --set speculation.policy=fixed \
+  --set "$(drafts "{method: model, path: $root/configs/models/draft}")"
+none=()
+many=(--set engine.max_batch=64 --set layout.verifier_tp=2)
+cut_and_resume KILL "experts" 2 none 2 many
 finish

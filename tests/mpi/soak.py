@@ -8,8 +8,8 @@ Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, dra
 batches, KV memory and pools, speculation by costs that were measured or made up, modes and windows of requests, moves of
 requests, races, changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
 (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
---resume goes on, with other settings, until the run is done. Then its digest must be that of plain decoding on one rank,
-and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
+--resume goes on, with other settings, until the run is done. Then its digest, and what mixtures record of their experts,
+must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
 attempt may hang, or fail but for the kill. What fails is kept for a look.
 
 Where h5py is there, each line says how many requests have come to which mode, and how often a group raced for another's
@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -42,7 +43,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "io/python"))
 sys.dont_write_bytecode = True
 try:
-    from paceline_reader import races, request_plans
+    from paceline_reader import open_run, races, request_plans
 except ImportError:
     request_plans = None
 
@@ -161,8 +162,12 @@ class Soak:
         self.models = [
             Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
             Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
-            Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
-            Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true",
+                   "sampling.keep_routing=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true",
+                   "sampling.keep_routing=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/experts'}",
+                   "sampling.keep_routing=true"], ROOT / "configs/models/draft", [1, 2]),
         ]
         self.seconds = 0.0  # of an undisturbed run
         for number, model in enumerate(self.models):
@@ -209,7 +214,16 @@ class Soak:
         done = subprocess.run([self.paceline, "digest", str(directory)], capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode != 0 or done.stderr:
             raise Failure(f"digest ends with {done.returncode}: {done.stderr.strip()}")
-        return done.stdout.strip()
+        return done.stdout.strip() + self.experts(directory)
+
+    @staticmethod
+    def experts(directory: pathlib.Path) -> str:
+        """Of those that the run recorded, if any, and where h5py is there."""
+        if request_plans is None:
+            return ""
+        with open_run(directory) as run:
+            recorded = [run.routed_experts(i).tobytes() for i in range(len(run) if run.keeps_routing else 0)]
+        return " " + hashlib.blake2b(b"".join(recorded), digest_size=8).hexdigest() if recorded else ""
 
     def count_modes(self, directory: pathlib.Path) -> None:
         if request_plans is not None:
