@@ -143,8 +143,8 @@ PY
     values "$fixture: experts replayed under other weights" replayed "$work/kept" replayed chosen
     kept "$fixture, trees of drafts" 1 --set 'speculation.drafters=[{method: suffix}, {method: ngram}]' \
       --set speculation.policy=fixed --set speculation.max_length=6 --set speculation.paths=3
-    kept "$fixture, little memory and a disk" 2 --set schedule.chunk=8 --set engine.kv_memory=256KiB \
-      --set kv_pool.memory=64KiB --set kv_pool.disk="$work" --set engine.max_batch=16
+    kept "$fixture, chunks that wait in a pool" 2 --set schedule.chunk=8 --set schedule.policy=no_context \
+      --set schedule.move_kv=transfer --set kv_pool.memory=1MiB --set engine.max_batch=2
     slowly=("${mixture[@]}" --set sampling.keep_routing=true --set engine.max_batch=1 "${delays[@]}")
     after=("${mixture[@]}" --set sampling.keep_routing=true --set layout.verifier_tp=2)
     for signal in KILL USR1; do
