@@ -108,8 +108,8 @@ if grep -q "^warning: .*the conversation of prompt .* failed: an environment wor
 rm -rf "$work/run"; code=0
 rollout 1 "$work/run" --set "environment.command=[$python, -m, tool_worker, $root/configs/calculator.py]" || code=$?
 same "tools of Python: exit code" 0 "$code"
-if "$paceline" report "$work/run" 2>/dev/null | grep -q "$work/run  *0  *64  *64  "; then ok "and its rewards"; else
-  fail "and its rewards: $("$paceline" report "$work/run" 2>/dev/null | head -n 3)"; fi
+table=$("$paceline" report "$work/run" 2>/dev/null)
+if grep -q "$work/run  *0  *64  *64  " <<<"$table"; then ok "and its rewards"; else fail "and its rewards: $(head -n 3 <<<"$table")"; fi
 rm -rf "$work/run"; code=0
 # Without workers a run ends, and loses nothing: the same command does better when the run is resumed.
 conversations asked "6"
