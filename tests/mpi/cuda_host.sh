@@ -11,7 +11,7 @@ for i in $(seq 0 5); do
   echo "{\"uid\": \"t$i\", \"prompt_tokens\": [$tokens]}"
 done >"$work/tokens.jsonl"
 small=(--set model.path="$fixture" --set prompts.path="$work/tokens.jsonl" --set prompts.samples=2
-  --set sampling.ignore_eos=true --set sampling.max_tokens=20 --set engine.kv_memory=4MiB --set engine.threads=1)
+  --set sampling.ignore_eos=true --set sampling.max_tokens=14 --set engine.kv_memory=4MiB --set engine.threads=1)
 
 "$paceline" check "$config" --set engine.backend=auto >"$work/check.log" 2>&1 || cat "$work/check.log"
 if grep -q 'backend cuda' "$work/check.log"; then
@@ -67,7 +67,7 @@ done
 
 # A link that fails ends the job, which would hang for good; whether or not NCCL notices.
 code=0
-NCCL_STAND_IN_LOSE=1:100 rollout 2 "$work/lost" --set layout.verifier_tp=2 || code=$?
+NCCL_STAND_IN_LOSE=1:60 rollout 2 "$work/lost" --set layout.verifier_tp=2 || code=$?
 same "a failed link: exit code" 70 "$code"
 if grep -q 'NCCL, in the background: remote process exited' "$work/lost.log"; then
   ok "it is said what NCCL found"
@@ -75,7 +75,7 @@ else
   fail "a failed link: $(tail -n 3 "$work/lost.log")"
 fi
 code=0
-NCCL_STAND_IN_LOSE=1:100:silently rollout 2 "$work/silent" --set layout.verifier_tp=2 --set limits.stall=3 || code=$?
+NCCL_STAND_IN_LOSE=1:60:silently rollout 2 "$work/silent" --set layout.verifier_tp=2 --set limits.stall=3 || code=$?
 same "a silent link: exit code" 70 "$code"
 # Where the machine is slower than that, the coordinator may be the first to find that nothing goes on.
 if grep -qE 'has waited for the other ranks|limits.stall' "$work/silent.log"; then
