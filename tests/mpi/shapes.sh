@@ -59,8 +59,10 @@ reference=$(digest "$work/reference")
 rm -rf "$work/reference"
 run "latent vectors between groups of TP 2 and 1" 3 "${latent[@]}" --set layout.verifier_tp=[2,1] --set schedule.move_kv=transfer
 run "latent vectors between groups of TP 4 and 1" 5 "${latent[@]}" --set layout.verifier_tp=[4,1] --set schedule.move_kv=both "${trees[@]}"
-run "latent attention that drafts for its like" 3 --set model.path="$work/deepseek_v3" --set layout.drafters=1 \
-  --set speculation.policy=fixed --set "speculation.drafters=[{method: model, path: $work/deepseek_v3}]"
+its_like=(--set model.path="$work/deepseek_v3" --set speculation.policy=fixed
+  --set "speculation.drafters=[{method: model, path: $work/deepseek_v3}]")
+run "latent attention that drafts for its like" 3 "${its_like[@]}" --set layout.drafters=1
+run "latent attention that drafts beside its like" 2 "${its_like[@]}"  # a rank of its own may draft past the run's end
 same "it drafts what it says itself" "$(summed drafted)" "$(summed accepted)"
 one_digest "latent attention in fp32" fp32 "$work/deepseek_v3" "${layouts[2]}"
 
