@@ -11,6 +11,7 @@
 #include "app/assembly/inputs.hpp"
 #include "app/assembly/job.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
+#include "runtime/model/families/families.hpp"
 
 namespace paceline::app {
 namespace {
@@ -34,12 +35,19 @@ std::vector<Found> models_of(Inputs& inputs) {
   return models;
 }
 
-/// The checkpoint of the head among the drafters; null: there is none.
-io::Eagle3Checkpoint* head_of(Inputs& inputs) {
+/// The head among the drafters; null: there is none.
+DraftHead* head_of(Inputs& inputs) {
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
-    if (drafter.head != nullptr) return &drafter.head->checkpoint;
+    if (drafter.head != nullptr) return drafter.head.get();
   }
   return nullptr;
+}
+
+/// Whether the head stores embeddings that are not the target's, as far as weights are there.
+bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
+  if (!has_own_embeddings(head.config) || target == nullptr) return has_own_embeddings(head.config);
+  const std::string name = model::describe_head(head.config).embedding->name + ".weight";
+  return !io::has_target_embeddings(*head.weights, name, *target);
 }
 
 }  // namespace
@@ -47,17 +55,16 @@ io::Eagle3Checkpoint* head_of(Inputs& inputs) {
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   std::vector<std::uint8_t> own_head;  // [models_of()]
   bool own_embeddings = false;
-  io::Eagle3Checkpoint* head = head_of(inputs);
+  DraftHead* head = head_of(inputs);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     for (const Found& model : models_of(inputs))
       own_head.push_back(io::has_own_head(model.config, model.weights) ? 1 : 0);
-    own_embeddings = head != nullptr && head->config.own_embeddings;
-    if (own_embeddings && inputs.target.weights != nullptr)
-      own_embeddings = !io::has_target_embeddings(*head, *inputs.target.weights);
+    own_embeddings = head != nullptr && has_other_embeddings(*head, inputs.target.weights.get());
   });
   broadcast(mpi, own_head, own_embeddings);
-  if (head != nullptr) head->config.own_embeddings = own_embeddings;
+  if (head != nullptr)
+    std::visit([&](auto& config) { config.own_embeddings = own_embeddings; }, head->config);
   std::size_t index = 0;
   for (const Found& model : models_of(inputs)) {
     if (own_head[index++] == 0) continue;

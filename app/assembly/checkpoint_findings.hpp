@@ -9,7 +9,7 @@ struct Inputs;
 
 /// Looks for output heads that are stored although config.json ties them to the embeddings, in the
 /// model and in draft models: a stored head of other values is used, as in transformers 5. Finds
-/// whether an EAGLE-3 head's embeddings equal the model's, which then serve both. Adds to
+/// whether a head's embeddings equal the model's, which then serve both. Adds to
 /// Inputs::warnings what the user should know of the checkpoints. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 

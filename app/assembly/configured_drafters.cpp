@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "runtime/core/error.hpp"
@@ -51,11 +52,17 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
-/// Reads all drafters. `read_model`: reads a draft model by its path; `read_head`: an EAGLE-3 head
-/// by its setting.
-template <typename ReadModel, typename ReadHead>
+/// The target's own next-token layer, by the target's config.json.
+MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
+  return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
+}
+
+/// Reads all drafters. `read_model`: reads a draft model by its path; `read_eagle3` and `read_mtp`:
+/// fill in a head, by its path if it has one.
+template <typename ReadModel, typename ReadEagle3, typename ReadMtp>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
-                                    const ReadModel& read_model, const ReadHead& read_head) {
+                                    const ReadModel& read_model, const ReadEagle3& read_eagle3,
+                                    const ReadMtp& read_mtp) {
   std::vector<ConfiguredDrafter> drafters;
   for (const io::DrafterSetting& setting : settings.drafters) {
     ConfiguredDrafter drafter;
@@ -63,7 +70,13 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
     switch (setting.method) {
       case io::DrafterMethod::eagle3:
         drafter.name = "eagle3:" + setting.path;
-        drafter.head = read_head(setting);
+        drafter.head = std::make_unique<DraftHead>();
+        read_eagle3(setting.path, *drafter.head);
+        break;
+      case io::DrafterMethod::mtp:
+        drafter.name = "mtp";
+        drafter.head = std::make_unique<DraftHead>();
+        read_mtp(*drafter.head);
         break;
       case io::DrafterMethod::ngram:
         drafter.name = "ngram";
@@ -83,6 +96,8 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         break;
       }
     }
+    if (drafter.head != nullptr && setting.stop)
+      drafter.head->stop = read_stop(settings, *setting.stop);
     drafters.push_back(std::move(drafter));
   }
   const auto place = [](const ConfiguredDrafter& d) { return d.head ? 2 : d.model ? 1 : 0; };
@@ -94,7 +109,8 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
 }  // namespace
 
 std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
-                                             const ModelConfig& target,
+                                             const std::string& target_path,
+                                             const ModelCheckpoint& target,
                                              const io::Tokenizer* tokenizer,
                                              std::vector<std::string>* absent) {
   const auto is_there = [&](const std::string& path) {
@@ -102,16 +118,23 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     absent->push_back("weights of " + path);
     return false;
   };
-  const auto read_head = [&](const io::DrafterSetting& setting) {
-    auto head = std::make_unique<DraftHead>();
-    if (is_there(setting.path)) {
-      head->checkpoint = io::load_eagle3(model::families(), setting.path);
+  const auto read_eagle3 = [&](const std::string& path, DraftHead& head) {
+    io::Eagle3Checkpoint checkpoint;
+    if (is_there(path)) {
+      checkpoint = io::load_eagle3(model::families(), path);
     } else {
-      head->checkpoint.config = io::load_eagle3_config(setting.path);
+      checkpoint.config = io::load_eagle3_config(path);
     }
-    io::require_fits(setting.path, head->checkpoint.config, target);
-    if (setting.stop) head->stop = read_stop(settings, *setting.stop);
-    return head;
+    io::require_fits(path, checkpoint.config, target.config);
+    head.config = std::move(checkpoint.config);
+    head.own = std::move(checkpoint.weights);
+    head.weights = head.own.get();
+  };
+  const auto read_mtp = [&](DraftHead& head) {
+    MtpConfig config = next_token_layer(target_path, target.config);
+    head.weights = target.weights.get();
+    if (head.weights != nullptr) io::check_tensor_shapes(config, *head.weights);
+    head.config = std::move(config);
   };
   const auto read_model = [&](const std::string& path) {
     auto draft = std::make_unique<ModelCheckpoint>();
@@ -121,26 +144,26 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
       io::check_tensor_shapes(draft->config, *draft->weights);
     }
     draft->compute = compute_of(draft->stored());
-    require_same_tokens(path, draft->config, target, tokenizer);
+    require_same_tokens(path, draft->config, target.config, tokenizer);
     return draft;
   };
-  return read(settings, read_model, read_head);
+  return read(settings, read_model, read_eagle3, read_mtp);
 }
 
-std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings) {
+std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings,
+                                                   const std::string& target_path,
+                                                   const ModelConfig& target) {
   const auto read_model = [](const std::string& path) {
     auto draft = std::make_unique<ModelCheckpoint>();
     draft->config = io::load_model_config(model::families(), path);
     draft->compute = compute_of(draft->config.dtype);
     return draft;
   };
-  const auto read_head = [&](const io::DrafterSetting& setting) {
-    auto head = std::make_unique<DraftHead>();
-    head->checkpoint.config = io::load_eagle3_config(setting.path);
-    if (setting.stop) head->stop = read_stop(settings, *setting.stop);
-    return head;
+  const auto read_eagle3 = [](const std::string& path, DraftHead& head) {
+    head.config = io::load_eagle3_config(path);
   };
-  return read(settings, read_model, read_head);
+  const auto read_mtp = [&](DraftHead& head) { head.config = next_token_layer(target_path, target); };
+  return read(settings, read_model, read_eagle3, read_mtp);
 }
 
 }  // namespace paceline::app

@@ -9,40 +9,45 @@
 #include "io/checkpoint/eagle3_reader.hpp"
 #include "io/config/run_config.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/policy/length/draft_stop.hpp"
 
 namespace paceline::app {
 
-/// An EAGLE-3 head's checkpoint. It computes in the target's dtype.
+/// A head on the target. It computes in the target's dtype.
 struct DraftHead {
-  io::Eagle3Checkpoint checkpoint;
+  HeadConfig config;
+  std::unique_ptr<io::Checkpoint> own;      ///< of an EAGLE-3 head
+  const io::Checkpoint* weights = nullptr;  ///< its own, or the target's; null: they are absent
   std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
 };
 
 /// One entry of speculation.drafters with its checkpoint, if it has one.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
-  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR".
+  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR", "mtp".
   std::string name;
   std::unique_ptr<ModelCheckpoint> model;  ///< of method model
-  std::unique_ptr<DraftHead> head;         ///< of method eagle3
+  std::unique_ptr<DraftHead> head;         ///< of methods eagle3 and mtp
 };
 
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and
-/// a head last, for drafter ranks have no head where there are draft models. `target` and
-/// `tokenizer` (may be null) are the target's. `absent`: null, or the list to add missing weights
-/// to; config.json alone then describes the checkpoint. Throws UsageError on a draft model of
-/// another vocabulary and on a stop network without the paths it reads, DataError on a head that
-/// does not fit the target, and as reading a checkpoint does.
+/// a head last, for drafter ranks have no head where there are draft models. `path`, `target` and
+/// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
+/// null, or the list to add missing weights to; config.json alone then describes the checkpoint.
+/// Throws UsageError on a draft model of another vocabulary and on a stop network without the paths
+/// it reads, DataError on a head that does not fit the target or that it does not have, and as
+/// reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
-                                                           const ModelConfig& target,
+                                                           const std::string& path,
+                                                           const ModelCheckpoint& target,
                                                            const io::Tokenizer* tokenizer,
                                                            std::vector<std::string>* absent);
 
 /// Reads the drafters of a simulation: config.json alone of draft models and heads, and a head's
-/// stop network, if it has one.
+/// stop network, if it has one. `path` and `target` are the target's.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
-    const io::SpeculationSection& settings);
+    const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);
 
 }  // namespace paceline::app

@@ -79,12 +79,12 @@ const DraftHead* draft_head(const Plan& plan) {
 std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan) {
   const DraftHead* head = draft_head(plan);
   if (head == nullptr) return {};
-  return feature_layers(head->checkpoint.config, inputs.target.config);
+  return feature_layers(head->config, inputs.target.config);
 }
 
 bool has_own_embeddings(const Plan& plan) {
   const DraftHead* head = draft_head(plan);
-  return head != nullptr && head->checkpoint.config.own_embeddings;
+  return head != nullptr && paceline::has_own_embeddings(head->config);
 }
 
 std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan) {

@@ -23,7 +23,7 @@ struct PlannedDrafter {
   io::DrafterSetting setting;
   std::string name;                        ///< in telemetry
   const ModelCheckpoint* model = nullptr;  ///< of method model
-  const DraftHead* head = nullptr;         ///< of method eagle3
+  const DraftHead* head = nullptr;         ///< of methods eagle3 and mtp
   double acceptance = 0;                   ///< of its tokens, in earlier runs
 };
 

@@ -111,7 +111,8 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
     throw UsageError("sampling.keep_routing: expected a mixture of experts, found a dense model");
   inputs.ends.earlier_eos = standing.eos(target.eos);
   inputs.drafters =
-      read_drafters(inputs.config.speculation, target, tokenizer, plans ? &inputs.absent : nullptr);
+      read_drafters(inputs.config.speculation, inputs.config.model.path, inputs.target, tokenizer,
+                    plans ? &inputs.absent : nullptr);
   const bool without = plans && inputs.text.state == TokenText::State::absent;
   if (!inputs.given && !sampling.stop_strings.empty() && !without)
     require_tokenizer(inputs, "sampling.stop_strings");

@@ -26,7 +26,8 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   // The backend ranks no more tokens of a level; n-grams and trees may still use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
-  options.weights = setting.path;
+  // A next-token layer is in the model's checkpoint.
+  options.weights = setting.path.empty() ? inputs.config.model.path : setting.path;
   return options;
 }
 
@@ -40,7 +41,8 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
   const PlannedDrafter& drafter = plan.drafters[which];
   const io::DrafterSetting& setting = drafter.setting;
   switch (setting.method) {
-    case io::DrafterMethod::eagle3: {
+    case io::DrafterMethod::eagle3:
+    case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
       options.kv_blocks = plan.memory.draft_blocks[which];
       // Published heads' configs say 2048, yet they draft for contexts of any length.
@@ -49,8 +51,9 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
       if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
       return std::make_unique<draft::HeadDrafter>(backend, weights.get_head({which}),
-                                                  std::move(embedding), inputs.config.sampling,
-                                                  inputs.ends.stops, options);
+                                                  std::move(embedding), alone,
+                                                  inputs.config.sampling, inputs.ends.stops,
+                                                  options);
     }
     case io::DrafterMethod::ngram:
       return std::make_unique<draft::NgramDrafter>(

@@ -20,7 +20,8 @@
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/decoder.hpp"
-#include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/families/families.hpp"
+#include "runtime/model/feature_head.hpp"
 #include "runtime/model/sharding.hpp"
 #include "runtime/protocol/draft_messages.hpp"
 
@@ -53,11 +54,13 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
 // reads embeddings from mapped files, and its other buffers are small beside the memory left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
-  const auto buffers = [](const ModelConfig& config, DType compute, int tp, std::uint64_t rows) {
-    // Latent attention has its states in registers.
-    const std::uint64_t states =
-        config.latent ? 0 : kernels::attention_workspace(rows, config.heads / tp, config.head_dim);
-    return states + rows * model::row_bytes(config, compute, tp);
+  // Latent attention has its states in registers.
+  const auto states = [](const ModelConfig& config, std::uint64_t rows, int tp) {
+    return config.latent ? 0
+                         : kernels::attention_workspace(rows, config.heads / tp, config.head_dim);
+  };
+  const auto buffers = [&](const ModelConfig& config, DType compute, int tp, std::uint64_t rows) {
+    return states(config, rows, tp) + rows * model::row_bytes(config, compute, tp);
   };
   const auto embeddings = [](const ModelCheckpoint& of, int tp) {
     return model::embedding_bytes(of.config, of.stored(), of.compute, tp);
@@ -78,20 +81,21 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
              embeddings(draft, 1) + sizeof(float) * engine.max_batch * draft.config.vocab;
   }
   if (has_head(plan, Role::verifier)) {
-    const Eagle3Config& config = draft_head(plan)->checkpoint.config;
+    const HeadConfig& config = draft_head(plan)->config;
+    const ModelConfig& layer = layer_of(config);
     // Rows of one tree level for each request.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * inputs.config.speculation.paths.value_or(1);
     // Two kinds of passes are recorded, each with a workspace.
-    bytes += 2 * kernels::attention_workspace(level + engine.prefill_chunk, config.layer.heads,
-                                              config.layer.head_dim) +
+    bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
-             sizeof(float) * level * (config.draft_vocab + inputs.vocabulary()) +
+             sizeof(float) * level * (draft_vocab(config) + inputs.vocabulary()) +
              feature_row_bytes(inputs, plan) * rows;
     // The head embeds any token, but in a group the rank has only a part of the target's table.
-    if (config.own_embeddings) {
-      const DType stored = io::embedding_dtype(draft_head(plan)->checkpoint);
-      bytes += static_cast<std::uint64_t>(config.layer.vocab) * config.layer.hidden *
+    if (has_own_embeddings(config)) {
+      const std::string name = model::describe_head(config).embedding->name + ".weight";
+      const DType stored = draft_head(plan)->weights->find(name)->dtype;
+      bytes += static_cast<std::uint64_t>(layer.vocab) * layer.hidden *
                size_of(kernels::copied_as(stored));
     } else if (std::ranges::any_of(plan.layout.placement.degrees(), [](int d) { return d > 1; })) {
       bytes += static_cast<std::uint64_t>(inputs.vocabulary()) * inputs.target.config.hidden *
@@ -111,7 +115,7 @@ std::int64_t groups_of_drafter(const Plan& plan) {
 kernels::KvShape kv_shape(const Inputs& inputs, const PlannedDrafter& drafter) {
   const std::int32_t block = inputs.config.engine.kv_block;
   if (drafter.head != nullptr)
-    return model::kv_shape(drafter.head->checkpoint.config.layer, 1, block, inputs.target.compute);
+    return model::kv_shape(layer_of(drafter.head->config), 1, block, inputs.target.compute);
   return model::kv_shape(drafter.model->config, 1, block, drafter.model->compute);
 }
 
@@ -135,7 +139,7 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role,
   if (!has_head(plan, role)) return {};
   const auto at = std::find_if(plan.drafters.begin(), plan.drafters.end(),
                                [](const auto& drafter) { return drafter.head != nullptr; });
-  return {model::weight_bytes(at->head->checkpoint.config, inputs.target.compute),
+  return {model::weight_bytes(at->head->config, inputs.target.compute),
           kv_shape(inputs, *at).block_bytes() * blocks[at - plan.drafters.begin()]};
 }
 

@@ -44,12 +44,13 @@ void require_supported_norm(const std::string& backend, const std::string& path,
 void require_supported(const Inputs& inputs, const std::string& backend) {
   require_supported(backend, inputs.config.model.path, inputs.target.config);
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
-    const ModelConfig* config = drafter.model != nullptr  ? &drafter.model->config
-                                : drafter.head != nullptr ? &drafter.head->checkpoint.config.layer
-                                                          : nullptr;
-    if (config != nullptr) require_supported(backend, drafter.setting.path, *config);
-    if (drafter.head != nullptr)
-      require_supported_norm(backend, drafter.setting.path, drafter.head->checkpoint.config);
+    const std::string& path = drafter.setting.path;
+    if (drafter.model != nullptr) require_supported(backend, path, drafter.model->config);
+    if (drafter.head == nullptr) continue;
+    const auto* eagle = std::get_if<Eagle3Config>(&drafter.head->config);
+    if (eagle == nullptr) continue;  // a layer as of the model
+    require_supported(backend, path, eagle->layer);
+    require_supported_norm(backend, path, *eagle);
   }
 }
 

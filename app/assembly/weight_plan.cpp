@@ -6,7 +6,7 @@
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/plan.hpp"
 #include "runtime/core/role.hpp"
-#include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/head_weights.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
   if (const DraftHead* head = head_of(plan, id))
-    return model::weight_bytes(head->checkpoint.config, inputs.target.compute);
+    return model::weight_bytes(head->config, inputs.target.compute);
   if (!id.drafter) return target_bytes(inputs, id.tp);
   const ModelCheckpoint& draft = *plan.drafters[*id.drafter].model;
   return model::weight_bytes(draft.config, draft.compute, id.tp);

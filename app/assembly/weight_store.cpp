@@ -139,16 +139,15 @@ std::shared_ptr<const model::Weights> WeightStore::get_part(const WeightsId& id)
   return loaded;
 }
 
-std::shared_ptr<const model::Eagle3Weights> WeightStore::get_head(const WeightsId& id) {
+std::shared_ptr<const model::HeadWeights> WeightStore::get_head(const WeightsId& id) {
   if (const auto kept = kept_.find(id); kept != kept_.end()) return kept->second.head;
   return timed([&] { return load(id).head; });
 }
 
 WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPacking& shared) const {
   if (const DraftHead* head = head_of(plan_, id)) {
-    return {nullptr, std::make_shared<model::Eagle3Weights>(*backend_, head->checkpoint.config,
-                                                            *head->checkpoint.weights,
-                                                            inputs_.target.compute, shared)};
+    return {nullptr, std::make_shared<model::HeadWeights>(*backend_, head->config, *head->weights,
+                                                          inputs_.target.compute, shared)};
   }
   const Model model = model_of(inputs_, plan_, id);
   return {std::make_shared<const model::Weights>(*backend_, model.checkpoint.config,
@@ -159,7 +158,7 @@ WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPack
 
 std::size_t WeightStore::packed_bytes(const WeightsId& id) const {
   if (const DraftHead* head = head_of(plan_, id))
-    return model::packed_bytes(*backend_, head->checkpoint.config, inputs_.target.compute);
+    return model::packed_bytes(*backend_, head->config, inputs_.target.compute);
   const Model model = model_of(inputs_, plan_, id);
   return model::packed_bytes(*backend_, model.checkpoint.config, model.shard,
                              model.checkpoint.compute);

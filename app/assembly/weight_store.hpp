@@ -18,7 +18,7 @@
 #include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
-#include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/head_weights.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/policy/place/weight_copies.hpp"
 
@@ -40,7 +40,7 @@ class WeightStore {
   /// Gets weights bit by bit: each call loads a part, and returns null until all are there.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
   /// The weights of a head, otherwise as get().
-  [[nodiscard]] std::shared_ptr<const model::Eagle3Weights> get_head(const policy::WeightsId& id);
+  [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
 
@@ -61,7 +61,7 @@ class WeightStore {
   /// Kept weights: of a model or of a head; the other is null.
   struct Kept {
     std::shared_ptr<const model::Weights> model;
-    std::shared_ptr<const model::Eagle3Weights> head;
+    std::shared_ptr<const model::HeadWeights> head;
     [[nodiscard]] std::size_t bytes() const { return model ? model->bytes() : head->bytes(); }
   };
   void share(const fabric::MpiEnvironment& mpi, const std::vector<policy::WeightCopy>& copies);

@@ -68,9 +68,9 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
       drafts.push_back({drafter.name, drafter.model->config});
       continue;
     }
-    const Eagle3Config& head = drafter.head->checkpoint.config;
-    drafts.push_back({drafter.name, head.layer, config.speculation.paths.value_or(1)});
-    drafts.back().config.vocab = head.draft_vocab;
+    const HeadConfig& head = drafter.head->config;
+    drafts.push_back({drafter.name, layer_of(head), config.speculation.paths.value_or(1)});
+    drafts.back().config.vocab = draft_vocab(head);
   }
   const int gpus = tp * config.simulation.gpus_per_rank;
   sim::GpuSystem system;

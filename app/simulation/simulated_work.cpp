@@ -25,7 +25,8 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
       return sim::ngram_acceptance();
     case io::DrafterMethod::suffix:
       return sim::suffix_acceptance();
-    case io::DrafterMethod::eagle3: {
+    case io::DrafterMethod::eagle3:
+    case io::DrafterMethod::mtp: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
       acceptance.mean = trees->acceptance();
       acceptance.spread = 0;  // the trees have a spread of their own
@@ -130,23 +131,20 @@ sim::Workload drawn(Inputs& inputs, const sim::StopPoints* trees) {
 }  // namespace
 
 std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config) {
-  const std::vector<io::DrafterSetting>& drafters = config.speculation.drafters;
-  const auto head = std::find_if(drafters.begin(), drafters.end(), [](const auto& drafter) {
-    return drafter.method == io::DrafterMethod::eagle3;
-  });
-  if (head == drafters.end()) return nullptr;
+  const io::DrafterSetting* head = config.speculation.head();
+  if (head == nullptr) return nullptr;
   const std::optional<std::string>& directory = config.simulation.workload.stop_points;
   if (!directory) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: expected a run that recorded draft trees "
                     "(record_stops), by which {} is to draft",
-                    head->path));
+                    head->path.empty() ? "mtp" : head->path));
   }
   std::vector<StopPoint> points = io::read_stop_points(*directory);
   if (points.empty()) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: {} recorded no draft trees; expected a run "
-                    "with record_stops of its eagle3 drafter",
+                    "with record_stops of its head",
                     *directory));
   }
   return std::make_unique<sim::StopPoints>(std::move(points));

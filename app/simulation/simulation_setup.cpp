@@ -78,7 +78,8 @@ Inputs read_shapes(io::RunConfig config) {
   inputs.priced = io::load_model_sizes(model::families(), inputs.config.model.path);
   inputs.target.config = modelled(*inputs.priced, inputs.config.simulation.context);
   inputs.target.compute = inputs.config.model.dtype.value_or(inputs.target.config.dtype);
-  inputs.drafters = read_drafter_shapes(inputs.config.speculation);
+  inputs.drafters = read_drafter_shapes(inputs.config.speculation, inputs.config.model.path,
+                                        *inputs.priced);
   return inputs;
 }
 

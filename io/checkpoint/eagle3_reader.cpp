@@ -111,19 +111,6 @@ Eagle3Checkpoint load_eagle3(const Families& families, const std::string& direct
   return head;
 }
 
-bool has_target_embeddings(const Eagle3Checkpoint& head, const WeightSource& target) {
-  const TensorView* own = head.weights->find(embeddings);
-  const TensorView* given = target.find("model.embed_tokens.weight");
-  const bool same = own != nullptr && given != nullptr && same_values(*own, *given);
-  head.weights->release_pages();
-  target.release_pages();
-  return same;
-}
-
-DType embedding_dtype(const Eagle3Checkpoint& head) {
-  return head.weights->find(embeddings)->dtype;
-}
-
 void require_fits(const std::string& directory, const Eagle3Config& head,
                   const ModelConfig& target) {
   const std::string file = fs::path(directory) / "config.json";

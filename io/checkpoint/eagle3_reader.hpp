@@ -29,11 +29,4 @@ struct Eagle3Checkpoint {
 void require_fits(const std::string& directory, const Eagle3Config& head,
                   const ModelConfig& target);
 
-/// Whether the head's embeddings equal the model's, which then serve both. Reads both until they
-/// differ: one rank's work, not every rank's.
-[[nodiscard]] bool has_target_embeddings(const Eagle3Checkpoint& head, const WeightSource& target);
-
-/// The stored type of the head's embeddings, which must exist.
-[[nodiscard]] DType embedding_dtype(const Eagle3Checkpoint& head);
-
 }  // namespace paceline::io

@@ -36,12 +36,30 @@ const TensorView& find_expected(const ModelConfig& config, const WeightSource& w
 
 float value_of(const TensorView& tensor, std::size_t i);
 
+void check_shape(const TensorView& found, const WeightSource& weights,
+                 const ExpectedTensor& expected, bool fp8) {
+  if (found.shape != expected.shape) {
+    fail(weights, expected.name,
+         "expected shape " + show_shape(expected.shape) + " (by config.json), found " +
+             show_shape(found.shape));
+  }
+  if (found.dtype == DType::f8 && !fp8) {
+    fail(weights, expected.name,
+         "dtype: expected BF16, F16 or F32, as config.json has no quantization_config, found "
+         "F8_E4M3");
+  }
+}
+
+std::string prefix_of_layer(std::int32_t number) {
+  return "model.layers." + std::to_string(number) + ".";
+}
+
 // Whether transformers ignores the tensor too: it is derived, or of a layer behind the last, which
 // predicts the token after the next.
 bool is_harmless(const ModelConfig& config, std::string_view name) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   for (std::int32_t next = 0; next < config.next_token_layers; ++next) {
-    if (name.starts_with("model.layers." + std::to_string(config.layers + next) + ".")) return true;
+    if (name.starts_with(prefix_of_layer(config.layers + next))) return true;
   }
   return false;
 }
@@ -74,17 +92,7 @@ void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights)
   ModelConfig stored = config;
   stored.tied_embeddings = config.tied_embeddings && weights.find(head_of(config)) == nullptr;
   for (ExpectedTensor& expected : expected_tensors(describe(stored))) {
-    const TensorView& found = find_expected(config, weights, expected);
-    if (found.shape != expected.shape) {
-      fail(weights, expected.name,
-           "expected shape " + show_shape(expected.shape) + " (by config.json), found " +
-               show_shape(found.shape));
-    }
-    if (found.dtype == DType::f8 && !config.fp8) {
-      fail(weights, expected.name,
-           "dtype: expected BF16, F16 or F32, as config.json has no quantization_config, found "
-           "F8_E4M3");
-    }
+    check_shape(find_expected(config, weights, expected), weights, expected, config.fp8);
     names.insert(std::move(expected.name));
   }
   for (const std::string_view name : weights.names()) {
@@ -92,6 +100,47 @@ void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights)
       fail(weights, std::string(name),
            "unexpected; by config.json this " + std::string(config.family->model_type) +
                " model of " + std::to_string(config.layers) + " layers has no such tensor");
+    }
+  }
+}
+
+MtpConfig next_token_layer(const ModelConfig& model, const std::string& name) {
+  if (model.family->describe_next_token == nullptr || model.next_token_layers < 1) {
+    throw DataError(name +
+                    ": num_nextn_predict_layers: expected at least 1 layer behind the last, for "
+                    "speculation.drafters has method mtp, found none");
+  }
+  MtpConfig config;
+  config.layer = model;
+  config.layer.layers = 1;
+  config.number = model.layers;
+  // It follows the last layer, which has experts.
+  if (config.layer.experts) config.layer.experts->dense_layers.clear();
+  return config;
+}
+
+void check_tensor_shapes(MtpConfig& config, const WeightSource& weights) {
+  const auto describe_all = [&config] {
+    return config.layer.family->describe_next_token(config);
+  };
+  config.own_embeddings = config.own_output = true;
+  const HeadDescription all = describe_all();
+  config.own_embeddings = weights.find(all.embedding->name + ".weight") != nullptr;
+  config.own_output = weights.find(all.output.name + ".weight") != nullptr;
+  std::set<std::string, std::less<>> names;
+  for (ExpectedTensor& expected : expected_tensors(describe_all())) {
+    const TensorView* found = weights.find(expected.name);
+    if (found == nullptr)
+      fail(weights, expected.name, "missing; expected shape " + show_shape(expected.shape));
+    check_shape(*found, weights, expected, config.layer.fp8);
+    names.insert(std::move(expected.name));
+  }
+  const std::string prefix = prefix_of_layer(config.number);
+  for (const std::string_view name : weights.names()) {
+    if (name.starts_with(prefix) && !names.contains(name) &&
+        !name.ends_with(".rotary_emb.inv_freq")) {
+      fail(weights, std::string(name),
+           "unexpected; by config.json the next-token layer has no such tensor");
     }
   }
 }
@@ -104,6 +153,16 @@ bool has_own_head(const ModelConfig& config, const WeightSource& weights) {
   const bool same = same_values(*own, find_expected(config, weights, {embeddings, {}}));
   weights.release_pages();
   return !same;
+}
+
+bool has_target_embeddings(const WeightSource& head, const std::string& embeddings,
+                           const WeightSource& target) {
+  const TensorView* own = head.find(embeddings);
+  const TensorView* given = target.find("model.embed_tokens.weight");
+  const bool same = own != nullptr && given != nullptr && same_values(*own, *given);
+  head.release_pages();
+  target.release_pages();
+  return same;
 }
 
 bool same_values(const TensorView& a, const TensorView& b) {

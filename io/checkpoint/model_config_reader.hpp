@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/weight_source.hpp"
 
@@ -50,10 +51,23 @@ namespace paceline::io {
 /// found value. Stored rotary frequencies are ignored.
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights);
 
+/// The first layer behind the model's last, which predicts the token after the next, as a head.
+/// `name`: of the model's config.json in messages. Throws DataError where the model has none.
+[[nodiscard]] MtpConfig next_token_layer(const ModelConfig& model, const std::string& name);
+
+/// As above of that layer's tensors, among the model's. Sets own_embeddings and own_output where
+/// the layer has some, be they the model's or not.
+void check_tensor_shapes(MtpConfig& config, const WeightSource& weights);
+
 /// Whether config.json ties the embeddings but a head with other values is stored beside them. The
 /// head was trained, and transformers 5 computes with it: tied_embeddings must then be false. Reads
 /// both until they differ: one rank's work, not every rank's.
 [[nodiscard]] bool has_own_head(const ModelConfig& config, const WeightSource& weights);
+
+/// Whether a head's embeddings, by the name of their tensor, equal the model's, which then serve
+/// both. Reads both until they differ: one rank's work, not every rank's.
+[[nodiscard]] bool has_target_embeddings(const WeightSource& head, const std::string& embeddings,
+                                         const WeightSource& target);
 
 /// Whether two tensors hold the same numbers, whatever their stored types.
 [[nodiscard]] bool same_values(const TensorView& a, const TensorView& b);

@@ -12,10 +12,11 @@ constexpr std::int32_t longest_ngram = 64;    // its index costs O(n^2) a token
 constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
 constexpr std::int32_t longest_match = 1024;  // of a suffix, tokens
 
-const Choice<DrafterMethod, 4>& methods() {
-  static const Choice<DrafterMethod, 4> choice{
-      {"eagle3", "model", "ngram", "suffix"},
-      {DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::ngram, DrafterMethod::suffix}};
+const Choice<DrafterMethod, 5>& methods() {
+  static const Choice<DrafterMethod, 5> choice{
+      {"eagle3", "model", "mtp", "ngram", "suffix"},
+      {DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::mtp, DrafterMethod::ngram,
+       DrafterMethod::suffix}};
   return choice;
 }
 
@@ -31,24 +32,34 @@ EntryKey entry_key(DrafterMethod method, std::string_view name, T DrafterSetting
   return {member(name, field, std::move(codec), help), method, required};
 }
 
-const std::vector<EntryKey>& entry_keys() {
+// Keys of a head, whichever.
+std::vector<EntryKey> head_keys(DrafterMethod method) {
+  using S = DrafterSetting;
+  return {entry_key(method, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
+                    "RADAR network that says when drafts are long enough, in safetensors."),
+          entry_key(method, "noise", &S::noise, Flag{},
+                    "Ranks tokens under the noise that the target samples with."),
+          entry_key(method, "max_tokens", &S::max_tokens, OrAuto{Count{1, 1 << 20}},
+                    "Tokens of a draft; auto is max_length * paths."),
+          entry_key(method, "record_stops", &S::record_stops, Count{0, 1 << 24},
+                    "Records a whole tree of each request every so many tokens at least, for "
+                    "RADAR's network, and drafts nothing else; 0 is never.")};
+}
+
+std::vector<EntryKey> all_keys() {
   using S = DrafterSetting;
   constexpr auto eagle3 = DrafterMethod::eagle3;
   constexpr auto model = DrafterMethod::model;
   constexpr auto ngram = DrafterMethod::ngram;
   constexpr auto suffix = DrafterMethod::suffix;
-  static const std::vector<EntryKey> keys{
+  std::vector<EntryKey> keys{
       entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
-                "EAGLE-3 head of the target, in safetensors.", true),
-      entry_key(eagle3, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
-                "RADAR network that says when drafts are long enough, in safetensors."),
-      entry_key(eagle3, "noise", &S::noise, Flag{},
-                "Ranks tokens under the noise that the target samples with."),
-      entry_key(eagle3, "max_tokens", &S::max_tokens, OrAuto{Count{1, 1 << 20}},
-                "Tokens of a draft; auto is max_length * paths."),
-      entry_key(eagle3, "record_stops", &S::record_stops, Count{0, 1 << 24},
-                "Records a whole tree of each request every so many tokens at least, for RADAR's "
-                "network, and drafts nothing else; 0 is never."),
+                "EAGLE-3 head of the target, in safetensors.", true)};
+  for (const DrafterMethod head : {eagle3, DrafterMethod::mtp}) {
+    const std::vector<EntryKey> own = head_keys(head);
+    keys.insert(keys.end(), own.begin(), own.end());
+  }
+  const std::vector<EntryKey> others{
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},
@@ -70,6 +81,12 @@ const std::vector<EntryKey>& entry_keys() {
                 "Draft servers, which tell trees what siblings on other ranks have said; auto is "
                 "one a node where there are several verifier groups, else 0."),
   };
+  keys.insert(keys.end(), others.begin(), others.end());
+  return keys;
+}
+
+const std::vector<EntryKey>& entry_keys() {
+  static const std::vector<EntryKey> keys = all_keys();
   return keys;
 }
 
@@ -169,6 +186,11 @@ std::vector<DrafterSetting> DrafterList::read(const YamlNode& node, const std::s
       if (second && drafter.method != DrafterMethod::model) {
         throw BadValue(find_entry(item, "method")->value,
                        "one drafter of this method at most (several may be of method model)");
+      }
+      const bool other_head = std::any_of(drafters.begin(), drafters.end(),
+                                          [](const auto& earlier) { return earlier.is_head(); });
+      if (other_head && drafter.is_head()) {
+        throw BadValue(find_entry(item, "method")->value, "one head at most, of eagle3 and mtp");
       }
       drafters.push_back(std::move(drafter));
     } catch (BadValue& bad) {

@@ -153,7 +153,7 @@ std::vector<Key> simulation_keys() {
                   OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
                   "Mean share of tokens accepted, of each of speculation.drafters."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
-                  "A run with record_stops of its eagle3 drafter, by whose trees eagle3 drafts."));
+                  "A run with record_stops of its head, by whose trees heads draft."));
   return t;
 }
 

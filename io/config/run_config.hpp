@@ -68,18 +68,20 @@ struct EngineSection {
   Auto<std::string>
       tail_profile;  ///< cost table of groups of twice the degree; auto: there is none
 };
-/// What proposes draft tokens: an EAGLE-3 head on the target, a smaller model, n-gram lookup in the
-/// request's own text, or suffix trees over the responses to its prompt.
-enum class DrafterMethod : std::uint8_t { eagle3, model, ngram, suffix };
+/// What proposes draft tokens: an EAGLE-3 head on the target, the target's own next-token layer, a
+/// smaller model, n-gram lookup in the request's own text, or suffix trees over the responses to its
+/// prompt.
+enum class DrafterMethod : std::uint8_t { eagle3, model, mtp, ngram, suffix };
 
 /// One entry of speculation.drafters. Keys of other methods keep their defaults.
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
   std::string path;                 ///< eagle3, model: Hugging Face directory
-  std::optional<std::string> stop;  ///< eagle3: directory of a network that ends drafts
-  bool noise = false;               ///< eagle3: tokens are ranked under the target's noise
-  Auto<std::int32_t> max_tokens;    ///< eagle3: of a tree; auto: max_length * paths
-  std::int32_t record_stops = 0;    ///< eagle3: tokens from one recorded draft to the next; 0: none
+  // eagle3, mtp:
+  std::optional<std::string> stop;  ///< directory of a network that ends drafts
+  bool noise = false;               ///< tokens are ranked under the target's noise
+  Auto<std::int32_t> max_tokens;    ///< of a tree; auto: max_length * paths
+  std::int32_t record_stops = 0;    ///< tokens from one recorded draft to the next; 0: none
   std::int32_t min_match = 1;       ///< ngram (2), suffix (1): shortest match, tokens
   std::int32_t max_match = 64;      ///< ngram (5), suffix (64): longest match tried, tokens
   double min_probability = 0.1;     ///< suffix: paths less probable are not drafted
@@ -87,13 +89,17 @@ struct DrafterSetting {
   std::uint64_t max_memory = std::uint64_t{2} << 30;  ///< suffix: bytes of all trees of a rank
   Auto<std::int32_t> servers;  ///< suffix: draft servers; auto: one a node where they can be of use
 
+  /// Whether it is a head on the target, which reads what the target has computed.
+  [[nodiscard]] bool is_head() const {
+    return method == DrafterMethod::eagle3 || method == DrafterMethod::mtp;
+  }
   bool operator==(const DrafterSetting&) const = default;
 };
 
 /// Speculative decoding. It changes when tokens are found, never which.
 struct SpeculationSection {
   /// None: plain decoding, as where mode is plain. Several of method model, but one each of the
-  /// others at most.
+  /// others at most, and one head.
   std::vector<DrafterSetting> drafters;
   SpeculationPolicy policy = SpeculationPolicy::goodput;
   Auto<SpeculationMode> mode;   ///< auto: whichever is foreseen to be fastest
@@ -113,13 +119,19 @@ struct SpeculationSection {
                                  [&](const DrafterSetting& d) { return d.method == method; });
     return at == drafters.end() ? nullptr : &*at;
   }
+  /// The head; null: there is none.
+  [[nodiscard]] const DrafterSetting* head() const {
+    const auto at = std::find_if(drafters.begin(), drafters.end(),
+                                 [](const DrafterSetting& d) { return d.is_head(); });
+    return at == drafters.end() ? nullptr : &*at;
+  }
   /// Tokens of one request's draft at most; auto: max_length * paths.
   [[nodiscard]] Auto<std::int32_t> max_tokens() const {
-    const DrafterSetting* head = find(DrafterMethod::eagle3);
+    const DrafterSetting* head = this->head();
     return head == nullptr ? std::nullopt : head->max_tokens;
   }
   [[nodiscard]] std::int32_t record_stops() const {
-    const DrafterSetting* head = find(DrafterMethod::eagle3);
+    const DrafterSetting* head = this->head();
     return head == nullptr ? 0 : head->record_stops;
   }
 };

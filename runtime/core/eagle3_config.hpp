@@ -51,10 +51,4 @@ struct Eagle3Config {
 /// Fewest layers of a target in which all of these exist.
 inline constexpr int kLeastTargetLayers = 3;
 
-/// The layers of this target that a head reads.
-[[nodiscard]] inline std::vector<std::int32_t> feature_layers(const Eagle3Config& head,
-                                                              const ModelConfig& target) {
-  return head.read_layers.empty() ? default_feature_layers(target) : head.read_layers;
-}
-
 }  // namespace paceline

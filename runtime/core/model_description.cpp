@@ -111,6 +111,7 @@ std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head) {
   Tensors all;
   all.add(head.fc);
   for (const Norm& norm : head.fc_norms) all.add(norm);
+  all.add(head.token_norm);
   all.add(head.feature_norm);
   all.add(head.layer);
   all.add(head.final_norm);

@@ -16,6 +16,7 @@ namespace paceline {
 
 struct Eagle3Config;
 struct ModelConfig;
+struct MtpConfig;
 
 /// How the ranks of a tensor-parallel group share one side of a matrix.
 enum class Cut : std::uint8_t {
@@ -107,15 +108,18 @@ struct ModelDescription {
   bool tied_embeddings = false;  ///< the head is the embeddings' matrix
 };
 
-/// An EAGLE-3 head (Eagle3Config): a layer between a projection of the target's features and an
-/// output of its own.
+/// A head on a target (HeadConfig): a layer, a projection before it, and an output. `fc` of an
+/// EAGLE-3 head joins the target's features, and the layer's attention reads the embedding of a
+/// token beside the outcome. `fc` of a next-token layer joins embedding and feature, and the layer
+/// is one as of the target.
 struct HeadDescription {
-  Projection fc;               ///< [hidden, features of the target]
-  std::vector<Norm> fc_norms;  ///< of what fc reads
-  Norm feature_norm;
-  LayerDescription layer;  ///< its attention reads [embedding, feature]
+  Projection fc;
+  std::vector<Norm> fc_norms;      ///< of the target's features
+  std::optional<Norm> token_norm;  ///< of embeddings; none: the layer's attention_norm is
+  Norm feature_norm;               ///< of what stands beside an embedding
+  LayerDescription layer;
   Norm final_norm;
-  Projection output;                    ///< [draft_vocab, hidden]
+  Projection output;                    ///< [tokens with logits, hidden]
   std::optional<Projection> embedding;  ///< none: the target's
 };
 
@@ -161,6 +165,8 @@ struct Family {
   Windows windows = Windows::unknown;
   ExpertKeys experts = ExpertKeys::none;
   bool latent_attention = false;
+  /// Its next-token layer; null: models of the family have none.
+  HeadDescription (*describe_next_token)(const MtpConfig& config) = nullptr;
   bool computed = true;  ///< false: known to the simulation alone
 };
 

@@ -15,13 +15,14 @@ SequenceDrafterOptions with_width(SequenceDrafterOptions options) {
 }  // namespace
 
 HeadDrafter::HeadDrafter(kernels::Backend& backend,
-                         std::shared_ptr<const model::Eagle3Weights> weights,
+                         std::shared_ptr<const model::HeadWeights> weights,
                          std::shared_ptr<const kernels::Embedding> embedding,
-                         const SamplingParams& sampling, std::vector<TokenId> stops,
-                         SequenceDrafterOptions options)
-    : SequenceDrafter(backend,
-                      std::make_unique<HeadSequences>(backend, std::move(weights),
-                                                      std::move(embedding), with_width(options)),
+                         TensorParallelGroup& alone, const SamplingParams& sampling,
+                         std::vector<TokenId> stops, SequenceDrafterOptions options)
+    : SequenceDrafter(
+          backend,
+          std::make_unique<HeadSequences>(backend, std::move(weights), std::move(embedding), alone,
+                                          with_width(options)),
                       sampling, std::move(stops), with_width(options)) {
   warm_up();
 }

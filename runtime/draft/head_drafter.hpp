@@ -1,4 +1,5 @@
-// Drafts with an EAGLE-3 head on the target (EAGLE-3, arXiv 2503.01840).
+// Drafts with a head on the target: EAGLE-3's (arXiv 2503.01840), or the target's own next-token
+// layer (model/mtp_head.hpp).
 //
 // A head's row costs little beside its pass, so second tokens are followed too: the draft is a
 // dynamic tree (dynamic_tree.hpp), grown a level a pass over the rows of the levels before. With
@@ -29,11 +30,12 @@ namespace paceline::draft {
 /// probability at temperature 1 is taken, as published.
 class HeadDrafter final : public SequenceDrafter {
  public:
-  /// Arguments as of SequenceDrafter; `weights` and `embedding` as of HeadSequences. options.width
-  /// is set to options.paths. Drafts once to warm up.
-  HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::Eagle3Weights> weights,
-              std::shared_ptr<const kernels::Embedding> embedding, const SamplingParams& sampling,
-              std::vector<TokenId> stops, SequenceDrafterOptions options);
+  /// Arguments as of SequenceDrafter; `weights`, `embedding` and `alone` as of HeadSequences.
+  /// options.width is set to options.paths. Drafts once to warm up.
+  HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
+              std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
+              const SamplingParams& sampling, std::vector<TokenId> stops,
+              SequenceDrafterOptions options);
 
  private:
   /// One request of a round.

@@ -16,16 +16,17 @@ constexpr std::uint32_t kMostAlone = 0x40000000U;
 }  // namespace
 
 HeadSequences::HeadSequences(kernels::Backend& backend,
-                             std::shared_ptr<const model::Eagle3Weights> weights,
+                             std::shared_ptr<const model::HeadWeights> weights,
                              std::shared_ptr<const kernels::Embedding> embedding,
-                             const DraftSequencesOptions& options)
+                             TensorParallelGroup& alone, const DraftSequencesOptions& options)
     : options_(checked(options)),
       backend_(backend),
-      head_(backend, std::move(weights), std::move(embedding),
-            options.max_requests * std::max(options.width, 1) + options.prefill_chunk,
-            options.max_requests * std::max(options.width, 1), options.max_position),
-      hidden_(head_.weights().config().layer.hidden),
-      kv_shape_(head_.kv_shape(options.kv_block)),
+      head_(model::make_head(
+          backend, std::move(weights), std::move(embedding), alone,
+          options.max_requests * std::max(options.width, 1) + options.prefill_chunk,
+          options.max_requests * std::max(options.width, 1), options.max_position)),
+      hidden_(head_->layer().hidden),
+      kv_shape_(head_->kv_shape(options.kv_block)),
       cache_(backend.allocate(kv_shape_.block_bytes() * options.kv_blocks)),
       kv_(options.kv_blocks, options.kv_block) {}
 
@@ -375,11 +376,11 @@ void HeadSequences::run_pass(bool of_target, const Reader& read) {
     if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
     if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
   }
-  const model::Eagle3Head::Output out =
-      of_target ? head_.forward(std::span<const std::byte>(pass_.of_target), pass_.tokens,
-                                pass_.segments, pass_.logit_rows, kv_shape_, cache_->data())
-                : head_.forward(std::span<const float>(pass_.own), pass_.tokens, pass_.segments,
-                                pass_.logit_rows, kv_shape_, cache_->data());
+  const model::FeatureHead::Output out =
+      of_target ? head_->forward(std::span<const std::byte>(pass_.of_target), pass_.tokens,
+                                 pass_.segments, pass_.logit_rows, kv_shape_, cache_->data())
+                : head_->forward(std::span<const float>(pass_.own), pass_.tokens, pass_.segments,
+                                 pass_.logit_rows, kv_shape_, cache_->data());
   rows_ += pass_.tokens.size();
   for (std::size_t i = 0; i < pass_.segments.size(); ++i)
     kv_.advance(*parts_[pass_.members[i]].sequence->kv, pass_.segments[i].rows);

@@ -1,4 +1,4 @@
-// The sequences of an EAGLE-3 head (model/eagle3_head.hpp).
+// The sequences of a head on the target (model/feature_head.hpp).
 //
 // Row i of a text is token i + 1 beside the target's feature of position i. Features come with the
 // target's own steps, and are kept in host memory until the next round computes their rows. The
@@ -25,7 +25,7 @@
 #include "runtime/draft/draft_sequences.hpp"
 #include "runtime/draft/features.hpp"
 #include "runtime/kv/sequences.hpp"
-#include "runtime/model/eagle3_head.hpp"
+#include "runtime/model/feature_head.hpp"
 
 namespace paceline::draft {
 
@@ -33,9 +33,10 @@ namespace paceline::draft {
 /// request that leaves is given up.
 class HeadSequences final : public DraftSequences {
  public:
-  /// `backend` must outlive this. Throws std::invalid_argument on bad options.
-  HeadSequences(kernels::Backend& backend, std::shared_ptr<const model::Eagle3Weights> weights,
-                std::shared_ptr<const kernels::Embedding> embedding,
+  /// As of model::make_head(); `alone` is a group of one. Throws std::invalid_argument on bad
+  /// options.
+  HeadSequences(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
+                std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
                 const DraftSequencesOptions& options);
 
   void start(const DraftStart& start) override;
@@ -44,7 +45,7 @@ class HeadSequences final : public DraftSequences {
   void finish(RequestId id) override;
   [[nodiscard]] const DraftText& text(RequestId id) const override { return started(id).text; }
   [[nodiscard]] int lag(RequestId id) const override;
-  [[nodiscard]] std::size_t feature_bytes() const override { return head_.feature_bytes(); }
+  [[nodiscard]] std::size_t feature_bytes() const override { return head_->feature_bytes(); }
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override;
 
   void begin(std::span<Member> members) override;
@@ -53,12 +54,12 @@ class HeadSequences final : public DraftSequences {
 
   void drop_kv() override;
 
-  [[nodiscard]] int vocab() const override { return head_.weights().config().layer.vocab; }
+  [[nodiscard]] int vocab() const override { return head_->layer().vocab; }
   [[nodiscard]] std::uint64_t rows() const override { return rows_; }
   [[nodiscard]] std::size_t kv_bytes() const override { return cache_->size(); }
-  [[nodiscard]] std::size_t weight_bytes() const override { return head_.weights().bytes(); }
+  [[nodiscard]] std::size_t weight_bytes() const override { return head_->weights().bytes(); }
   [[nodiscard]] std::size_t bytes() const override {
-    return kv_bytes() + weight_bytes() + head_.activation_bytes();
+    return kv_bytes() + weight_bytes() + head_->activation_bytes();
   }
 
  private:
@@ -127,7 +128,7 @@ class HeadSequences final : public DraftSequences {
 
   DraftSequencesOptions options_;
   kernels::Backend& backend_;
-  model::Eagle3Head head_;
+  std::unique_ptr<model::FeatureHead> head_;
   int hidden_ = 0;
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()

@@ -54,7 +54,7 @@ class Decoder {
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache);
 
-  /// What an EAGLE-3 head reads of each row of the last pass: the residual stream, not normalised,
+  /// What a head on the target reads of each row of the last pass: the residual stream, not normalised,
   /// as it enters the layers that the decoder was made for, one after the other, of the compute
   /// dtype: [rows, feature_bytes()] in memory of the backend. Valid until the next call of
   /// forward(). Null where there are none.

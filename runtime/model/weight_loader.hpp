@@ -1,5 +1,5 @@
 // Reads the tensors of a checkpoint for a backend to compute with: checked, and packed in one
-// order. Shared by decoders and by EAGLE-3 heads.
+// order. Shared by decoders and by heads on them.
 #pragma once
 
 #include <cstdint>

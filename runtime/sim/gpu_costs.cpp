@@ -66,11 +66,14 @@ class ModelCosts {
   [[nodiscard]] DrafterCosts head(const std::string& name, int paths) const {
     const CostCurve rows = decode();
     const CostCurve rows_of_prompts = prefill();
-    const auto second = [&](double n) {  // the second vector's part of queries, keys and values
+    // The second vector's part of queries, keys and values, or what joins both in a model's own
+    // next-token layer.
+    const auto second = [&](double n) {
+      if (config_.latent) return product(2.0 * config_.hidden, config_.hidden, n);
       return product(config_.hidden, (config_.heads + 2 * kv_heads()) * config_.head_dim, n);
     };
     const auto features = [&](double n) {
-      return product(3.0 * config_.hidden, config_.hidden, n);
+      return config_.latent ? 0.0 : product(3.0 * config_.hidden, config_.hidden, n);
     };
     std::vector<CostCurve::Point> first, round, prompts;
     for (const CostCurve::Point& p : rows.points()) {

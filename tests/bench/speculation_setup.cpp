@@ -147,10 +147,10 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::head_drafter(int max_batch, in
                                                                int paths, draft::DraftNoise noise) {
   draft::SequenceDrafterOptions o = drafter_options(max_batch, paths, noise);
   o.kv_blocks = max_batch * kv::Sequences::blocks_needed(longest + o.max_length * paths, kBlock);
-  auto weights = std::make_shared<const model::Eagle3Weights>(*backend, head->config,
-                                                              *head->weights, target.compute);
+  auto weights = std::make_shared<const model::HeadWeights>(*backend, head->config, *head->weights,
+                                                            target.compute);
   return std::make_unique<draft::HeadDrafter>(*backend, std::move(weights), executor->embedding(),
-                                              sampling(max_tokens), stops, o);
+                                              group, sampling(max_tokens), stops, o);
 }
 
 std::unique_ptr<draft::Drafter> SpeculationSetup::model_drafter(int max_batch, int max_tokens,

@@ -1,7 +1,9 @@
 """Writes a small checkpoint of random bf16 weights, a Llama's: random_model.py DIR [KEY=VALUE]...
 
 KEY is of config.json. EXPERTS=FAMILY (qwen2_moe, qwen3_moe, mixtral, deepseek_v3) makes it a mixture, with 2 of 8 experts
-for each token; a deepseek_v3 has latent attention. NAN=TENSOR:INDEX makes that element a NaN. Needs nothing but Python.
+for each token; a deepseek_v3 has latent attention, and by num_nextn_predict_layers=1 a next-token layer. MARKOV=1: layers
+add nothing, so that a token follows from the one before it, and a next-token layer says what the model does. NAN=TENSOR:INDEX
+makes that element a NaN. Needs nothing but Python.
 """
 
 import json
@@ -17,7 +19,7 @@ def bf16(value: float) -> int:
 
 
 def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[str, int] = ("", 0),
-          integers: dict[str, list[int]] | None = None, single: bool = False) -> None:
+          integers: dict[str, list[int]] | None = None, single: bool = False, markov: bool = False) -> None:
     """config.json, and bf16 tensors (fp32 ones: single) of these shapes in model.safetensors beside I64 ones of these values."""
     # Normal numbers, from a table: there are many.
     generator = random.Random(7)
@@ -32,6 +34,10 @@ def write(folder: Path, config: dict, shapes: dict[str, list[int]], nan: tuple[s
         spread = 1.5 / math.sqrt(shape[-1]) if "embed" not in name else 1.0
         table = [bf16(1.0)] if len(shape) == 1 else [bf16(spread * x) for x in normals]
         values = [table[i] for i in generator.choices(range(len(table)), k=size)]
+        if markov and name.endswith(("o_proj.weight", "down_proj.weight")):
+            values = [0] * size
+        if markov and name.endswith("eh_proj.weight"):  # hands the embedding on
+            values = [bf16(float(i // shape[1] == i % shape[1])) for i in range(size)]
         if name == nan[0]:
             values[nan[1]] = 0x7FC0
         packed = struct.pack(f"<{size}I", *(v << 16 for v in values)) if single else struct.pack(f"<{size}H", *values)
@@ -93,6 +99,15 @@ def expert_shapes(config: dict, layer: str) -> dict[str, list[int]]:
     return shapes
 
 
+def next_token_shapes(config: dict, layer: str) -> dict[str, list[int]]:
+    """A layer behind the last of a deepseek_v3, with embeddings and a head of its own."""
+    hidden, vocab = config["hidden_size"], config["vocab_size"]
+    return {layer + "enorm.weight": [hidden], layer + "hnorm.weight": [hidden], layer + "eh_proj.weight": [hidden, 2 * hidden],
+            layer + "input_layernorm.weight": [hidden], layer + "post_attention_layernorm.weight": [hidden],
+            **latent_shapes(config, layer), **expert_shapes(config, layer), layer + "shared_head.norm.weight": [hidden],
+            layer + "shared_head.head.weight": [vocab, hidden], layer + "embed_tokens.weight": [vocab, hidden]}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     config = {
@@ -101,11 +116,13 @@ def main() -> None:
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
     }
-    nan_tensor, nan_index = "", 0
+    nan_tensor, nan_index, markov = "", 0, False
     for argument in sys.argv[2:]:
         key, value = argument.split("=")
         if key == "EXPERTS":
             config |= {"architectures": [FAMILIES[value]], "model_type": value, "num_experts_per_tok": 2} | EXPERT_KEYS[value]
+        elif key == "MARKOV":
+            markov = True
         elif key == "NAN":
             nan_tensor, nan_index = value.split(":")[0], int(value.split(":")[1])
         else:
@@ -130,7 +147,11 @@ def main() -> None:
         dense = (config["model_type"] == "llama" or layer in config.get("mlp_only_layers", [])
                  or layer < config.get("first_k_dense_replace", 0))
         shapes |= mlp_shapes(p + "mlp.", hidden, inner) if dense else expert_shapes(config, p)
-    write(folder, config, shapes, (nan_tensor, nan_index))
+    for layer in range(config.get("num_nextn_predict_layers", 0)):  # last, so that the model is the same without them
+        shapes |= next_token_shapes(config, f"model.layers.{config['num_hidden_layers'] + layer}.")
+    if markov:  # embeddings and a head of its own would be others
+        shapes = {name: shape for name, shape in shapes.items() if not name.endswith(("2.embed_tokens.weight", "shared_head.head.weight"))}
+    write(folder, config, shapes, (nan_tensor, nan_index), markov=markov)
 
 
 if __name__ == "__main__":

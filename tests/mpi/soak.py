@@ -60,6 +60,7 @@ DRAFTERS = {
     "model": "{method: model, path: %(draft)s}",
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02, servers: %(servers)s}",
+    "mtp": "{method: mtp}",
 }
 # Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
 # model. Measured ones make the same plan again and again.
@@ -116,6 +117,7 @@ class Model:
     settings: List[str]  # model and prompts
     draft: pathlib.Path
     degrees: List[int]  # that its groups can have
+    methods: List[str] = dataclasses.field(default_factory=lambda: ["model", "ngram", "suffix"])  # that can draft for it
     digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
     profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
 
@@ -156,7 +158,7 @@ class Soak:
         experts = work / "experts"  # a mixture
         latent = work / "latent"  # one with latent attention
         for folder, more in ((four, []), (layer, ["num_hidden_layers=1"]), (experts, ["EXPERTS=qwen3_moe"]),
-                             (latent, ["EXPERTS=deepseek_v3"])):
+                             (latent, ["EXPERTS=deepseek_v3", "num_nextn_predict_layers=1"])):
             subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
                            check=True)
         self.models = [
@@ -165,7 +167,7 @@ class Soak:
             Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true",
                    "sampling.keep_routing=true"], layer, [1, 2, 4]),
             Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true",
-                   "sampling.keep_routing=true"], layer, [1, 2, 4]),
+                   "sampling.keep_routing=true"], layer, [1, 2, 4], ["model", "mtp", "ngram", "suffix"]),
             Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/experts'}",
                    "sampling.keep_routing=true"], ROOT / "configs/models/draft", [1, 2]),
         ]
@@ -185,7 +187,7 @@ class Soak:
 
     def profile(self, model: Model, degree: int, stem: pathlib.Path) -> None:
         measured = stem.with_suffix(".measured.yaml")
-        settings = [*model.settings, model.drafters(sorted(DRAFTERS)), f"layout.verifier_tp={degree}"]
+        settings = [*model.settings, model.drafters(model.methods), f"layout.verifier_tp={degree}"]
         process = self.start(stem, degree, settings, "--output", str(measured), "--seconds", "1", command="profile")
         if process.wait() != 0:
             raise SystemExit(f"profiling failed: see {stem}.log")
@@ -264,7 +266,7 @@ class Soak:
     def speculation(self, model: Model, degrees: List[int]) -> tuple[int, List[str]]:
         """Ranks beside those of the groups, and settings."""
         pick = self.random.choice
-        names = self.random.sample(sorted(DRAFTERS), pick([0, 1, 1, 2, 3]))
+        names = self.random.sample(model.methods, pick([0, 1, 1, 2, 3]))
         if not names:
             return 0, []
         price = pick([None, *PRICES])

@@ -36,13 +36,37 @@ ExpertMlp experts(const ModelConfig& config, const std::string& prefix) {
   return mlp;
 }
 
+LayerDescription decoder_layer(const ModelConfig& config, const std::string& prefix, bool mixture) {
+  LayerDescription layer = dense_layer(config, prefix, config.hidden);
+  layer.attention = latent_attention(config, prefix + "self_attn.");
+  if (mixture) layer.mlp = experts(config, prefix + "mlp.");
+  return layer;
+}
+
 ModelDescription describe(const ModelConfig& config) {
   return decoder(config, [&config](const std::string& prefix, std::int32_t n) {
-    LayerDescription layer = dense_layer(config, prefix, config.hidden);
-    layer.attention = latent_attention(config, prefix + "self_attn.");
-    if (config.experts->in_layer(n)) layer.mlp = experts(config, prefix + "mlp.");
-    return layer;
+    return decoder_layer(config, prefix, config.experts->in_layer(n));
   });
+}
+
+// The layer reads what the model's head reads: its last hidden state after the last norm.
+HeadDescription describe_next_token(const MtpConfig& config) {
+  const ModelConfig& layer = config.layer;
+  const std::string prefix = "model.layers." + std::to_string(config.number) + ".";
+  const ModelDescription model = layer.family->describe(layer);
+  HeadDescription head;
+  head.fc = {prefix + "eh_proj", layer.hidden, 2 * std::int64_t{layer.hidden}};
+  head.fc_norms = {model.final_norm};
+  head.token_norm = {prefix + "enorm", layer.hidden};
+  head.feature_norm = {prefix + "hnorm", layer.hidden};
+  head.layer = decoder_layer(layer, prefix, layer.experts->in_layer(0));
+  head.final_norm = {prefix + "shared_head.norm", layer.hidden};
+  head.output = layer.tied_embeddings ? model.embedding : model.head;
+  if (config.own_output) head.output.name = prefix + "shared_head.head";
+  head.output.output_cut = Cut::whole;
+  if (config.own_embeddings)
+    head.embedding = Projection{prefix + "embed_tokens", layer.vocab, layer.hidden};
+  return head;
 }
 
 }  // namespace
@@ -53,6 +77,7 @@ const Family deepseek{.class_name = "DeepseekV3ForCausalLM",
                       .other_model_type = "kimi_k2",
                       .needs_kv_heads = false,
                       .experts = ExpertKeys::deepseek,
-                      .latent_attention = true};
+                      .latent_attention = true,
+                      .describe_next_token = describe_next_token};
 
 }  // namespace paceline::model

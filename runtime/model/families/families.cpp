@@ -11,4 +11,10 @@ const Families& families() {
   return all;
 }
 
+HeadDescription describe_head(const HeadConfig& config) {
+  if (const auto* eagle = std::get_if<Eagle3Config>(&config)) return describe_eagle3(*eagle);
+  const auto& mtp = std::get<MtpConfig>(config);
+  return mtp.layer.family->describe_next_token(mtp);
+}
+
 }  // namespace paceline::model

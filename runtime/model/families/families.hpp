@@ -2,6 +2,7 @@
 // its file, declare it here and name it in families.cpp.
 #pragma once
 
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_description.hpp"
 
 namespace paceline::model {
@@ -17,6 +18,8 @@ extern const Family qwen3_moe;
 extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2
 
 [[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
+/// A head of any kind.
+[[nodiscard]] HeadDescription describe_head(const HeadConfig& config);
 
 /// All of them, for the readers of io/checkpoint.
 [[nodiscard]] const Families& families();

@@ -193,6 +193,73 @@ TEST(ExpectedTensors, LayersBehindTheLastArePassedOver) {
   EXPECT_NO_THROW(check_tensor_shapes(config, weights));
 }
 
+std::string folder_of_layers() {
+  return std::string(PACELINE_SOURCE_DIR) + "/tests/models/parity_mtp/";
+}
+
+TEST(NextTokenLayer, IsOfTheFirstLayerBehindTheLast) {
+  for (const bool own : {true, false}) {
+    const std::string folder = folder_of_layers() + (own ? "groups" : "plain");
+    const ModelConfig model = load_model_config(model::families(), folder);
+    const Checkpoint weights(folder);
+    MtpConfig layer = next_token_layer(model, "config.json");
+    check_tensor_shapes(layer, weights);
+    EXPECT_EQ(layer.number, 2);
+    EXPECT_EQ(layer.layer.layers, 1);
+    EXPECT_FALSE(layer.layer.has_dense_layers());
+    EXPECT_EQ(layer.own_embeddings, own);
+    EXPECT_EQ(layer.own_output, own);
+    const HeadConfig head = layer;
+    EXPECT_EQ(feature_layers(head, model), std::vector{model.layers});
+    EXPECT_EQ(feature_width(head), model.hidden);
+    EXPECT_EQ(draft_vocab(head), model.vocab);
+    const HeadDescription described = model::describe_head(head);
+    EXPECT_EQ(described.output.name, own ? "model.layers.2.shared_head.head" : "lm_head");
+    EXPECT_EQ(described.embedding.has_value(), own);
+    // Those of the fixture are others, which published ones are not.
+    const std::string embeddings = "model.layers.2.embed_tokens.weight";
+    EXPECT_FALSE(has_target_embeddings(weights, embeddings, weights));
+    EXPECT_TRUE(has_target_embeddings(weights, "model.embed_tokens.weight", weights));
+  }
+}
+
+TEST(NextTokenLayer, MustBeThereAsConfigJsonSays) {
+  const std::string folder = folder_of_layers() + "groups";
+  ModelConfig model = load_model_config(model::families(), folder);
+  const auto error = [&](const WeightSource& weights) {
+    return test::message_of<DataError>([&] {
+      MtpConfig layer = next_token_layer(model, "m/config.json");
+      check_tensor_shapes(layer, weights);
+    });
+  };
+  const Checkpoint weights(folder);
+  MtpConfig whole = next_token_layer(model, "m/config.json");
+  EXPECT_NO_THROW(check_tensor_shapes(whole, weights));
+  --model.layers;
+  EXPECT_NE(error(weights).find("tensor 'model.layers.1.eh_proj.weight': missing; expected shape "
+                                "[32, 64]"),
+            std::string::npos)
+      << error(weights);
+  ++model.layers;
+  model.experts->routed = 9;
+  EXPECT_NE(error(weights).find("tensor 'model.layers.2.mlp.gate.weight': expected shape [9, 32] "
+                                "(by config.json), found [8, 32]"),
+            std::string::npos)
+      << error(weights);
+  model.experts->routed = 8;
+  model.latent->q_rank = 0;
+  EXPECT_NE(error(weights).find("tensor 'model.layers.2.self_attn.q_proj.weight': missing"),
+            std::string::npos)
+      << error(weights);
+  model.next_token_layers = 0;
+  EXPECT_EQ(error(weights),
+            "m/config.json: num_nextn_predict_layers: expected at least 1 layer behind the last, "
+            "for speculation.drafters has method mtp, found none");
+  model = load_model_config(model::families(),
+                            std::string(PACELINE_SOURCE_DIR) + "/tests/models/parity/llama3");
+  EXPECT_NE(error(weights).find("num_nextn_predict_layers"), std::string::npos);
+}
+
 // The parity fixtures are what transformers writes.
 class Fixture : public testing::TestWithParam<const char*> {};
 

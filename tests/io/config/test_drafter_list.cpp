@@ -104,10 +104,10 @@ TEST(DrafterList, ErrorsNameTheEntryAndItsPlace) {
                                 "nothing");
   EXPECT_EQ(error_list("[ngram]"), at + "14" + key +
                                        "[0]: expected a map with the key method: one of eagle3, "
-                                       "model, ngram, suffix, found 'ngram'");
+                                       "model, mtp, ngram, suffix, found 'ngram'");
   EXPECT_EQ(error_list("[{method: sufix}]"),
             at + "23" + key +
-                "[0].method: expected one of eagle3, model, ngram, suffix, found 'sufix'; did "
+                "[0].method: expected one of eagle3, model, mtp, ngram, suffix, found 'sufix'; did "
                 "you mean 'suffix'?");
   EXPECT_EQ(error_list("[{method: ngram, min_mach: 2}]"),
             at + "30" + key +
@@ -147,6 +147,22 @@ TEST(DrafterList, OnlyModelsComeTwice) {
       "speculation: {drafters: [{method: model, path: a}, {method: model, path: a}]}\n"));
 }
 
+TEST(DrafterList, OneHeadAtMost) {
+  const auto drafters =
+      parse("speculation: {drafters: [{method: mtp, noise: true, max_tokens: 7}]}\n")
+          .speculation.drafters;
+  ASSERT_EQ(drafters.size(), 1U);
+  EXPECT_EQ(drafters[0].method, DrafterMethod::mtp);
+  EXPECT_TRUE(drafters[0].noise);
+  EXPECT_EQ(drafters[0].max_tokens, 7);
+  EXPECT_EQ(error_list("[{method: mtp, path: x}]"),
+            "run.yaml:5:28: speculation.drafters[0]: expected the keys of method mtp: one of "
+            "method, stop, noise, max_tokens, record_stops, found 'path'");
+  EXPECT_EQ(error_list("[{method: mtp}, {method: eagle3, path: h}]"),
+            "run.yaml:5:38: speculation.drafters[1]: expected one head at most, of eagle3 "
+            "and mtp, found 'eagle3'");
+}
+
 TEST(Speculation, KeysThatMustFitTogether) {
   EXPECT_EQ(error_of("speculation: {max_length: 4, paths: 2, drafters: [{method: eagle3, path: h, "
                      "max_tokens: 9}]}\n"),
@@ -166,18 +182,18 @@ TEST(Speculation, KeysThatMustFitTogether) {
   EXPECT_NO_THROW((void)parse(recorded + "10}\n"));
   EXPECT_EQ(error_of(recorded + "9}\n")
                 .find("run.yaml:4:94: speculation.paths: expected 10 where "
-                      "its eagle3 drafter has record_stops, found 9"),
+                      "its head has record_stops, found 9"),
             0U)
       << error_of(recorded + "9}\n");
   EXPECT_NE(
       error_of(recorded + "10, max_length: 7}\n")
-          .find("speculation.max_length: expected 8 where its eagle3 drafter has record_stops"),
+          .find("speculation.max_length: expected 8 where its head has record_stops"),
       std::string::npos);
   const std::string beside = error_of(
       "speculation: {drafters: [{method: ngram}, {method: eagle3, path: h, record_stops: 16}], "
       "paths: 10}\n");
   EXPECT_NE(beside.find("speculation.policy: expected fixed"), std::string::npos);
-  EXPECT_NE(beside.find("speculation.drafters: expected one drafter, of method eagle3"),
+  EXPECT_NE(beside.find("speculation.drafters: expected one drafter, of method eagle3 or mtp"),
             std::string::npos);
   EXPECT_NE(error_of(recorded + "10, mode: plain}\n").find("speculation.mode: expected auto or"),
             std::string::npos);

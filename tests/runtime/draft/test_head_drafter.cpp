@@ -64,13 +64,13 @@ class HeadDrafterTest : public ModelDrafterFixture {
   void use(int draft_vocab) {
     const Eagle3Config config = head_config(draft_vocab);
     const test::RandomModel random(expected_tensors(model::describe_eagle3(config)));
-    weights_ = std::make_shared<model::Eagle3Weights>(*backend_, config, random, DType::bf16);
+    weights_ = std::make_shared<model::HeadWeights>(*backend_, config, random, DType::bf16);
     embedding_ = backend_->embedding(
         kernels::test::whole(*target().weights.find("model.embed_tokens.weight")));
   }
   std::unique_ptr<HeadDrafter> make_drafter(const SamplingParams& sampling,
                                             const ModelDrafterOptions& o) {
-    return std::make_unique<HeadDrafter>(*backend_, weights_, embedding_, sampling, kStops, o);
+    return std::make_unique<HeadDrafter>(*backend_, weights_, embedding_, group_, sampling, kStops, o);
   }
 
   [[nodiscard]] static Text text_of(const Told& request) {
@@ -104,7 +104,9 @@ class HeadDrafterTest : public ModelDrafterFixture {
                                       const Text& path, int count, std::size_t origin = 0) {
     const Text text = text_of(request);
     const auto rows = static_cast<int>(text.size() - 1 - origin);
-    model::Eagle3Head head(*backend_, weights_, embedding_, std::max(rows, 1), 1, 2 * kContext);
+    const auto made = model::make_head(*backend_, weights_, embedding_, group_, std::max(rows, 1), 1,
+                                       2 * kContext);
+    model::FeatureHead& head = *made;
     const kernels::KvShape kv = head.kv_shape(16);
     const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1, 16);
     const auto cache = backend_->allocate(kv.block_bytes() * blocks);
@@ -122,7 +124,7 @@ class HeadDrafterTest : public ModelDrafterFixture {
                             {&last, 1}, kv, cache->data());
     last = 0;
     for (int i = 0; i < std::ssize(path); ++i) {
-      std::vector<float> own(head.weights().config().layer.hidden);
+      std::vector<float> own(head.layer().hidden);
       backend_->read(reinterpret_cast<const std::byte*>(out.features),
                      std::as_writable_bytes(std::span(own)));
       segment = {0, 1, rows + i, table.data()};
@@ -173,7 +175,7 @@ class HeadDrafterTest : public ModelDrafterFixture {
     drafter.commit(request.id, request.response, 0);
   }
 
-  std::shared_ptr<const model::Eagle3Weights> weights_;
+  std::shared_ptr<const model::HeadWeights> weights_;
   std::shared_ptr<const kernels::Embedding> embedding_;
 };
 

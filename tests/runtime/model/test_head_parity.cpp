@@ -1,5 +1,5 @@
-// EAGLE-3 heads against the reference in PyTorch, on the small random heads of
-// tests/models/parity_eagle3.
+// Heads against references in PyTorch, on the small random ones of tests/models/parity_eagle3 and
+// parity_mtp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/eagle3_reader.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/model/eagle3_head.hpp"
+#include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/families/families.hpp"
+#include "runtime/model/feature_head.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -31,10 +32,12 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> made;
-  for (const fs::path& fixture : test::fixtures("parity_eagle3")) {
-    for (const std::string& name : kernels::test::backends()) {
-      made.push_back({fixture, name, false});
-      made.push_back({fixture, name, true});
+  for (const char* kind : {"parity_eagle3", "parity_mtp"}) {
+    for (const fs::path& fixture : test::fixtures(kind)) {
+      for (const std::string& name : kernels::test::backends()) {
+        made.push_back({fixture, name, false});
+        made.push_back({fixture, name, true});
+      }
     }
   }
   return made;
@@ -43,7 +46,7 @@ std::vector<Case> cases() {
 constexpr int kBlock = 16;
 constexpr int kBlocks = 8;
 
-class Eagle3Parity : public testing::TestWithParam<Case> {
+class HeadParity : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const fs::path& folder = GetParam().fixture;
@@ -57,11 +60,19 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
     answers_ = std::make_unique<io::Checkpoint>(
         io::Checkpoint::from_file(folder / "reference.safetensors"));
     backend_ = kernels::test::backend_named(GetParam().backend);
-    checkpoint_ = io::load_eagle3(model::families(), folder);
-    config_ = checkpoint_.config;
+    if (folder.parent_path().filename() == "parity_eagle3") {
+      io::Eagle3Checkpoint eagle = io::load_eagle3(model::families(), folder);
+      config_ = std::move(eagle.config);
+      checkpoint_ = std::move(eagle.weights);
+    } else {
+      MtpConfig mtp =
+          io::next_token_layer(io::load_model_config(model::families(), folder), "config.json");
+      checkpoint_ = std::make_unique<io::Checkpoint>(folder);
+      io::check_tensor_shapes(mtp, *checkpoint_);
+      config_ = std::move(mtp);
+    }
     const auto load = [&](const model::SharedPacking& shared) {
-      return std::make_shared<model::Eagle3Weights>(*backend_, config_, *checkpoint_.weights,
-                                                    DType::f32, shared);
+      return std::make_shared<model::HeadWeights>(*backend_, config_, *checkpoint_, DType::f32, shared);
     };
     const std::size_t bytes = model::packed_bytes(*backend_, config_, DType::f32);
     auto weights = load({});
@@ -72,9 +83,9 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
       weights = load({memory, 0, 2});
       (void)load({memory, 1, 2});
     }
-    head_ = std::make_unique<model::Eagle3Head>(
+    head_ = model::make_head(
         *backend_, std::move(weights),
-        backend_->embedding(kernels::test::whole(*answers_->find("embedding"))),
+        backend_->embedding(kernels::test::whole(*answers_->find("embedding"))), group_,
         static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks);
     kv_ = head_->kv_shape(kBlock);
     cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
@@ -101,8 +112,8 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
     std::iota(all.begin(), all.end(), 0);
     const auto out = head_->forward(features, tokens, {&segment, 1}, all, kv_, cache_->data());
     Rows rows;
-    rows.logits.resize(tokens.size() * config_.layer.vocab);
-    rows.features.resize(tokens.size() * config_.layer.hidden);
+    rows.logits.resize(tokens.size() * head_->layer().vocab);
+    rows.features.resize(tokens.size() * head_->layer().hidden);
     backend_->read(reinterpret_cast<const std::byte*>(out.logits),
                    std::as_writable_bytes(std::span(rows.logits)));
     backend_->read(reinterpret_cast<const std::byte*>(out.features),
@@ -125,15 +136,15 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
   }
   /// The feature of the last of the rows, or of some other.
   std::vector<float> feature(const Rows& rows, std::ptrdiff_t row = -1) const {
-    const std::ptrdiff_t hidden = config_.layer.hidden;
+    const std::ptrdiff_t hidden = head_->layer().hidden;
     const auto at = row < 0 ? rows.features.end() - hidden : rows.features.begin() + row * hidden;
     return {at, at + hidden};
   }
 
   /// To 2e-4 of how far logits spread; tokens that the head has not are out of the question.
   void expect_near(std::span<const float> logits, std::span<const float> expected) const {
-    const auto drafted = static_cast<std::size_t>(config_.draft_vocab);
-    const auto vocab = static_cast<std::size_t>(config_.layer.vocab);
+    const auto drafted = static_cast<std::size_t>(draft_vocab(config_));
+    const auto vocab = static_cast<std::size_t>(head_->layer().vocab);
     ASSERT_EQ(logits.size() / vocab, expected.size() / drafted);
     double squares = 0;
     for (const float x : expected) squares += static_cast<double>(x) * x;
@@ -157,18 +168,19 @@ class Eagle3Parity : public testing::TestWithParam<Case> {
   std::vector<std::vector<std::int32_t>> levels_;
   std::unique_ptr<io::Checkpoint> answers_;
   std::shared_ptr<kernels::Backend> backend_;
-  io::Eagle3Checkpoint checkpoint_;
-  Eagle3Config config_;
+  std::unique_ptr<io::Checkpoint> checkpoint_;
+  HeadConfig config_;
+  fabric::SingleRankGroup group_;
   std::unique_ptr<kernels::Buffer> memory_;  ///< of shared weights
-  std::unique_ptr<model::Eagle3Head> head_;
+  std::unique_ptr<model::FeatureHead> head_;
   kernels::KvShape kv_;
   std::unique_ptr<kernels::Buffer> cache_;
   std::vector<std::int32_t> blocks_ = std::vector<std::int32_t>(kBlocks);
 };
 
-TEST_P(Eagle3Parity, OfAText) { expect_near(run_text().logits, answer("logits")); }
+TEST_P(HeadParity, OfAText) { expect_near(run_text().logits, answer("logits")); }
 
-TEST_P(Eagle3Parity, OfAChainOnItsOwnFeatures) {
+TEST_P(HeadParity, OfAChainOnItsOwnFeatures) {
   std::vector<float> last = feature(run_text());
   std::vector<float> logits;
   kernels::Segment segment;
@@ -182,7 +194,7 @@ TEST_P(Eagle3Parity, OfAChainOnItsOwnFeatures) {
   expect_near(logits, answer("chain_logits"));
 }
 
-TEST_P(Eagle3Parity, OfATreeThatGrows) {
+TEST_P(HeadParity, OfATreeThatGrows) {
   const std::vector<float> text = feature(run_text());
   std::vector<std::int32_t> parents;
   Rows tree;
@@ -206,7 +218,7 @@ TEST_P(Eagle3Parity, OfATreeThatGrows) {
   expect_near(tree.logits, answer("tree_logits"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, Eagle3Parity, testing::ValuesIn(cases()), [](const auto& made) {
+INSTANTIATE_TEST_SUITE_P(Heads, HeadParity, testing::ValuesIn(cases()), [](const auto& made) {
   std::string name = made.param.fixture.filename().string() + "_" + made.param.backend +
                      (made.param.shared ? "_shared" : "");
   std::replace_if(

@@ -1,0 +1,54 @@
+// Heads that draft for a model by the features that it had of a text: EAGLE-3's, which is a
+// checkpoint of its own, or the model's own next-token layer.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline {
+
+/// A model's next-token layer (multi-token prediction: DeepSeek-V3, arXiv 2412.19437, section 2.2),
+/// which it was trained with and which lies behind its last layer.
+struct MtpConfig {
+  /// The layer's sizes, as of a model of this layer alone.
+  ModelConfig layer;
+  std::int32_t number = 0;  ///< of the layer in the checkpoint: the model's layers
+  // Published checkpoints store both twice, as the model's and as the layer's.
+  bool own_embeddings = false;  ///< else the model's
+  bool own_output = false;      ///< else the model's
+};
+
+using HeadConfig = std::variant<Eagle3Config, MtpConfig>;
+
+/// Sizes of the head's one layer. vocab: the target's.
+[[nodiscard]] inline const ModelConfig& layer_of(const HeadConfig& head) {
+  return std::visit([](const auto& config) -> const ModelConfig& { return config.layer; }, head);
+}
+[[nodiscard]] inline bool has_own_embeddings(const HeadConfig& head) {
+  return std::visit([](const auto& config) { return config.own_embeddings; }, head);
+}
+/// Tokens with logits.
+[[nodiscard]] inline std::int32_t draft_vocab(const HeadConfig& head) {
+  const auto* eagle = std::get_if<Eagle3Config>(&head);
+  return eagle != nullptr ? eagle->draft_vocab : layer_of(head).vocab;
+}
+/// Elements of what the target has computed of a token, which the head reads.
+[[nodiscard]] inline std::int64_t feature_width(const HeadConfig& head) {
+  if (const auto* eagle = std::get_if<Eagle3Config>(&head))
+    return std::int64_t{eagle->features()} * eagle->target_hidden;
+  return layer_of(head).hidden;
+}
+/// The layers of this target that the head reads, by what enters them; the number of layers: after
+/// the last.
+[[nodiscard]] inline std::vector<std::int32_t> feature_layers(const HeadConfig& head,
+                                                              const ModelConfig& target) {
+  const auto* eagle = std::get_if<Eagle3Config>(&head);
+  if (eagle == nullptr) return {target.layers};
+  return eagle->read_layers.empty() ? default_feature_layers(target) : eagle->read_layers;
+}
+
+}  // namespace paceline

@@ -1,0 +1,117 @@
+// A head on a target: what comes after a text by the features that the target had of it.
+//
+// Row i of a text is the embedding of token i + 1 beside the feature of token i, and says what
+// token i + 2 may be. Where the target has computed token i its feature is the target's; beyond
+// that it is what the head itself came to in row i - 1, which takes the place of what the target
+// has yet to compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
+#include "runtime/model/activations.hpp"
+#include "runtime/model/head_weights.hpp"
+#include "runtime/model/sharding.hpp"
+
+namespace paceline::model {
+
+/// Computes with a head, in buffers for its largest pass. Used by one thread.
+class FeatureHead {
+ public:
+  /// What a pass gives of its logit rows, in memory of the backend, valid until the next.
+  struct Output {
+    /// [logit rows, vocabulary of the target] fp32: -infinity for tokens that the head has not.
+    const float* logits = nullptr;
+    const float* features = nullptr;  ///< [logit rows, hidden] for rows that follow on them
+  };
+
+  virtual ~FeatureHead() = default;
+  FeatureHead(const FeatureHead&) = delete;
+  FeatureHead& operator=(const FeatureHead&) = delete;
+
+  [[nodiscard]] kernels::KvShape kv_shape(int block) const;
+  [[nodiscard]] const HeadWeights& weights() const { return *weights_; }
+  /// Sizes of its layer.
+  [[nodiscard]] const ModelConfig& layer() const { return layer_of(weights_->config()); }
+  [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
+  /// Bytes of one row's features of the target: of the compute dtype, as Decoder::features().
+  [[nodiscard]] std::size_t feature_bytes() const;
+
+  /// Runs rows that follow on features of the target: [rows, feature_bytes()], in host memory.
+  /// tokens: row i's is the token after that which the feature is of. cache: as kv_shape() says.
+  Output forward(std::span<const std::byte> features, std::span<const TokenId> tokens,
+                 std::span<const kernels::Segment> segments,
+                 std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                 std::byte* cache);
+  /// Runs rows that follow on the head's own: [rows, hidden], in host memory.
+  Output forward(std::span<const float> features, std::span<const TokenId> tokens,
+                 std::span<const kernels::Segment> segments,
+                 std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
+                 std::byte* cache);
+
+ protected:
+  /// As make_head().
+  FeatureHead(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
+              std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
+              int max_position);
+
+  /// Takes the target's features of a pass.
+  virtual void take(std::span<const std::byte> features) = 0;
+  /// The operations of a pass, or of a part of it, which a backend may replay, or call on several
+  /// threads: nothing here looks at the batch, or changes the head. `of_target`: its rows follow on
+  /// what take() took; else on features_.
+  virtual void compute(kernels::Operations& operations, bool of_target) = 0;
+
+  [[nodiscard]] static std::vector<float> floats_of(std::span<const std::byte> values, DType dtype);
+  void write(std::span<const float> values, const Activation<float>& to);
+  /// Writes the embeddings of a pass's tokens and its features, each normalised, side by side into
+  /// input_.
+  void join(kernels::Operations& operations, const Vector& token_norm);
+  /// Writes logits and features of the logit rows. normed: [rows, hidden] of the compute dtype,
+  /// after the last norm. outcome: [rows, hidden], the features of rows that follow.
+  void finish(kernels::Operations& operations, const std::byte* normed, const float* outcome);
+
+  kernels::Backend& backend_;
+  std::shared_ptr<const HeadWeights> weights_;
+  std::shared_ptr<const kernels::Embedding> embedding_;
+  Shard shard_;
+  kernels::PassRows most_;  ///< of the largest pass, as the backend pads them
+  kernels::RopeTable rope_view_;
+  Activations activations_;
+  // Rows as the backend pads them; bytes are values of the compute dtype.
+  Activation<float> features_;        ///< [max_rows, hidden]
+  Activation<float> embedded_;        ///< [max_rows, hidden]
+  Activation<float> feature_normed_;  ///< [max_rows, hidden]
+  Activation<float> delta_;           ///< [max_rows, hidden]
+  Activation<std::byte> input_;       ///< [max_rows, 2 * hidden]
+  Activation<std::byte> normed_;      ///< [max_rows, hidden]
+
+ private:
+  Output run(kernels::Recording& recording, bool of_target, std::span<const TokenId> tokens,
+             std::span<const kernels::Segment> segments, std::span<const std::int32_t> logit_rows,
+             const kernels::KvShape& kv, std::byte* cache);
+
+  Vector rope_;
+  std::unique_ptr<kernels::Recording> first_;  ///< of rows that follow on the target's features
+  std::unique_ptr<kernels::Recording> next_;   ///< of the others
+  Activation<std::byte> last_;                 ///< [max_logit_rows, hidden]
+  Activation<float> last_features_;            ///< [max_logit_rows, hidden]
+  Activation<float> draft_logits_;             ///< [max_logit_rows, draft_vocab()]
+  Activation<float> logits_;  ///< [max_logit_rows, vocab]; same ids: no memory
+};
+
+/// A head with these weights. `embedding`: the target's, of no account where the head has its own.
+/// `group`: of one rank. `backend` and `group` must outlive the head. max_position: longest
+/// sequence.
+[[nodiscard]] std::unique_ptr<FeatureHead> make_head(
+    kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
+    std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& group, int max_rows,
+    int max_logit_rows, int max_position);
+
+/// Bytes of a row of a head's buffers, logits left out.
+[[nodiscard]] std::uint64_t row_bytes(const HeadConfig& config, DType compute);
+
+}  // namespace paceline::model
