@@ -186,6 +186,7 @@ constexpr std::array never_conditions = {
     "message.tool_calls",
     "'tool_calls'in message",
     "message.role=='assistant'and message.content is none",
+    "message.role=='assistant'and message.get('tool_calls')",
     "message.reasoning_content is string",
     "message.reasoning_content is defined and message.reasoning_content is not none",
     "not add_generation_prompt is defined",
@@ -390,10 +391,8 @@ class Reducer {
   bool other_roles_differ_ = false;
 };
 
-/// Replaces the one literal that is a whole ChatML system message.
-void take_default_system(ChatShape& shape) {
-  constexpr std::string_view open = "'<|im_start|>system\\n";
-  constexpr std::string_view close = "<|im_end|>\\n'";
+/// Replaces the one literal that is a whole system message between these marks.
+void take_default_system(ChatShape& shape, std::string_view open, std::string_view close) {
   std::size_t at = 0;
   while ((at = shape.form.find(open, at)) != std::string::npos) {
     const std::size_t start = at + open.size();
@@ -427,7 +426,8 @@ ChatShape shape_of(std::string_view jinja) {
     Reducer reducer(read_tags(source));
     shape.form = reducer.run();
     shape.other_roles_differ = reducer.other_roles_differ();
-    take_default_system(shape);
+    take_default_system(shape, "'<|im_start|>system\\n", "<|im_end|>\\n'");         // ChatML's
+    take_default_system(shape, "'<|im_system|>system<|im_middle|>", "<|im_end|>'");  // Kimi's
   } catch (const UnreadableTemplate&) {
     return {};
   }

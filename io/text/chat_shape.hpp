@@ -10,8 +10,8 @@
 namespace paceline::io::text {
 
 struct ChatShape {
-  /// The remaining statements in canonical spelling. A literal ChatML system prompt is replaced by
-  /// $SYSTEM. Empty when the text is no readable template.
+  /// The remaining statements in canonical spelling. A literal system prompt of ChatML or
+  /// Kimi is replaced by $SYSTEM. Empty when the text is no readable template.
   std::string form;
   std::optional<std::string> default_system;  ///< the prompt replaced by $SYSTEM
   /// A branch for messages of roles other than system, user and assistant was removed.

@@ -40,6 +40,9 @@ constexpr KnownShape known_shapes[] = {
     {0xb838622579f16d86, ChatFamily::llama3, {.always_generates = true}},  // as first published
     {0x3c0d137956c4179a, ChatFamily::llama3_1},                            // Llama 3.1 and 3.3
     {0xd702ef23652dd647, ChatFamily::llama3_1},  // Llama 3.2, which would name today
+    {0x70f699afdc727481, ChatFamily::kimi},      // Moonlight
+    {0x9d360d2959dfca93, ChatFamily::kimi},      // Kimi-K2 as first published
+    {0x742e5caee79c49f0, ChatFamily::kimi},      // Kimi-K2 once messages may have names
     {0x9b5f742806baaed9, ChatFamily::r1},        // DeepSeek-R1-Distill as first published
     {0x56b66e8062cd34f1, ChatFamily::r1, {.opens_thinking = true}},
     {0x65a73b06ce3b2559, ChatFamily::r1, {.opens_thinking = true, .keeps_reasoning = true}},  // TRL
@@ -71,6 +74,13 @@ std::string llama(std::string_view role, std::string_view content) {
          std::string(content) + "<|eot_id|>";
 }
 constexpr std::string_view llama_answer = "<|start_header_id|>assistant<|end_header_id|>\n\n";
+
+/// A Kimi's message of a role that its templates know.
+std::string kimi(std::string_view role, std::string_view content) {
+  return "<|im_" + std::string(role) + "|>" + std::string(role) + "<|im_middle|>" +
+         std::string(content) + "<|im_end|>";
+}
+constexpr std::string_view kimi_answer = "<|im_assistant|>assistant<|im_middle|>";
 
 /// The last question of a user, or the last message when no user spoke. Qwen3 shows reasoning only
 /// of the answers after it.
@@ -279,7 +289,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
   if (known == std::end(known_shapes)) {
     result.refusal_ = name + ": the chat template (fingerprint " + hex(fingerprint) +
                       ") is none of the known ones: ChatML, Qwen2.5, Qwen3, Llama 2, Llama 3, "
-                      "Llama 3.1 to 3.3, DeepSeek-R1-Distill";
+                      "Llama 3.1 to 3.3, DeepSeek-R1-Distill, Moonlight, Kimi-K2";
     result.refusal_ += advice;
     return result;
   }
@@ -373,6 +383,11 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
     case ChatFamily::qwen3:
       out = render_qwen3(messages, options);
       break;
+    case ChatFamily::kimi:
+      if (default_system_ && !system_first) out = kimi("system", *default_system_);
+      for (const ChatMessage& m : messages) out += kimi(m.role, m.content);
+      if (options.add_generation_prompt) out += answer_header(options);
+      break;
     case ChatFamily::llama2:
       out = llama2(messages, bos_, eos_);
       break;
@@ -434,6 +449,9 @@ std::string ChatTemplate::answer_header(const ChatOptions& options) const {
     case ChatFamily::llama3_1:
       out = llama_answer;
       break;
+    case ChatFamily::kimi:
+      out = kimi_answer;
+      break;
     case ChatFamily::r1:
       out = "<｜Assistant｜>";
       if (traits_.opens_thinking) out += "<think>\n";
@@ -449,6 +467,7 @@ bool ChatTemplate::ends_turn(std::string_view token) const {
     case ChatFamily::chatml:
     case ChatFamily::qwen25:
     case ChatFamily::qwen3:
+    case ChatFamily::kimi:
       return token == "<|im_end|>";
     case ChatFamily::llama3:
     case ChatFamily::llama3_1:
@@ -524,6 +543,10 @@ std::string ChatTemplate::render_answer(std::span<const ChatMessage> messages, b
       break;
     case ChatFamily::llama2:
       out = (ended ? "" : " " + eos_) + llama2(messages, bos_, eos_);
+      break;
+    case ChatFamily::kimi:
+      if (!ended) out = "<|im_end|>";
+      for (const ChatMessage& m : messages) out += kimi(m.role, m.content);
       break;
     case ChatFamily::r1:
       out = (ended ? "" : "<｜end▁of▁sentence｜>") + r1(messages, "", true);

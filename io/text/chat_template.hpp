@@ -31,6 +31,8 @@ enum class ChatFamily : std::uint8_t {
   llama2,    ///< [INST] ... [/INST], the system prompt within, turns between bos and eos
   llama3,    ///< <|start_header_id|>role<|end_header_id|> ... <|eot_id|>
   llama3_1,  ///< Llama 3.1, 3.2, 3.3: the same with a header of dates
+  kimi,      ///< Moonlight, Kimi-K2: <|im_user|>user<|im_middle|> ... <|im_end|>, a default system
+             ///< prompt
   r1,  ///< DeepSeek-R1-Distill: <｜User｜> ... <｜Assistant｜>, reasoning of answers dropped
 };
 

@@ -286,6 +286,61 @@ R1_TRAINING = (
     "{%- generation %}{{'<｜Assistant｜>' + message['content'] + '<｜end▁of▁sentence｜>'}}{%- endgeneration %}"
     + R1_END.replace("{{'<｜Assistant｜>'}}", "{{'<｜Assistant｜><think>\\n'}}")
 )
+# Moonlight's, and Kimi-K2's of two times.
+KIMI_SYSTEM = (
+    "{%- if loop.first and messages[0]['role'] != 'system' -%}<|im_system|>system<|im_middle|>DEFAULT<|im_end|>{%- endif -%}\n"
+)
+KIMI_ANSWER = "{%- if add_generation_prompt -%}\n  <|im_assistant|>assistant<|im_middle|>\n{%- endif -%}"
+MOONLIGHT = (
+    "{%- for message in messages -%}" + KIMI_SYSTEM
+    + "".join(f"{{%- if message['role'] == '{role}' -%}}<|im_{role}|>{{%- endif -%}}" for role in ("system", "user", "assistant"))
+    + "{{ message['role'] }}<|im_middle|>{{message['content']}}<|im_end|>{%- endfor -%}" + KIMI_ANSWER
+)  # fmt: skip
+KIMI_CONTENT = r"""
+  {%- if message['role'] == 'assistant' and message.get('tool_calls') -%}
+    <|tool_calls_section_begin|>
+    {%- for tool_call in message['tool_calls'] -%}
+      {{ tool_call['id'] }}{{ tool_call['function']['arguments'] | tojson(separators=(',', ':')) }}
+    {%- endfor -%}
+  {%- elif message['role'] == 'tool' -%}
+    ## {{ message.tool_call_id }}
+    {{ message['content'] }}
+  {%- elif message['content'] is string -%}
+    {{ message['content'] }}
+  {%- elif message['content'] is not none -%}
+    {% for content in message['content'] -%}
+      {% if content['type'] == 'image' or 'image' in content -%}<|media_pad|>{% else -%}{{ content['text'] }}{%- endif -%}
+    {%- endfor -%}
+  {%- endif -%}
+  <|im_end|>
+{%- endfor -%}
+"""
+KIMI_TOOLS = "{%- if tools -%}\n  <|im_system|>tool_declare<|im_middle|>{{ tools | tojson }}<|im_end|>\n{%- endif -%}\n"
+KIMI_FIRST = (
+    KIMI_TOOLS + "{%- for message in messages -%}\n  " + KIMI_SYSTEM + r"""
+  {%- if message['role'] == 'system' -%}
+    <|im_system|>system<|im_middle|>
+  {%- elif message['role'] == 'user' -%}
+    <|im_user|>user<|im_middle|>
+  {%- elif message['role'] == 'assistant' -%}
+    <|im_assistant|>assistant<|im_middle|>
+  {%- elif message['role'] == 'tool' -%}
+    <|im_system|>tool<|im_middle|>
+  {%- endif -%}
+""" + KIMI_CONTENT + KIMI_ANSWER
+)  # fmt: skip
+KIMI_NAMES = (
+    KIMI_TOOLS + "{%- for message in messages -%}\n  " + KIMI_SYSTEM + r"""
+  {%- set role_name =  message.get('name') or  message['role'] -%}
+  {%- if message['role'] == 'user' -%}
+    <|im_user|>{{role_name}}<|im_middle|>
+  {%- elif message['role'] == 'assistant' -%}
+    <|im_assistant|>{{role_name}}<|im_middle|>
+  {%- else -%}
+    <|im_system|>{{role_name}}<|im_middle|>
+  {%- endif -%}
+""" + KIMI_CONTENT + KIMI_ANSWER
+)  # fmt: skip
 FIXED_DATE = '    {%- set date_string = "26 Jul 2024" %}\n'
 TODAY = (
     '    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n'
@@ -340,6 +395,9 @@ on<|im_end|>\n' }}{% endif %}""" + MESSAGE + "{% endfor %}" + ANSWER
     "llama2_later": LLAMA2.replace("content.strip()", "content | trim"),
     "llama3_first": LLAMA3 + LLAMA3_ANSWER,
     "llama3": LLAMA3 + "{% if add_generation_prompt %}" + LLAMA3_ANSWER + "{% endif %}",
+    "moonlight": MOONLIGHT.replace("DEFAULT", "You are a helpful assistant"),
+    "kimi_first": KIMI_FIRST.replace("DEFAULT", "You are a helpful assistant"),
+    "kimi": KIMI_NAMES.replace("DEFAULT", "You are Kimi."),
     "llama31": LLAMA31.replace("DATE{", FIXED_DATE + "{").replace(
         "ENVIRONMENT", "builtin_tools is defined or tools is not none"
     ),

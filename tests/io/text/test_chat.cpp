@@ -44,7 +44,7 @@ ChatTemplate of_family(ChatFamily family) {
 TEST(ChatTemplate, AnswersGoOnWhereTheTurnEnded) {
   for (const ChatFamily family :
        {ChatFamily::chatml, ChatFamily::qwen25, ChatFamily::qwen3, ChatFamily::llama2,
-        ChatFamily::llama3, ChatFamily::llama3_1, ChatFamily::r1}) {
+        ChatFamily::llama3, ChatFamily::llama3_1, ChatFamily::kimi, ChatFamily::r1}) {
     const ChatTemplate chat = of_family(family);
     ASSERT_EQ(chat.family(), family);
     const std::vector<ChatMessage> all = {{"user", "q"}, {"assistant", "a"}, {"user", "again"}};
@@ -80,7 +80,7 @@ TEST(ChatTemplate, ToolsAnswerAsTheFamilyHasThem) {
             "<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"1\"<|eot_id|>"
             "<|start_header_id|>ipython<|end_header_id|>\n\n\"\\\"x\\\"\"<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n");
-  for (const ChatFamily family : {ChatFamily::llama2, ChatFamily::r1}) {
+  for (const ChatFamily family : {ChatFamily::llama2, ChatFamily::kimi, ChatFamily::r1}) {
     const ChatTemplate chat = of_family(family);
     EXPECT_FALSE(chat.has_tools());
     EXPECT_ERROR(DataError, (void)chat.render_answer(two, true),
