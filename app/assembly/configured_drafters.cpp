@@ -139,10 +139,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   const auto read_model = [&](const std::string& path) {
     auto draft = std::make_unique<ModelCheckpoint>();
     draft->config = io::load_model_config(model::families(), path);
-    if (is_there(path)) {
-      draft->weights = std::make_unique<io::Checkpoint>(path);
-      io::check_tensor_shapes(draft->config, *draft->weights);
-    }
+    if (is_there(path)) draft->read_weights(path);
     draft->compute = compute_of(draft->stored());
     require_same_tokens(path, draft->config, target.config, tokenizer);
     return draft;
@@ -162,7 +159,9 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
   const auto read_eagle3 = [](const std::string& path, DraftHead& head) {
     head.config = io::load_eagle3_config(path);
   };
-  const auto read_mtp = [&](DraftHead& head) { head.config = next_token_layer(target_path, target); };
+  const auto read_mtp = [&](DraftHead& head) {
+    head.config = next_token_layer(target_path, target);
+  };
   return read(settings, read_model, read_eagle3, read_mtp);
 }
 

@@ -11,11 +11,19 @@ std::string shape_text(const ModelConfig& model, DType compute) {
   std::string text = fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens",
                                  model.family->model_type, model.layers, model.hidden, model.heads,
                                  model.kv_heads, model.head_dim, model.intermediate, model.vocab);
-  if (model.latent)
-    text += fmt::format(", latent attention of {} + {}", model.latent->kv_rank, model.latent->rope);
-  if (model.experts)
+  if (model.latent) {
+    text += fmt::format(", latent attention of {} + {}, values of {}", model.latent->kv_rank,
+                        model.latent->rope, model.latent->value_dim);
+    if (model.latent->q_rank > 0) text += fmt::format(", queries by {}", model.latent->q_rank);
+  }
+  if (model.experts) {
     text += fmt::format(", {} of {} experts of {}", model.experts->chosen, model.experts->routed,
                         model.experts->width);
+    if (model.experts->shared_width > 0)
+      text += fmt::format(" beside a shared one of {}", model.experts->shared_width);
+    if (model.dense_layers() > 0)
+      text += fmt::format(", not in layers {}", fmt::join(model.experts->dense_layers, ", "));
+  }
   return text + fmt::format(", {}", name_of(compute));
 }
 

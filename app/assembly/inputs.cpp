@@ -89,8 +89,7 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   if (plans && !io::Checkpoint::is_there(path)) {
     absent.push_back("weights of " + path);
   } else {
-    target.weights = std::make_unique<io::Checkpoint>(path);
-    io::check_tensor_shapes(target.config, *target.weights);
+    target.read_weights(path);
   }
   target.compute = config.model.dtype.value_or(compute_of(target.stored()));
   return target;
@@ -110,9 +109,8 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
   if (sampling.keep_routing && !target.experts && !inputs.given)
     throw UsageError("sampling.keep_routing: expected a mixture of experts, found a dense model");
   inputs.ends.earlier_eos = standing.eos(target.eos);
-  inputs.drafters =
-      read_drafters(inputs.config.speculation, inputs.config.model.path, inputs.target, tokenizer,
-                    plans ? &inputs.absent : nullptr);
+  inputs.drafters = read_drafters(inputs.config.speculation, inputs.config.model.path,
+                                  inputs.target, tokenizer, plans ? &inputs.absent : nullptr);
   const bool without = plans && inputs.text.state == TokenText::State::absent;
   if (!inputs.given && !sampling.stop_strings.empty() && !without)
     require_tokenizer(inputs, "sampling.stop_strings");

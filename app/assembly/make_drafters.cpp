@@ -50,10 +50,9 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
       // Drafter ranks draft chains.
       if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
-      return std::make_unique<draft::HeadDrafter>(backend, weights.get_head({which}),
-                                                  std::move(embedding), alone,
-                                                  inputs.config.sampling, inputs.ends.stops,
-                                                  options);
+      return std::make_unique<draft::HeadDrafter>(
+          backend, weights.get_head({which}), std::move(embedding), alone, inputs.config.sampling,
+          inputs.ends.stops, options);
     }
     case io::DrafterMethod::ngram:
       return std::make_unique<draft::NgramDrafter>(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
@@ -15,6 +16,13 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
+  /// Reads the weights of a directory and checks them against the description, which they complete.
+  /// Throws as io::check_tensor_shapes().
+  void read_weights(const std::string& directory) {
+    weights = std::make_unique<io::Checkpoint>(directory);
+    io::check_tensor_shapes(config, *weights);
+    if (config.experts) config.experts->wide_router = io::stores_wide_router(config, *weights);
+  }
   /// The dtype in which most weights are stored; config.json's where weights are absent.
   [[nodiscard]] DType stored() const {
     return weights == nullptr ? config.dtype : io::stored_dtype(config, *weights);

@@ -17,6 +17,7 @@
 #include "io/config/yaml_tree.hpp"
 #include "kernels/limits.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/model/sharding.hpp"
 
 namespace paceline::app {
 namespace {
@@ -106,6 +107,8 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
   facts.ranks = static_cast<int>(machine.ranks.size());
   facts.segments = inputs.target.config.segments();
   facts.weight_bytes = target_bytes(inputs, 1);
+  if (!inputs.priced)
+    facts.whole_bytes = model::whole_weight_bytes(inputs.target.config, inputs.target.compute);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
   for (const fabric::RankFacts& rank : machine.ranks) facts.node_of_rank.push_back(rank.node);

@@ -203,13 +203,12 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     const std::string embeddings = has_own_embeddings(plan) ? ", and embeddings of its own" : "";
     text += eagle == nullptr
                 ? fmt::format("  it reads the model's last hidden state{}\n", embeddings)
-                : fmt::format("  it reads what enters layers {} of the model's {}{}{}\n",
-                              fmt::join(read_layers(inputs, plan), ", "),
-                              inputs.target.config.layers,
-                              eagle->read_layers.empty()
-                                  ? " (the default, for its config.json names none)"
-                                  : "",
-                              embeddings);
+                : fmt::format(
+                      "  it reads what enters layers {} of the model's {}{}{}\n",
+                      fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
+                      eagle->read_layers.empty() ? " (the default, for its config.json names none)"
+                                                 : "",
+                      embeddings);
     if (role == Role::verifier) continue;
     const std::uint64_t row = feature_row_bytes(inputs, plan);
     text += fmt::format(

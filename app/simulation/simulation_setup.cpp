@@ -23,16 +23,14 @@
 namespace paceline::app {
 namespace {
 
-/// A model for roles, layouts and KV, whatever it is made of. Latent attention keeps one vector for
-/// a position; here it counts as one head, its halves as key and value.
+/// A model for roles, layouts and KV, whatever it is made of. Latent attention, which keeps one
+/// vector for a position, is not shared among ranks here.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
   ModelConfig model = priced;
   model.family = &model::llama;  // a dense decoder
-  model.kv_heads = priced.latent ? 1 : priced.kv_heads;
-  model.head_dim = priced.kv_width() / (2 * model.kv_heads);
-  model.latent.reset();
+  if (priced.latent) model.kv_heads = 1;
   model.experts.reset();
   model.max_position = context.value_or(priced.max_position);
   if (model.dtype == DType::f16) model.dtype = DType::bf16;
@@ -78,8 +76,8 @@ Inputs read_shapes(io::RunConfig config) {
   inputs.priced = io::load_model_sizes(model::families(), inputs.config.model.path);
   inputs.target.config = modelled(*inputs.priced, inputs.config.simulation.context);
   inputs.target.compute = inputs.config.model.dtype.value_or(inputs.target.config.dtype);
-  inputs.drafters = read_drafter_shapes(inputs.config.speculation, inputs.config.model.path,
-                                        *inputs.priced);
+  inputs.drafters =
+      read_drafter_shapes(inputs.config.speculation, inputs.config.model.path, *inputs.priced);
   return inputs;
 }
 

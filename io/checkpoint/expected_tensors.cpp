@@ -120,9 +120,7 @@ MtpConfig next_token_layer(const ModelConfig& model, const std::string& name) {
 }
 
 void check_tensor_shapes(MtpConfig& config, const WeightSource& weights) {
-  const auto describe_all = [&config] {
-    return config.layer.family->describe_next_token(config);
-  };
+  const auto describe_all = [&config] { return config.layer.family->describe_next_token(config); };
   config.own_embeddings = config.own_output = true;
   const HeadDescription all = describe_all();
   config.own_embeddings = weights.find(all.embedding->name + ".weight") != nullptr;
@@ -179,6 +177,14 @@ bool stores_f16(const ModelConfig& config, const WeightSource& weights) {
   const std::vector<ExpectedTensor> all = expected_tensors(describe(config));
   return std::any_of(all.begin(), all.end(), [&](const ExpectedTensor& expected) {
     return find_expected(config, weights, expected).dtype == DType::f16;
+  });
+}
+
+bool stores_wide_router(const ModelConfig& config, const WeightSource& weights) {
+  const ModelDescription model = describe(config);
+  return std::any_of(model.layers.begin(), model.layers.end(), [&](const LayerDescription& layer) {
+    const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
+    return mlp != nullptr && weights.find(mlp->router.name + ".weight")->dtype == DType::f32;
   });
 }
 

@@ -75,6 +75,9 @@ void check_tensor_shapes(MtpConfig& config, const WeightSource& weights);
 /// Whether any of the expected tensors is stored in fp16, whose values bf16 does not hold exactly.
 [[nodiscard]] bool stores_f16(const ModelConfig& config, const WeightSource& weights);
 
+/// Whether a router is stored in fp32, in which its products are then computed (wide_router).
+[[nodiscard]] bool stores_wide_router(const ModelConfig& config, const WeightSource& weights);
+
 /// The dtype in which most bytes of the expected tensors are stored, whatever config.json says.
 /// Throws DataError when a tensor is missing.
 [[nodiscard]] DType stored_dtype(const ModelConfig& config, const WeightSource& weights);

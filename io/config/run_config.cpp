@@ -419,14 +419,15 @@ class Reader {
     const auto expect = [this](const std::string& name, bool right, const std::string& expected,
                                const std::string& found) {
       if (right) return;
-      problem(place_of_key("speculation." + name),
-              "speculation." + name + ": expected " + expected +
-                  " where its head has record_stops, "
-                  "found " +
-                  found);
+      problem(place_of_key("speculation." + name), "speculation." + name + ": expected " +
+                                                       expected +
+                                                       " where its head has record_stops, "
+                                                       "found " +
+                                                       found);
     };
     const bool head = s.drafters.size() == 1 && s.drafters.front().is_head();
-    expect("drafters", head, "one drafter, of method eagle3 or mtp", DrafterList::write(s.drafters));
+    expect("drafters", head, "one drafter, of method eagle3 or mtp",
+           DrafterList::write(s.drafters));
     expect("mode", !s.mode || *s.mode == SpeculationMode::coupled, "auto or coupled",
            s.mode ? name_of(*s.mode) : "auto");
     expect("policy", s.policy == SpeculationPolicy::fixed, "fixed", name_of(s.policy));

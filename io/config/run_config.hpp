@@ -69,14 +69,14 @@ struct EngineSection {
       tail_profile;  ///< cost table of groups of twice the degree; auto: there is none
 };
 /// What proposes draft tokens: an EAGLE-3 head on the target, the target's own next-token layer, a
-/// smaller model, n-gram lookup in the request's own text, or suffix trees over the responses to its
-/// prompt.
+/// smaller model, n-gram lookup in the request's own text, or suffix trees over the responses to
+/// its prompt.
 enum class DrafterMethod : std::uint8_t { eagle3, model, mtp, ngram, suffix };
 
 /// One entry of speculation.drafters. Keys of other methods keep their defaults.
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
-  std::string path;                 ///< eagle3, model: Hugging Face directory
+  std::string path;  ///< eagle3, model: Hugging Face directory
   // eagle3, mtp:
   std::optional<std::string> stop;  ///< directory of a network that ends drafts
   bool noise = false;               ///< tokens are ranked under the target's noise

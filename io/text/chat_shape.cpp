@@ -426,7 +426,7 @@ ChatShape shape_of(std::string_view jinja) {
     Reducer reducer(read_tags(source));
     shape.form = reducer.run();
     shape.other_roles_differ = reducer.other_roles_differ();
-    take_default_system(shape, "'<|im_start|>system\\n", "<|im_end|>\\n'");         // ChatML's
+    take_default_system(shape, "'<|im_start|>system\\n", "<|im_end|>\\n'");          // ChatML's
     take_default_system(shape, "'<|im_system|>system<|im_middle|>", "<|im_end|>'");  // Kimi's
   } catch (const UnreadableTemplate&) {
     return {};

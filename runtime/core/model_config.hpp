@@ -64,6 +64,7 @@ struct ExpertConfig {
   std::int32_t groups = 1;
   std::int32_t chosen_groups = 1;
   float scale = 1.0F;
+  bool wide_router = false;  ///< routers are stored in fp32, whatever the other weights are
   std::vector<std::int32_t> dense_layers;  ///< ascending; they have one MLP instead
 
   [[nodiscard]] bool in_layer(std::int32_t n) const {

@@ -83,6 +83,7 @@ struct GatedMlp {
 /// neighbouring ones each.
 struct ExpertMlp {
   Projection router;                       ///< [experts, hidden]
+  bool wide_router = false;                ///< its products are those of fp32 weights
   std::optional<StoredVector> correction;  ///< [experts] kernels::Routing::correction
   GatedMlp every;  ///< each of them, not cut; its names have "{}" for the expert's number
   std::optional<GatedMlp> shared;         ///< used by every row
@@ -135,6 +136,9 @@ struct ExpectedTensor {
 /// Elements of the matrices of a layer; norms and biases, less than a thousandth of a model, are
 /// left out.
 [[nodiscard]] std::int64_t matrix_elements(const LayerDescription& layer);
+/// Elements of a layer's matrices that no rank of a tensor-parallel group has a part of: each has
+/// them whole.
+[[nodiscard]] std::int64_t whole_elements(const LayerDescription& layer);
 /// Elements of the matrices of all layers.
 [[nodiscard]] std::int64_t layer_elements(const ModelDescription& model);
 /// Elements of the matrices of all routed experts.

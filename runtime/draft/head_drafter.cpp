@@ -23,7 +23,7 @@ HeadDrafter::HeadDrafter(kernels::Backend& backend,
           backend,
           std::make_unique<HeadSequences>(backend, std::move(weights), std::move(embedding), alone,
                                           with_width(options)),
-                      sampling, std::move(stops), with_width(options)) {
+          sampling, std::move(stops), with_width(options)) {
   warm_up();
 }
 

@@ -54,9 +54,9 @@ class Decoder {
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache);
 
-  /// What a head on the target reads of each row of the last pass: the residual stream, not normalised,
-  /// as it enters the layers that the decoder was made for, one after the other, of the compute
-  /// dtype: [rows, feature_bytes()] in memory of the backend. Valid until the next call of
+  /// What a head on the target reads of each row of the last pass: the residual stream, not
+  /// normalised, as it enters the layers that the decoder was made for, one after the other, of the
+  /// compute dtype: [rows, feature_bytes()] in memory of the backend. Valid until the next call of
   /// forward(). Null where there are none.
   [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }

@@ -14,6 +14,8 @@ ExpertMlpPass::ExpertMlpPass(Activations& activations, const ModelConfig& config
       given_(given),
       backend_(activations.backend()) {
   logits_ = activations.make<float>(max_rows, config_.routed);
+  if (router_parts(config_.wide_router, compute) > 1)
+    part_ = activations.make<float>(max_rows, config_.routed);
   const int layers = given ? config.layers - config.dense_layers() : 1;
   for (int layer = 0; layer < layers; ++layer)
     ids_.push_back(activations.make<std::int32_t>(max_rows, config_.chosen));
@@ -46,7 +48,12 @@ void ExpertMlpPass::compute(kernels::Operations& operations, int layer,
   const kernels::ExpertChoices choices{config_.chosen, ids_[given_ ? layer : 0].row(part.first_row),
                                        weights_.row(part.first_row), given_};
   float* const logits = logits_.row(part.first_row);
-  operations.linear(*weights.router, input, part.rows, logits);
+  operations.linear(*weights.router[0], input, part.rows, logits);
+  for (std::size_t i = 1; i < weights.router.size(); ++i) {
+    float* const more = part_.row(part.first_row);
+    operations.linear(*weights.router[i], input, part.rows, more);
+    operations.add_gated(logits, more, nullptr, part.rows, config_.routed);
+  }
   operations.choose_experts(logits, part.rows,
                             {.experts = config_.routed,
                              .normalised = config_.normalised,
@@ -77,7 +84,9 @@ std::uint64_t ExpertMlpPass::row_bytes(const ModelConfig& config, const Shard& s
                                        DType compute) {
   const ExpertConfig& experts = *config.experts;
   std::uint64_t bytes =
-      sizeof(float) * (experts.routed + experts.chosen) + sizeof(std::int32_t) * experts.chosen +
+      sizeof(float) * (experts.routed * (router_parts(experts.wide_router, compute) > 1 ? 2 : 1) +
+                       experts.chosen) +
+      sizeof(std::int32_t) * experts.chosen +
       kernels::ExpertWork::row_bytes(config.hidden, experts.width, experts.chosen, compute);
   if (experts.shared_width > 0) {
     const std::int64_t width = shard.range(Cut::even, experts.shared_width).count;

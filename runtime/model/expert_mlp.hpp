@@ -44,6 +44,7 @@ class ExpertMlpPass {
   TensorParallelGroup& group_;
   DType compute_;
   Activation<float> logits_;  ///< [max_rows, experts]
+  Activation<float> part_;    ///< likewise, by a part of the router; of one part: no memory
   bool given_;
   kernels::Backend& backend_;
   /// [max_rows, chosen] of all layers in turn, or of each where they are given.

@@ -100,7 +100,7 @@ class FeatureHead {
   Activation<std::byte> last_;                 ///< [max_logit_rows, hidden]
   Activation<float> last_features_;            ///< [max_logit_rows, hidden]
   Activation<float> draft_logits_;             ///< [max_logit_rows, draft_vocab()]
-  Activation<float> logits_;  ///< [max_logit_rows, vocab]; same ids: no memory
+  Activation<float> logits_;                   ///< [max_logit_rows, vocab]; same ids: no memory
 };
 
 /// A head with these weights. `embedding`: the target's, of no account where the head has its own.

@@ -80,7 +80,7 @@ Range Shard::range(Cut cut, std::int64_t extent) const {
 }
 
 std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
-                                                     const Shard& shard) {
+                                                     const Shard& shard, DType compute) {
   PackedMatrices all;
   std::visit([&](const auto& attention) { add(attention, shard, all); }, layer.attention);
   if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) {
@@ -88,7 +88,7 @@ std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& lay
     return all;
   }
   const auto& mlp = std::get<ExpertMlp>(layer.mlp);
-  all.push_back({mlp.router});
+  all.insert(all.end(), router_parts(mlp.wide_router, compute), {mlp.router});
   const Range own = shard.range(Cut::even, mlp.experts());
   for (std::int64_t id = own.first; id < own.first + own.count; ++id) add(mlp.expert(id), all);
   if (mlp.shared) add(*mlp.shared, all);
@@ -113,11 +113,17 @@ std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
   const Shard shard = shard_of(config, 0, size);
   std::int64_t elements = model.head.elements() / size;
   for (const LayerDescription& layer : model.layers) {
-    for (const std::vector<Projection>& stacked : packed_matrices(layer, shard)) {
+    for (const std::vector<Projection>& stacked : packed_matrices(layer, shard, compute)) {
       for (const Projection& matrix : stacked)
         elements += shard.outputs(matrix) * shard.inputs(matrix);
     }
   }
+  return size_of(compute) * static_cast<std::uint64_t>(elements);
+}
+
+std::uint64_t whole_weight_bytes(const ModelConfig& config, DType compute) {
+  std::int64_t elements = 0;
+  for (const LayerDescription& layer : describe(config).layers) elements += whole_elements(layer);
   return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 

@@ -40,10 +40,18 @@ struct Shard {
 /// Throws UsageError when `size` does not divide the model's canonical segments.
 [[nodiscard]] Shard shard_of(const ModelConfig& config, int rank, int size);
 
-/// The matrices of a layer that a rank packs, in order: those of an inner list are one, stacked.
-/// Of kv_up (LatentAttention) each head's keys, transposed, and values are matrices of their own.
+/// The matrices of a layer that a rank packs in a dtype, in order: those of an inner list are one,
+/// stacked. Of kv_up (LatentAttention) each head's keys, transposed, and values are matrices of
+/// their own, and the router is there router_parts() times.
 [[nodiscard]] std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
-                                                                   const Shard& shard);
+                                                                   const Shard& shard,
+                                                                   DType compute);
+
+/// Matrices that a router is packed as: of fp32 weights among bf16 ones three, whose sum has every
+/// bit of it.
+[[nodiscard]] inline int router_parts(bool wide_router, DType compute) {
+  return wide_router && compute == DType::bf16 ? 3 : 1;
+}
 
 /// The KV cache of one rank of `size`, in blocks of `block` positions. `routing`: with the experts
 /// of each position, where the model has some.
@@ -52,6 +60,8 @@ struct Shard {
 
 /// Bytes of the packed weights one rank of `size` holds.
 [[nodiscard]] std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size);
+/// Those of them that every rank holds whole.
+[[nodiscard]] std::uint64_t whole_weight_bytes(const ModelConfig& config, DType compute);
 
 /// Bytes of the embeddings one rank of `size` holds besides, on a backend that copies them from
 /// tensors of type `stored`: none where they are tied and the packed head has every bit of them.

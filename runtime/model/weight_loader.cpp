@@ -222,12 +222,44 @@ MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
   return weights;
 }
 
+// Each part is the upper bits of what the parts before it leave of the weights: 8 of 24, so that
+// the last leaves nothing.
+std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const ExpertMlp& mlp,
+                                                                        const Shard& shard) {
+  std::vector<std::unique_ptr<kernels::Linear>> parts(router_parts(mlp.wide_router, compute_));
+  if (parts.size() == 1) {
+    parts[0] = pack({&mlp.router}, shard, kernels::kAnySegments);
+    return parts;
+  }
+  if (packs()) require_usable(whole(mlp.router));
+  const MatrixSlice stored = slice_of(whole(mlp.router));
+  std::vector<float> left(stored.rows * stored.columns);
+  for (std::int64_t row = 0; row < stored.rows; ++row) {
+    kernels::to_floats(kernels::source_row(stored, row), stored.columns,
+                       left.data() + row * stored.columns);
+  }
+  std::vector<float> values(left.size());
+  const TensorView view{
+      DType::f32, {stored.rows, stored.columns}, std::as_bytes(std::span(values))};
+  const MatrixSlice all{&view, 0, stored.rows, 0, stored.columns};
+  for (std::unique_ptr<kernels::Linear>& part : parts) {
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      values[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(left[i]) & 0xFFFF0000U);
+      left[i] -= values[i];
+    }
+    const kernels::PackPlace place = take_place(stored.rows, stored.columns, false);
+    part = backend_.pack({&all, 1}, {}, kernels::kAnySegments, compute_, place);
+    bytes_ += part->bytes();
+  }
+  return parts;
+}
+
 // Experts lie in one piece of memory: of pages of their own, which are of 2 MiB on a device, a good
 // part would be empty.
 ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
   const Range own = shard.range(Cut::even, mlp.experts());
   ExpertWeights weights;
-  weights.router = pack({&mlp.router}, shard, kernels::kAnySegments);
+  weights.router = pack_router(mlp, shard);
   if (mlp.correction) {
     weights.correction =
         kernels::upload(backend_, vector_of(mlp.correction->name, 0, mlp.correction->width));

@@ -83,6 +83,9 @@ class WeightLoader {
   /// Part of a matrix, or its transpose, as a matrix of its own.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_part(const Part& part);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_transposed(const Part& part);
+  /// The router as router_parts() matrices.
+  [[nodiscard]] std::vector<std::unique_ptr<kernels::Linear>> pack_router(const ExpertMlp& mlp,
+                                                                          const Shard& shard);
   [[nodiscard]] AttentionWeights attention(const GroupedAttention& attention, const Shard& shard);
   [[nodiscard]] LatentWeights attention(const LatentAttention& attention, const Shard& shard);
   [[nodiscard]] MlpWeights mlp(const GatedMlp& mlp, const Shard& shard);

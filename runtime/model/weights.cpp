@@ -6,7 +6,7 @@ namespace paceline::model {
 std::size_t packed_bytes(const kernels::Backend& backend, const LayerDescription& layer,
                          const Shard& shard, DType compute) {
   std::size_t bytes = 0;
-  for (const std::vector<Projection>& matrix : packed_matrices(layer, shard)) {
+  for (const std::vector<Projection>& matrix : packed_matrices(layer, shard, compute)) {
     std::int64_t rows = 0;
     for (const Projection& part : matrix) rows += shard.outputs(part);
     bytes += backend.packed_bytes(rows, shard.inputs(matrix.front()), compute);

@@ -72,8 +72,9 @@ struct MlpWeights {
 
 /// A rank's share of a layer's experts (ExpertMlp).
 struct ExpertWeights {
-  std::unique_ptr<kernels::Linear> router;  ///< [experts, hidden], whole on every rank
-  Vector correction;                        ///< [experts]
+  /// [router_parts()] of [experts, hidden], whole on every rank; the router is their sum.
+  std::vector<std::unique_ptr<kernels::Linear>> router;
+  Vector correction;  ///< [experts]
   kernels::ExpertBank bank;
   std::optional<MlpWeights> shared;
   std::unique_ptr<kernels::Linear> shared_gate;  ///< [1, hidden]; null: the model has none

@@ -90,8 +90,8 @@ for kv in cost transfer recompute both; do
   some "moves" "$(simulated_moves)"
 done
 experts=$root/configs/simulated/models/Moonlight-16B-A3B
-costs_of "deepseek_v3 27 layers, 2048 wide, 16 + 16 heads of 128, 11264 inner, 163840 tokens, latent attention of 512 + 64, 6 of 64 \
-experts of 1408, bf16" >"$work/experts.yaml"
+costs_of "deepseek_v3 27 layers, 2048 wide, 16 + 16 heads of 128, 11264 inner, 163840 tokens, latent attention of 512 + 64, \
+values of 128, 6 of 64 experts of 1408 beside a shared one of 2816, not in layers 0, bf16" >"$work/experts.yaml"
 experts=(--set model.path="$experts" --set engine.profile="$work/experts.yaml")
 agrees "experts and latent attention" "${experts[@]}" --set test.shuffle=[moves] --set schedule.chunk=30
 some "moves" "$(simulated_moves)"

@@ -41,6 +41,7 @@ GatedMlp whole_mlp(const std::string& prefix, std::int64_t hidden, std::int64_t 
 ExpertMlp expert_mlp(const ModelConfig& config, const std::string& prefix) {
   const ExpertConfig& experts = *config.experts;
   return {.router = {prefix + "gate", experts.routed, config.hidden},
+          .wide_router = experts.wide_router,
           .correction = {},
           .every = whole_mlp(prefix + "experts.{}.", config.hidden, experts.width),
           .shared = {},

@@ -23,16 +23,19 @@ int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& exp
   const double room = kWeightShare * static_cast<double>(facts.memory_per_rank);
   // Ranks to a copy: of `sharers` ranks one in tp has the same share.
   const auto sharers = [&] { return std::max(1, facts.sharers / tp); };
-  const auto part = [&] { return static_cast<double>(facts.weight_bytes) / tp / sharers(); };
+  const auto share = [&] {
+    const auto whole = static_cast<double>(facts.whole_bytes);
+    return whole + (static_cast<double>(facts.weight_bytes) - whole) / tp;
+  };
+  const auto part = [&] { return share() / sharers(); };
   while (facts.memory_per_rank != 0 && part() > room && tp * 2 <= std::min(facts.segments, ranks)) {
     tp *= 2;
   }
   explanation.push_back(fmt::format(
       "tensor-parallel degree {}: the least whose share of the weights ({:.2f} GiB{}) fits "
       "{:.0f} % of a rank's {:.2f} GiB (override: layout.verifier_tp)",
-      tp, static_cast<double>(facts.weight_bytes) / tp / kGiB,
-      sharers() == 1 ? "" : fmt::format(", {} ranks to a copy", sharers()), kWeightShare * 100,
-      static_cast<double>(facts.memory_per_rank) / kGiB));
+      tp, share() / kGiB, sharers() == 1 ? "" : fmt::format(", {} ranks to a copy", sharers()),
+      kWeightShare * 100, static_cast<double>(facts.memory_per_rank) / kGiB));
   return tp;
 }
 

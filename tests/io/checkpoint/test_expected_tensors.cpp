@@ -272,6 +272,10 @@ TEST_P(Fixture, IsWhatItsConfigSays) {
   EXPECT_EQ(has_own_head(config, weights), std::string(GetParam()) == "llama-own-head");
   EXPECT_EQ(stores_f16(config, weights), std::string(GetParam()) == "llama-f16");
   EXPECT_EQ(stored_dtype(config, weights), config.dtype);
+  if (config.experts) {
+    EXPECT_EQ(stores_wide_router(config, weights),
+              config.dtype == DType::f32 || std::string(GetParam()) == "deepseek-single");
+  }
 
   const nlohmann::json reference =
       parse_json(read_text_file(folder + "/reference.json"), "reference.json");
@@ -304,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "qwen3-yarn", "qwen3-moe", "qwen3-moe-fp32", "qwen3-moe-one", "qwen2-moe",
                     "qwen2-moe-fp32", "mixtral", "mixtral-tied", "mixtral-fp32", "deepseek-groups",
                     "deepseek-moonlight", "deepseek-yarn", "deepseek-mscale", "deepseek-fp8",
-                    "deepseek-unshared", "deepseek-wide", "deepseek-sharded"));
+                    "deepseek-unshared", "deepseek-wide", "deepseek-single", "deepseek-sharded"));
 
 }  // namespace
 }  // namespace paceline::io

@@ -185,10 +185,9 @@ TEST(Speculation, KeysThatMustFitTogether) {
                       "its head has record_stops, found 9"),
             0U)
       << error_of(recorded + "9}\n");
-  EXPECT_NE(
-      error_of(recorded + "10, max_length: 7}\n")
-          .find("speculation.max_length: expected 8 where its head has record_stops"),
-      std::string::npos);
+  EXPECT_NE(error_of(recorded + "10, max_length: 7}\n")
+                .find("speculation.max_length: expected 8 where its head has record_stops"),
+            std::string::npos);
   const std::string beside = error_of(
       "speculation: {drafters: [{method: ngram}, {method: eagle3, path: h, record_stops: 16}], "
       "paths: 10}\n");

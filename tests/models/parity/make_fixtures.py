@@ -219,6 +219,10 @@ CHECKPOINTS = {
         kind="DeepseekV3", dtype="bf16",
         common=deepseek(kv_lora_rank=96, qk_rope_head_dim=32, qk_nope_head_dim=24, v_head_dim=40,
                         n_routed_experts=12, n_group=3, topk_group=2, q_lora_rank=40)),
+    # As published ones store the correction of scores, and a router likewise.
+    "deepseek-single": dict(
+        kind="DeepseekV3", dtype="bf16", single=("e_score_correction_bias", "mlp.gate.weight"),
+        common=deepseek(n_group=2, topk_group=1, num_experts_per_tok=3)),
     "deepseek-sharded": dict(
         kind="DeepseekV3", dtype="bf16", shards=3, v4=True,
         common=deepseek(q_lora_rank=24, norm_topk_prob=False, routed_scaling_factor=1.0,
@@ -303,7 +307,8 @@ def published(spec, name, value):
 def save_checkpoint(folder, spec, config_text, state):
     folder.mkdir()
     stored = {"fp16": torch.float16, "fp32": torch.float32}.get(spec["dtype"], torch.bfloat16)
-    state = {name: value.to(stored) for name, value in state.items() if value.numel() > 0}
+    state = {name: value if name.endswith(spec.get("single", ())) else value.to(stored)
+             for name, value in state.items() if value.numel() > 0}
     if spec["dtype"] == "fp8":
         state = quantised(state)
     (folder / "config.json").write_text(json.dumps(config_text, indent=2) + "\n")

@@ -70,7 +70,8 @@ class HeadDrafterTest : public ModelDrafterFixture {
   }
   std::unique_ptr<HeadDrafter> make_drafter(const SamplingParams& sampling,
                                             const ModelDrafterOptions& o) {
-    return std::make_unique<HeadDrafter>(*backend_, weights_, embedding_, group_, sampling, kStops, o);
+    return std::make_unique<HeadDrafter>(*backend_, weights_, embedding_, group_, sampling, kStops,
+                                         o);
   }
 
   [[nodiscard]] static Text text_of(const Told& request) {
@@ -104,8 +105,8 @@ class HeadDrafterTest : public ModelDrafterFixture {
                                       const Text& path, int count, std::size_t origin = 0) {
     const Text text = text_of(request);
     const auto rows = static_cast<int>(text.size() - 1 - origin);
-    const auto made = model::make_head(*backend_, weights_, embedding_, group_, std::max(rows, 1), 1,
-                                       2 * kContext);
+    const auto made = model::make_head(*backend_, weights_, embedding_, group_, std::max(rows, 1),
+                                       1, 2 * kContext);
     model::FeatureHead& head = *made;
     const kernels::KvShape kv = head.kv_shape(16);
     const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1, 16);

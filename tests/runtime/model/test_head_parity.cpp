@@ -72,7 +72,8 @@ class HeadParity : public testing::TestWithParam<Case> {
       config_ = std::move(mtp);
     }
     const auto load = [&](const model::SharedPacking& shared) {
-      return std::make_shared<model::HeadWeights>(*backend_, config_, *checkpoint_, DType::f32, shared);
+      return std::make_shared<model::HeadWeights>(*backend_, config_, *checkpoint_, DType::f32,
+                                                  shared);
     };
     const std::size_t bytes = model::packed_bytes(*backend_, config_, DType::f32);
     auto weights = load({});

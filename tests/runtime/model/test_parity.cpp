@@ -72,6 +72,7 @@ class Parity : public testing::TestWithParam<Case> {
     weights_ = std::make_unique<io::Checkpoint>(folder);
     io::check_tensor_shapes(config_, *weights_);
     if (io::has_own_head(config_, *weights_)) config_.tied_embeddings = false;
+    if (config_.experts) config_.experts->wide_router = io::stores_wide_router(config_, *weights_);
     answers_ = std::make_unique<Answers>(folder / "reference.safetensors");
     backend_ = kernels::test::backend_named(GetParam().backend);
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -94,7 +95,8 @@ TEST(Weights, ThatAreSharedGiveTheSameBits) {
   for (const Family* family : {&model::llama, &model::qwen2, &model::qwen3, &model::qwen2_moe,
                                &model::qwen3_moe, &model::mixtral}) {
     for (const DType compute : {DType::bf16, DType::f32}) {
-      const ModelConfig config = config_of(*family, family != &model::llama);
+      ModelConfig config = config_of(*family, family != &model::llama);
+      if (config.experts) config.experts->wide_router = true;
       const test::RandomModel source(config);
       const auto own = load_weights(*backend, config, source, alone, compute);
       const std::vector<float> expected = logits_of(*backend, own);
@@ -107,6 +109,30 @@ TEST(Weights, ThatAreSharedGiveTheSameBits) {
       }
     }
   }
+}
+
+// Bits of a router below bf16's count where it is stored in fp32, and where it has none of them it
+// is the router of one part.
+TEST(Weights, RoutersOfFp32StaySo) {
+  const auto backend = kernels::make_cpu_backend(2);
+  fabric::SingleRankGroup alone;
+  const auto logits = [&](const test::RandomModel& source, bool wide, DType compute) {
+    ModelConfig config = config_of(model::qwen3_moe, false);
+    config.experts->wide_router = wide;
+    return logits_of(*backend, load_weights(*backend, config, source, alone, compute));
+  };
+  const ModelConfig config = config_of(model::qwen3_moe, false);
+  const test::RandomModel source(config);
+  test::RandomModel rounded(config);
+  for (const LayerDescription& layer : describe(config).layers) {
+    const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
+    if (mlp == nullptr) continue;
+    for (float& x : rounded.values(mlp->router.name + ".weight"))
+      x = std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x8000U) & 0xFFFF0000U);
+  }
+  EXPECT_NE(logits(source, true, DType::bf16), logits(rounded, true, DType::bf16));
+  EXPECT_EQ(logits(rounded, true, DType::bf16), logits(rounded, false, DType::bf16));
+  EXPECT_EQ(logits(source, true, DType::f32), logits(source, false, DType::f32));
 }
 
 // Each process reads a piece of the files, and no two the same one.

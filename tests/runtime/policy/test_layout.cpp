@@ -54,6 +54,15 @@ TEST(Layout, DataParallelWhenAModelFits) {
   EXPECT_TRUE(mentions(layout, "override: layout.verifier_tp"));
 }
 
+// What each rank has whole is the same at all degrees.
+TEST(Layout, WholeMatricesAreNotCut) {
+  LayoutFacts f = facts(8);
+  f.memory_per_rank = 8'000;
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 2);
+  f.whole_bytes = 4'000;
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 4);
+}
+
 TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
   LayoutFacts f = facts(8);
   f.memory_per_rank = 5'000;
