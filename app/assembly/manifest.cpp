@@ -25,6 +25,7 @@ io::RoutingShape routing_shape(const ModelConfig& config) {
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
     shape.layers.push_back(config.experts->in_layer(layer) ? 1 : 0);
   shape.chosen = config.experts->chosen;
+  shape.experts = config.experts->routed;
   return shape;
 }
 

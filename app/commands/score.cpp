@@ -185,8 +185,11 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
   const io::RoutingShape own = routing_shape(config);
   if (recorded.width() == 0)
     throw UsageError("--replay-routing: the run recorded no experts: sampling.keep_routing does");
-  if (recorded.layers != own.layers || recorded.chosen != own.chosen)
-    throw UsageError("--replay-routing: the run's experts are of other layers, or other numbers");
+  if (recorded != own)
+    throw UsageError("--replay-routing: expected experts of the same layers, " +
+                     std::to_string(own.chosen) + " of " + std::to_string(own.experts) +
+                     " a token; the run recorded " + std::to_string(recorded.chosen) + " of " +
+                     std::to_string(recorded.experts));
 }
 
 /// A response's scores, and the experts of its positions, as bytes.
@@ -346,8 +349,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   together(mpi, [&] {
     share = share_of(plan, rank, run);
     if (plan.layout.placement.role(rank) == Role::verifier) scored.emplace(arguments.directory);
-    if (arguments.replays_routing && compute->executor)
-      replayed.emplace(run, inputs.target.config.experts->routed);
+    if (arguments.replays_routing && compute->executor) replayed.emplace(run);
   });
 
   const double began = clock.now();

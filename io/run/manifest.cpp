@@ -117,7 +117,8 @@ Json manifest_to_json(const RunManifest& m) {
   json["sampling"] = sampling_json(m.sampling);
   if (m.sampling.keep_routing) {
     json["sampling"]["routed_layers"] = m.routing.layers;
-    json["sampling"]["routed_experts"] = m.routing.chosen;
+    json["sampling"]["experts_chosen"] = m.routing.chosen;
+    json["sampling"]["experts"] = m.routing.experts;
   }
   if (m.stops) json["sampling"]["stops"] = *m.stops;
   if (!m.by_line.empty()) {  // else the text stays as before lines had parameters
@@ -150,7 +151,8 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     m.sampling = sampling_from(json.at("sampling"));
     if (m.sampling.keep_routing) {
       json.at("sampling").at("routed_layers").get_to(m.routing.layers);
-      json.at("sampling").at("routed_experts").get_to(m.routing.chosen);
+      json.at("sampling").at("experts_chosen").get_to(m.routing.chosen);
+      json.at("sampling").at("experts").get_to(m.routing.experts);
     }
     if (json.at("sampling").contains("stops"))
       m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();

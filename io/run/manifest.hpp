@@ -28,8 +28,10 @@ struct EnvironmentTerms {
 /// Which layers have experts, and how many of them a token uses in each.
 struct RoutingShape {
   std::vector<std::uint8_t> layers;  ///< [layers of the model] 1: it has some
-  std::int32_t chosen = 0;
+  std::int32_t chosen = 0;           ///< in a layer, by a token
+  std::int32_t experts = 0;          ///< of a layer
 
+  bool operator==(const RoutingShape&) const = default;
   /// Experts of a token.
   [[nodiscard]] std::size_t width() const {
     return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), 1)) * chosen;

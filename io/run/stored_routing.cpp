@@ -8,10 +8,9 @@ namespace paceline::io {
 constexpr std::size_t kChunkCache = std::size_t{1} << 20;
 
 struct StoredRouting::State {
-  State(const StoredRun& stored, std::int32_t count)
+  explicit State(const StoredRun& stored)
       : run(stored),
         width(stored.manifest.routing.width()),
-        experts(count),
         file(h5::File::open(stored.paths.front())),
         of_prompts(open("prompts/routed_experts")),
         of_responses(open("trajectories/routed_experts")) {
@@ -25,15 +24,14 @@ struct StoredRouting::State {
 
   const StoredRun& run;
   std::size_t width;  ///< of a token
-  std::int32_t experts;
   h5::File file;
   h5::Dataset of_prompts, of_responses;
   std::vector<std::uint64_t> starts;  ///< [prompts + 1] first tokens
 };
 
-StoredRouting::StoredRouting(const StoredRun& run, std::int32_t experts) {
+StoredRouting::StoredRouting(const StoredRun& run) {
   const auto lock = h5::lock_hdf5();
-  state_ = std::make_unique<State>(run, experts);
+  state_ = std::make_unique<State>(run);
 }
 
 StoredRouting::~StoredRouting() {
@@ -50,10 +48,11 @@ std::vector<std::int16_t> StoredRouting::of(std::size_t response) const {
   std::vector<std::int16_t> routing(prompt + own);
   s.of_prompts.read(s.starts[entry.prompt] * s.width, prompt, routing.data());
   s.of_responses.read(entry.offset * s.width, own, routing.data() + prompt);
-  const auto chosen = static_cast<std::size_t>(s.run.manifest.routing.chosen);
+  const RoutingShape& shape = s.run.manifest.routing;
+  const auto chosen = static_cast<std::size_t>(shape.chosen);
   for (std::size_t i = 0; i < routing.size(); ++i) {
     const bool ascends = i % chosen == 0 || routing[i - 1] < routing[i];
-    if (routing[i] < 0 || routing[i] >= s.experts || !ascends)
+    if (routing[i] < 0 || routing[i] >= shape.experts || !ascends)
       throw IoError("cannot read " + s.file.path() + ": its experts are damaged");
   }
   return routing;

@@ -13,8 +13,8 @@ namespace paceline::io {
 /// Used by one thread. Members throw IoError where the file is damaged.
 class StoredRouting {
  public:
-  /// `run`: complete, and outlives this. `experts`: of a layer of the model.
-  StoredRouting(const StoredRun& run, std::int32_t experts);
+  /// `run`: complete, and outlives this.
+  explicit StoredRouting(const StoredRun& run);
   ~StoredRouting();
   StoredRouting(const StoredRouting&) = delete;
   StoredRouting& operator=(const StoredRouting&) = delete;

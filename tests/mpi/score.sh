@@ -187,7 +187,12 @@ truncate -s 1000 "$work/damaged/trajectories.h5"
 refuses "a damaged run" 74 "damaged/trajectories.h5" "$work/damaged"
 if rollout 1 "$work/dense" --set sampling.keep_routing=true; then fail "experts of a dense rollout"; fi
 if grep -q '^paceline: sampling.keep_routing: expected a mixture of experts' "$work/dense.log"; then ok "experts of a dense rollout"; else fail "experts of a dense rollout"; fi
-refuses "experts that were not recorded" 64 "--replay-routing: expected a mixture of experts" "$work/plain" --replay-routing
+refuses "experts replayed in a dense model" 64 "--replay-routing: expected a mixture of experts" "$work/plain" --replay-routing
+if [ -n "$python" ]; then
+  refuses "experts that were not recorded" 64 "--replay-routing: the run recorded no experts" "$work/$fixture" "${mixture[@]}" --replay-routing
+  refuses "experts of another mixture" 64 "--replay-routing: expected experts of the same layers, 2 of [0-9]+ a token; the run recorded 6 of" \
+    "$work/kept" "${mixture[@]}" --set model.path="$root/tests/models/parity/mixtral" --replay-routing
+fi
 refuses "experts of a dense model" 64 "--keep-routing: expected a mixture of experts" "$work/plain" --keep-routing
 code=0; score 1 "$work/plain" "../bad" || code=$?
 same "a name that is none: exit code" 64 "$code"

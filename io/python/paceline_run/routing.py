@@ -48,6 +48,10 @@ class Routing:
 
     def of(self, index: int) -> np.ndarray:
         """int16 [prompt + response - 1, layers, k]: see Run.routed_experts."""
+        if index < 0:
+            index += len(self._prompt_index)
+        if not 0 <= index < len(self._prompt_index):
+            raise IndexError(f"response {index} of {len(self._prompt_index)}")
         parts = zip(self._columns, (self._prompts, self._responses), (self._prompt_index[index], index))
         rows = [
             column[int(ends[at]) * self._width : int(ends[at + 1]) * self._width]

@@ -56,7 +56,7 @@ inline Trajectory conversation(Trajectory t) {
 }
 
 /// Of kRouting.width() experts a position, as a run with sampling.keep_routing records them.
-inline const RoutingShape kRouting{{0, 1, 1}, 2};
+inline const RoutingShape kRouting{{0, 1, 1}, 2, 128};
 inline Trajectory routed(Trajectory t, std::size_t prompt) {
   const std::size_t end = prompt + t.tokens.size();
   for (std::size_t position = first_routed(t.id, prompt); position + 1 < end; ++position) {

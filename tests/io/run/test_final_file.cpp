@@ -202,7 +202,7 @@ TEST_F(FinalFileTest, ExpertsAreInOrderWhateverTheWayThere) {
     const std::vector<Reward> reward{{run.ids[5], 3.5F}};
     add_rewards(path, reward);
     check(file);
-    EXPECT_EQ(read_manifest(file).routing.layers, sample::kRouting.layers);
+    EXPECT_EQ(read_manifest(file).routing, sample::kRouting);
   }
   // A response whose experts are damaged is generated again.
   const std::string shard = shard_path(at("run1"), "trajectories", 0, 1);
