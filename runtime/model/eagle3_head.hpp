@@ -19,7 +19,7 @@ class Eagle3Head final : public FeatureHead {
              std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
              int max_position);
 
-  /// Bytes of a row of its buffers beside those of all heads.
+  /// Bytes of a row of its buffers beside the buffers of all heads.
   [[nodiscard]] static std::uint64_t row_bytes(const Eagle3Config& config, DType compute);
 
  private:

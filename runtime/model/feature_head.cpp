@@ -155,7 +155,7 @@ std::unique_ptr<FeatureHead> make_head(kernels::Backend& backend,
 
 std::uint64_t row_bytes(const HeadConfig& config, DType compute) {
   const std::uint64_t h = layer_of(config).hidden;
-  // Beside a decoder's buffers: a feature, one normalised, and what join() writes.
+  // Buffers beside a decoder's: a feature, one normalised, and the output of join().
   const std::uint64_t joined = 2 * h * (sizeof(float) + size_of(compute));
   const auto* eagle = std::get_if<Eagle3Config>(&config);
   return row_bytes(layer_of(config), compute, 1) + joined +

@@ -1,9 +1,9 @@
-// A head on a target: what comes after a text by the features that the target had of it.
+// A head on a target: it foretells a text's next tokens by the features that the target had of it.
 //
-// Row i of a text is the embedding of token i + 1 beside the feature of token i, and says what
-// token i + 2 may be. Where the target has computed token i its feature is the target's; beyond
-// that it is what the head itself came to in row i - 1, which takes the place of what the target
-// has yet to compute.
+// Row i of a text is the embedding of token i + 1 beside the feature of token i, and foretells
+// token i + 2. Where the target has computed token i its feature is the target's; beyond, the
+// outcome of the head's own row i - 1 takes the place of the feature that the target has yet to
+// compute.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace paceline::model {
 /// Computes with a head, in buffers for its largest pass. Used by one thread.
 class FeatureHead {
  public:
-  /// What a pass gives of its logit rows, in memory of the backend, valid until the next.
+  /// The outcome of a pass's logit rows, in memory of the backend, valid until the next.
   struct Output {
     /// [logit rows, vocabulary of the target] fp32: -infinity for tokens that the head has not.
     const float* logits = nullptr;
@@ -41,7 +41,7 @@ class FeatureHead {
   [[nodiscard]] std::size_t feature_bytes() const;
 
   /// Runs rows that follow on features of the target: [rows, feature_bytes()], in host memory.
-  /// tokens: row i's is the token after that which the feature is of. cache: as kv_shape() says.
+  /// tokens: row i's is the token after the feature's own. cache: as kv_shape() says.
   Output forward(std::span<const std::byte> features, std::span<const TokenId> tokens,
                  std::span<const kernels::Segment> segments,
                  std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
@@ -62,7 +62,7 @@ class FeatureHead {
   virtual void take(std::span<const std::byte> features) = 0;
   /// The operations of a pass, or of a part of it, which a backend may replay, or call on several
   /// threads: nothing here looks at the batch, or changes the head. `of_target`: its rows follow on
-  /// what take() took; else on features_.
+  /// the features of take(); else on features_.
   virtual void compute(kernels::Operations& operations, bool of_target) = 0;
 
   [[nodiscard]] static std::vector<float> floats_of(std::span<const std::byte> values, DType dtype);

@@ -1,4 +1,4 @@
-// The weights of a head on a target as a backend computes with them, and what they take.
+// The weights of a head on a target as a backend computes with them, and their sizes.
 #pragma once
 
 #include <cstdint>

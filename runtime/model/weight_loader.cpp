@@ -222,8 +222,8 @@ MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
   return weights;
 }
 
-// Each part is the upper bits of what the parts before it leave of the weights: 8 of 24, so that
-// the last leaves nothing.
+// Each part is the upper bits of the rest that earlier parts leave: 8 of 24, so that the last
+// leaves nothing.
 std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const ExpertMlp& mlp,
                                                                         const Shard& shard) {
   std::vector<std::unique_ptr<kernels::Linear>> parts(router_parts(mlp.wide_router, compute_));

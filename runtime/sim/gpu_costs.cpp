@@ -66,8 +66,8 @@ class ModelCosts {
   [[nodiscard]] DrafterCosts head(const std::string& name, int paths) const {
     const CostCurve rows = decode();
     const CostCurve rows_of_prompts = prefill();
-    // The second vector's part of queries, keys and values, or what joins both in a model's own
-    // next-token layer.
+    // The second vector's part of queries, keys and values, or the projection that joins both in a
+    // model's own next-token layer.
     const auto second = [&](double n) {
       if (config_.latent) return product(2.0 * config_.hidden, config_.hidden, n);
       return product(config_.hidden, (config_.heads + 2 * kv_heads()) * config_.head_dim, n);

@@ -77,7 +77,7 @@ run "its chains on a drafter rank for groups of TP 2 and 1, moves" 4 "${mtp[@]}"
 one_digest "latent attention in fp32" fp32 "$work/deepseek_v3" "${layouts[2]}"
 run "a next-token layer's trees in fp32" 1 "${mtp[@]}" --set speculation.paths=3 --set model.dtype=fp32
 
-# One whose next-token layer knows what the model says next, but for what it rounds otherwise.
+# One whose next-token layer knows its model's next token, but for rounding.
 path=$(model markov EXPERTS=deepseek_v3 num_key_value_heads=4 num_nextn_predict_layers=1 MARKOV=1)
 mtp[1]=model.path=$path
 rollout 1 "$work/reference" --set model.path="$path" || { cat "$work/reference.log"; exit 1; }

@@ -49,7 +49,7 @@ ModelDescription describe(const ModelConfig& config) {
   });
 }
 
-// The layer reads what the model's head reads: its last hidden state after the last norm.
+// The layer reads the input of the model's head: the last hidden state after the last norm.
 HeadDescription describe_next_token(const MtpConfig& config) {
   const ModelConfig& layer = config.layer;
   const std::string prefix = "model.layers." + std::to_string(config.number) + ".";
