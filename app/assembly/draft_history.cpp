@@ -3,6 +3,8 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/terminal/terminal.hpp"
@@ -16,12 +18,29 @@ namespace {
 /// over ten loses nothing, and a lasting change, as of prompts, is learned within ten.
 constexpr double kKeep = 0.9;
 
-}  // namespace
-
-DraftHistory earlier_drafts(const io::RunConfig& config) {
+DraftHistory read_kept(const io::RunConfig& config) {
   if (!config.engine.profile) return {};
   const std::string path = io::draft_history_path(*config.engine.profile);
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
+}
+
+/// The history with the records of method `from`, if any, as those of method `to`.
+DraftHistory renamed(const DraftHistory& history, std::string_view from, std::string_view to) {
+  if (!history.knows(from)) return history;
+  std::vector<DraftRecord> records;
+  for (DraftRecord record : history.records()) {
+    if (record.method == to) continue;
+    if (record.method == from) record.method = to;
+    records.push_back(std::move(record));
+  }
+  return DraftHistory(records);
+}
+
+}  // namespace
+
+DraftHistory earlier_drafts(const io::RunConfig& config) {
+  const DraftHistory kept = read_kept(config);
+  return config.speculation.history ? renamed(kept, kSuffixWithHistory, "suffix") : kept;
 }
 
 DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
@@ -47,9 +66,10 @@ void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& dra
   if (!plan.costs.hold() || !inputs.config.speculation.keep_history || drafts.records().empty())
     return;
   try {
-    DraftHistory history = earlier_drafts(inputs.config);
+    DraftHistory history = read_kept(inputs.config);
     if (first_attempt) history.decay(kKeep);
-    history.merge(drafts);
+    history.merge(inputs.config.speculation.history ? renamed(drafts, "suffix", kSuffixWithHistory)
+                                                    : drafts);
     io::write_draft_history(io::draft_history_path(*inputs.config.engine.profile), history);
   } catch (const std::exception& error) {
     say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());

@@ -10,7 +10,12 @@
 
 namespace paceline::app {
 
-/// The history beside engine.profile; empty where there is none. Throws as reading one does.
+/// Name of the suffix drafter in the history, and to people, where its trees begin with responses
+/// of earlier steps (speculation.history): it is right more often then, at the same costs.
+inline constexpr const char* kSuffixWithHistory = "suffix+history";
+
+/// The history beside engine.profile, of the drafters as this run has them; empty where there is
+/// none. Throws as reading one does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
 /// Sums what became of all ranks' drafts in this run. `own`: [plan.drafters], this rank's tallies.

@@ -5,9 +5,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <memory>
 
+#include "app/assembly/broadcast.hpp"
 #include "app/assembly/chaos.hpp"
 #include "app/assembly/job.hpp"
+#include "app/terminal/terminal.hpp"
+#include "io/run/run_history.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/policy/place/draft_servers.hpp"
 #include "runtime/roles/draft_server.hpp"
@@ -20,27 +26,88 @@ const io::DrafterSetting* suffix_drafter(const Inputs& inputs) {
   return inputs.config.speculation.find(io::DrafterMethod::suffix);
 }
 
+bool is_beside(const Inputs& inputs) {
+  return inputs.config.speculation.history == io::SpeculationSection::kBeside;
+}
+
+/// Where the responses of earlier steps are read; one is configured.
+std::string history_path(const Inputs& inputs) {
+  if (!is_beside(inputs)) return *inputs.config.speculation.history;
+  return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
+}
+
+/// Most tokens of a prompt's earlier responses: as many prompts as a rank may have requests share
+/// half of what its trees may take.
+std::size_t most_history(const Inputs& inputs) {
+  constexpr std::size_t kTokenBytes = 64;  // tests/bench/README.md
+  return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;
+}
+
+/// `tells`: this server tells what all of them find.
+std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
+                                             const std::vector<std::string>& contents, bool tells) {
+  const auto silent = std::make_shared<bool>(!tells);
+  const auto warn = [silent](const std::string& text) {
+    if (!*silent) say("warning: speculation.history: {}", text);
+  };
+  auto history = std::make_unique<io::RunHistory>(
+      io::HistoryOptions{.path = history_path(inputs),
+                         .output = inputs.config.output.directory,
+                         .vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab),
+                         .most_tokens = most_history(inputs)},
+      contents, warn);
+  if (tells && history->runs() > 0) {
+    say("drafts begin with responses of {} to {} of {}", counted(history->runs(), "earlier run"),
+        history->prompts(), counted(contents.size(), "prompt"));
+  }
+  *silent = false;  // each reads other prompts
+  return history;
+}
+
 }  // namespace
 
 DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine, int groups) {
   DraftServers servers;
   const io::DrafterSetting* suffix = suffix_drafter(inputs);
-  if (suffix == nullptr || (!suffix->servers && groups < 2)) return servers;
+  const bool history = inputs.config.speculation.history.has_value();
+  if (suffix == nullptr || (!suffix->servers && groups < 2 && !history)) return servers;
   std::vector<int> nodes;
   for (const fabric::RankFacts& rank : machine.ranks) nodes.push_back(rank.node);
   servers.ranks = policy::place_draft_servers(nodes, suffix->servers);
   if (servers.ranks.empty()) return servers;
+  servers.history = history;
   const bool one = servers.ranks.size() == 1;
   servers.explanation = fmt::format(
       "{} draft server{} on rank{} {}: {} (servers of the suffix drafter)", servers.ranks.size(),
       one ? "" : "s", one ? "" : "s", fmt::join(servers.ranks, ", "),
-      suffix->servers ? "as asked for" : "one a node tells groups what siblings elsewhere said");
+      suffix->servers ? "as asked for"
+      : groups < 2    ? "tells the group what earlier steps said"
+                      : "one a node tells groups what siblings elsewhere said");
   return servers;
 }
 
 bool hosts_draft_server(const Plan& plan, int rank) {
   const std::vector<int>& hosts = plan.draft_servers.ranks;
   return std::find(hosts.begin(), hosts.end(), rank) != hosts.end();
+}
+
+void warn_of_no_history(const Inputs& inputs) {
+  if (!inputs.config.speculation.history || is_beside(inputs)) return;
+  const std::string path = history_path(inputs);
+  if (!std::filesystem::exists(path))
+    say("warning: speculation.history: {}: there is no such file or directory; drafts begin "
+        "without earlier responses",
+        path);
+}
+
+std::vector<std::string> prompt_contents(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                                         const Plan& plan) {
+  std::vector<std::string> contents;
+  if (!plan.draft_servers.history) return contents;
+  for (const Prompt& prompt : inputs.prompts.prompts)
+    contents.push_back(content_uid(prompt.tokens));
+  broadcast(mpi, contents);
+  return contents;
 }
 
 draft::LogLimits draft_log_limits(const Inputs& inputs) {
@@ -56,24 +123,29 @@ speculation::DraftClientOptions draft_client_options(const Inputs& inputs, const
 }
 
 DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
-                                     const Plan& plan, fabric::UcxFabric& network,
-                                     const Clock& clock) {
+                                     const Plan& plan, const std::vector<std::string>& contents,
+                                     fabric::UcxFabric& network, const Clock& clock) {
   if (!hosts_draft_server(plan, mpi.rank())) return;
   mailbox_ = &network.mailbox(Address::Port::draft_server);
-  thread_ = std::jthread([this, &mpi, &inputs, &clock](const std::stop_token& stopped) {
-    try {
-      const auto stalling =
-          misbehaving(inputs.config.test, inputs.config.test.faults.draft_servers, *mailbox_,
-                      [](double seconds) {
-                        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-                      });
-      Mailbox& mailbox = stalling ? *stalling : *mailbox_;
-      roles::DraftServer server(mailbox, clock, draft_log_limits(inputs));
-      protocol::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
-    } catch (...) {
-      abort_job(mpi, current_fault());
-    }
-  });
+  thread_ =
+      std::jthread([this, &mpi, &inputs, &plan, &contents, &clock](const std::stop_token& stopped) {
+        try {
+          const auto stalling =
+              misbehaving(inputs.config.test, inputs.config.test.faults.draft_servers, *mailbox_,
+                          [](double seconds) {
+                            std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+                          });
+          Mailbox& mailbox = stalling ? *stalling : *mailbox_;
+          std::unique_ptr<io::RunHistory> history;
+          if (inputs.config.speculation.history)
+            history =
+                read_history(inputs, contents, mpi.rank() == plan.draft_servers.ranks.front());
+          roles::DraftServer server(mailbox, clock, draft_log_limits(inputs), history.get());
+          protocol::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
+        } catch (...) {
+          abort_job(mpi, current_fault());
+        }
+      });
 }
 
 DraftServerThread::~DraftServerThread() {

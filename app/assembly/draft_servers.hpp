@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "app/assembly/plan.hpp"
 #include "runtime/core/clock.hpp"
@@ -20,6 +22,14 @@ namespace paceline::app {
 
 [[nodiscard]] bool hosts_draft_server(const Plan& plan, int rank);
 
+/// Warns the user where the runs of speculation.history are not there.
+void warn_of_no_history(const Inputs& inputs);
+
+/// content_uid() of each prompt, which rank 0 alone has, for servers that tell what earlier steps
+/// said; empty where none does. Collective.
+[[nodiscard]] std::vector<std::string> prompt_contents(const fabric::MpiEnvironment& mpi,
+                                                       const Inputs& inputs, const Plan& plan);
+
 /// Limits of a server's log: a server holds no more than a client's trees may.
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs);
 
@@ -30,12 +40,14 @@ namespace paceline::app {
 
 /// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
 /// for the other. The server sleeps between messages, and serves until this object is destroyed: by
-/// then no request is left whose drafts could gain by it.
+/// then no request is left whose drafts could gain by it. It reads the responses of earlier steps
+/// (speculation.history) itself, so that no draft waits for files.
 class DraftServerThread {
  public:
-  /// References outlive this. A fault in the thread ends the job.
+  /// References outlive this. `contents`: as prompt_contents(). A fault in the thread ends the job.
   DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
-                    fabric::UcxFabric& network, const Clock& clock);
+                    const std::vector<std::string>& contents, fabric::UcxFabric& network,
+                    const Clock& clock);
   ~DraftServerThread();
   DraftServerThread(const DraftServerThread&) = delete;
   DraftServerThread& operator=(const DraftServerThread&) = delete;

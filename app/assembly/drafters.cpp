@@ -8,6 +8,7 @@
 #include "app/assembly/inputs.hpp"
 #include "app/assembly/plan.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/draft/text_age.hpp"
 
 namespace paceline::app {
 
@@ -162,6 +163,14 @@ std::vector<std::string> drafter_names(const Plan& plan) {
   std::vector<std::string> names;
   for (speculation::RosterEntry& entry : drafter_roster(plan))
     names.push_back(std::move(entry.name));
+  return names;
+}
+
+std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan) {
+  std::vector<std::string> names = drafter_names(plan);
+  if (!inputs.config.speculation.history) return names;
+  for (int age = 1; age < draft::kAgeClasses; ++age)
+    names.push_back("history:" + draft::ages_of_class(age));
   return names;
 }
 

@@ -81,5 +81,9 @@ void require_chains(const Inputs& inputs, const Plan& plan);
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
+/// Names by which telemetry counts drafts: the roster's and, where suffix trees begin with
+/// responses of earlier steps, those by their age in steps ("history:3-4"), which are counted
+/// beside "suffix".
+[[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -153,7 +153,10 @@ Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Ma
   together(mpi, [&] {
     plan = complete_plan(inputs, machine, {}, costs, tail, choice);
     if (!machine.elsewhere) check_kv_disk(inputs.config.kv_pool, machine.ranks[mpi.rank()].host);
-    if (mpi.rank() == 0) (void)known_lengths(inputs);
+    if (mpi.rank() == 0) {
+      (void)known_lengths(inputs);
+      warn_of_no_history(inputs);
+    }
   });
   return plan;
 }

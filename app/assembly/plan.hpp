@@ -24,6 +24,7 @@ namespace paceline::app {
 struct DraftServers {
   std::vector<int> ranks;
   std::string explanation;  ///< empty: there is none
+  bool history = false;     ///< they tell what earlier steps said, too
 };
 
 /// Fields are the same on every rank unless they say otherwise.

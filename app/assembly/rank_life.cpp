@@ -141,6 +141,12 @@ class RankLife::VerifierPlace final : public Place {
     group_.finish(verifier_.next());
     remote_.close();
     if (speculator_ != nullptr) machine_.telemetry().acceptance(speculator_->acceptance());
+    if (siblings_ != nullptr) {
+      std::vector<AcceptanceCell> recalled = siblings_->capabilities().siblings->recalled();
+      for (AcceptanceCell& cell : recalled)
+        cell.drafter += static_cast<std::uint32_t>(speculator_->roster().size());
+      machine_.telemetry().acceptance(recalled);
+    }
     RankSummary summary = verifier_.summary();
     machine_.kv_share().account(summary);
     return summary;

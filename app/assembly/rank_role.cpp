@@ -77,7 +77,7 @@ class Rank final : public RankMachine {
           inputs.config.output.directory, attempt.number, rank_,
           io::TelemetryOrigin{
               .plan = rank_ == 0 ? plan_text(inputs, machine, plan) : "",
-              .drafter_names = drafter_names(plan),
+              .drafter_names = counted_drafters(inputs, plan),
               .host = machine.ranks[rank_].host,
               .cores = machine.backend.on_device()
                            ? 0U

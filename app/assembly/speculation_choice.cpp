@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "app/assembly/draft_history.hpp"
 #include "app/assembly/plan.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
@@ -249,8 +250,10 @@ std::string speculation_text(const Plan& plan) {
     const auto ranked =
         std::find_if(choice.ranked.begin(), choice.ranked.end(),
                      [&](const auto& method) { return method.method == choice.methods[m].name; });
+    const std::string& name = choice.methods[m].name;
     text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
-                        choice.methods[m].name, choice.methods[m].acceptance,
+                        plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name,
+                        choice.methods[m].acceptance,
                         choice.known[m] ? "as in earlier runs" : "as assumed of what is not known",
                         ranked->speedup);
   }

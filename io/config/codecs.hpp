@@ -207,6 +207,18 @@ struct Path {
   }
 };
 
+/// A path, or the word "auto", which is kept as it is.
+struct PathOrAuto {
+  Path path;
+  [[nodiscard]] std::string type() const { return "auto, or " + path.type(); }
+  [[nodiscard]] std::string read(const YamlNode& node, const std::string& directory) const {
+    return is_word(node, "auto") ? "auto" : path.read(node, directory);
+  }
+  [[nodiscard]] static std::string write(const std::string& value) {
+    return value == "auto" ? value : Path::write(value);
+  }
+};
+
 inline std::string list_names(std::span<const std::string_view> names) {
   std::string text = names.size() > 1 ? "one of " : "";
   for (std::size_t i = 0; i < names.size(); ++i) {

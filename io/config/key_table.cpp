@@ -464,6 +464,11 @@ std::vector<Key> make_table() {
                       "much KV is free (Nightjar)."};
   t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
                   "Adds how often drafts were accepted to the history beside engine.profile."));
+  t.push_back(
+      key(PACELINE_FIELD(speculation, history),
+          OrNone{PathOrAuto{Path{"the path of a run, or of a folder of runs"}}},
+          "Runs of earlier steps, whose responses suffix trees begin with; auto is the folder "
+          "of output.directory."));
 
   t.push_back(key(PACELINE_FIELD(schedule, policy), schedule_policy,
                   "Which of the requests that wait are generated first."));

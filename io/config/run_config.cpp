@@ -200,6 +200,9 @@ class Reader {
     write_text();
     // Plain decoding has no drafters, whatever the text lists.
     if (config_.speculation.mode == SpeculationMode::plain) config_.speculation.drafters.clear();
+    // No simulated request says what an earlier one said, and given responses need no drafts.
+    if (config_.speculation.drafters.empty() || purpose != Purpose::run)
+      config_.speculation.history = std::nullopt;
     return std::move(config_);
   }
 
@@ -449,6 +452,15 @@ class Reader {
                   std::to_string(most) + "), found " + std::to_string(*s.max_tokens()));
     }
     check_recording();
+    const DrafterSetting* suffix = s.find(DrafterMethod::suffix);
+    const bool plain = s.mode == SpeculationMode::plain;
+    if (s.history && !plain && (suffix == nullptr || suffix->servers == 0)) {
+      problem(place_of_key("speculation.history"),
+              "speculation.history: expected none where " +
+                  std::string(suffix == nullptr ? "there is no suffix drafter"
+                                                : "the suffix drafter has no servers to read it") +
+                  ", found " + *s.history);
+    }
     for (const DrafterSetting& drafter : s.drafters) {
       // Below the shortest match a whole draft must find room in the tree.
       if (drafter.method == DrafterMethod::suffix &&

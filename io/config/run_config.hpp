@@ -112,6 +112,10 @@ struct SpeculationSection {
   bool best_of_n = false;          ///< groups without requests race or draft for those of others
   bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
   bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
+  /// A run, or a folder of runs, whose responses suffix trees begin with; kBeside: the folder of
+  /// output.directory.
+  std::optional<std::string> history;
+  static constexpr std::string_view kBeside = "auto";
 
   /// The first drafter of a method; null: there is none.
   [[nodiscard]] const DrafterSetting* find(DrafterMethod method) const {

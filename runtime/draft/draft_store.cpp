@@ -17,8 +17,12 @@ DraftStore::Group& DraftStore::touch(GroupId id, double ttl, double now) {
   return group;
 }
 
-void DraftStore::register_group(GroupId group, double ttl, double now) {
-  touch(group, ttl, now).ttl = ttl;
+void DraftStore::register_group(GroupId id, double ttl, double now,
+                                std::span<const TokenId> prompt) {
+  Group& group = touch(id, ttl, now);
+  group.ttl = ttl;
+  const std::span<const TokenId> end = prompt.last(std::min(prompt.size(), kPromptEnd));
+  group.prompt_end.assign(end.begin(), end.end());
 }
 
 std::uint64_t DraftStore::held(const Group& group, const Sample& sample) {
@@ -65,6 +69,12 @@ void DraftStore::forget_half(Group& group) {
   group.tree = std::move(tree);
 }
 
+std::size_t DraftStore::bytes_of(const Group& group) {
+  std::size_t bytes = group.tree->bytes();
+  for (const std::unique_ptr<EarlierTree>& earlier : group.earlier) bytes += earlier->tree.bytes();
+  return bytes;
+}
+
 /// Brings bytes_ up to date after a change to the group, and keeps the bounds.
 void DraftStore::account(GroupId id, Group& group) {
   const auto any_text = [&group] {
@@ -72,9 +82,12 @@ void DraftStore::account(GroupId id, Group& group) {
       return !group.tree->tokens(entry.second.sequence).empty();
     });
   };
-  while (group.tree->bytes() > limits_.max_group_bytes && any_text()) forget_half(group);
-  bytes_ += group.tree->bytes() - group.bytes;
-  group.bytes = group.tree->bytes();
+  while (bytes_of(group) > limits_.max_group_bytes && !group.earlier.empty())
+    group.earlier.pop_back();
+  while (bytes_of(group) > limits_.max_group_bytes && any_text()) forget_half(group);
+  const std::size_t bytes = bytes_of(group);
+  bytes_ += bytes - group.bytes;
+  group.bytes = bytes;
   while (bytes_ > limits_.max_bytes && groups_.size() > 1) {
     auto oldest = groups_.end();
     for (auto at = groups_.begin(); at != groups_.end(); ++at) {
@@ -116,6 +129,31 @@ void DraftStore::take_in(GroupId id, std::uint32_t sample_id, std::uint64_t offs
   if (offset > have || offset + tokens.size() <= have) return;
   group.tree->append(sample.sequence, tokens.subspan(have - offset));
   account(id, group);
+}
+
+void DraftStore::take_in_earlier(GroupId id, std::uint32_t age, std::uint32_t sample,
+                                 std::span<const TokenId> tokens, double now) {
+  const auto at = groups_.find(id);
+  if (at == groups_.end() || tokens.empty() || age == 0) return;
+  Group& group = at->second;
+  group.touched = now;
+  auto place = std::find_if(group.earlier.begin(), group.earlier.end(),
+                            [age](const auto& earlier) { return earlier->age >= age; });
+  if (place == group.earlier.end() || (*place)->age > age)
+    place = group.earlier.insert(place, std::make_unique<EarlierTree>(age, limits_.depth));
+  EarlierTree& earlier = **place;
+  if (!earlier.samples.insert(sample).second) return;
+  const SuffixTree::Sequence sequence = earlier.tree.add_sequence();
+  earlier.tree.append(sequence, group.prompt_end);
+  earlier.tree.append(sequence, tokens);
+  earlier.tree.shrink(sequence);
+  account(id, group);
+}
+
+std::span<const std::unique_ptr<EarlierTree>> DraftStore::earlier(GroupId id) const {
+  const auto group = groups_.find(id);
+  if (group == groups_.end()) return {};
+  return group->second.earlier;
 }
 
 void DraftStore::speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const {

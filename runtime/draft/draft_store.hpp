@@ -1,10 +1,12 @@
 // One suffix tree a prompt group, fed by all of the group's requests: what a draft client
-// speculates from (Seer, section 4.4, table 4).
+// speculates from (Seer, section 4.4, table 4). Beside it a tree for each earlier step whose
+// responses to the prompt are known.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -38,16 +40,29 @@ struct SpeculationSlot {
   DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
 };
 
-/// Memory: a group past max_group_bytes forgets the older half of each of its texts (and is built
-/// anew); past max_bytes in all, the groups longest without an update go. Times: seconds on one
-/// clock of the caller's. Not thread-safe, but for speculate().
+/// Whole responses of an earlier step to a group's prompt, each after the prompt's last tokens, by
+/// which its beginning is found.
+struct EarlierTree {
+  EarlierTree(std::uint32_t steps, int depth) : age(steps), tree(depth) {}
+  std::uint32_t age;  ///< steps since, >= 1
+  SuffixTree tree;
+  std::set<std::uint32_t> samples;  ///< told apart as a step's own
+};
+
+/// Tokens of the prompt that come before a response of an earlier step: as many as a draft is long.
+inline constexpr std::size_t kPromptEnd = 8;
+
+/// Memory: a group past max_group_bytes drops the trees of earlier steps, oldest first, then
+/// forgets the older half of each of its texts (and is built anew); past max_bytes in all, the
+/// groups longest without an update go. Times: seconds on one clock of the caller's. Not
+/// thread-safe, but for const members.
 class DraftStore {
  public:
   explicit DraftStore(const StoreLimits& limits);
 
   /// Makes the group if need be and sets its time to live: it expires `ttl` seconds after the last
   /// registration or update.
-  void register_group(GroupId group, double ttl, double now);
+  void register_group(GroupId group, double ttl, double now, std::span<const TokenId> prompt = {});
   /// Appends tokens [offset, offset + tokens) of a request's response. What is held already is
   /// skipped; on a gap (offset past what is held) nothing is done. Returns the tokens now held,
   /// forgotten ones included: less than offset + tokens means send again from there.
@@ -61,6 +76,11 @@ class DraftStore {
   void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
                std::span<const TokenId> tokens, double now);
 
+  /// Takes a whole response of `age` steps ago. Ignored where it is held already, and where the
+  /// group is not here.
+  void take_in_earlier(GroupId group, std::uint32_t age, std::uint32_t sample,
+                       std::span<const TokenId> tokens, double now);
+
   /// Drafts for one slot; several threads may call this at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
 
@@ -68,6 +88,8 @@ class DraftStore {
   int expire(double now);
   /// The group's tree, nullptr when it is not here.
   [[nodiscard]] const SuffixTree* tree(GroupId group) const;
+  /// The group's trees of earlier steps, newest first.
+  [[nodiscard]] std::span<const std::unique_ptr<EarlierTree>> earlier(GroupId group) const;
   [[nodiscard]] std::size_t groups() const { return groups_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
@@ -80,6 +102,8 @@ class DraftStore {
     explicit Group(int depth) : tree(std::make_unique<SuffixTree>(depth)) {}
     std::unique_ptr<SuffixTree> tree;
     std::map<std::uint32_t, Sample> samples;
+    std::vector<std::unique_ptr<EarlierTree>> earlier;  ///< newest first
+    std::vector<TokenId> prompt_end;                    ///< [kPromptEnd at most]
     double ttl = 0;
     double touched = 0;
     std::size_t bytes = 0;
@@ -89,6 +113,7 @@ class DraftStore {
   Sample& sample_of(Group& group, std::uint32_t sample, std::uint64_t forgotten);
   [[nodiscard]] static std::uint64_t held(const Group& group, const Sample& sample);
   void forget_half(Group& group);
+  [[nodiscard]] static std::size_t bytes_of(const Group& group);
   void account(GroupId id, Group& group);
 
   StoreLimits limits_;

@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "runtime/core/interfaces.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/draft/draft.hpp"
@@ -98,6 +100,13 @@ class SiblingLearner {
   /// not started here. `ended`: the response ends with the tokens.
   virtual void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
                     double now) = 0;
+  /// A whole response of an earlier step to the same prompt: `age` steps ago, >= 1.
+  virtual void recall(RequestId /*id*/, std::uint32_t /*age*/, std::span<const TokenId> /*tokens*/,
+                      double /*now*/) {}
+  /// What became of drafts from responses of earlier steps, by their age: `drafter` is the age's
+  /// class less one (text_age.hpp). Of each draft counts its likeliest path along the text, and one
+  /// token past it.
+  [[nodiscard]] virtual std::vector<AcceptanceCell> recalled() const { return {}; }
 
  protected:
   ~SiblingLearner() = default;

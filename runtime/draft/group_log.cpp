@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace paceline::draft {
+namespace {
+
+/// Whose client the texts of earlier steps are from: nobody's.
+constexpr LogClient kNobody = UINT64_MAX;
+
+}  // namespace
 
 GroupLogs::Group& GroupLogs::touch(GroupId id, double now) {
   const auto [at, added] = groups_.try_emplace(id);
@@ -35,24 +41,39 @@ std::uint64_t GroupLogs::update(RequestId id, std::uint64_t offset, std::span<co
                                 LogClient from, double now) {
   Group& group = touch(id.prompt, now);
   if (group.given_up) return offset + tokens.size();
-  Text& text = group.texts[id.sample];
+  Text& text = group.texts[{0, id.sample}];
   const std::uint64_t have = text.tokens.size();
   if (offset > have || offset + tokens.size() <= have) return have;
   const std::span<const TokenId> rest = tokens.subspan(have - offset);
-  text.tokens.insert(text.tokens.end(), rest.begin(), rest.end());
-  group.stretches.push_back(
-      {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended});
-  const std::size_t added = rest.size_bytes() + sizeof(Stretch);
+  add(group, {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended}, text,
+      rest);
+  return offset + tokens.size();
+}
+
+void GroupLogs::add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
+                            double now) {
+  Group& group = touch(id.prompt, now);
+  if (group.given_up) return;
+  Text& text = group.texts[{age, id.sample}];
+  if (!text.tokens.empty()) return;
+  add(group, {kNobody, 0, id.sample, static_cast<std::uint32_t>(tokens.size()), true, age}, text,
+      tokens);
+}
+
+void GroupLogs::add(Group& group, const Stretch& stretch, Text& text,
+                    std::span<const TokenId> tokens) {
+  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
+  group.stretches.push_back(stretch);
+  const std::size_t added = tokens.size_bytes() + sizeof(Stretch);
   group.bytes += added;
   bytes_ += added;
   while (bytes_ > limits_.max_bytes) give_up_oldest();
-  return offset + tokens.size();
 }
 
 void GroupLogs::end(RequestId id, LogClient from, double now) {
   Group& group = touch(id.prompt, now);
   if (group.given_up) return;
-  Text& text = group.texts[id.sample];
+  Text& text = group.texts[{0, id.sample}];
   if (std::exchange(text.ended, true)) return;
   group.stretches.push_back({from, text.tokens.size(), id.sample, 0, true});
   if (++group.ended == limits_.samples) erase(groups_.find(id.prompt));
@@ -61,7 +82,7 @@ void GroupLogs::end(RequestId id, LogClient from, double now) {
 std::uint64_t GroupLogs::held(RequestId id) const {
   const auto group = groups_.find(id.prompt);
   if (group == groups_.end()) return 0;
-  const auto text = group->second.texts.find(id.sample);
+  const auto text = group->second.texts.find({0, id.sample});
   return text == group->second.texts.end() ? 0 : text->second.tokens.size();
 }
 
@@ -79,9 +100,13 @@ std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t mo
   for (; place.entry < group.stretches.size() && taken < most; ++place.entry) {
     const Stretch& stretch = group.stretches[place.entry];
     if (stretch.from == client) continue;
-    const std::span<const TokenId> all = group.texts.at(stretch.sample).tokens;
+    const std::span<const TokenId> all = group.texts.at({stretch.age, stretch.sample}).tokens;
     const std::span<const TokenId> tokens = all.subspan(stretch.offset, stretch.count);
     taken += tokens.size();
+    if (stretch.age > 0) {
+      texts.push_back({{place.group, stretch.sample}, 0, tokens, true, stretch.age});
+      continue;
+    }
     const auto [known, added] = last.try_emplace(stretch.sample, texts.size());
     if (!added) {
       LoggedText& text = texts[known->second];

@@ -1,5 +1,5 @@
 // A draft server's logs: for each prompt group the texts of its responses, in the order in which
-// they came (Seer, section 4.4, table 3).
+// they came (Seer, section 4.4, table 3), and before them those of earlier steps.
 //
 // Texts travel, not trees. A client appends the tokens it lacks to a tree of its own, by the code
 // that appends its own requests' tokens, so that speculation reads memory of the client alone. A
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/request.hpp"
@@ -32,7 +33,8 @@ struct LoggedText {
   RequestId id;
   std::uint64_t offset = 0;  ///< response tokens before the stretch
   std::span<const TokenId> tokens;
-  bool ended = false;  ///< the response ends with the stretch
+  bool ended = false;     ///< the response ends with the stretch
+  std::uint32_t age = 0;  ///< steps since; 0: it is a response of this step, else a whole one
 };
 
 struct LogLimits {
@@ -60,6 +62,8 @@ class GroupLogs {
   /// now held; less than `offset`: nothing was added, for the tokens between are missing.
   std::uint64_t update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                        LogClient from, double now);
+  /// Adds a whole response of `age` steps ago, >= 1.
+  void add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double now);
   /// The response has ended, even where some of its last tokens never came.
   void end(RequestId id, LogClient from, double now);
   /// Tokens held of a request's response.
@@ -84,6 +88,7 @@ class GroupLogs {
     std::uint32_t sample = 0;
     std::uint32_t count = 0;
     bool ended = false;
+    std::uint32_t age = 0;
   };
   struct Text {
     std::vector<TokenId> tokens;
@@ -94,11 +99,12 @@ class GroupLogs {
     double touched = 0;  ///< when it was last asked for or added to
     std::size_t bytes = 0;
     bool given_up = false;
-    std::uint32_t ended = 0;              ///< ended texts
-    std::map<std::uint32_t, Text> texts;  ///< by sample
+    std::uint32_t ended = 0;                                        ///< ended texts
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Text> texts;  ///< by age and sample
     std::vector<Stretch> stretches;
   };
   Group& touch(GroupId id, double now);
+  void add(Group& group, const Stretch& stretch, Text& text, std::span<const TokenId> tokens);
   void give_up_oldest();
   void erase(std::map<GroupId, Group>::iterator at);
 

@@ -24,7 +24,8 @@ SuffixDrafter::SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& po
       pool_(pool),
       scratch_(pool.size()),
       second_(pool.size()),
-      texts_(pool.size()) {}
+      texts_(pool.size()),
+      tallies_(kAgeClasses - 1) {}
 
 SuffixDrafter::Request& SuffixDrafter::request(RequestId id) {
   const auto at = requests_.find(id);
@@ -40,13 +41,14 @@ void SuffixDrafter::start(const DraftStart& start, double now) {
   request.own->add_sequence();
   request.own->append(0, start.prompt);
   request.prompt_size = start.prompt.size();
-  store_.register_group(start.id.prompt, options_.ttl, now);
+  store_.register_group(start.id.prompt, options_.ttl, now, start.prompt);
   if (!start.response.empty()) commit(start.id, start.response, now);
 }
 
 void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double now) {
   Request& r = request(id);
   if (tokens.empty()) return;
+  judge(r.forecast, tokens);
   const std::size_t offset = r.response().size();
   r.own->append(0, tokens);
   const std::uint64_t held = store_.update(id.prompt, id.sample, offset, tokens, now);
@@ -72,6 +74,87 @@ void SuffixDrafter::hear(RequestId id, std::uint64_t offset, std::span<const Tok
   if (ended) store_.shrink(id.prompt, id.sample);
 }
 
+void SuffixDrafter::recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
+                           double now) {
+  store_.take_in_earlier(id.prompt, age, id.sample, tokens, now);
+}
+
+std::vector<AcceptanceCell> SuffixDrafter::recalled() const {
+  std::vector<AcceptanceCell> cells;
+  for (std::uint32_t c = 0; c < tallies_.size(); ++c) {
+    for (std::uint32_t p = 0; p < tallies_[c].size(); ++p) {
+      const Tally& tally = tallies_[c][p];
+      if (tally.tried > 0)
+        cells.push_back(
+            {.drafter = c, .position = p + 1, .drafted = tally.tried, .accepted = tally.right});
+    }
+  }
+  return cells;
+}
+
+/// Takes in what was said after the last proposal.
+void SuffixDrafter::judge(Forecast& forecast, std::span<const TokenId> said) {
+  for (const Forecast::Next& next : forecast.next)
+    trust_.record(next.age_class, next.probability, next.token == said.front());
+  forecast.next.clear();
+  if (forecast.age_class == 0) return;
+  std::vector<Tally>& tallies = tallies_[forecast.age_class - 1];
+  std::int32_t parent = -1;
+  for (std::size_t level = 0; level < said.size(); ++level) {
+    std::int32_t likeliest = -1;
+    std::int32_t right = -1;
+    for (std::int32_t t = 0; t < static_cast<std::int32_t>(forecast.tokens.size()); ++t) {
+      if (forecast.parents[t] != parent) continue;
+      if (likeliest < 0) likeliest = t;  // the likelier sibling comes first
+      if (forecast.tokens[t] == said[level]) right = t;
+    }
+    if (likeliest < 0) break;
+    tallies.resize(std::max(tallies.size(), level + 1));
+    ++tallies[level].tried;
+    tallies[level].right += right == likeliest ? 1 : 0;
+    if (right < 0) break;
+    parent = right;
+  }
+  forecast.age_class = 0;
+}
+
+/// Puts the best draft of earlier steps into the slot where it scores more than what is there.
+/// `group`: as this step's texts were asked, but for its text.
+void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, SpeculationSlot& group,
+                                       double score, SpeculationScratch& scratch) const {
+  const auto earlier = store_.earlier(slot.id.prompt);
+  Forecast& forecast = request.forecast;
+  forecast.next.clear();
+  forecast.age_class = 0;
+  if (earlier.empty()) return;
+  const auto foresee = [&](int age_class, const DraftOutput& draft, int count, float trust) {
+    if (count > 0)
+      forecast.next.push_back(
+          {age_class, draft.tokens[0], static_cast<double>(draft.scores[0] / trust)});
+  };
+  foresee(0, slot.output, slot.count, 1);
+  for (const std::unique_ptr<EarlierTree>& texts : earlier) {
+    const int age = age_class(texts->age);
+    group.options.trust = trust_.trust(age);
+    const DraftResult draft =
+        speculate(texts->tree, group.text, group.options, group.output, scratch);
+    foresee(age, group.output, draft.count, group.options.trust);
+    if (draft.score <= score) continue;
+    score = draft.score;
+    copy_draft(group.output, slot.output, draft.count);
+    slot.count = draft.count;
+    forecast.age_class = age;
+  }
+  // What follows assumed tokens is not what is said next.
+  if (!slot.assumed.empty()) {
+    forecast.next.clear();
+    forecast.age_class = 0;
+  }
+  if (forecast.age_class == 0) return;
+  forecast.tokens.assign(slot.output.tokens.begin(), slot.output.tokens.begin() + slot.count);
+  forecast.parents.assign(slot.output.parents.begin(), slot.output.parents.begin() + slot.count);
+}
+
 void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();
@@ -79,7 +162,7 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*le
 
   const auto draft = [&](int thread, int item) {
     DraftSlot& slot = batch[item];
-    const Request& r = *batch_requests_[item];
+    Request& r = *batch_requests_[item];
     const auto depth = static_cast<std::size_t>(options_.store.depth);
     const std::size_t response = r.response().size();
     std::span<const TokenId> text = r.own->tokens(0);
@@ -110,6 +193,8 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*le
       copy_draft(group.output, slot.output, group.result.count);
       slot.count = group.result.count;
     }
+    group.text = text.last(std::min(text.size(), kPromptEnd + response + slot.assumed.size()));
+    draft_from_earlier(r, slot, group, std::max(own.score, group.result.score), scratch_[thread]);
   };
   pool_.for_units(static_cast<int>(batch.size()), draft, kAloneSlots);
 }

@@ -1,4 +1,5 @@
-// Drafts from suffix trees: the group's, and one of the request's own prompt and response.
+// Drafts from suffix trees: the group's, those of earlier steps' responses to the same prompt, and
+// one of the request's own prompt and response.
 #pragma once
 
 #include <map>
@@ -9,6 +10,7 @@
 #include "runtime/core/thread_pool.hpp"
 #include "runtime/draft/draft_store.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/draft/text_age.hpp"
 
 namespace paceline::draft {
 
@@ -19,9 +21,12 @@ struct SuffixDrafterOptions {
   double ttl = 3600;  ///< of a group after its last commit, seconds
 };
 
-/// Proposes for each request the draft of the higher score, its own tree's on ties. Proposals
-/// depend on the texts alone, not on threads or on how commits of siblings interleave. Assumed
-/// tokens are a part of the text that is sought in the trees, but not of the trees.
+/// Proposes for each request the draft of the highest score: on ties its own tree's, then the
+/// group's, then the newest step's. Tokens of earlier steps are less probable than their trees say,
+/// as much as they were right less often than this step's, which is learned from the likeliest next
+/// token of each tree, proposed or not. Without such texts proposals depend on the texts alone, not
+/// on threads or on how commits of siblings interleave. Assumed tokens are a part of the text that
+/// is sought in the trees, but not of the trees.
 class SuffixDrafter final : public Drafter, public SiblingLearner {
  public:
   /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
@@ -36,21 +41,44 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
 
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
+  void recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
+              double now) override;
+  [[nodiscard]] std::vector<AcceptanceCell> recalled() const override;
   [[nodiscard]] Capabilities capabilities() override { return {.siblings = this}; }
 
   /// Memory of the groups' trees and the requests' own.
   [[nodiscard]] std::size_t bytes() const;
 
  private:
+  /// What the next commit of a request with texts of earlier steps will show.
+  struct Forecast {
+    struct Next {
+      int age_class = 0;
+      TokenId token = 0;
+      double probability = 0;  ///< by the tree
+    };
+    std::vector<Next> next;  ///< the likeliest next token of this step's trees, and of each other
+    int age_class = 0;       ///< of the proposed draft, which follows; 0: no token of it is kept
+    std::vector<TokenId> tokens;
+    std::vector<std::int32_t> parents;
+  };
+  struct Tally {
+    std::uint64_t tried = 0;
+    std::uint64_t right = 0;
+  };
   struct Request {
     std::unique_ptr<SuffixTree> own;  ///< one sequence: prompt, then response
     std::size_t prompt_size = 0;
+    Forecast forecast;
     [[nodiscard]] std::span<const TokenId> response() const {
       return own->tokens(0).subspan(prompt_size);
     }
   };
 
   Request& request(RequestId id);
+  void draft_from_earlier(Request& request, DraftSlot& slot, SpeculationSlot& group, double score,
+                          SpeculationScratch& scratch) const;
+  void judge(Forecast& forecast, std::span<const TokenId> said);
 
   SuffixDrafterOptions options_;
   DraftStore store_;
@@ -59,7 +87,9 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
   std::vector<SpeculationScratch> second_;   ///< [threads] for the groups' drafts
   std::vector<std::vector<TokenId>> texts_;  ///< [threads] ends of texts, with assumed tokens
-  std::vector<const Request*> batch_requests_;
+  std::vector<Request*> batch_requests_;
+  AgeTrust trust_;
+  std::vector<std::vector<Tally>> tallies_;  ///< [age class - 1][position - 1]
 };
 
 }  // namespace paceline::draft

@@ -22,7 +22,7 @@ void expand(const SuffixTree& tree, const SpeculationOptions& options, const Sta
   if (tree.inside_edge(from.at)) {
     if (tree.count(from.at) < min_count || from.probability < options.min_probability) return;
     next.push_back({{from.at.node, from.at.offset + 1},
-                    from.probability,
+                    from.probability * static_cast<double>(options.trust),
                     tree.edge_token(from.at),
                     from_index,
                     from.length + 1});
@@ -34,8 +34,8 @@ void expand(const SuffixTree& tree, const SpeculationOptions& options, const Sta
   for (const Child& child : tree.children(from.at)) {
     const SuffixTree::Cursor at{child.node, 1};
     const std::uint32_t count = tree.count(at);
-    const State state{at, from.probability * (count / total), child.token, from_index,
-                      from.length + 1};
+    const State state{at, from.probability * (count / total) * static_cast<double>(options.trust),
+                      child.token, from_index, from.length + 1};
     if (count < min_count || state.probability < options.min_probability) return;
     if (next.size() - first == paths) {
       // Children come by count: behind a lower one nothing better follows; among equals the lowest

@@ -25,6 +25,7 @@ struct SpeculationOptions {
   float offset = 0.0F;
   float min_probability = 0.1F;
   int min_count = 1;
+  float trust = 1.0F;  ///< factor of each token's probability (text_age.hpp)
   /// false: the `paths` most probable paths of each length (beams). true: the max_tokens most
   /// probable tokens, at most `paths` after any one.
   bool best_first = false;

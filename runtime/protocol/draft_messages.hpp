@@ -6,8 +6,9 @@
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
 // (DraftUpdate: update_cst) and ask for others' tokens (DraftFetch: fetch_cst, answered by
-// DraftTexts). A server asks for tokens that it lacks (DraftWanted), because another verifier has
-// yet to tell them or they were lost with a group.
+// DraftTexts, with responses of earlier steps before all else). A server asks for tokens that it
+// lacks (DraftWanted), because another verifier has yet to tell them or they were lost with a
+// group.
 #pragma once
 
 #include <cstddef>
@@ -106,7 +107,7 @@ struct DraftStretch {
   std::uint32_t first = 0;   ///< index into the message's tokens
   std::uint32_t count = 0;
   std::uint32_t ended = 0;  ///< 1: the response ends with the stretch
-  std::uint32_t reserved = 0;
+  std::uint32_t age = 0;    ///< steps since; above 0 only in answers, of whole responses
 };
 
 /// Verifier to draft server: these tokens were generated here.

@@ -55,7 +55,8 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
   const double now = clock_.now();
   const std::span<const TokenId> all = update.tokens;
   for (const DraftStretch& stretch : update.stretches) {
-    if (stretch.first > all.size() || stretch.count > all.size() - stretch.first) {
+    if (stretch.first > all.size() || stretch.count > all.size() - stretch.first ||
+        stretch.age != 0) {
       ++nonsense_;
       continue;
     }
@@ -77,6 +78,14 @@ void DraftServer::answer(Asker& asker) {
   answer.places = std::move(asker.fetch.places);
   texts_.clear();
   std::size_t taken = 0;
+  // All of this first: texts that were fetched lie in the logs until these next change.
+  for (const draft::LogPlace& place : answer.places) {
+    if (earlier_ == nullptr) break;
+    earlier_->take(place.group,
+                   [&](std::uint32_t age, std::uint32_t sample, std::span<const TokenId> tokens) {
+                     logs_.add_earlier({place.group, sample}, age, tokens, clock_.now());
+                   });
+  }
   for (draft::LogPlace& place : answer.places) {
     const std::size_t before = texts_.size();
     answer.left += logs_.fetch(place, answer.client, kMostTokens - std::min(kMostTokens, taken),
@@ -85,9 +94,9 @@ void DraftServer::answer(Asker& asker) {
   }
   answer.tokens.reserve(taken);
   for (const draft::LoggedText& text : texts_) {
-    answer.stretches.push_back({text.id, text.offset,
-                                static_cast<std::uint32_t>(answer.tokens.size()),
-                                static_cast<std::uint32_t>(text.tokens.size()), text.ended});
+    answer.stretches.push_back(
+        {text.id, text.offset, static_cast<std::uint32_t>(answer.tokens.size()),
+         static_cast<std::uint32_t>(text.tokens.size()), text.ended, text.age});
     answer.tokens.insert(answer.tokens.end(), text.tokens.begin(), text.tokens.end());
   }
   mailbox_.send(asker.at, encode(answer));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/core/clock.hpp"
+#include "runtime/core/earlier_responses.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/draft/group_log.hpp"
 #include "runtime/protocol/draft_messages.hpp"
@@ -16,12 +17,14 @@ namespace paceline::roles {
 
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
-/// until its driver stops.
+/// until its driver stops. Of a group that is asked for it first recalls what earlier steps said to
+/// its prompt.
 class DraftServer final : public protocol::Participant {
  public:
-  /// Mailbox and clock outlive this.
-  DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits)
-      : mailbox_(mailbox), clock_(clock), logs_(limits) {}
+  /// References outlive this. `earlier`: null, or the responses of earlier steps.
+  DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
+              EarlierResponses* earlier = nullptr)
+      : mailbox_(mailbox), clock_(clock), logs_(limits), earlier_(earlier) {}
 
   protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return false; }
@@ -41,6 +44,7 @@ class DraftServer final : public protocol::Participant {
   Mailbox& mailbox_;
   const Clock& clock_;
   draft::GroupLogs logs_;
+  EarlierResponses* earlier_;
   double looked_ = 0;  ///< time of the last look for groups to forget
   std::uint64_t nonsense_ = 0;
 

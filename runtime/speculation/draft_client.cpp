@@ -15,6 +15,7 @@ namespace {
 
 /// Most tokens of requests that have left, kept for a server that does not read.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
+constexpr std::uint32_t kOldest = 64;  ///< steps: no server looks further back
 
 }  // namespace
 
@@ -179,7 +180,8 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
   for (const DraftStretch& stretch : texts.stretches) {
     const bool inside = stretch.first <= all.size() && stretch.count <= all.size() - stretch.first;
     const auto tokens = inside ? all.subspan(stretch.first, stretch.count) : all.first(0);
-    const bool valid = inside && std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
+    const bool valid = inside && stretch.age <= kOldest &&
+                       std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
                          return token >= 0 && token < options_.vocab;
                        });
     if (!valid) {
@@ -187,9 +189,13 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
       continue;
     }
     counts_.heard += tokens.size();
+    draft::SiblingLearner& siblings = *drafter_->capabilities().siblings;
+    if (stretch.age > 0) {
+      siblings.recall(stretch.id, stretch.age, tokens, now);
+      continue;
+    }
     if (requests_.contains(stretch.id)) continue;  // this client's own, known better here
-    drafter_->capabilities().siblings->hear(stretch.id, stretch.offset, tokens, stretch.ended != 0,
-                                            now);
+    siblings.hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
   }
   for (const draft::LogPlace& place : texts.places) {
     const auto group = groups_.find(place.group);

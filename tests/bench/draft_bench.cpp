@@ -1,6 +1,7 @@
 // How fast suffix trees draft, and how much of it a target accepts.
 //   bench_draft                      appending, speculating, memory, batches (synthetic text)
 //   bench_draft --responses FILE     Seer's table 2 over groups of responses
+//   bench_draft --history            trees of 4 earlier steps, of 512 prompts x 16 x 2,048 tokens
 // FILE: see tests/bench/response_texts.hpp.
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "runtime/draft/draft_store.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_drafter.hpp"
 #include "tests/bench/machine.hpp"
 #include "tests/bench/response_texts.hpp"
 
@@ -110,6 +112,76 @@ void batch(bool current) {
   for (const SpeculationSlot& slot : slots) drafted += slot.result.count;
   std::printf("256 requests, %s: %6.1f us a batch, %d tokens drafted\n",
               current ? "up to date" : "from text ", 1e6 * time, drafted);
+}
+
+/// Takes in what 4 steps said to 512 prompts, within the default memory, and drafts for 64 requests
+/// of the last 4 prompts with and without it.
+void history() {
+  constexpr std::uint32_t kPrompts = 512, kSamples = 16, kSteps = 4, kRequests = 64;
+  constexpr std::size_t kTokens = 2048;
+  constexpr GroupId kFirst = kPrompts - kRequests / kSamples;
+  ThreadPool pool(1);
+  SuffixDrafterOptions options;
+  SuffixDrafter drafter(options, pool);
+  SuffixDrafter alone(options, pool);
+  double taking = 0;
+  std::vector<Text> now;  // of the last prompts
+  std::size_t after_one = 0;
+  for (GroupId g = 0; g < kPrompts; ++g) {
+    const std::vector<Text> texts = bench::make_group(kSamples * (kSteps + 1), kTokens, 60, g);
+    for (std::uint32_t s = 0; s < kSamples; ++s) {
+      const Text& own = texts[s + kSamples * kSteps];
+      for (SuffixDrafter* d : {&drafter, &alone}) d->start({{g, s}, Text{1}, {}, {}}, g);
+      if (g >= kFirst) now.push_back(own);
+    }
+    const double before = cpu_now();
+    for (std::uint32_t t = 0; t < kSamples * kSteps; ++t)
+      drafter.recall({g, t % kSamples}, 1 + t / kSamples, texts[t], g);
+    taking += cpu_now() - before;
+    if (g == 0) after_one = drafter.bytes();
+    for (std::uint32_t s = 0; s < kSamples && g < kFirst; ++s) drafter.finish({g, s}, g);
+  }
+  const double tokens = double{kPrompts} * kSamples * kSteps * kTokens;
+  std::printf(
+      "4 steps of 512 prompts x 16 x 2,048: %.0f s, %.0f ns a token, %.0f ms a prompt;\n"
+      "%.1f MiB a prompt, %.1f bytes a token; held at last: %.0f MiB\n",
+      taking, 1e9 * taking / tokens, 1e3 * taking / kPrompts,
+      static_cast<double>(after_one) / (1 << 20),
+      static_cast<double>(after_one) * kPrompts / tokens,
+      static_cast<double>(drafter.bytes()) / (1 << 20));
+
+  std::vector<Buffers> buffers(kRequests, Buffers(8));
+  std::vector<DraftSlot> slots(kRequests);
+  for (const bool with : {false, true}) {
+    SuffixDrafter& d = with ? drafter : alone;
+    double time = 0;
+    double steps = 0;
+    double said = 0;
+    std::vector<std::size_t> at(kRequests);
+    for (int step = 0; step < 200; ++step) {
+      for (std::uint32_t r = 0; r < kRequests; ++r) {
+        slots[r].id = {kFirst + r / kSamples, r % kSamples};
+        slots[r].limits = {8, 8, 1};
+        slots[r].output = buffers[r].output();
+      }
+      const double before = cpu_now();
+      d.propose(slots, kPrompts, nullptr);
+      time += cpu_now() - before;
+      for (std::uint32_t r = 0; r < kRequests; ++r) {
+        const std::span<const TokenId> next = std::span(now[r]).subspan(at[r]);
+        const std::size_t count = std::min<std::size_t>(
+            next.size(),
+            bench::accepted(buffers[r].output(), slots[r].count, next) + std::size_t{1});
+        d.commit(slots[r].id, next.first(count), kPrompts);
+        at[r] += count;
+        said += static_cast<double>(count);
+      }
+      ++steps;
+    }
+    std::printf("64 requests, %s: %.0f us a batch, %.2f tokens a step\n",
+                with ? "with 4 earlier steps" : "this step alone    ", 1e6 * time / steps,
+                said / steps / kRequests);
+  }
 }
 
 struct Tally {
@@ -214,8 +286,12 @@ int table(const char* path) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--responses") == 0) return table(argv[2]);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (argc == 2 && std::strcmp(argv[1], "--history") == 0) {
+    history();
+    return 0;
+  }
   if (argc != 1) {
-    std::fprintf(stderr, "usage: bench_draft [--responses FILE]\n");
+    std::fprintf(stderr, "usage: bench_draft [--responses FILE | --history]\n");
     return 64;
   }
   for (const std::size_t tokens : {std::size_t{1'000'000}, std::size_t{10'000'000}}) {

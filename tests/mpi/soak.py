@@ -121,8 +121,8 @@ class Model:
     digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
     profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
 
-    def drafters(self, names: List[str]) -> str:
-        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": random.choice(["auto", 0, 1])} for name in names)
+    def drafters(self, names: List[str], servers: object) -> str:
+        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": servers} for name in names)
 
 
 def priced(profile: str, own: float, model: float) -> str:
@@ -277,7 +277,11 @@ class Soak:
             spare = max(spare, 1)
         planned = pick([True, False]) and (mode != "decoupled" or holds)
         asked = 0 if mode in ("plain", "coupled") else spare
-        settings = [model.drafters(names),
+        servers = pick(["auto", 0, 1])
+        # What plain runs of all models have said, this one's in all samplings among them.
+        history = "suffix" in names and servers != 0 and pick([True, False])
+        settings = [model.drafters(names, servers),
+                    f"speculation.history={self.work if history else 'none'}",
                     f"speculation.mode={mode}",
                     f"speculation.policy={pick(POLICIES)}",
                     f"speculation.max_length={pick([1, 2, 4, 8])}",

@@ -6,6 +6,8 @@ source "$(dirname "$0")/lib.sh"
 steps=$work/steps
 mkdir "$steps"
 small+=(--set engine.max_batch=8)
+model="{method: model, path: $root/configs/models/draft}"
+drafters=(--set "speculation.drafters=[{method: suffix}, $model]")
 
 # request NAME [SEED [MAX_TOKENS [KEYS_OF_MODEL [MORE]]]]: puts it there whole, as a trainer does.
 request() {
@@ -13,11 +15,12 @@ request() {
     "${2:-1}" "${3:-60}" "${4-}" "${2:-1}" "${5-}" >"$steps/.$1"
   mv "$steps/.$1" "$steps/$1.yaml"
 }
-# resident RANKS [ARG...]: the job in the background; sets pid.
+# resident RANKS [ARG...]: the job in the background, whose steps draft from what those before them said; sets pid.
 resident() {
   local ranks=$1
   shift
-  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --watch "$steps" "${backend[@]}" "${small[@]}" "$@" >>"$work/log" 2>&1 &
+  "$here/launch.sh" "$ranks" "$paceline" rollout "$config" --watch "$steps" "${backend[@]}" "${small[@]}" \
+    "${drafters[@]}" --set speculation.history=auto "$@" >>"$work/log" 2>&1 &
   pid=$!
 }
 # comes NAME: waits for a step's output, or for why there is none.
@@ -38,8 +41,7 @@ alone() {
   digest "$work/alone"
 }
 
-model="{method: model, path: $root/configs/models/draft}"
-resident 3 --set "speculation.drafters=[{method: suffix}, $model]"
+resident 3
 request step-1 1
 request step-2 2 90
 comes step-1 && same "the first step" "$(alone 1 60)" "$(digest "$steps/step-1")"
@@ -48,6 +50,7 @@ comes step-2 && same "the second, of another seed and length" "$(alone 2 90)" "$
 # starts NAME: of the step, as its log has them, and whether it says that the last one ended.
 starts() { sed -n 's/^== \(start [0-9]*\|ended\).*/\1/p' "$steps/$1/paceline.log" | paste -sd, ; }
 same "each step has a log of its own" "start 1,ended start 1,ended" "$(starts step-1) $(starts step-2)"
+same "the second has drafts from the first" 1 "$(grep -c 'responses of 1 earlier run to 32 of 32 prompts' "$steps/step-2/paceline.log")"
 same "with the plan" 1 "$(grep -c '^layout$' "$steps/step-2/paceline.log")"
 same "which the user is told once" 1 "$(grep -c '^layout$' "$work/log")"
 same "nobody in it is advised to have what it is" "" "$(grep -e '--watch' "$work/log" || true)"

@@ -23,7 +23,8 @@ def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Di
     `path` is the run's directory or its telemetry.h5. The counts are summed by one or several of
     "drafter" (its name), "position" (1 follows the last committed token), "batch" (decoding
     requests in the step) and "progress" (response tokens before the draft), the last two rounded
-    down to a power of two, "rank" and "attempt".
+    down to a power of two, "rank" and "attempt". Drafters "history:1", "history:2" and so on count
+    drafts of "suffix" again, of responses of so many steps ago, and only "drafter" tells of them.
 
     Returns columns of one length: those of `by`, then "drafted", "accepted" (int64) and "rate", in
     rising order of `by` (drafters by number). A run without drafts gives columns without elements.
@@ -46,6 +47,10 @@ def acceptance(path: PathLike, by: Union[str, Sequence[str]] = "position") -> Di
         numbers = column_of(group, "drafter")[:]
         if len(counts["accepted"]) != len(keys) or np.any(numbers >= len(drafters)):
             raise ReaderError(f"{file_name}: the columns of /acceptance are damaged")
+    if "drafter" not in names:
+        again = np.asarray([str(name).startswith("history:") for name in drafters], bool)[numbers]
+        keys = keys[~again]
+        counts = {name: values[~again] for name, values in counts.items()}
     rows, row_of = np.unique(keys, axis=0, return_inverse=True)
     table: Dict[str, np.ndarray] = {name: rows[:, i] for i, name in enumerate(names)}
     if "drafter" in table:

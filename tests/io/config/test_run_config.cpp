@@ -657,5 +657,34 @@ TEST(RunConfig, ReferenceShowsEveryKeyAndIsYaml) {
   EXPECT_NO_THROW((void)parse(reference));
 }
 
+TEST(RunConfig, HistoryNeedsSuffixTreesAndServers) {
+  const auto with = [](const std::string& rest) {
+    return required + "speculation: {drafters: [{method: suffix}], " + rest + "}\n";
+  };
+  EXPECT_EQ(parse(required).speculation.history, std::nullopt);
+  EXPECT_EQ(parse(with("history: none")).speculation.history, std::nullopt);
+  EXPECT_EQ(parse(with("history: auto")).speculation.history, SpeculationSection::kBeside);
+  EXPECT_EQ(parse(with("history: runs")).speculation.history, "/base/runs");
+  EXPECT_EQ(parse(with("history: ./auto")).speculation.history, "/base/auto");
+  for (const char* history : {"auto", "runs"}) {
+    const RunConfig config = parse(with("history: " + std::string(history)));
+    EXPECT_EQ(parse(config.text).speculation.history, config.speculation.history);
+  }
+  EXPECT_EQ(parse(with("history: runs, mode: plain")).speculation.history, std::nullopt)
+      << "plain decoding drafts from nothing";
+  EXPECT_EQ(parse_run_config(with("history: runs"), "c", "/base", {}, Purpose::simulation)
+                .speculation.history,
+            std::nullopt)
+      << "nor do simulated requests say anything";
+  EXPECT_EQ(error_with("speculation: {drafters: [{method: ngram}], history: auto}\n"),
+            "run.yaml:4:53: speculation.history: expected none where there is no suffix drafter, "
+            "found auto");
+  EXPECT_EQ(error_of(required, {"speculation.history=r",
+                                "speculation.drafters=[{method: suffix, servers: 0}]"}),
+            "--set speculation.history=r: speculation.history: expected none where the suffix "
+            "drafter has no servers to read it, found " +
+                (std::filesystem::current_path() / "r").string());
+}
+
 }  // namespace
 }  // namespace paceline::io

@@ -123,5 +123,39 @@ TEST(DraftStore, DraftsDoNotDependOnWhereTheTextIs) {
   }
 }
 
+TEST(DraftStore, EarlierStepsHaveTreesOfTheirOwnAndGoFirst) {
+  constexpr std::size_t kBytes = 1 << 18;
+  DraftStore store({.depth = 8, .max_group_bytes = kBytes});
+  store.take_in_earlier(1, 1, 0, Text{1, 2}, 0);
+  EXPECT_EQ(store.groups(), 0U) << "a group that was not registered";
+  store.register_group(1, 100, 0);
+  store.take_in_earlier(1, 3, 0, Text{5, 6}, 0);
+  store.take_in_earlier(1, 1, 0, Text{1, 2}, 0);
+  store.take_in_earlier(1, 1, 1, Text{1, 3}, 0);
+  store.take_in_earlier(1, 1, 1, Text{8, 8}, 0);
+  const auto earlier = store.earlier(1);
+  ASSERT_EQ(earlier.size(), 2U);
+  EXPECT_EQ(earlier[0]->age, 1U);
+  EXPECT_EQ(difference(earlier[0]->tree, NaiveTree(8, {{1, 2}, {1, 3}})), "") << "taken in once";
+  EXPECT_EQ(difference(earlier[1]->tree, NaiveTree(8, {{5, 6}})), "");
+  EXPECT_EQ(store.tree(1)->sequences(), 0U);
+  EXPECT_TRUE(store.earlier(2).empty());
+
+  std::mt19937 random(1);
+  const std::size_t before = store.bytes();
+  store.take_in_earlier(1, 2, 0, random_text(random, 100, 50), 0);
+  EXPECT_GT(store.bytes(), before);
+  Text said;
+  while (store.earlier(1).size() == 3 && said.size() < 10'000) {
+    const Text more = random_text(random, 50, 50);
+    store.update(1, 0, said.size(), more, 0);
+    said.insert(said.end(), more.begin(), more.end());
+  }
+  EXPECT_LE(store.bytes(), kBytes);
+  ASSERT_EQ(store.earlier(1).size(), 2U) << "the oldest goes first";
+  EXPECT_EQ(store.earlier(1)[1]->age, 2U);
+  EXPECT_EQ(store.tree(1)->tokens(0).size(), said.size()) << "before texts of this step";
+}
+
 }  // namespace
 }  // namespace paceline::draft

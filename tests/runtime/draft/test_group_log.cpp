@@ -149,5 +149,36 @@ TEST(GroupLogs, PastTheirMemoryTheGroupTouchedLongestAgoIsGivenUp) {
   EXPECT_EQ(tiny.bytes(), 0U);
 }
 
+TEST(GroupLogs, ResponsesOfEarlierStepsAreWholeAndTheirOwn) {
+  GroupLogs logs({.samples = 2});
+  const Text newer{1, 2, 3}, older{4, 5};
+  logs.add_earlier({1, 0}, 1, newer, 0);
+  logs.add_earlier({1, 0}, 1, newer, 0);
+  logs.add_earlier({1, 0}, 2, older, 0);
+  EXPECT_EQ(logs.held({1, 0}), 0U) << "this step's has not begun";
+  logs.update({1, 0}, 0, Text{7}, 10, 0);
+  for (const LogClient client : {LogClient{0}, LogClient{10}}) {
+    LogPlace place{.group = 1};
+    std::vector<LoggedText> said;
+    EXPECT_EQ(logs.fetch(place, client, kAll, 0, said), 0U);
+    ASSERT_EQ(said.size(), client == 10 ? 2U : 3U) << "earlier ones are nobody's own";
+    EXPECT_EQ(said[0].age, 1U);
+    EXPECT_TRUE(said[0].ended);
+    EXPECT_EQ(Text(said[0].tokens.begin(), said[0].tokens.end()), newer);
+    EXPECT_EQ(said[1].age, 2U);
+    EXPECT_EQ(Text(said[1].tokens.begin(), said[1].tokens.end()), older);
+    if (client != 10) {
+      EXPECT_EQ(said[2].age, 0U);
+    }
+  }
+  LogPlace place{.group = 1};
+  std::vector<LoggedText> said;
+  EXPECT_EQ(logs.fetch(place, 5, 1, 0, said), 3U) << "one whole response, and three tokens left";
+  logs.end({1, 0}, 10, 0);
+  EXPECT_EQ(logs.groups(), 1U) << "of two responses of this step";
+  logs.end({1, 1}, 10, 0);
+  EXPECT_EQ(logs.groups(), 0U);
+}
+
 }  // namespace
 }  // namespace paceline::draft

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "tests/runtime/draft/naive_tree.hpp"
@@ -143,6 +144,105 @@ TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
   }
   EXPECT_EQ(all[1], all[0]);
   EXPECT_EQ(all[2], all[0]);
+}
+
+TEST(SuffixDrafter, BeginsWithWhatEarlierStepsSaid) {
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
+  drafter.recall({0, 0}, 1, Text{70, 71, 72, 73}, 0);
+  drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
+  drafter.commit({0, 0}, Text{70}, 0);
+  EXPECT_TRUE(propose(drafter, {0, 0}).empty()) << "what came before the group did is lost";
+  drafter.recall({0, 0}, 2, Text{70, 81, 82, 83}, 0);
+  EXPECT_EQ(propose(drafter, {0, 0}), (Text{81, 82, 83}));
+  drafter.recall({0, 0}, 1, Text{70, 71, 72, 73}, 0);
+  EXPECT_EQ(propose(drafter, {0, 0}), (Text{71, 72, 73})) << "the newer of two";
+  drafter.start({{0, 2}, Text{1}, {}, {}}, 0);
+  EXPECT_EQ(propose(drafter, {0, 2}), (Text{70, 71, 72, 73})) << "from the first token on";
+  drafter.start({{0, 1}, Text{1}, {}, {}}, 0);
+  drafter.commit({0, 1}, Text{70, 91, 92, 93}, 0);
+  EXPECT_EQ(propose(drafter, {0, 0}), (Text{91, 92, 93})) << "and before both this step's";
+
+  DraftBuffers buffers(4);
+  const Text assumed{91, 70, 71};
+  std::vector<DraftSlot> batch(1);
+  batch[0].id = {0, 0};
+  batch[0].limits = {4, 4, 1};
+  batch[0].output = buffers.output();
+  batch[0].assumed = assumed;
+  drafter.propose(batch, 0, nullptr);
+  ASSERT_EQ(batch[0].count, 2);
+  EXPECT_EQ(buffers.tokens[0], 72) << "after assumed tokens, too";
+}
+
+// An earlier step's texts lead astray at every second place where this step's are right. So it is
+// soon found that they count less, but their drafts are right where only they know the text.
+TEST(SuffixDrafter, OldTextsCountAsMuchAsTheyAreRight) {
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
+  drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
+  drafter.start({{0, 1}, Text{1}, {}, {}}, 0);
+  Text now, earlier;
+  for (TokenId i = 0; i < 200; ++i) {
+    now.insert(now.end(), {10 + i, 1000 + i});
+    earlier.insert(earlier.end(), {10 + i, i % 2 == 0 ? 1000 + i : 2000 + i});
+  }
+  drafter.recall({0, 0}, 5, earlier, 0);
+  for (std::size_t t = 0; t < now.size(); ++t) {
+    static_cast<void>(propose(drafter, {0, 0}, 1));
+    drafter.commit({0, 0}, std::span(now).subspan(t, 1), 0);
+  }
+  std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> alone;  // by position
+  for (const AcceptanceCell& cell : drafter.recalled()) {
+    EXPECT_EQ(cell.drafter, 3U) << "5 to 8 steps";
+    alone[cell.position] = {cell.drafted, cell.accepted};
+  }
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(alone[1].first, 301U) << "of 400 places those whose last token the earlier step said";
+  EXPECT_EQ(alone[1].second, 201U);
+
+  // Two tokens of a sibling's beat four of the earlier step's, which were expected to be more.
+  drafter.recall({0, 1}, 5, Text{5, 500, 501, 502, 503}, 0);
+  drafter.commit({0, 0}, Text{5, 600, 601}, 0);
+  drafter.commit({0, 1}, Text{5}, 0);
+  EXPECT_EQ(propose(drafter, {0, 1}, 4), (Text{600, 601}));
+  SuffixDrafter unlearned(options(), pool);
+  unlearned.start({{0, 1}, Text{1}, {}, {}}, 0);
+  unlearned.start({{0, 0}, Text{1}, {}, {}}, 0);
+  unlearned.recall({0, 1}, 5, Text{5, 500, 501, 502, 503}, 0);
+  unlearned.commit({0, 0}, Text{5, 600, 601}, 0);
+  unlearned.commit({0, 1}, Text{5}, 0);
+  EXPECT_EQ(propose(unlearned, {0, 1}, 4), (Text{500, 501, 502, 503}));
+}
+
+TEST(TextAge, ClassesDouble) {
+  std::map<int, std::string> names;
+  for (std::uint32_t age = 1; age <= 100; ++age)
+    names[age_class(age)] = ages_of_class(age_class(age));
+  EXPECT_EQ(age_class(0), 0);
+  EXPECT_EQ(age_class(2), 2);
+  EXPECT_EQ(age_class(4), 3);
+  EXPECT_EQ(age_class(5), 4);
+  EXPECT_EQ(age_class(UINT32_MAX), kAgeClasses - 1);
+  EXPECT_EQ(
+      names,
+      (std::map<int, std::string>{
+          {1, "1"}, {2, "2"}, {3, "3-4"}, {4, "5-8"}, {5, "9-16"}, {6, "17-32"}, {7, "33+"}}));
+}
+
+TEST(TextAge, TrustIsLearnedAndForgotten) {
+  AgeTrust trust;
+  EXPECT_EQ(trust.trust(0), 1.0F);
+  EXPECT_LT(trust.trust(2), trust.trust(1)) << "until more is known";
+  for (int i = 0; i < 1000; ++i) {
+    trust.record(0, 0.5, i % 4 == 0);  // half as often as is said
+    trust.record(1, 1, i % 4 == 0);    // a quarter
+    trust.record(2, 1, true);
+  }
+  EXPECT_NEAR(static_cast<double>(trust.trust(1)), 0.5, 0.05);
+  EXPECT_EQ(trust.trust(2), 1.0F) << "never more than this step's";
+  for (int i = 0; i < 20'000; ++i) trust.record(1, 1, true);
+  EXPECT_EQ(trust.trust(1), 1.0F);
 }
 
 }  // namespace

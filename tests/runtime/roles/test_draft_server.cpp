@@ -39,8 +39,27 @@ class Listener final : public draft::Drafter, public draft::SiblingLearner {
     std::copy(tokens.begin(), tokens.end(), text.begin() + static_cast<std::ptrdiff_t>(offset));
     if (end) ended.insert(id);
   }
+  void recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double) override {
+    EXPECT_TRUE(
+        recalled_texts.emplace(std::pair(id, age), Text(tokens.begin(), tokens.end())).second);
+  }
   std::map<RequestId, Text> own, heard;
   std::set<RequestId> ended;
+  std::map<std::pair<RequestId, std::uint32_t>, Text> recalled_texts;  ///< by age
+};
+
+/// Two responses of earlier steps to prompt 3, one of which has an id of another vocabulary.
+class TwoEarlier final : public EarlierResponses {
+ public:
+  void take(std::uint32_t prompt, const Use& use) override {
+    if (prompt != 3 || std::exchange(taken_, true)) return;
+    use(1, 0, Text{5, 6, 7});
+    use(1, 1, Text{5, kVocab});
+    use(4, 0, Text{8});
+  }
+
+ private:
+  bool taken_ = false;
 };
 
 struct Client {
@@ -84,8 +103,10 @@ struct Client {
 };
 
 struct Server {
-  Server(Post& post, const Clock& clock, int rank, const draft::LogLimits& limits = {})
-      : mailbox(post, {rank, Address::Port::draft_server}), server(mailbox, clock, limits) {}
+  Server(Post& post, const Clock& clock, int rank, const draft::LogLimits& limits = {},
+         EarlierResponses* earlier = nullptr)
+      : mailbox(post, {rank, Address::Port::draft_server}),
+        server(mailbox, clock, limits, earlier) {}
   SimulatedMailbox mailbox;
   DraftServer server;
 };
@@ -264,6 +285,34 @@ TEST(DraftServer, SuffixTreesDraftWhatASiblingElsewhereHasSaid) {
   ASSERT_GE(propose(), 2);
   EXPECT_EQ(tokens[0], 22);
   EXPECT_EQ(tokens[1], 23);
+}
+
+TEST(DraftServer, EarlierStepsAreHeardOfFirstAndByAll) {
+  Post post;
+  SteppedClock clock;
+  TwoEarlier earlier;
+  Server server(post, clock, 0, {}, &earlier);
+  Client a(post, clock, 0, {0});
+  Client b(post, clock, 1, {0});
+  for (Client* client : {&a, &b}) {
+    client->start({3, static_cast<std::uint32_t>(client == &b)});
+    client->start({4, static_cast<std::uint32_t>(client == &b)});
+    client->client->told();
+    server.server.turn();
+    client->receive();
+    EXPECT_EQ(client->listener->recalled_texts,
+              (std::map<std::pair<RequestId, std::uint32_t>, Text>{{{{3, 0}, 1}, {5, 6, 7}},
+                                                                   {{{3, 0}, 4}, {8}}}))
+        << "of its own samples, too, but not what is no token";
+    EXPECT_TRUE(client->listener->heard.empty());
+    EXPECT_EQ(client->client->counts().heard, 4U);
+    EXPECT_EQ(client->client->counts().invalid, 1U);
+  }
+  SimulatedMailbox other(post, {5, Address::Port::role});
+  other.send({0, Address::Port::draft_server},
+             protocol::encode(protocol::DraftUpdate{5, {{{3, 7}, 0, 0, 1, 0, 2}}, {1}}));
+  server.server.turn();
+  EXPECT_EQ(server.server.nonsense(), 1U) << "clients know of this step alone";
 }
 
 TEST(DraftServer, NonsenseIsDropped) {

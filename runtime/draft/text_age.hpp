@@ -1,0 +1,62 @@
+// How far texts of earlier steps are trusted, by their age: learned from how often they were right.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <string>
+
+namespace paceline::draft {
+
+/// Ages in steps, in classes: this step's own texts (0), then ages 1, 2, 3 to 4, 5 to 8, and so on;
+/// the last class has all that are older.
+inline constexpr int kAgeClasses = 8;
+[[nodiscard]] constexpr int age_class(std::uint32_t age) {
+  return age == 0 ? 0 : std::min(kAgeClasses - 1, 1 + static_cast<int>(std::bit_width(age - 1)));
+}
+/// The ages of a class above 0, for people: "1", "2", "3-4", ..., "33+".
+[[nodiscard]] inline std::string ages_of_class(int age_class) {
+  const std::uint32_t last = 1U << (age_class - 1);
+  const std::uint32_t first = last / 2 + 1;
+  if (age_class == kAgeClasses - 1) return std::to_string(first) + "+";
+  return first < last ? std::to_string(first) + "-" + std::to_string(last) : std::to_string(last);
+}
+
+/// Compares, class by class, how often a tree's likeliest next token was right with how often it
+/// should have been by the tree's own counts. Not thread-safe; trust() is, while nobody records.
+class AgeTrust {
+ public:
+  /// A tree gave its likeliest next token this probability, and it was right or not.
+  void record(int age_class, double probability, bool right) {
+    Evidence& e = evidence_[age_class];
+    e.expected += probability;
+    e.right += right ? 1 : 0;
+    if (e.expected > kMemory) e = {e.expected / 2, e.right / 2};
+  }
+  /// The factor, at most 1, by which a token of a text of this class is less probable than its tree
+  /// says, beside what this step's own trees say.
+  [[nodiscard]] float trust(int age_class) const {
+    return static_cast<float>(std::min(1.0, rate(age_class) / rate(0)));
+  }
+
+ private:
+  struct Evidence {
+    double expected = 0;
+    double right = 0;
+  };
+  static constexpr double kPrior = 16;     ///< predictions that the assumption is worth
+  static constexpr double kMemory = 4096;  ///< predictions, after which old ones count half
+  static constexpr double kPerClass = 0.95;
+
+  [[nodiscard]] double rate(int age_class) const {
+    double assumed = 1;
+    for (int c = 0; c < age_class; ++c) assumed *= kPerClass;
+    const Evidence& e = evidence_[age_class];
+    return (e.right + kPrior * assumed) / (e.expected + kPrior);
+  }
+
+  std::array<Evidence, kAgeClasses> evidence_{};
+};
+
+}  // namespace paceline::draft

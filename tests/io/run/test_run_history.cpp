@@ -1,0 +1,157 @@
+// Responses of earlier runs, found by their prompts, whatever is wrong with the runs.
+#include "io/run/run_history.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "io/run/final_file.hpp"
+#include "tests/io/run/fixture.hpp"
+
+namespace paceline::io {
+namespace {
+
+using Text = std::vector<TokenId>;
+
+class History : public Scratch {
+ protected:
+  /// A run whose responses to prompt p begin with `mark`. `finish`: with its final file.
+  void make(const std::string& name, const SampleRun& run, TokenId mark, bool finish = true) {
+    const RunDirectory directory(at(name), run.manifest, run.prompts, false);
+    ShardWriter writer(at(name), 0, 0);
+    for (const RequestId id : run.ids) {
+      Trajectory response = sample::finished(id, 4);
+      response.tokens.front() = mark;
+      writer.append(response);
+    }
+    writer.close();
+    if (finish) write_final_file(at(name), run.manifest, run.prompts);
+  }
+
+  RunHistory history(const std::string& path, HistoryOptions options = {}) {
+    options.path = at(path);
+    options.output = at(output_);
+    if (options.vocabulary == 0) options.vocabulary = run_.manifest.vocabulary;
+    if (options.most_tokens == 0) options.most_tokens = 1000;
+    std::vector<std::string> contents;
+    for (const Prompt& prompt : run_.prompts) contents.push_back(content_uid(prompt.tokens));
+    return {options, contents, [this](const std::string& text) { warnings_.push_back(text); }};
+  }
+
+  /// First tokens of the responses to a prompt, by age and sample, in the order in which they come.
+  static std::vector<std::array<std::int64_t, 3>> taken(RunHistory& history, std::uint32_t prompt) {
+    std::vector<std::array<std::int64_t, 3>> taken;
+    history.take(prompt, [&](std::uint32_t age, std::uint32_t sample, std::span<const TokenId> t) {
+      EXPECT_EQ(t.size(), 4U);
+      taken.push_back({age, sample, t.front()});
+    });
+    return taken;
+  }
+
+  using Taken = std::vector<std::array<std::int64_t, 3>>;
+  SampleRun run_{4, 2};
+  std::string output_ = "steps/step-10.part";
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(History, TheNewestRunsOfAFolderAreReadThatComeBefore) {
+  make("steps/step-1", run_, 1);
+  make("steps/step-8", run_, 8);
+  make("steps/step-9", run_, 9);
+  make("steps/step-9b", run_, 7, false);  // not finished
+  make("steps/step-10.part", run_, 10);
+  make("steps/step-11", run_, 11);
+  std::filesystem::create_directory(at("steps/other"));
+  RunHistory all = history("steps");
+  EXPECT_EQ(all.runs(), 3U);
+  EXPECT_EQ(all.prompts(), 4U);
+  EXPECT_EQ(taken(all, 2),
+            (Taken{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}, {2, 1, 8}, {3, 0, 1}, {3, 1, 1}}));
+  EXPECT_TRUE(taken(all, 2).empty()) << "once";
+  EXPECT_TRUE(taken(all, 99).empty());
+  RunHistory two = history("steps", {.most_steps = 2});
+  EXPECT_EQ(taken(two, 0), (Taken{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}, {2, 1, 8}}));
+  RunHistory few = history("steps", {.most_tokens = 14});
+  EXPECT_EQ(taken(few, 0), (Taken{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}})) << "the newest";
+  output_ = "elsewhere/step-10";
+  RunHistory elsewhere = history("steps", {.most_steps = 1});
+  EXPECT_EQ(taken(elsewhere, 0), (Taken{{1, 0, 11}, {1, 1, 11}}));
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(History, ARunOfItsOwnIsReadFinishedOrNot) {
+  make("one", run_, 5);
+  make("killed", run_, 6, false);
+  for (const auto& [path, mark] :
+       {std::pair("one", 5), {"one/trajectories.h5", 5}, {"killed", 6}}) {
+    RunHistory one = history(path);
+    EXPECT_EQ(taken(one, 1), (Taken{{1, 0, mark}, {1, 1, mark}})) << path;
+  }
+  output_ = "one";
+  RunHistory itself = history("one");
+  EXPECT_EQ(itself.runs(), 0U);
+  EXPECT_EQ(history("nowhere").runs(), 0U);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(History, PromptsAreTheSameWhereTheirTokensAre) {
+  SampleRun other(4, 2);
+  std::reverse(other.prompts.begin(), other.prompts.end());
+  for (Prompt& prompt : other.prompts) prompt.uid += "-of-this-step";
+  other.prompts[0].tokens.back() += 1;
+  other.manifest = sample::manifest(other.prompts, 2);
+  make("one", other, 5);
+  RunHistory one = history("one");
+  EXPECT_EQ(one.prompts(), 3U);
+  EXPECT_TRUE(taken(one, 3).empty());
+  EXPECT_EQ(taken(one, 0).size(), 2U);
+  EXPECT_TRUE(warnings_.empty());
+
+  // Of a step without the prompt there is no source, but it counts as a step.
+  make("steps/1", run_, 1);
+  make("steps/2", other, 2);
+  RunHistory both = history("steps");
+  EXPECT_EQ(taken(both, 3), (Taken{{2, 0, 1}, {2, 1, 1}}));
+}
+
+TEST_F(History, WhatIsOfNoUseIsTold) {
+  SampleRun other(4, 2);
+  for (Prompt& prompt : other.prompts) prompt.tokens.push_back(3);
+  other.manifest = sample::manifest(other.prompts, 2);
+  make("one", other, 5);
+  EXPECT_EQ(history("one").runs(), 0U);
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_EQ(warnings_[0], at("one") + ": it has no responses to any prompt of this run");
+
+  make("two", run_, 5);
+  EXPECT_EQ(history("two", {.vocabulary = 77}).runs(), 0U);
+  ASSERT_EQ(warnings_.size(), 2U);
+  EXPECT_EQ(warnings_[1],
+            at("two") + ": its tokens are of a vocabulary of 1073741824, the model's has 77");
+  std::filesystem::create_directory(at("three"));
+  std::ofstream(at("three/trajectories.h5")) << "no HDF5";
+  EXPECT_EQ(history("three").runs(), 0U);
+  ASSERT_EQ(warnings_.size(), 3U);
+  EXPECT_NE(warnings_[2].find(at("three/trajectories.h5")), std::string::npos) << warnings_[2];
+}
+
+TEST_F(History, DamagedResponsesAreLeftOut) {
+  make("one", run_, 77);
+  // Every first token of a response, wherever it lies in the file.
+  std::string bytes = bytes_of(at("one/trajectories.h5"));
+  std::size_t damaged = 0;
+  for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    if (bytes.compare(i, 4, std::string("\x4d\0\0\0", 4)) != 0) continue;
+    bytes[i] = 'x';
+    ++damaged;
+  }
+  ASSERT_GE(damaged, 8U);
+  std::ofstream(at("one/trajectories.h5"), std::ios::binary) << bytes;
+  RunHistory one = history("one");
+  for (std::uint32_t p = 0; p < 4; ++p) EXPECT_TRUE(taken(one, p).empty());
+  ASSERT_EQ(warnings_.size(), 1U) << "once a run";
+  EXPECT_NE(warnings_[0].find(at("one/trajectories.h5")), std::string::npos) << warnings_[0];
+}
+
+}  // namespace
+}  // namespace paceline::io
