@@ -23,6 +23,9 @@ import numpy as np
 
 from rollouts import LAUNCH, ROOT, embedded_prompts
 
+sys.path.insert(0, str(ROOT / "io" / "python"))
+from paceline_reader import acceptance
+
 
 def drifted(source: Path, target: Path, amount: float, random: np.random.Generator) -> None:
     """Writes a checkpoint whose matrices have moved: bf16 as it is stored, rounded by cutting off."""
@@ -50,12 +53,10 @@ def figures(directory: Path) -> dict:
         rows = steps["decode_tokens"][:] - steps["drafted"][:]
         found = {"rows": float(rows.sum()), "tokens": float((rows + steps["accepted"][:]).sum()),
                  "seconds": float(steps["duration"][:].sum())}
-        names = bytes(telemetry["drafter_names"][:]).decode().split("\0")
-        table = telemetry["acceptance"]
-        drafter, tried, right = (table[name][:] for name in ("drafter", "drafted", "accepted"))
-        for index, name in enumerate(names):
-            if name.startswith("history:") and (drafter == index).any():
-                found[name] = (float(tried[drafter == index].sum()), float(right[drafter == index].sum()))
+        table = acceptance(directory, by="drafter")
+        for name, tried, right in zip(table["drafter"], table["drafted"], table["accepted"]):
+            if name.startswith("history:"):
+                found[name] = (float(tried), float(right))
         return found
 
 
