@@ -127,12 +127,13 @@ void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan,
     say("  not as in the run: {}", *difference);
 }
 
-/// Reads stop ids that lines of the run's prompts had of their own: they are banned before
-/// min_tokens.
-void take_own_stops(const Inputs& inputs, io::StoredRun& run) {
+/// Reads what lines of the run's prompts had of their own that log-probabilities depend on: how
+/// tokens are drawn, and stop ids, which are banned before min_tokens.
+void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
-  std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
-               [](const std::string& field) { return field.starts_with("stop_"); });
+  std::copy_if(
+      run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
+      [](const std::string& field) { return field != "max_tokens" && field != "seed"; });
   io::RequestOptions options;
   options.sampling = inputs.config.sampling;
   options.stops = [&inputs](const SamplingParams& sampling) {
@@ -221,7 +222,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   for (const Trajectory& t : share) {
     const Prompt& prompt = run.prompts[t.id.prompt];
     const auto own = banned.find(t.id.prompt);
-    given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second});
+    given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second,
+                     prompt.sampling.draw});
   }
   const io::EngineSection& settings = inputs.config.engine;
   std::function<std::vector<std::int16_t>(RequestId)> routing;
@@ -332,7 +334,7 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   const Machine machine = find_machine(mpi, config.engine);
   const Inputs inputs = read_given(mpi, std::move(config), run, arguments.replays_routing);
   const Plan plan = plan_given(mpi, inputs, machine);
-  together(mpi, [&] { take_own_stops(inputs, run); });
+  together(mpi, [&] { take_own_sampling(inputs, run); });
   std::string path;
   io::RunManifest manifest;
   together(mpi, [&] {

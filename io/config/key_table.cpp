@@ -8,6 +8,7 @@
 #include "io/config/codecs.hpp"
 #include "io/config/drafter_list.hpp"
 #include "io/config/map_of.hpp"
+#include "io/config/sampling_ranges.hpp"
 
 namespace paceline::io {
 namespace {
@@ -291,12 +292,6 @@ std::vector<Key> make_table() {
   const Choice<DType, 2> dtype{{"bf16", "fp32"}, {DType::bf16, DType::f32}};
   const Choice<Overlong, 3> overlong{{"error", "skip", "truncate"},
                                      {Overlong::error, Overlong::skip, Overlong::truncate}};
-  const Real<float> temperature{"0, or a number from 0.001 to 1000",
-                                [](float v) { return v == 0 || (v >= 0.001F && v <= 1000); }};
-  const Real<float> top_p{"a number above 0 and at most 1",
-                          [](float v) { return v > 0 && v <= 1; }};
-  const Real<float> min_p{"a number from 0 to below 1", [](float v) { return v >= 0 && v < 1; }};
-
   const Choice<SpeculationMode, 3> mode{
       {"plain", "coupled", "decoupled"},
       {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled}};
@@ -351,19 +346,19 @@ std::vector<Key> make_table() {
                   "Whether text gets the tokenizer's special tokens (a bos); auto is unless it "
                   "begins with them. Messages have those of their template."));
 
-  t.push_back(key(PACELINE_FIELD(sampling, temperature), temperature,
+  t.push_back(key(PACELINE_FIELD(sampling, temperature), kTemperature,
                   "Divides the logits; 0 takes the most probable token."));
   t.push_back(key(PACELINE_FIELD(sampling, top_k), CountOrOff{{0, int_max}},
                   "Sample from the k most probable tokens; 0 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, top_p), top_p,
+  t.push_back(key(PACELINE_FIELD(sampling, top_p), kTopP,
                   "Sample from the fewest tokens with this probability together; 1 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, min_p), min_p,
+  t.push_back(key(PACELINE_FIELD(sampling, min_p), kMinP,
                   "Sample from tokens this probable relative to the best one; 0 is off."));
   t.push_back(key(PACELINE_FIELD(sampling, min_tokens), Count{0, 1 << 24},
                   "Tokens before which a response cannot stop."));
-  t.push_back(key(
-      PACELINE_FIELD(sampling, max_tokens), Count{1, 1 << 24},
-      "Longest response, in tokens; a line of the prompts may have its own, and its own stops."));
+  t.push_back(
+      key(PACELINE_FIELD(sampling, max_tokens), Count{1, 1 << 24},
+          "Longest response, in tokens; a line of the prompts may have its own, and much else."));
   t.push_back(key(PACELINE_FIELD(sampling, seed), Whole<std::uint64_t>{0, unsigned_max},
                   "Seed of the noise that decides every sampled token."));
   t.push_back(key(PACELINE_FIELD(sampling, ignore_eos), Flag{},

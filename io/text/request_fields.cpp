@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "io/config/other_names.hpp"
+#include "io/config/sampling_ranges.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -34,15 +36,22 @@ bool is_empty(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty()) || value == "";
 }
 
+/// A number of how tokens are drawn, by its field and key.
+struct DrawNumber {
+  std::string_view key;
+  const Real<float>& range;
+  float SamplingParams::*value;
+};
+constexpr std::array<DrawNumber, 3> draw_numbers = {{
+    {"temperature", kTemperature, &SamplingParams::temperature},
+    {"top_p", kTopP, &SamplingParams::top_p},
+    {"min_p", kMinP, &SamplingParams::min_p},
+}};
+
 /// The run's value of a parameter that lines cannot set; nullopt: no such parameter.
 std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   const SamplingParams& s = run.sampling;
-  if (key == "temperature") return s.temperature;
-  if (key == "top_p") return s.top_p;
-  if (key == "top_k") return s.top_k;
-  if (key == "min_p") return s.min_p;
   if (key == "min_tokens") return s.min_tokens;
-  if (key == "seed") return static_cast<double>(s.seed);
   if (key == "ignore_eos") return s.ignore_eos ? 1 : 0;
   if (key == "samples" || key == "n") return run.samples;
   return std::nullopt;
@@ -75,14 +84,7 @@ RequestReader::RequestReader(const RequestOptions& options, std::int32_t vocab, 
 
 void RequestReader::read(const Member& member, std::string_view key) {
   if (member.raw == "null") return;
-  const auto honour = [&](void (RequestReader::*take)(const Member&, const Json&)) {
-    (this->*take)(member, parse(member));
-    honoured_.emplace_back(key);
-    if (key != "max_tokens") stops_ = member;
-  };
-  if (key == "max_tokens") return honour(&RequestReader::read_max_tokens);
-  if (key == "stop_ids") return honour(&RequestReader::read_stop_ids);
-  if (key == "stop_strings") return honour(&RequestReader::read_stop_strings);
+  if (read_ends(member, key) || read_draw(member, key)) return;
 
   if (key == "extra_info") {
     if (member.raw.front() != '{') return;
@@ -113,8 +115,7 @@ void RequestReader::read(const Member& member, std::string_view key) {
   } else if (key == "sampling_params") {
     if (!is_empty(parse(member)))
       refuse(member,
-             "cannot be honoured; a line may have max_tokens, stop_ids and stop_strings "
-             "beside its prompt" +
+             "cannot be honoured; expected max_tokens, temperature and so on beside the prompt" +
                  keep);
   } else if (const OtherName* other = find_other_name(key); other != nullptr && other->samples) {
     const Json value = parse(member);
@@ -125,6 +126,80 @@ void RequestReader::read(const Member& member, std::string_view key) {
       says.erase(at, section.size());
     refuse(member, says + keep);
   }
+}
+
+/// Reads a field about the end of a response. False: it is none.
+bool RequestReader::read_ends(const Member& member, std::string_view key) {
+  const auto honour = [&](void (RequestReader::*take)(const Member&, const Json&)) {
+    (this->*take)(member, parse(member));
+    honoured_.emplace_back(key);
+    if (key != "max_tokens") stops_ = member;
+    return true;
+  };
+  if (key == "max_tokens") return honour(&RequestReader::read_max_tokens);
+  if (key == "stop_ids") return honour(&RequestReader::read_stop_ids);
+  if (key != "stop_strings" && key != "stop") return false;
+  if (key == "stop" && is_empty(parse(member))) return true;  // as other engines have it: nothing
+  if (contains(honoured_, "stop_strings") || contains(honoured_, "stop"))
+    refuse(member, "expected stop or stop_strings, which mean the same, found both");
+  return honour(&RequestReader::read_stop_strings);
+}
+
+/// Reads a field about how tokens are drawn. False: it is none. What the run has anyway is data.
+bool RequestReader::read_draw(const Member& member, std::string_view key) {
+  const auto differs = [&](double run) {
+    if (repeats(parse(member), run)) return false;
+    honoured_.emplace_back(key);
+    draws_ = true;
+    return true;
+  };
+  for (const DrawNumber& number : draw_numbers) {
+    if (key != number.key) continue;
+    if (differs(options_.sampling.*number.value))
+      own_.*number.value = read_number(member, number.range.words, number.range.valid);
+    return true;
+  }
+  if (key == "top_k") {
+    if (differs(options_.sampling.top_k)) read_top_k(member, parse(member));
+    return true;
+  }
+  if (key == "seed") {
+    const Json value = parse(member);
+    if (!value.is_number_unsigned())
+      refuse(member, "expected a whole number, at least 0, found " + shown(value));
+    if (value.get<std::uint64_t>() == options_.sampling.seed) return true;
+    own_.seed = value.get<std::uint64_t>();
+    honoured_.emplace_back(key);
+    return true;
+  }
+  return false;
+}
+
+float RequestReader::read_number(const Member& member, std::string_view words,
+                                 bool (*valid)(float)) {
+  const Json value = parse(member);
+  const float number = value.is_number() ? value.get<float>() : std::nanf("");
+  if (!std::isfinite(number) || !valid(number))
+    refuse(member, "expected " + std::string(words) + ", found " + shown(value));
+  return number == 0 ? 0.0F : number;  // -0 is 0
+}
+
+/// Where masks are kept they have room for the run's top_k.
+void RequestReader::read_top_k(const Member& member, const Json& value) {
+  const bool masks = options_.sampling.keep_masks;
+  const std::int64_t least = masks ? 1 : 0;
+  const std::int64_t most =
+      masks ? options_.sampling.top_k : std::numeric_limits<std::int32_t>::max();
+  const bool whole =
+      value.is_number_integer() && !(value.is_number_unsigned() &&
+                                     value.get<std::uint64_t>() > static_cast<std::uint64_t>(most));
+  if (!whole || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
+    refuse(member, "expected a whole number from " + std::to_string(least) + " to " +
+                       std::to_string(most) +
+                       (masks ? ", for sampling.keep_masks has room for sampling.top_k" : "") +
+                       ", found " + shown(value));
+  }
+  own_.top_k = value.get<std::int32_t>();
 }
 
 void RequestReader::read_max_tokens(const Member& member, const Json& value) {
@@ -163,17 +238,23 @@ void RequestReader::read_stop_strings(const Member& member, const Json& value) {
   const auto is_text = [](const Json& text) {
     return text.is_string() && !text.get_ref<const std::string&>().empty();
   };
-  if (const std::string found = not_a_list_of(value, is_text); !found.empty())
-    refuse(member, "expected a list of non-empty texts, found " + found);
-  if (!has_text_ && !value.empty())
+  const bool one = member.key == "stop" && is_text(value);
+  const Json texts = one ? Json::array({value}) : value;
+  if (const std::string found = not_a_list_of(texts, is_text); !found.empty())
+    refuse(member, std::string("expected ") + (member.key == "stop" ? "a text or " : "") +
+                       "a list of non-empty texts, found " + found);
+  if (!has_text_ && !texts.empty())
     refuse(member, "needs the text of tokens, and there is no tokenizer");
-  value.get_to(own_.stop_strings);
+  texts.get_to(own_.stop_strings);
 }
 
 RequestSampling RequestReader::sampling() const {
   RequestSampling sampling;
   if (contains(honoured_, "max_tokens")) sampling.max_tokens = own_.max_tokens;
-  if (contains(honoured_, "stop_ids") || contains(honoured_, "stop_strings")) {
+  if (draws_) sampling.draw = own_.draw();
+  if (contains(honoured_, "seed")) sampling.seed = own_.seed;
+  if (contains(honoured_, "stop_ids") || contains(honoured_, "stop_strings") ||
+      contains(honoured_, "stop")) {
     sampling.stops =
         StopSet{options_.stops ? options_.stops(own_) : own_.stop_ids, own_.stop_strings};
     if (vocab_ > 0 && own_.min_tokens > 0 && std::ssize(sampling.stops->ids) >= vocab_)

@@ -46,11 +46,12 @@ namespace text {
 /// Reads the fields of one line. Honoured in place of the run's own are:
 ///   `max_tokens`    longest response, tokens
 ///   `stop_ids`      token ids that end a response
-///   `stop_strings`  texts that end a response
-/// null is the same as absent. Throws LineError on a value of another type, a max_tokens below the
-/// run's min_tokens or without room for a prompt, an id outside the vocabulary, and on unsupported
-/// fields that would change sampling: other sampling parameters (a line may repeat the run's),
-/// other engines' names for these, images, agents.
+///   `stop_strings`  texts that end a response; `stop` is another name, and may be one text
+///   `temperature`, `top_k`, `top_p`, `min_p`, `seed`
+/// null is the same as absent. Throws LineError on a value of another type or out of range, a
+/// max_tokens below the run's min_tokens or without room for a prompt, an id outside the
+/// vocabulary, and on unsupported fields that would change sampling: other sampling parameters (a
+/// line may repeat the run's), other engines' names for these, images, agents.
 class RequestReader {
  public:
   /// `vocab`: ids are below; 0: unknown. `has_text`: there is a tokenizer.
@@ -65,6 +66,11 @@ class RequestReader {
   [[nodiscard]] const std::vector<std::string>& ignored() const { return ignored_; }
 
  private:
+  bool read_ends(const Member& member, std::string_view key);
+  bool read_draw(const Member& member, std::string_view key);
+  [[nodiscard]] static float read_number(const Member& member, std::string_view words,
+                                         bool (*valid)(float));
+  void read_top_k(const Member& member, const Json& value);
   void read_max_tokens(const Member& member, const Json& value);
   void read_stop_ids(const Member& member, const Json& value);
   void read_stop_strings(const Member& member, const Json& value);
@@ -74,6 +80,7 @@ class RequestReader {
   bool has_text_;
   SamplingParams own_;  ///< the run's, overridden by the line's
   Member stops_;        ///< the last member about ends of a response
+  bool draws_ = false;  ///< something about how tokens are drawn is honoured
   std::vector<std::string> honoured_;
   std::vector<std::string> ignored_;
 };

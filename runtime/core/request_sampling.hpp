@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
@@ -21,6 +22,8 @@ struct StopSet {
 struct RequestSampling {
   std::optional<std::int32_t> max_tokens;
   std::optional<StopSet> stops;
+  std::optional<TokenDraw> draw = {};      ///< all of it, the run's where the line says nothing
+  std::optional<std::uint64_t> seed = {};  ///< of the noise
   friend bool operator==(const RequestSampling&, const RequestSampling&) = default;
 };
 

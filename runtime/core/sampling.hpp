@@ -12,6 +12,16 @@
 
 namespace paceline {
 
+/// How a token is drawn from the logits that are not masked: parameters of SamplingParams that a
+/// request may have of its own.
+struct TokenDraw {
+  float temperature = 1.0F;
+  std::int32_t top_k = 0;
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  friend bool operator==(const TokenDraw&, const TokenDraw&) = default;
+};
+
 /// Sampling controls of a run. Filters apply in the order temperature, top-k, top-p, min-p, each on
 /// the renormalised distribution that the one before leaves.
 struct SamplingParams {
@@ -36,6 +46,8 @@ struct SamplingParams {
   static constexpr std::int32_t kMostKept = 1024;
   /// Records the experts that each token uses (Trajectory::routing).
   bool keep_routing = false;
+
+  [[nodiscard]] TokenDraw draw() const { return {temperature, top_k, top_p, min_p}; }
 };
 
 /// Tokens that cannot be sampled before min_tokens: masked ones and `stops`, which end a response.

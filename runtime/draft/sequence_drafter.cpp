@@ -24,9 +24,7 @@ SequenceDrafter::SequenceDrafter(kernels::Backend& backend,
       stops_(std::move(stops)),
       banned_early_(banned_early(sampling, stops_)),
       backend_(backend),
-      sequences_(std::move(sequences)) {
-  if (options_.noise == DraftNoise::greedy) sampling_.temperature = 0;
-}
+      sequences_(std::move(sequences)) {}
 
 /// Drafts once for a made-up request. What first passes cost (memory touched, launches recorded) is
 /// paid here: policies measure drafts, and a first one that takes ten times as long as any other
@@ -94,12 +92,13 @@ kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32
   NoiseKey noise = text.noise;
   // Any other key gives other noise; the stream stays the request's own.
   if (options_.noise == DraftNoise::independent) noise.key ^= 0x9E3779B97F4A7C15U;
+  const TokenDraw draw = text.sampling.draw.value_or(sampling_.draw());
   return {noise,
           index,
-          sampling_.temperature,
-          sampling_.top_k,
-          sampling_.top_p,
-          sampling_.min_p,
+          options_.noise == DraftNoise::greedy ? 0 : draw.temperature,
+          draw.top_k,
+          draw.top_p,
+          draw.min_p,
           index < sampling_.min_tokens ? banned_early_ : sampling_.masked};
 }
 

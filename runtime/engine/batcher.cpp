@@ -265,6 +265,7 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
   r.planned = rows;
   step_.parts.push_back(
       {static_cast<std::int32_t>(step_.tokens.size()), rows, kv_.length(r.kv), r.kv});
+  draw_ = step_.add_draw(r.sampling.draw);
   ++counts_.requests;
   return step_.parts.back();
 }
@@ -275,6 +276,7 @@ void Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth)
   sample.noise = r.noise;
   sample.row = row;
   sample.index = index;
+  sample.draw = draw_;
   if (index < sampling_.min_tokens) step_.ban_stops(sample, r.sampling.stops ? &r.banned : nullptr);
 }
 

@@ -254,6 +254,7 @@ class Batcher {
   std::vector<RequestId> turns_over_;
   Step step_;
   StepCounts counts_;
+  std::int32_t draw_ = -1;  ///< StepSample::draw of the part last added
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   TreeRows rows_;

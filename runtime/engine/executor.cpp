@@ -115,10 +115,12 @@ void Executor::sample(const Step& step, const float* logits) {
     return std::span(step.banned).subspan(s.first_banned, s.banned);
   };
   sample_rows_.clear();
+  const TokenDraw of_run = sampling_.draw();
   for (int i = first; i < first + mine; ++i) {
     const StepSample& s = step.samples[i];
-    sample_rows_.push_back({s.noise, s.index, sampling_.temperature, sampling_.top_k,
-                            sampling_.top_p, sampling_.min_p, banned(s), s.given});
+    const TokenDraw& draw = s.draw < 0 ? of_run : step.draws[s.draw];
+    sample_rows_.push_back({s.noise, s.index, draw.temperature, draw.top_k, draw.top_p, draw.min_p,
+                            banned(s), s.given});
   }
 
   kept_ids_.clear();

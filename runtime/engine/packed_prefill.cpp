@@ -45,6 +45,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
   const std::int32_t length = kv_.length(r.kv);
   const auto first_row = static_cast<std::int32_t>(step_.tokens.size());
   step_.parts.push_back({first_row, rows, length, r.kv});
+  const std::int32_t draw = step_.add_draw(r.given.draw);
   for (std::int32_t row = 0; row < rows; ++row) {
     const std::int32_t position = length + row;
     step_.tokens.push_back(position < prompt ? r.given.prompt[position]
@@ -54,6 +55,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     StepSample& sample = step_.samples.emplace_back();
     sample.row = first_row + row;
     sample.index = index;
+    sample.draw = draw;
     if (index < min_tokens_) step_.ban_stops(sample, r.given.banned);
     sample.given = r.given.response[index];
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct GivenResponse {
   std::span<const TokenId> response;  ///< [>= 1]
   const std::vector<TokenId>* banned =
       nullptr;  ///< banned_early() of its own stop ids; null: the run's
+  std::optional<TokenDraw> draw = {};  ///< its own; none: the run's
 };
 
 /// Scores of a response, as in Trajectory, from the distributions that these weights sample from.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct StepSample {
   std::int32_t ban = none;
   std::int32_t first_banned = 0;  ///< own_stops: first of its ids in Step::banned
   std::int32_t banned = 0;
-  TokenId given = -1;  ///< kernels::SampleRow::given
+  TokenId given = -1;      ///< kernels::SampleRow::given
+  std::int32_t draw = -1;  ///< index into Step::draws; -1: as the run draws
 };
 
 /// A step of the engine. A step without rows is work on KV alone.
@@ -44,6 +46,7 @@ struct Step {
   std::vector<std::int32_t> parents;  ///< [tree rows] row within the part; -1 for its first
   std::vector<StepSample> samples;    ///< in row order
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
+  std::vector<TokenDraw> draws;       ///< of requests that have their own
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
   void clear() {
@@ -53,6 +56,13 @@ struct Step {
     parents.clear();
     samples.clear();
     banned.clear();
+    draws.clear();
+  }
+  /// The index for samples of a request that draws so; -1 where it has nothing of its own.
+  [[nodiscard]] std::int32_t add_draw(const std::optional<TokenDraw>& own) {
+    if (!own) return -1;
+    draws.push_back(*own);
+    return static_cast<std::int32_t>(draws.size()) - 1;
   }
   /// Bans stop ids for a sample of this step. `own`: banned_early() of its request's own stop ids;
   /// null where the request has the run's.

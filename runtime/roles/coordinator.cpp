@@ -231,7 +231,8 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   policy::RequestTable::Lease lease = requests_.lease(id, group.ranks.leader, order.until);
   Trajectory& trajectory = lease.request.trajectory;
   const Prompt& prompt = prompts_[id.prompt];
-  const NoiseKey noise = noise_key(options_.seed, trajectory.weight_version, prompt.uid, id.sample);
+  const NoiseKey noise = noise_key(prompt.sampling.seed.value_or(options_.seed),
+                                   trajectory.weight_version, prompt.uid, id.sample);
   const bool known = !group.prompts.insert(id.prompt).second;
   group.sent({.requests = 1,
               .blocks = options_.terms.blocks(

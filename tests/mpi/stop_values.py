@@ -10,6 +10,8 @@
     stop_values.py kept RUN MODEL                      what each token could have been, by a Qwen2 of few lines in
                                                        float64, but for what lies on the edge; of a run in fp32
     stop_values.py equal RUN RUN                       the same of two runs, to the bit
+    stop_values.py dealt RUN RUN...                    prompt p of the first run has the responses of the
+                                                       p mod n-th of the n others, to the bit
 
 Prints one line that tells what was compared; exits with 1 where it differs.
 """
@@ -152,8 +154,21 @@ def equal(run, other):
     return f"{len(columns(run, 'kept_ids')[0])} ids"
 
 
+def dealt(run, *others):
+    names = "offsets", "prompt_index", "tokens", "logprob", "sampling_logprob"
+    runs = [dict(zip(names, columns(other, *names))) for other in (run, *others)]
+    for row, prompt in enumerate(runs[0]["prompt_index"]):
+        a, b = runs[0], runs[1 + prompt % len(others)]
+        spans = [slice(*of["offsets"][row : row + 2]) for of in (a, b)]
+        for name in names[2:]:
+            same_bits = np.array_equal(a[name][spans[0]].view(np.uint32), b[name][spans[1]].view(np.uint32))
+            assert same_bits, f"response {row}: {name} differs"
+    return f"{len(runs[0]['prompt_index'])} responses"
+
+
 if __name__ == "__main__":
+    modes = {"cut": cut, "pad": pad, "same": same, "has": has, "kept": kept, "equal": equal, "dealt": dealt}
     try:
-        print({"cut": cut, "pad": pad, "same": same, "has": has, "kept": kept, "equal": equal}[sys.argv[1]](*sys.argv[2:]))
+        print(modes[sys.argv[1]](*sys.argv[2:]))
     except AssertionError as error:
         sys.exit(str(error))

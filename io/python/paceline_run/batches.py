@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set, Union
 
 import numpy as np
@@ -45,7 +46,7 @@ def to_verl(
     dict each, its entries as columns, and their names in meta_info's reward_extra_keys. Of a reward
     function that returned a dict these are its entries, of one that returned a number acc is that.
     Of a run with an environment also __num_turns__, int32 [B]: Response.num_turns.
-    meta_info: temperature. (global_token_num is of a whole batch: verl's trainer counts it, and
+    meta_info: temperature, of the run: a warning where lines have their own. (global_token_num is of a whole batch: verl's trainer counts it, and
     concatenates none that have it.)
 
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
@@ -55,6 +56,11 @@ def to_verl(
     there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
     and for the last token.
     """
+    if "temperature" in run.attributes["sampling"].get("by_line", ()):
+        warnings.warn(
+            f"{run.path}: lines have temperatures of their own, but verl takes one of a batch",
+            stacklevel=2,
+        )
     padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
     tensors = {
         "prompts": padded.prompts,

@@ -40,8 +40,8 @@ class Prompt:
     tokens: np.ndarray  #: int32 [prompt]
     ground_truth: str
     extra: Dict[str, Any]  #: fields of the line: messages or text, reward_model and so on
-    #: What the line had of its own of how responses are sampled, in place of the run's: those of
-    #: max_tokens, stop_ids and stop_strings that it has.
+    #: What the line had of its own of how responses are sampled, in place of the run's:
+    #: max_tokens, temperature and so on.
     own_sampling: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

@@ -149,7 +149,10 @@ def to_slime(
             f"the Sample of the slime that is installed has no {', '.join(lacking)}; "
             f"iter_slime() gives samples without its class"
         )
-    top_p = run.attributes["sampling"].get("top_p", 1)
+    top_p = min(
+        [run.attributes["sampling"].get("top_p", 1)]
+        + [prompt.own_sampling.get("top_p", 1) for prompt in run.prompts]
+    )
     if top_p < 1 and not masks:
         warnings.warn(
             f"{run.path}: sampled with top_p {top_p}, but without sampling.keep_masks: slime refuses "

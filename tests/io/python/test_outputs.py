@@ -110,6 +110,19 @@ class Outputs(unittest.TestCase):
             with self.assertWarnsRegex(UserWarning, "top_p 0.9, but without sampling.keep_masks: slime refuses"):
                 self.run_.to_slime(tokenizer=TOKENIZER)
 
+    def test_lines_that_draw_on_their_own_are_told_of(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.run_.to_verl()
+        self.run_.attributes["sampling"]["by_line"] = ["temperature", "top_p"]
+        self.run_.prompts[1].own_sampling = {"temperature": 0.5, "top_p": 0.8}
+        with self.assertWarnsRegex(UserWarning, "lines have temperatures of their own, but verl takes one"):
+            self.run_.to_verl()
+        names = [field.name for field in dataclasses.fields(reader.SlimeSample)]
+        with mock.patch.dict(sys.modules, {"slime.utils.types": slime_of(names)}):
+            with self.assertWarnsRegex(UserWarning, "top_p 0.8, but without sampling.keep_masks: slime refuses"):
+                self.run_.to_slime(tokenizer=TOKENIZER)
+
     def test_packages_that_are_not_there_are_named(self):
         with mock.patch.dict(sys.modules, {"verl": None, "slime.utils.types": None}):
             with self.assertRaisesRegex(ImportError, r"to_dataproto needs verl.*\(pip install verl\)"):

@@ -16,6 +16,7 @@ using paceline::DataError;
 using paceline::RequestSampling;
 using paceline::SamplingParams;
 using paceline::StopSet;
+using paceline::TokenDraw;
 using paceline::TokenId;
 using paceline::io::Overlong;
 using paceline::io::PromptOptions;
@@ -72,6 +73,52 @@ TEST_F(OwnSampling, TakesThePlaceOfTheRuns) {
   EXPECT_TRUE(parse(R"("max_tokens":null)").fields.honoured.empty());
 }
 
+TEST_F(OwnSampling, SaysHowTokensAreDrawn) {
+  options.request.sampling.top_p = 0.9F;
+  EXPECT_EQ(own(R"("temperature":0.5,"top_k":20)").draw, (TokenDraw{0.5F, 20, 0.9F, 0}))
+      << "the run's top_p stays";
+  EXPECT_EQ(own(R"("temperature":0)").draw, (TokenDraw{0, 0, 0.9F, 0}));
+  EXPECT_EQ(own(R"("top_p":1,"min_p":0.05)").draw, (TokenDraw{1, 0, 1, 0.05F}));
+  EXPECT_FALSE(own(R"("temperature":1,"top_k":0,"top_p":0.9,"seed":1)").draw)
+      << "as the run has it anyway";
+  const RequestSampling seeded = own(R"("seed":18446744073709551615)");
+  EXPECT_EQ(seeded.seed, ~0ULL);
+  EXPECT_FALSE(seeded.draw);
+  EXPECT_EQ(parse(R"("seed":0,"temperature":0.7,"top_k":0)").fields.honoured,
+            (std::set<std::string>{"seed", "temperature"}));
+  EXPECT_EQ(own(R"("stop":"a")").stops, (StopSet{{9, kEnd}, {"a"}}));
+  EXPECT_EQ(own(R"("stop":["a","b"])").stops, (StopSet{{9, kEnd}, {"a", "b"}}));
+}
+
+TEST_F(OwnSampling, HowTokensAreDrawnIsChecked) {
+  EXPECT_ERROR(DataError, (void)parse(R"("temperature":-1)"),
+               "p.jsonl:1:29: 'temperature': expected 0, or a number from 0.001 to 1000, found -1");
+  EXPECT_ERROR(DataError, (void)parse(R"("temperature":1e40)"), "from 0.001 to 1000, found 1e+40");
+  EXPECT_ERROR(DataError, (void)parse(R"("temperature":"1")"), "found \"1\"");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_p":0)"),
+               "'top_p': expected a number above 0 and at most 1, found 0");
+  EXPECT_ERROR(DataError, (void)parse(R"("min_p":1)"),
+               "'min_p': expected a number from 0 to below 1, found 1");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_k":-2)"),
+               "'top_k': expected a whole number from 0 to 2147483647, found -2");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_k":2.5)"), "found 2.5");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_k":18446744073709551615)"), "to 2147483647, found");
+  options.request.sampling.keep_masks = true;
+  options.request.sampling.top_k = 50;
+  EXPECT_EQ(own(R"("top_k":49)").draw, (TokenDraw{1, 49, 1, 0}));
+  EXPECT_ERROR(DataError, (void)parse(R"("top_k":51)"),
+               "'top_k': expected a whole number from 1 to 50, for sampling.keep_masks has room for "
+               "sampling.top_k, found 51");
+  EXPECT_ERROR(DataError, (void)parse(R"("top_k":0)"), "from 1 to 50");
+  EXPECT_ERROR(DataError, (void)parse(R"("seed":-1)"),
+               "'seed': expected a whole number, at least 0, found -1");
+  EXPECT_ERROR(DataError, (void)parse(R"("seed":1.5)"), "found 1.5");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop":5)"),
+               "'stop': expected a text or a list of non-empty texts, found 5");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop":"a","stop_strings":["a"])"),
+               "'stop_strings': expected stop or stop_strings, which mean the same, found both");
+}
+
 TEST_F(OwnSampling, IsCheckedAsTheRunsIs) {
   for (const char* bad :
        {"0", "-1", "1.5", "\"7\"", "true", "[7]", "16777217", "1e3", "99999999999999999999"}) {
@@ -126,16 +173,13 @@ TEST_F(OwnSampling, ItsMaxTokensLeavesRoomForItsPrompt) {
 }
 
 TEST_F(OwnSampling, WhatIsNotSupportedIsRefusedByName) {
-  EXPECT_ERROR(DataError, (void)parse(R"("temperature":0.5)"),
-               "p.jsonl:1:29: 'temperature': cannot be a line's own: expected that of all lines "
-               "(sampling.temperature) or nothing; as data it can be a part of extra_info");
+  EXPECT_ERROR(DataError, (void)parse(R"("min_tokens":5)"),
+               "p.jsonl:1:28: 'min_tokens': cannot be a line's own: expected that of all lines "
+               "(sampling.min_tokens) or nothing; as data it can be a part of extra_info");
   EXPECT_ERROR(DataError, (void)parse(R"("n":8)"), "'n': cannot be a line's own",
                "prompts.samples");
-  EXPECT_ERROR(DataError, (void)parse(R"("seed":7)"), "(sampling.seed)");
-  EXPECT_ERROR(DataError, (void)parse(R"("top_p":0.9)"), "(sampling.top_p)");
-  EXPECT_ERROR(DataError, (void)parse(R"("temperature":"1")"), "(sampling.temperature)");
-  EXPECT_ERROR(DataError, (void)parse(R"("stop":["x"])"),
-               "'stop': is stop_strings (texts) or stop_ids (token ids) here");
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_words":["x"])"),
+               "'stop_words': is stop_strings (texts) or stop_ids (token ids) here");
   EXPECT_ERROR(DataError, (void)parse(R"("max_new_tokens":5)"), "'max_new_tokens': is max_tokens");
   EXPECT_ERROR(DataError, (void)parse(R"("sampling_params":{"n":2})"), "'sampling_params': cannot");
   EXPECT_ERROR(DataError, (void)parse(R"("repetition_penalty":1.1)"), "is not supported");

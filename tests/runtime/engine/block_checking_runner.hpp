@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -88,7 +89,9 @@ class BlockCheckingRunner final : public StepRunner {
         }
         hash = (hash ^ static_cast<std::uint32_t>(token)) * 16777619U;
       }
-      const std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
+      std::uint32_t bits = noise_bits(sample.noise, sample.index, hash % 1024);
+      if (sample.draw >= 0)
+        bits ^= std::bit_cast<std::uint32_t>(step.draws.at(sample.draw).temperature);
       const auto token =
           sample.given < 0 ? static_cast<TokenId>((hash ^ bits) % vocab_) : sample.given;
       const std::int32_t kept = 1 + static_cast<std::int32_t>(bits % 3);

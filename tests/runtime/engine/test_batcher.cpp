@@ -194,12 +194,13 @@ TEST(Batcher, TurnsLeaveTheBatchAndComeBackWithWhatTheyWereGiven) {
   }
 }
 
-/// Requests of which some have a longest response and stops of their own.
+/// Requests of which some have a longest response, stops and a temperature of their own.
 Admission own_request(std::uint32_t prompt, std::uint32_t sample) {
   Admission r = request(prompt, sample);
   if (prompt == 1) r.sampling.max_tokens = 9;
   if (prompt == 2) r.sampling = {.max_tokens = 150, .stops = StopSet{{11, 12}, {}}};
   if (prompt == 3) r.sampling.stops = StopSet{};
+  if (prompt == 4) r.sampling.draw = TokenDraw{.temperature = 0.5F + 0.1F * sample};
   return r;
 }
 
@@ -262,6 +263,29 @@ TEST(Batcher, RequestsHaveTheirOwnLengthsAndStops) {
   EXPECT_GT(by_own_stop, 0U);
   expect_same(alone, generate_own(7, 0, 0));
   expect_same(alone, generate_own(5, 16, 3));
+}
+
+TEST(Batcher, SamplesSayHowTheirRequestDraws) {
+  BatcherLimits limits = plain();
+  limits.max_batch = 3;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  for (const std::uint32_t s : {0U, 1U}) {
+    Admission r = own_request(4, s);
+    ASSERT_TRUE(batcher.admit(r));
+  }
+  Admission other = own_request(0, 0);
+  ASSERT_TRUE(batcher.admit(other));
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  while (batcher.decoding().size() < 3) (void)commit(batcher, runner);
+  const std::vector<TokenId> drafted = {1, 2};
+  const std::vector<std::int32_t> parents = {-1, 0};
+  const std::vector<DraftTree> drafts = {{}, {drafted, parents}, {}};
+  const Step& step = batcher.plan(drafts);
+  ASSERT_EQ(step.draws.size(), 2U);
+  std::vector<float> temperatures;
+  for (const StepSample& sample : step.samples)
+    temperatures.push_back(sample.draw < 0 ? -1 : step.draws.at(sample.draw).temperature);
+  EXPECT_EQ(temperatures, (std::vector<float>{0.5F, 0.6F, 0.6F, 0.6F, -1}));
 }
 
 TEST(Batcher, OwnStopsAreBannedBeforeMinTokens) {

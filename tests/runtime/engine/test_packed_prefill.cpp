@@ -127,6 +127,11 @@ TEST(PackedPrefill, StopIdsAreBannedAsWhenTheyWereSampled) {
   const StepSample& first = other.plan().samples.at(0);
   EXPECT_EQ(first.ban, StepSample::own_stops);
   EXPECT_EQ(first.banned, 2);
+  EXPECT_EQ(first.draw, -1);
+  PackedPrefill drawn({.max_batch = 1, .rows = 100, .kv_blocks = 10}, 0,
+                      {{{3, 1}, prompt, response, nullptr, TokenDraw{.temperature = 0.5F}}});
+  const Step& own_draw = drawn.plan();
+  EXPECT_EQ(own_draw.draws.at(own_draw.samples.at(4).draw).temperature, 0.5F);
 }
 
 TEST(PackedPrefill, WhatCannotBeScoredIsRefused) {

@@ -279,7 +279,10 @@ TEST(Messages, RoundTripAndRefusal) {
   lease.request.prompt = {10, 11, 12};
   lease.request.noise = {123, 456};
   lease.request.until = 77;
-  lease.request.sampling = {.max_tokens = 40, .stops = StopSet{{7, 8}, {"a", "\n\n"}}};
+  lease.request.sampling = {.max_tokens = 40,
+                            .stops = StopSet{{7, 8}, {"a", "\n\n"}},
+                            .draw = TokenDraw{0.5F, 20, 0.9F, 0.1F},
+                            .seed = 1ULL << 63};
   const Message decoded = decode(encode(lease));
   const Admission& got = std::get<Lease>(decoded).request;
   EXPECT_EQ(got.trajectory.id, lease.request.trajectory.id);
@@ -293,7 +296,8 @@ TEST(Messages, RoundTripAndRefusal) {
   EXPECT_EQ(got.sampling, lease.request.sampling);
   for (const RequestSampling& own :
        {RequestSampling{}, RequestSampling{.max_tokens = 5, .stops = {}},
-        RequestSampling{.max_tokens = {}, .stops = StopSet{}}}) {
+        RequestSampling{.max_tokens = {}, .stops = StopSet{}},
+        RequestSampling{.max_tokens = {}, .stops = {}, .draw = TokenDraw{}, .seed = 0}}) {
     DraftOpen open;
     open.sampling = own;
     EXPECT_EQ(std::get<DraftOpen>(decode(encode(open))).sampling, own);
