@@ -391,6 +391,24 @@ class Operations {
   virtual void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) = 0;
 };
 
+/// A change of a token's logit before masks, filters and temperature.
+struct LogitEdit {
+  TokenId token = 0;
+  float bias = 0;
+  float repetition = 1;  ///< > 0
+  float frequency = 0;
+  float presence = 0;
+};
+
+/// The changed logit, in fp32, step by step: the bias is added; what is negative is multiplied by
+/// `repetition`, what is not is divided by it; `frequency` and then `presence` are subtracted.
+[[nodiscard]] inline float edited(const LogitEdit& edit, float logit) {
+  float x = logit + edit.bias;
+  x = x < 0 ? x * edit.repetition : x / edit.repetition;
+  x -= edit.frequency;
+  return x - edit.presence;
+}
+
 /// One row to sample.
 struct SampleRow {
   NoiseKey noise;
@@ -403,12 +421,14 @@ struct SampleRow {
   std::span<const TokenId> banned;
   /// Token below the vocabulary whose log-probabilities are wanted without sampling; -1: none.
   TokenId given = -1;
+  /// By ascending token, each once; tokens past the vocabulary are ignored.
+  std::span<const LogitEdit> edits = {};
 };
 
 /// The token of a row and its log-probabilities. `logprob`: full vocabulary at the sampling
-/// temperature (at temperature 1 when it is 0). `sampling_logprob`: of the distribution actually
-/// sampled, after bans and filters (0 at temperature 0); -infinity where a given token cannot be
-/// sampled. A given token has the bits that it would have if sampled.
+/// temperature (at temperature 1 when it is 0), of the logits as they came. `sampling_logprob`: of
+/// the distribution actually sampled, after edits, bans and filters (0 at temperature 0); -infinity
+/// where a given token cannot be sampled. A given token has the bits that it would have if sampled.
 struct Sampled {
   TokenId token = 0;
   float logprob = 0;

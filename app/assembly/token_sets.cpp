@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "app/assembly/plan.hpp"
 #include "io/text/printable.hpp"
@@ -69,7 +70,17 @@ std::vector<TokenId> masked_tokens(const ModelConfig& model, const SamplingParam
                                    const io::Tokenizer* tokenizer,
                                    const std::vector<TokenId>& stops) {
   require_tokens("sampling.banned_ids", sampling.banned_ids, model);
+  require_tokens("sampling.allowed_ids", sampling.allowed_ids, model);
+  std::vector<TokenId> biased;
+  for (const LogitBias& bias : sampling.logit_bias) biased.push_back(bias.token);
+  require_tokens("sampling.logit_bias", biased, model);
   std::vector<TokenId> masked = sampling.banned_ids;
+  if (const std::set<TokenId> allowed(sampling.allowed_ids.begin(), sampling.allowed_ids.end());
+      !allowed.empty()) {
+    for (TokenId id = 0; id < model.vocab; ++id) {
+      if (!allowed.contains(id)) masked.push_back(id);
+    }
+  }
   if (sampling.mask_unused) {
     const auto mask = [&](TokenId id) {
       if (!has(stops, id) && !has(model.eos, id)) masked.push_back(id);
@@ -82,7 +93,8 @@ std::vector<TokenId> masked_tokens(const ModelConfig& model, const SamplingParam
   sort_once(masked);
   if (std::ssize(masked) == model.vocab) {
     throw UsageError(fmt::format(
-        "sampling.banned_ids: none of the model's {} tokens is left to sample", model.vocab));
+        "sampling.{}: none of the model's {} tokens is left to sample",
+        sampling.allowed_ids.empty() ? "banned_ids" : "allowed_ids", model.vocab));
   }
   return masked;
 }
@@ -165,9 +177,9 @@ std::string end_warnings(const Inputs& inputs) {
         return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
       });
   if (all_banned && !inputs.ends.stops.empty()) {
-    text +=
-        "  warning: no response can end with a token: sampling.banned_ids has every one that ends "
-        "responses\n";
+    text += fmt::format(
+        "  warning: no response can end with a token: sampling.{} every one that ends responses\n",
+        sampling.allowed_ids.empty() ? "banned_ids has" : "banned_ids and allowed_ids leave out");
   }
   if (turn.in_prompts && !ends_with(inputs, turn)) {
     text += fmt::format(
@@ -205,9 +217,10 @@ std::string token_text(const Inputs& inputs) {
   }
   if (!sampling.masked.empty()) {
     text += fmt::format(
-        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids)\n",
+        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids{})\n",
         sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
-        io::printable_start(ranges_text(sampling.masked), kLongest));
+        io::printable_start(ranges_text(sampling.masked), kLongest),
+        sampling.allowed_ids.empty() ? "" : ", sampling.allowed_ids");
   }
   return inputs.given ? text : text + end_warnings(inputs);
 }

@@ -24,8 +24,9 @@ struct Inputs;
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
-/// Ids for SamplingParams::masked: sampling.banned_ids and, unless unused ids are kept, rows of the
-/// vocabulary that no token has and placeholders of images and the like. Unused rows and
+/// Ids for SamplingParams::masked: sampling.banned_ids, all but sampling.allowed_ids where there
+/// are some and, unless unused ids are kept, rows of the vocabulary that no token has and
+/// placeholders of images and the like. Unused rows and
 /// placeholders that end a response are not masked. Without a tokenizer no row is known to be
 /// unused. Throws UsageError on an id that is no token of the model, and where nothing is left to
 /// sample.

@@ -222,8 +222,9 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   for (const Trajectory& t : share) {
     const Prompt& prompt = run.prompts[t.id.prompt];
     const auto own = banned.find(t.id.prompt);
+    const auto& bias = prompt.sampling.logit_bias;
     given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second,
-                     prompt.sampling.draw});
+                     prompt.sampling.draw, bias ? &*bias : nullptr, t.turns});
   }
   const io::EngineSection& settings = inputs.config.engine;
   std::function<std::vector<std::int16_t>(RequestId)> routing;
@@ -237,7 +238,9 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                                  .kv_block = settings.kv_block,
                                  .kv_blocks = plan.memory.kv.blocks,
                                  .keep_routing = inputs.config.sampling.keep_routing,
-                                 .routing = std::move(routing)},
+                                 .routing = std::move(routing),
+                                 .draw = inputs.config.sampling.draw(),
+                                 .logit_bias = inputs.config.sampling.logit_bias},
                                 inputs.config.sampling.min_tokens, std::move(given));
   Outcome outcome;
   while (true) {

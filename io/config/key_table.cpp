@@ -354,6 +354,15 @@ std::vector<Key> make_table() {
                   "Sample from the fewest tokens with this probability together; 1 is off."));
   t.push_back(key(PACELINE_FIELD(sampling, min_p), kMinP,
                   "Sample from tokens this probable relative to the best one; 0 is off."));
+  t.push_back(key(PACELINE_FIELD(sampling, repetition_penalty), kRepetition,
+                  "Divides positive logits of tokens that the prompt or the response has, and "
+                  "multiplies negative ones; 1 is off."));
+  t.push_back(key(PACELINE_FIELD(sampling, presence_penalty), kPenalty,
+                  "Subtracted from the logits of tokens that the response has; 0 is off."));
+  t.push_back(key(PACELINE_FIELD(sampling, frequency_penalty), kPenalty,
+                  "Subtracted as often as the response has the token; 0 is off."));
+  t.push_back(key(PACELINE_FIELD(sampling, logit_bias), Biases{},
+                  "Added to the logits of these tokens, before penalties."));
   t.push_back(key(PACELINE_FIELD(sampling, min_tokens), Count{0, 1 << 24},
                   "Tokens before which a response cannot stop."));
   t.push_back(
@@ -373,6 +382,9 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(sampling, banned_ids),
                   List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
                   "Tokens that are not sampled: the others share their probability."));
+  t.push_back(key(PACELINE_FIELD(sampling, allowed_ids),
+                  List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
+                  "Where there are some, no other token is sampled, an end token neither."));
   t.push_back(key(
       "sampling", "unused_ids", [](auto& config) -> auto& { return config.sampling.mask_unused; },
       Choice<bool, 2>{{"mask", "keep"}, {true, false}},

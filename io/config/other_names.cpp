@@ -15,8 +15,7 @@ constexpr std::string_view lengths =
     "is simulation.workload.lengths: DIRECTORY, or {median: N, p99: N, correlation: SHARE}";
 constexpr std::string_view measured =
     "is no key any more: it is as measured (runtime/sim/acceptance.hpp)";
-constexpr std::string_view penalty =
-    "is not supported: tokens are sampled from the model's own distribution";
+constexpr std::string_view unsupported = "is not supported";
 constexpr std::string_view constraint = "is not supported: responses are free text";
 
 /// vLLM's, SGLang's and transformers' names, and those of verl, slime and TRL.
@@ -43,16 +42,12 @@ constexpr std::array table = {
               true, 1},
     OtherName{"num_beams", "is not supported: responses are sampled", true, 1},
     OtherName{"use_beam_search", "is not supported: responses are sampled", true, 0},
-    OtherName{"repetition_penalty", penalty, true, 1},
-    OtherName{"presence_penalty", penalty, true, 0},
-    OtherName{"frequency_penalty", penalty, true, 0},
-    OtherName{"length_penalty", penalty, true, 1},
-    OtherName{"no_repeat_ngram_size", penalty, true, 0},
-    OtherName{"typical_p", penalty, true, 1},
-    OtherName{"logit_bias", penalty, true},
-    OtherName{"bad_words", penalty, true},
-    OtherName{"bad_words_ids", penalty, true},
-    OtherName{"allowed_token_ids", penalty, true},
+    OtherName{"length_penalty", unsupported, true, 1},
+    OtherName{"no_repeat_ngram_size", unsupported, true, 0},
+    OtherName{"typical_p", unsupported, true, 1},
+    OtherName{"bad_words", unsupported, true},
+    OtherName{"bad_words_ids", "is sampling.banned_ids here", true},
+    OtherName{"allowed_token_ids", "is sampling.allowed_ids here", true},
     OtherName{"response_format", constraint, true},
     OtherName{"guided_decoding", constraint, true},
     OtherName{"guided_json", constraint, true},

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -64,7 +65,13 @@ Json sampling_json(const SamplingParams& s) {
   json["stop_strings"] = s.stop_strings;
   json["masked"] = ranges_of(s.masked);
   json["keep_masks"] = s.keep_masks;
-  if (s.keep_routing) json["keep_routing"] = true;  // else the text stays as before
+  // The text of runs without them stays as before.
+  if (s.keep_routing) json["keep_routing"] = true;
+  if (s.repetition_penalty != 1) json["repetition_penalty"] = shortest(s.repetition_penalty);
+  if (s.presence_penalty != 0) json["presence_penalty"] = shortest(s.presence_penalty);
+  if (s.frequency_penalty != 0) json["frequency_penalty"] = shortest(s.frequency_penalty);
+  for (const LogitBias& bias : s.logit_bias)
+    json["logit_bias"][std::to_string(bias.token)] = shortest(bias.bias);
   return json;
 }
 
@@ -82,6 +89,15 @@ SamplingParams sampling_from(const Json& json) {
   if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // absent in older files: none
   if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
   if (json.contains("keep_routing")) json.at("keep_routing").get_to(s.keep_routing);
+  s.repetition_penalty = json.value("repetition_penalty", 1.0F);
+  s.presence_penalty = json.value("presence_penalty", 0.0F);
+  s.frequency_penalty = json.value("frequency_penalty", 0.0F);
+  if (json.contains("logit_bias")) {
+    for (const auto& [token, bias] : json.at("logit_bias").items())
+      s.logit_bias.push_back({std::stoi(token), bias.get<float>()});
+    std::sort(s.logit_bias.begin(), s.logit_bias.end(),
+              [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+  }
   return s;
 }
 
@@ -206,16 +222,23 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   if (auto found = difference(environment, was["sampling"].value(environment, Json("none")),
                               is["sampling"].value(environment, Json("none"))))
     return found;
-  const char* const routing = "keep_routing";
-  if (auto found = difference(std::string("sampling.") + routing,
-                              was["sampling"].value(routing, Json(false)),
-                              is["sampling"].value(routing, Json(false))))
-    return found;
+  // What is written where it is on alone.
+  const std::pair<const char*, Json> optional[] = {{"keep_routing", false},
+                                                   {"repetition_penalty", 1.0},
+                                                   {"presence_penalty", 0.0},
+                                                   {"frequency_penalty", 0.0},
+                                                   {"logit_bias", Json::object()}};
+  for (const auto& [key, off] : optional) {
+    if (auto found = difference(std::string("sampling.") + key, was["sampling"].value(key, off),
+                                is["sampling"].value(key, off)))
+      return found;
+  }
   for (const auto& [key, value] : is["sampling"].items()) {
-    if (key == routing) continue;
+    const auto is_key = [&key = key](const auto& entry) { return key == entry.first; };
+    if (std::any_of(std::begin(optional), std::end(optional), is_key)) continue;
     if (key == "stops" && !was["sampling"].contains(key)) continue;
     const std::string name =
-        key == "masked"  ? "tokens masked by sampling.unused_ids and sampling.banned_ids"
+        key == "masked"  ? "tokens masked by sampling.unused_ids, banned_ids and allowed_ids"
         : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"
                          : "sampling." + key;
     if (auto found = difference(name, was["sampling"].value(key, Json()), value)) return found;

@@ -42,10 +42,13 @@ struct DrawNumber {
   const Real<float>& range;
   float SamplingParams::*value;
 };
-constexpr std::array<DrawNumber, 3> draw_numbers = {{
+constexpr std::array<DrawNumber, 6> draw_numbers = {{
     {"temperature", kTemperature, &SamplingParams::temperature},
     {"top_p", kTopP, &SamplingParams::top_p},
     {"min_p", kMinP, &SamplingParams::min_p},
+    {"repetition_penalty", kRepetition, &SamplingParams::repetition_penalty},
+    {"presence_penalty", kPenalty, &SamplingParams::presence_penalty},
+    {"frequency_penalty", kPenalty, &SamplingParams::frequency_penalty},
 }};
 
 /// The run's value of a parameter that lines cannot set; nullopt: no such parameter.
@@ -95,6 +98,11 @@ void RequestReader::read(const Member& member, std::string_view key) {
     return;
   }
   const std::string keep = "; as data it can be a part of extra_info";
+  if (key == "banned_ids" || key == "allowed_ids") {
+    if (is_empty(parse(member))) return;
+    refuse(member, "cannot be a line's own: expected that of all lines (sampling." +
+                       std::string(key) + ") or nothing" + keep);
+  }
   if (const auto run = of_run(options_, key)) {
     const bool samples = key == "n" || key == "samples";
     if (!repeats(parse(member), *run)) {
@@ -163,6 +171,12 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
     if (differs(options_.sampling.top_k)) read_top_k(member, parse(member));
     return true;
   }
+  if (key == "logit_bias") {
+    if (is_empty(parse(member))) return true;
+    read_logit_bias(member, parse(member));
+    honoured_.emplace_back(key);
+    return true;
+  }
   if (key == "seed") {
     const Json value = parse(member);
     if (!value.is_number_unsigned())
@@ -182,6 +196,24 @@ float RequestReader::read_number(const Member& member, std::string_view words,
   if (!std::isfinite(number) || !valid(number))
     refuse(member, "expected " + std::string(words) + ", found " + shown(value));
   return number == 0 ? 0.0F : number;  // -0 is 0
+}
+
+void RequestReader::read_logit_bias(const Member& member, const Json& value) {
+  const auto expected = [&](const std::string& found) {
+    refuse(member, "expected " + Biases::type() + ", found " + found);
+  };
+  if (!value.is_object()) expected(shown(value));
+  own_.logit_bias.clear();
+  for (const auto& [token, bias] : value.items()) {
+    const std::optional<TokenId> id = Biases::token_of(token);
+    if (!id) expected("the id '" + token + "'");
+    if (vocab_ > 0 && *id >= vocab_)
+      refuse(member, "expected token ids up to " + std::to_string(vocab_ - 1) + ", found " + token);
+    if (!bias.is_number() || !kBias.valid(bias.get<float>()))
+      expected(shown(bias) + " for " + token);
+    own_.logit_bias.push_back({*id, bias.get<float>()});
+  }
+  Biases::sort(own_.logit_bias);
 }
 
 /// Where masks are kept they have room for the run's top_k.
@@ -252,6 +284,7 @@ RequestSampling RequestReader::sampling() const {
   RequestSampling sampling;
   if (contains(honoured_, "max_tokens")) sampling.max_tokens = own_.max_tokens;
   if (draws_) sampling.draw = own_.draw();
+  if (contains(honoured_, "logit_bias")) sampling.logit_bias = own_.logit_bias;
   if (contains(honoured_, "seed")) sampling.seed = own_.seed;
   if (contains(honoured_, "stop_ids") || contains(honoured_, "stop_strings") ||
       contains(honoured_, "stop")) {

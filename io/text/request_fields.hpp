@@ -47,7 +47,8 @@ namespace text {
 ///   `max_tokens`    longest response, tokens
 ///   `stop_ids`      token ids that end a response
 ///   `stop_strings`  texts that end a response; `stop` is another name, and may be one text
-///   `temperature`, `top_k`, `top_p`, `min_p`, `seed`
+///   `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `presence_penalty`,
+///   `frequency_penalty`, `logit_bias` (an object: id -> bias), `seed`
 /// null is the same as absent. Throws LineError on a value of another type or out of range, a
 /// max_tokens below the run's min_tokens or without room for a prompt, an id outside the
 /// vocabulary, and on unsupported fields that would change sampling: other sampling parameters (a
@@ -70,6 +71,7 @@ class RequestReader {
   bool read_draw(const Member& member, std::string_view key);
   [[nodiscard]] static float read_number(const Member& member, std::string_view words,
                                          bool (*valid)(float));
+  void read_logit_bias(const Member& member, const Json& value);
   void read_top_k(const Member& member, const Json& value);
   void read_max_tokens(const Member& member, const Json& value);
   void read_stop_ids(const Member& member, const Json& value);

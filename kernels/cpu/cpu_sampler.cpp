@@ -82,32 +82,41 @@ Sampler::Distribution Sampler::join(int spans, const Scratch& scratch) {
 }
 
 /// Most vocabularies are padded at their end: banning the padding shortens the row. Elsewhere only
-/// spans with a banned token are scanned again.
-Sampler::Fault Sampler::ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch,
-                            Choice& choice) {
+/// spans with an edited or banned token are scanned again.
+Sampler::Fault Sampler::change(const float* logits, const SampleRow& row, Scratch& scratch,
+                               Choice& choice) {
   const int whole = choice.vocab;
+  std::span<const TokenId> banned = row.banned;
   for (; !banned.empty() && banned.back() >= choice.vocab - 1;
        banned = banned.first(banned.size() - 1))
     choice.vocab = std::min<int>(choice.vocab, banned.back());
   if (choice.vocab < 1) return Fault::nothing_left;
-  if (!banned.empty()) {
+  std::span<const LogitEdit> edits = row.edits;
+  while (!edits.empty() && edits.back().token >= choice.vocab)
+    edits = edits.first(edits.size() - 1);
+  if (!banned.empty() || !edits.empty()) {
     scratch.logits.assign(logits, logits + choice.vocab);
+    for (const LogitEdit& edit : edits)
+      scratch.logits[edit.token] = edited(edit, logits[edit.token]);
     for (const TokenId id : banned) scratch.logits[id] = -kInfinity;
     choice.allowed = scratch.logits.data();
   }
-  const auto scan_span = [&](int i) {
-    scratch.spans[i] =
-        kernels_.scan(choice.allowed, i * kSpan, std::min(choice.vocab, (i + 1) * kSpan),
-                      choice.scale, scratch.chunk_max.data());
-  };
   const int last = spans_of(choice.vocab) - 1;
-  int scanned = -1;
-  for (const TokenId id : banned) {
-    if (id / kSpan == scanned) continue;
-    scanned = id / kSpan;
-    scan_span(scanned);
+  auto ban = banned.begin();
+  auto edit = edits.begin();
+  for (int i = 0; i <= last; ++i) {
+    const int end = std::min(choice.vocab, (i + 1) * kSpan);
+    const auto next_ban = std::lower_bound(ban, banned.end(), end);
+    const auto next_edit = std::lower_bound(
+        edit, edits.end(), end, [](const LogitEdit& e, int token) { return e.token < token; });
+    const bool same = next_ban == ban && next_edit == edit && (i < last || choice.vocab == whole);
+    ban = next_ban;
+    edit = next_edit;
+    if (same) continue;
+    scratch.spans[i] =
+        kernels_.scan(choice.allowed, i * kSpan, end, choice.scale, scratch.chunk_max.data());
+    if (scratch.spans[i].bad) return Fault::not_finite;
   }
-  if (scanned != last && choice.vocab < whole) scan_span(last);
   scratch.chunk_max.resize(static_cast<std::size_t>(chunks_of(choice.vocab)));
   choice.all = join(last + 1, scratch);
   return choice.all.max == -kInfinity ? Fault::nothing_left : Fault::none;
@@ -344,8 +353,8 @@ Sampler::Fault Sampler::prepare(const float* logits, int vocab, const SampleRow&
 
   choice.all = choice.full;
   choice.allowed = logits;
-  if (!row.banned.empty()) {
-    fault = ban(logits, row.banned, scratch, choice);
+  if (!row.banned.empty() || !row.edits.empty()) {
+    fault = change(logits, row, scratch, choice);
     if (fault != Fault::none) return fault;
   }
 
@@ -390,9 +399,11 @@ Sampler::Fault Sampler::sample_row(const float* logits, int vocab, const SampleR
   out.logprob = log_probability(s, choice.full.max, choice.full.sum);
   const bool possible =
       row.given < 0 || (greedy ? row.given == first.token : is_kept(choice, row.given));
-  out.sampling_logprob = !possible ? -kInfinity
-                         : greedy  ? 0.0F
-                                   : log_probability(s, choice.all.max, choice.kept.sum);
+  out.sampling_logprob = -kInfinity;
+  if (possible && greedy) out.sampling_logprob = 0;
+  if (possible && !greedy)
+    out.sampling_logprob =
+        log_probability(choice.allowed[out.token] * choice.scale, choice.all.max, choice.kept.sum);
   if (kept.empty()) return Fault::none;
   if (greedy) {
     kept[0] = out.token;

@@ -46,7 +46,7 @@ class Sampler {
   struct Choice {
     float scale = 1;                 ///< 1 / T; 1 at temperature 0
     int vocab = 0;                   ///< tokens from here on are banned
-    const float* allowed = nullptr;  ///< [vocab] logits, banned tokens at -infinity
+    const float* allowed = nullptr;  ///< [vocab] logits after edits, banned tokens at -infinity
     Distribution full;               ///< of all tokens
     Distribution all;                ///< of the allowed tokens
     Kept kept;                       ///< of the allowed tokens; all at temperature 0
@@ -54,7 +54,7 @@ class Sampler {
   /// Working memory of one thread.
   struct Scratch {
     std::vector<float> chunk_max;     ///< [chunks]
-    std::vector<float> logits;        ///< [vocab] copy with banned tokens at -infinity, if need be
+    std::vector<float> logits;        ///< [vocab] copy with edits and bans, if need be
     std::vector<TokenId> ids;         ///< [candidates]
     std::vector<float> values;        ///< [candidates]
     std::vector<float> weights;       ///< [candidates] exp(s - max)
@@ -82,8 +82,8 @@ class Sampler {
                 Choice& choice);
   Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
-  /// Removes the banned tokens from the scan of the whole row in scratch.
-  Fault ban(const float* logits, std::span<const TokenId> banned, Scratch& scratch, Choice& choice);
+  /// Takes edits and bans into the scan of the whole row in scratch.
+  Fault change(const float* logits, const SampleRow& row, Scratch& scratch, Choice& choice);
   /// The distribution of the first `spans` spans of scratch, joined in their order.
   static Distribution join(int spans, const Scratch& scratch);
   void filter(const SampleRow& row, const Choice& choice, Scratch& scratch, Kept& kept);

@@ -91,6 +91,10 @@ struct Trajectory {
   [[nodiscard]] std::uint32_t turn_begin() const { return turns.empty() ? 0 : turns.back().end; }
 };
 
+/// Notes the tokens of a response, or of its beginning: given ones as those of a prompt.
+void note_response(TokenNotes& notes, std::span<const TokenId> tokens,
+                   std::span<const AnsweredTurn> turns);
+
 /// The first position whose experts a response records: the first sample has its prompt's too, for
 /// all samples. Its last token uses none, for nothing follows it.
 [[nodiscard]] inline std::size_t first_routed(RequestId id, std::size_t prompt_length) {

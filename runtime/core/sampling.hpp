@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/token_notes.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
@@ -19,16 +20,30 @@ struct TokenDraw {
   std::int32_t top_k = 0;
   float top_p = 1.0F;
   float min_p = 0.0F;
+  float repetition_penalty = 1.0F;
+  float presence_penalty = 0.0F;
+  float frequency_penalty = 0.0F;
+  /// Whether it depends on what the text has said.
+  [[nodiscard]] bool penalises() const {
+    return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
   friend bool operator==(const TokenDraw&, const TokenDraw&) = default;
 };
 
-/// Sampling controls of a run. Filters apply in the order temperature, top-k, top-p, min-p, each on
-/// the renormalised distribution that the one before leaves.
+/// Sampling controls of a run. They apply in the order logit_bias, repetition_penalty,
+/// frequency_penalty, presence_penalty, masks, temperature, top-k, top-p, min-p, the filters each
+/// on the renormalised distribution that the one before leaves.
 struct SamplingParams {
   float temperature = 1.0F;        ///< >= 0; 0 is argmax, lowest id on ties
   std::int32_t top_k = 0;          ///< 0: off
   float top_p = 1.0F;              ///< (0, 1]; 1: off
   float min_p = 0.0F;              ///< [0, 1); 0: off; keeps tokens with p >= min_p * max p
+  /// > 0; 1: off. Of tokens in the prompt or the response a negative logit is multiplied by it,
+  /// another one divided.
+  float repetition_penalty = 1.0F;
+  float presence_penalty = 0.0F;    ///< subtracted from logits of tokens that were sampled
+  float frequency_penalty = 0.0F;   ///< subtracted as often as a token was sampled
+  std::vector<LogitBias> logit_bias;  ///< ascending, each token once; before penalties
   std::int32_t min_tokens = 0;     ///< stop ids cannot be sampled before this many tokens
   std::int32_t max_tokens = 1024;  ///< longest response, in tokens
   std::uint64_t seed = 1;
@@ -36,8 +51,9 @@ struct SamplingParams {
   std::vector<TokenId> stop_ids;          ///< further stop tokens (kept in the response)
   std::vector<std::string> stop_strings;  ///< UTF-8; the token that completes one is kept
   std::vector<TokenId> banned_ids;        ///< banned by the user
+  std::vector<TokenId> allowed_ids;       ///< all others are banned too; empty: none is
   bool mask_unused = true;                ///< tokens without meaning are banned too
-  /// Tokens banned by these two settings for the model: ascending, each once. They have no part in
+  /// Tokens banned by these three settings for the model: ascending, each once. They have no part in
   /// the sampled distribution, nor in sampling_logprob.
   std::vector<TokenId> masked;
   /// Records the ids that each sampled token could have been: at most top_k, which must be from 1
@@ -47,7 +63,10 @@ struct SamplingParams {
   /// Records the experts that each token uses (Trajectory::routing).
   bool keep_routing = false;
 
-  [[nodiscard]] TokenDraw draw() const { return {temperature, top_k, top_p, min_p}; }
+  [[nodiscard]] TokenDraw draw() const {
+    return {temperature,        top_k,           top_p, min_p, repetition_penalty,
+            presence_penalty, frequency_penalty};
+  }
 };
 
 /// Tokens that cannot be sampled before min_tokens: masked ones and `stops`, which end a response.

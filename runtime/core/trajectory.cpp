@@ -53,6 +53,21 @@ std::vector<TokenId> banned_early(const SamplingParams& sampling, std::span<cons
   return banned;
 }
 
+void note_response(TokenNotes& notes, std::span<const TokenId> tokens,
+                   std::span<const AnsweredTurn> turns) {
+  std::size_t begin = 0;
+  const auto note = [&](std::size_t end, bool sampled) {
+    end = std::min(end, tokens.size());
+    if (begin < end) notes.note(tokens.subspan(begin, end - begin), sampled);
+    begin = end;
+  };
+  for (const AnsweredTurn& turn : turns) {
+    note(turn.given, true);
+    note(turn.end, false);
+  }
+  note(tokens.size(), true);
+}
+
 std::string content_uid(std::span<const TokenId> tokens) {
   return hex_of(XXH3_128bits(tokens.data(), tokens.size_bytes()), 20);
 }

@@ -69,6 +69,7 @@ bool Batcher::admit(Admission& request) {
     r.matcher = StopMatcher(r.sampling.stops->strings);
     if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
   }
+  note_text(r);
   if (text_ != nullptr) {  // the turn so far, if it goes on
     const std::span<const TokenId> tokens = r.trajectory.tokens;
     for (const TokenId token : tokens.subspan(r.trajectory.turn_begin()))
@@ -76,6 +77,15 @@ bool Batcher::admit(Admission& request) {
   }
   settled_ = false;
   return true;
+}
+
+/// Notes what penalties and biases need of a request that comes in.
+void Batcher::note_text(Request& r) const {
+  r.penalised = r.sampling.draw.value_or(sampling_.draw()).penalises();
+  r.notes.note(r.sampling.logit_bias ? *r.sampling.logit_bias : sampling_.logit_bias);
+  if (!r.penalised) return;
+  r.notes.note(r.prompt, false);
+  note_response(r.notes, r.trajectory.tokens, r.trajectory.turns);
 }
 
 const Batcher::Request& Batcher::at(RequestId id) const {
@@ -265,19 +275,32 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
   r.planned = rows;
   step_.parts.push_back(
       {static_cast<std::int32_t>(step_.tokens.size()), rows, kv_.length(r.kv), r.kv});
-  draw_ = step_.add_draw(r.sampling.draw);
+  of_part_ = {};
+  of_part_.draw = step_.add_draw(r.sampling.draw);
+  of_part_.first_note = static_cast<std::int32_t>(step_.notes.size());
+  of_part_.notes = static_cast<std::int32_t>(r.notes.all().size());
+  step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
   ++counts_.requests;
   return step_.parts.back();
 }
 
-void Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
+StepSample& Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
   const std::int32_t index = r.response() + depth;
-  StepSample& sample = step_.samples.emplace_back();
+  StepSample& sample = step_.samples.emplace_back(of_part_);
   sample.noise = r.noise;
   sample.row = row;
   sample.index = index;
-  sample.draw = draw_;
   if (index < sampling_.min_tokens) step_.ban_stops(sample, r.sampling.stops ? &r.banned : nullptr);
+  return sample;
+}
+
+/// Notes for a sample what a draft says on the way to its row, as if it were sampled.
+void Batcher::note_path(StepSample& sample, std::int32_t row) {
+  sample.first_since = static_cast<std::int32_t>(step_.notes.size());
+  sample.since = rows_.depth()[row];
+  const std::int32_t first_row = sample.row - row;
+  for (; row > 0; row = rows_.parent()[row])
+    step_.notes.push_back({.token = step_.tokens[first_row + row], .sampled = 1, .bias = 0});
 }
 
 bool Batcher::ends(const Request& r, TokenId token) const {
@@ -313,7 +336,8 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   for (std::int32_t row = 0; row < rows_.size(); ++row) {
     const std::int32_t token = rows_.draft()[row];
     step_.tokens.push_back(token < 0 ? r.last() : draft.tokens[token]);
-    add_sample(r, part.first_row + row, rows_.depth()[row]);
+    StepSample& sample = add_sample(r, part.first_row + row, rows_.depth()[row]);
+    if (r.penalised) note_path(sample, row);
   }
   counts_.drafted += rows_.size() - 1;
 }
@@ -376,6 +400,7 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const kernels::Sampled& sampled = sampled_[sample];
   Trajectory& t = r.trajectory;
   t.tokens.push_back(sampled.token);
+  if (r.penalised) r.notes.note({.token = sampled.token, .sampled = 1, .bias = 0});
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);
   if (sampling_.keep_masks) {

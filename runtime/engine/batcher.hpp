@@ -187,6 +187,8 @@ class Batcher {
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
     RequestSampling sampling;
+    TokenNotes notes;             ///< of its text, as far as penalties and biases need them
+    bool penalised = false;       ///< what it says is to be noted
     std::int32_t longest = 0;     ///< response tokens at which it, or its turn, ends at the latest
     std::vector<TokenId> banned;  ///< ids banned before min_tokens, where it has stops of its own
     StopMatcher matcher;
@@ -237,7 +239,9 @@ class Batcher {
   StepPart& add_part(Request& r, std::int32_t rows);
   void add_rows(Request& r, std::int32_t rows);
   void add_draft(Request& r, const DraftTree& draft);
-  void add_sample(const Request& r, std::int32_t row, std::int32_t depth);
+  StepSample& add_sample(const Request& r, std::int32_t row, std::int32_t depth);
+  void note_text(Request& r) const;
+  void note_path(StepSample& sample, std::int32_t row);
   [[nodiscard]] bool ends(const Request& r, TokenId token) const;
   std::optional<FinishReason> append(Request& r, std::size_t sample);
   std::optional<FinishReason> verify(Request& r, const StepPart& part, std::size_t first_sample);
@@ -254,7 +258,7 @@ class Batcher {
   std::vector<RequestId> turns_over_;
   Step step_;
   StepCounts counts_;
-  std::int32_t draw_ = -1;  ///< StepSample::draw of the part last added
+  StepSample of_part_;  ///< what samples of the part last added have in common
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   TreeRows rows_;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/engine/logit_edits.hpp"
+
 namespace paceline::engine {
 
 Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
@@ -99,6 +101,19 @@ void Executor::work(const kv::Work& work) {
   if (work.blocks > 0 && bytes < cache_->size()) cache_->resize(bytes);
 }
 
+/// Gives sample_rows_, which are of the step's samples from `first` on, the edits of their logits.
+void Executor::edit_rows(const Step& step, int first) {
+  edits_.clear();
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0; i < sample_rows_.size(); ++i) {
+    const StepSample& s = step.samples[first + i];
+    append_edits(step, s, s.draw < 0 ? sampling_.draw() : step.draws[s.draw], notes_, edits_);
+    ends.push_back(edits_.size());
+  }
+  for (std::size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
+    sample_rows_[i].edits = std::span(edits_).subspan(begin, ends[i] - begin);
+}
+
 void Executor::sample(const Step& step, const float* logits) {
   const int samples = static_cast<int>(step.samples.size());
   const int ranks = group_.size();
@@ -122,6 +137,7 @@ void Executor::sample(const Step& step, const float* logits) {
     sample_rows_.push_back({s.noise, s.index, draw.temperature, draw.top_k, draw.top_p, draw.min_p,
                             banned(s), s.given});
   }
+  if (!step.notes.empty()) edit_rows(step, first);
 
   kept_ids_.clear();
   const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {

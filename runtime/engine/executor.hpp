@@ -48,6 +48,7 @@ class Executor final : public StepRunner {
  private:
   void work(const kv::Work& work);
   void sample(const Step& step, const float* logits);
+  void edit_rows(const Step& step, int first);
 
   kernels::Backend& backend_;
   TensorParallelGroup& group_;
@@ -66,6 +67,8 @@ class Executor final : public StepRunner {
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
+  std::vector<kernels::LogitEdit> edits_;  ///< of my samples, one after the other
+  TokenNotes notes_;                       ///< working memory
   std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
   std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
   std::vector<TokenId> kept_ids_;          ///< ids of all samples, one after the other

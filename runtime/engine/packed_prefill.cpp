@@ -33,6 +33,9 @@ void PackedPrefill::admit() {
         active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});
     const bool first = next_ == 0 || responses_[next_ - 1].id.prompt != given.id.prompt;
     added.scores.first_routed = first ? 0 : static_cast<std::int32_t>(given.prompt.size());
+    added.notes.note(given.logit_bias != nullptr ? *given.logit_bias : limits_.logit_bias);
+    added.penalised = given.draw.value_or(limits_.draw).penalises();
+    if (added.penalised) added.notes.note(given.prompt, false);
 
     added.scores.logprob.reserve(given.response.size());
     added.scores.sampling_logprob.reserve(given.response.size());
@@ -40,24 +43,44 @@ void PackedPrefill::admit() {
   }
 }
 
+/// Notes a token of the response, for the samples of later rows of the plan and of later plans.
+void PackedPrefill::note_token(Active& r, std::int32_t index) {
+  const auto given = [index](const AnsweredTurn& turn) {
+    return static_cast<std::uint32_t>(index) >= turn.given &&
+           static_cast<std::uint32_t>(index) < turn.end;
+  };
+  const bool sampled = std::none_of(r.given.turns.begin(), r.given.turns.end(), given);
+  const TokenNote note{
+      .token = r.given.response[index], .sampled = sampled ? 1 : 0, .bias = 0};
+  step_.notes.push_back(note);
+  r.notes.note(note);
+}
+
 void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
   const auto prompt = static_cast<std::int32_t>(r.given.prompt.size());
   const std::int32_t length = kv_.length(r.kv);
   const auto first_row = static_cast<std::int32_t>(step_.tokens.size());
   step_.parts.push_back({first_row, rows, length, r.kv});
-  const std::int32_t draw = step_.add_draw(r.given.draw);
+  StepSample of_part;  // what its samples have in common
+  of_part.draw = step_.add_draw(r.given.draw);
+  of_part.first_note = static_cast<std::int32_t>(step_.notes.size());
+  of_part.notes = static_cast<std::int32_t>(r.notes.all().size());
+  of_part.first_since = of_part.first_note + of_part.notes;
+  step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
   for (std::int32_t row = 0; row < rows; ++row) {
     const std::int32_t position = length + row;
     step_.tokens.push_back(position < prompt ? r.given.prompt[position]
                                              : r.given.response[position - prompt]);
     const std::int32_t index = position + 1 - prompt;  // of the token that follows
     if (index < 0) continue;
-    StepSample& sample = step_.samples.emplace_back();
+    StepSample& sample = step_.samples.emplace_back(of_part);
     sample.row = first_row + row;
     sample.index = index;
-    sample.draw = draw;
     if (index < min_tokens_) step_.ban_stops(sample, r.given.banned);
     sample.given = r.given.response[index];
+    if (!r.penalised) continue;
+    note_token(r, index);  // the rows after this one come after its token
+    ++of_part.since;
   }
   if (limits_.routing) {
     if (r.routing.empty()) r.routing = limits_.routing(r.given.id);

@@ -29,6 +29,8 @@ struct PackedPrefillLimits {
   /// The experts of a response's positions(), [positions, layers with experts, chosen], to be given
   /// to the runner; null: none are given. Called as its first rows are planned.
   std::function<std::vector<std::int16_t>(RequestId)> routing = {};
+  TokenDraw draw = {};                      ///< the run's
+  std::vector<LogitBias> logit_bias = {};  ///< the run's
 };
 
 /// A response to be scored. Its spans outlive the PackedPrefill.
@@ -38,7 +40,9 @@ struct GivenResponse {
   std::span<const TokenId> response;  ///< [>= 1]
   const std::vector<TokenId>* banned =
       nullptr;  ///< banned_early() of its own stop ids; null: the run's
-  std::optional<TokenDraw> draw = {};  ///< its own; none: the run's
+  std::optional<TokenDraw> draw = {};                      ///< its own; none: the run's
+  const std::vector<LogitBias>* logit_bias = nullptr;  ///< its own; null: the run's
+  std::span<const AnsweredTurn> turns = {};            ///< tokens given in it, if any
 };
 
 /// Scores of a response, as in Trajectory, from the distributions that these weights sample from.
@@ -80,9 +84,12 @@ class PackedPrefill {
     std::int32_t planned = 0;  ///< rows in the current plan
     ResponseScores scores;
     std::vector<std::int16_t> routing = {};  ///< of all its positions, where they are given
+    TokenNotes notes = {};                   ///< of its text up to its next row
+    bool penalised = false;                  ///< what it says is to be noted
   };
   void admit();
   void add_rows(Active& r, std::int32_t rows);
+  void note_token(Active& r, std::int32_t index);
 
   PackedPrefillLimits limits_;
   std::int32_t min_tokens_;

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/core/token_notes.hpp"
 #include "runtime/core/types.hpp"
 #include "runtime/kv/sequences.hpp"
 
@@ -36,6 +37,12 @@ struct StepSample {
   std::int32_t banned = 0;
   TokenId given = -1;      ///< kernels::SampleRow::given
   std::int32_t draw = -1;  ///< index into Step::draws; -1: as the run draws
+  /// What is noted of tokens: TokenNotes::all() of the text before the rows of its part and, in any
+  /// order, a note of each token since, in Step::notes.
+  std::int32_t first_note = 0;
+  std::int32_t notes = 0;
+  std::int32_t first_since = 0;
+  std::int32_t since = 0;
 };
 
 /// A step of the engine. A step without rows is work on KV alone.
@@ -47,6 +54,7 @@ struct Step {
   std::vector<StepSample> samples;    ///< in row order
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
   std::vector<TokenDraw> draws;       ///< of requests that have their own
+  std::vector<TokenNote> notes;       ///< where penalties or biases ask for them
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
   void clear() {
@@ -57,6 +65,7 @@ struct Step {
     samples.clear();
     banned.clear();
     draws.clear();
+    notes.clear();
   }
   /// The index for samples of a request that draws so; -1 where it has nothing of its own.
   [[nodiscard]] std::int32_t add_draw(const std::optional<TokenDraw>& own) {

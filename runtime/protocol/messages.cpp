@@ -33,12 +33,17 @@ void fields(Wire& w, RequestSampling& s) {
   std::int32_t max_tokens = s.max_tokens.value_or(0);
   std::int32_t has_stops = s.stops ? 1 : 0;
   std::int32_t has_draw = s.draw ? 1 : 0;
+  std::int32_t has_bias = s.logit_bias ? 1 : 0;
   std::int32_t has_seed = s.seed ? 1 : 0;
-  put(w, max_tokens, has_stops, has_draw, has_seed);
+  put(w, max_tokens, has_stops, has_draw, has_bias, has_seed);
   if (max_tokens > 0) s.max_tokens = max_tokens;
   if (has_draw != 0) {
     if (!s.draw) s.draw.emplace();
     put(w, *s.draw);
+  }
+  if (has_bias != 0) {
+    if (!s.logit_bias) s.logit_bias.emplace();
+    put(w, *s.logit_bias);
   }
   if (has_seed != 0) {
     if (!s.seed) s.seed.emplace();
@@ -112,7 +117,7 @@ void fields(Wire& w, Foresee& m) {
 template <typename Wire>
 void fields(Wire& w, engine::Step& s) {
   put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.kv.blocks, s.tokens, s.parts, s.parents, s.samples,
-      s.banned, s.draws);
+      s.banned, s.draws, s.notes);
 }
 template <typename Wire>
 void fields(Wire& w, Lead& m) {

@@ -325,6 +325,98 @@ TEST_P(SampleTest, AGivenTokenHasTheProbabilitiesThatItIsSampledWith) {
   EXPECT_GT(left_out, 40);
 }
 
+/// Some tokens, the last and one past it.
+std::vector<LogitEdit> random_edits(Random& random, int vocab) {
+  std::vector<LogitEdit> edits;
+  for (int token = random.below(7); token <= vocab; token += 1 + random.below(vocab / 4 + 1)) {
+    edits.push_back({.token = token,
+                     .bias = random.below(3) == 0 ? static_cast<float>(random.uniform()) * 9 : 0,
+                     .repetition = 0.5F + static_cast<float>(random.uniform()),
+                     .frequency = static_cast<float>(random.uniform()),
+                     .presence = random.below(2) == 0 ? 1.5F : 0});
+  }
+  return edits;
+}
+
+// As if the logits were others, but for logprob.
+TEST_P(SampleTest, EditsAreMadeBeforeAllElse) {
+  Random random(9);
+  const auto one = backend(1);
+  const auto three = backend(3);
+  int other_token = 0;
+  for (int round = 0; round < 60; ++round) {
+    const int vocab = round % 6 == 0 ? 9000 + random.below(3000) : 4 + random.below(300);
+    const std::vector<float> logits = random.normals(vocab, 3.0F);
+    SampleRow row;
+    row.noise = {random.bits(), random.bits()};
+    row.temperature = round % 5 == 0 ? 0 : 0.3F + static_cast<float>(random.uniform());
+    if (random.below(2) == 0) row.top_k = 1 + random.below(vocab);
+    if (random.below(2) == 0) row.top_p = static_cast<float>(random.uniform());
+    std::vector<TokenId> banned;
+    if (random.below(2) == 0)
+      banned = random_bans(logits.data(), vocab, [&](int n) { return random.below(n); });
+    row.banned = banned;
+    SampleRow edited_row = row;
+    const std::vector<LogitEdit> edits = random_edits(random, vocab);
+    edited_row.edits = edits;
+    std::vector<float> others = logits;
+    for (const LogitEdit& edit : edits) {
+      if (edit.token >= vocab) continue;
+      float x = logits[edit.token] + edit.bias;
+      x = x < 0 ? x * edit.repetition : x / edit.repetition;
+      x = x - edit.frequency;
+      others[edit.token] = x - edit.presence;
+    }
+    const Sampled expected = sample(*one, others, vocab, row);
+    const Sampled got = sample(*one, logits, vocab, edited_row);
+    const Sampled threaded = sample(*three, logits, vocab, edited_row);
+    ASSERT_EQ(std::memcmp(&got, &threaded, sizeof got), 0) << "round " << round;
+    ASSERT_EQ(got.token, expected.token) << "round " << round;
+    ASSERT_EQ(got.sampling_logprob, expected.sampling_logprob) << "round " << round;
+    other_token += got.token != sample(*one, logits, vocab, row).token ? 1 : 0;
+    SampleRow given = row;
+    given.given = got.token;
+    ASSERT_EQ(got.logprob, sample(*one, logits, vocab, given).logprob) << "of logits as they came";
+    given = edited_row;
+    given.given = got.token;
+    const Sampled again = sample(*one, logits, vocab, given);
+    ASSERT_EQ(std::memcmp(&got, &again, sizeof got), 0) << "round " << round;
+    std::vector<Ranked> best(5);
+    std::vector<Ranked> best_expected(5);
+    one->rank(Array<float>(*one, logits).data(), vocab, vocab, {&edited_row, 1}, 5, best);
+    one->rank(Array<float>(*one, others).data(), vocab, vocab, {&row, 1}, 5, best_expected);
+    ASSERT_EQ(std::memcmp(best.data(), best_expected.data(), 5 * sizeof(Ranked)), 0);
+    if (row.top_k == 0) continue;
+    std::vector<TokenId> kept(row.top_k, -1);
+    std::vector<TokenId> kept_expected(row.top_k, -1);
+    Sampled with;
+    one->sample(Array<float>(*one, logits).data(), vocab, vocab, {&edited_row, 1}, {&with, 1},
+                kept);
+    one->sample(Array<float>(*one, others).data(), vocab, vocab, {&row, 1}, {&with, 1},
+                kept_expected);
+    ASSERT_EQ(kept, kept_expected) << "round " << round;
+  }
+  EXPECT_GT(other_token, 10);
+}
+
+TEST_P(SampleTest, RowsWithAndWithoutEditsStandSideBySide) {
+  Random random(10);
+  const auto one = backend(1);
+  constexpr int kVocab = 5000;
+  const std::vector<float> logits = random.normals(3 * kVocab, 3.0F);
+  std::vector<SampleRow> rows(3);
+  const std::vector<LogitEdit> edits = random_edits(random, kVocab);
+  for (int r = 0; r < 3; ++r) rows[r].noise = {random.bits(), random.bits()};
+  rows[1].edits = edits;
+  std::vector<Sampled> all(3);
+  one->sample(Array<float>(*one, logits).data(), kVocab, kVocab, rows, all);
+  for (int r = 0; r < 3; ++r) {
+    const auto first = logits.begin() + r * kVocab;
+    const Sampled alone = sample(*one, {first, first + kVocab}, kVocab, rows[r]);
+    EXPECT_EQ(std::memcmp(&alone, &all[r], sizeof alone), 0) << r;
+  }
+}
+
 TEST_P(CpuSampleTest, SkippingChunksChangesNothing) {
   // Wide logits: most chunks cannot win. The winner must be that of an exhaustive search with the
   // same noise.

@@ -90,7 +90,7 @@ if [ "$("$python" "$here/stop_values.py" has "$work/kept-run" 512 1023)" -gt 100
 else fail "with unused_ids: keep none is sampled"; fi
 code=0; rollout 1 "$work/padded-run" --resume --set model.path="$padded" --set sampling.unused_ids=keep || code=$?
 same "a run goes on with what it masked: exit code" 64 "$code"
-says "a run goes on with what it masked" "$work/padded-run.log" 'tokens masked by sampling.unused_ids and sampling.banned_ids: \[\[512,1023\]\], now \[\]'
+says "a run goes on with what it masked" "$work/padded-run.log" 'tokens masked by sampling.unused_ids, banned_ids and allowed_ids: \[\[512,1023\]\], now \[\]'
 sed 's/"vocab_size"/"image_token_id": 510, "vision_start_token_id": 508, "vocab_size"/' "$model/config.json" >"$work/config.json"
 cp -r "$model" "$work/vision" && chmod -R u+w "$work/vision" && cp "$work/config.json" "$work/vision/config.json"
 rollout 1 "$work/vision-run" --set model.path="$work/vision" --set sampling.banned_ids=[48,49] || cat "$work/vision-run.log"

@@ -55,6 +55,11 @@ sampling:
   top_k: 50
   top_p: 0.95
   min_p: 0.05
+  repetition_penalty: 1.1
+  presence_penalty: -2
+  frequency_penalty: 0.5
+  logit_bias: {11: -100, 7: 0.25}
+  allowed_ids: [3, 4]
   min_tokens: 3
   max_tokens: 100
   seed: 12345678901234567890
@@ -94,6 +99,9 @@ test: {shuffle: [roles, races], faults: {kill: 2.5, drafters: flood}}
   EXPECT_EQ(c.sampling.top_k, 50);
   EXPECT_EQ(c.sampling.top_p, 0.95F);
   EXPECT_EQ(c.sampling.min_p, 0.05F);
+  EXPECT_EQ(c.sampling.draw(), (TokenDraw{0.7F, 50, 0.95F, 0.05F, 1.1F, -2, 0.5F}));
+  EXPECT_EQ(c.sampling.logit_bias, (std::vector<LogitBias>{{7, 0.25F}, {11, -100}}));
+  EXPECT_EQ(c.sampling.allowed_ids, (std::vector<TokenId>{3, 4}));
   EXPECT_EQ(c.sampling.min_tokens, 3);
   EXPECT_EQ(c.sampling.max_tokens, 100);
   EXPECT_EQ(c.sampling.seed, 12345678901234567890U);
@@ -204,15 +212,33 @@ TEST(RunConfig, FaultsOfTests) {
             std::string::npos);
 }
 
+TEST(RunConfig, PenaltiesAndBiases) {
+  EXPECT_EQ(error_with("sampling: {repetition_penalty: 0}\n"),
+            "run.yaml:4:32: sampling.repetition_penalty: expected a number from 0.01 to 100, found "
+            "'0'");
+  EXPECT_EQ(error_with("sampling: {presence_penalty: 3}\n"),
+            "run.yaml:4:30: sampling.presence_penalty: expected a number from -2 to 2, found '3'");
+  const std::string biases =
+      "sampling.logit_bias: expected a map of token ids (whole numbers, at least 0) to numbers from "
+      "-100 to 100, found ";
+  EXPECT_EQ(error_with("sampling: {logit_bias: [5]}\n").find("run.yaml:4:24: " + biases), 0U);
+  EXPECT_EQ(error_with("sampling: {logit_bias: {x: 5}}\n"), "run.yaml:4:25: " + biases + "'x'");
+  EXPECT_EQ(error_with("sampling: {logit_bias: {7: 101}}\n"),
+            "run.yaml:4:28: sampling.logit_bias: expected a number from -100 to 100, found '101'");
+}
+
 TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {
   EXPECT_EQ(error_with("sampling: {stop: ['x']}\n"),
             "run.yaml:4:12: unknown key 'stop' in section 'sampling'; it is sampling.stop_strings "
             "(texts) or sampling.stop_ids (token ids) here");
   EXPECT_EQ(error_with("sampling: {n: 4}\n"),
             "run.yaml:4:12: unknown key 'n' in section 'sampling'; it is prompts.samples here");
-  EXPECT_EQ(error_with("sampling: {repetition_penalty: 1.1}\n"),
-            "run.yaml:4:12: unknown key 'repetition_penalty' in section 'sampling'; it is not "
-            "supported: tokens are sampled from the model's own distribution");
+  EXPECT_EQ(error_with("sampling: {length_penalty: 1.1}\n"),
+            "run.yaml:4:12: unknown key 'length_penalty' in section 'sampling'; it is not "
+            "supported");
+  EXPECT_EQ(error_with("sampling: {allowed_token_ids: [1]}\n"),
+            "run.yaml:4:12: unknown key 'allowed_token_ids' in section 'sampling'; it is "
+            "sampling.allowed_ids here");
   EXPECT_EQ(error_with("engine: {max_new_tokens: 9}\n"),
             "run.yaml:4:10: unknown key 'max_new_tokens' in section 'engine'; it is "
             "sampling.max_tokens here");

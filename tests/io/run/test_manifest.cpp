@@ -46,8 +46,18 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
       {[](auto& m) {
          m.sampling.masked = {3, 4, 5, 9};
        },
-       "tokens masked by sampling.unused_ids and sampling.banned_ids: [], now [[3,5],[9,9]]"},
+       "tokens masked by sampling.unused_ids, banned_ids and allowed_ids: [], now [[3,5],[9,9]]"},
       {[](auto& m) { m.sampling.keep_masks = true; }, "sampling.keep_masks: false, now true"},
+      {[](auto& m) { m.sampling.repetition_penalty = 1.1F; },
+       "sampling.repetition_penalty: 1.0, now 1.1"},
+      {[](auto& m) { m.sampling.presence_penalty = -0.5F; },
+       "sampling.presence_penalty: 0.0, now -0.5"},
+      {[](auto& m) { m.sampling.frequency_penalty = 2; },
+       "sampling.frequency_penalty: 0.0, now 2.0"},
+      {[](auto& m) {
+         m.sampling.logit_bias = {{3, -100}, {20, 0.1F}};
+       },
+       R"(sampling.logit_bias: {}, now {"20":0.1,"3":-100.0})"},
   };
   for (const auto& [change, expected] : cases) {
     RunManifest changed = example();
@@ -55,6 +65,9 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
     const auto found = first_difference(example(), changed);
     ASSERT_TRUE(found.has_value()) << expected;
     EXPECT_EQ(found->substr(0, expected.size()), expected);
+    EXPECT_TRUE(first_difference(changed, example())) << expected;
+    EXPECT_EQ(first_difference(changed, manifest_from_json(to_json(changed), "run.json")),
+              std::nullopt);
   }
   RunManifest harmless = example();
   harmless.config_text = "layout:\n  verifier_tp: 2\nspeculation:\n  drafters: [{method: ngram}]\n";

@@ -13,6 +13,7 @@
 namespace {
 
 using paceline::DataError;
+using paceline::LogitBias;
 using paceline::RequestSampling;
 using paceline::SamplingParams;
 using paceline::StopSet;
@@ -79,6 +80,11 @@ TEST_F(OwnSampling, SaysHowTokensAreDrawn) {
       << "the run's top_p stays";
   EXPECT_EQ(own(R"("temperature":0)").draw, (TokenDraw{0, 0, 0.9F, 0}));
   EXPECT_EQ(own(R"("top_p":1,"min_p":0.05)").draw, (TokenDraw{1, 0, 1, 0.05F}));
+  const RequestSampling penal = own(R"("repetition_penalty":1.1,"logit_bias":{"20":-1,"3":0.5})");
+  EXPECT_EQ(penal.draw, (TokenDraw{1, 0, 0.9F, 0, 1.1F, 0, 0}));
+  EXPECT_EQ(penal.logit_bias, (std::vector<LogitBias>{{3, 0.5F}, {20, -1}}));
+  EXPECT_EQ(own(R"("presence_penalty":-2,"frequency_penalty":0.5,"logit_bias":{})").draw,
+            (TokenDraw{1, 0, 0.9F, 0, 1, -2, 0.5F}));
   EXPECT_FALSE(own(R"("temperature":1,"top_k":0,"top_p":0.9,"seed":1)").draw)
       << "as the run has it anyway";
   const RequestSampling seeded = own(R"("seed":18446744073709551615)");
@@ -103,6 +109,15 @@ TEST_F(OwnSampling, HowTokensAreDrawnIsChecked) {
                "'top_k': expected a whole number from 0 to 2147483647, found -2");
   EXPECT_ERROR(DataError, (void)parse(R"("top_k":2.5)"), "found 2.5");
   EXPECT_ERROR(DataError, (void)parse(R"("top_k":18446744073709551615)"), "to 2147483647, found");
+  EXPECT_ERROR(DataError, (void)parse(R"("repetition_penalty":0)"),
+               "'repetition_penalty': expected a number from 0.01 to 100, found 0");
+  EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":[1])"),
+               "'logit_bias': expected a map of token ids (whole numbers, at least 0) to numbers "
+               "from -100 to 100, found a list");
+  EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":{"300":1})"),
+               "expected token ids up to 299, found 300");
+  EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":{"x":1})"), "found the id 'x'");
+  EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":{"5":101})"), "found 101 for 5");
   options.request.sampling.keep_masks = true;
   options.request.sampling.top_k = 50;
   EXPECT_EQ(own(R"("top_k":49)").draw, (TokenDraw{1, 49, 1, 0}));
@@ -182,7 +197,10 @@ TEST_F(OwnSampling, WhatIsNotSupportedIsRefusedByName) {
                "'stop_words': is stop_strings (texts) or stop_ids (token ids) here");
   EXPECT_ERROR(DataError, (void)parse(R"("max_new_tokens":5)"), "'max_new_tokens': is max_tokens");
   EXPECT_ERROR(DataError, (void)parse(R"("sampling_params":{"n":2})"), "'sampling_params': cannot");
-  EXPECT_ERROR(DataError, (void)parse(R"("repetition_penalty":1.1)"), "is not supported");
+  EXPECT_ERROR(DataError, (void)parse(R"("length_penalty":1.1)"), "is not supported");
+  EXPECT_ERROR(DataError, (void)parse(R"("banned_ids":[1])"),
+               "'banned_ids': cannot be a line's own: expected that of all lines "
+               "(sampling.banned_ids) or nothing");
   EXPECT_ERROR(DataError, (void)parse(R"("images":[{"bytes":"x"}])"),
                "'images': cannot be honoured: the model is given text alone");
   EXPECT_ERROR(DataError, (void)parse(R"("videos":["x.mp4"])"), "'videos': cannot be honoured");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <vector>
 
@@ -94,6 +95,7 @@ class BlockCheckingRunner final : public StepRunner {
         bits ^= std::bit_cast<std::uint32_t>(step.draws.at(sample.draw).temperature);
       const auto token =
           sample.given < 0 ? static_cast<TokenId>((hash ^ bits) % vocab_) : sample.given;
+      check_notes(step, sample, part);
       const std::int32_t kept = 1 + static_cast<std::int32_t>(bits % 3);
       sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits), kept});
       for (std::int32_t i = 0; i < kept; ++i) kept_ids_.push_back(token + i);
@@ -129,8 +131,25 @@ class BlockCheckingRunner final : public StepRunner {
 
   std::size_t steps = 0;
   std::size_t rows = 0;
+  std::size_t noted = 0;  ///< samples with notes of what was said
 
  private:
+  /// Notes of what is said must be of all that the row sees, its response being `index` long.
+  void check_notes(const Step& step, const StepSample& sample, const StepPart& part) {
+    TokenNotes notes;
+    notes.assign(std::span(step.notes).subspan(sample.first_note, sample.notes));
+    notes.note(std::span(step.notes).subspan(sample.first_since, sample.since));
+    std::map<TokenId, std::int32_t> said;
+    for (const TokenNote& note : notes.all()) {
+      if (note.sampled != TokenNote::kUnsaid) said[note.token] = note.sampled;
+    }
+    if (said.empty()) return;
+    std::map<TokenId, std::int32_t> seen;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      seen[slot(part, 0, slots_[i])] += i + sample.index >= slots_.size() ? 1 : 0;
+    if (said != seen) throw std::logic_error("notes of another text than the row sees");
+    ++noted;
+  }
   /// Heads follow one another in a block.
   TokenId& cell(int index, int head, int slot) { return block(index)[head * block_ + slot]; }
   TokenId& slot(const StepPart& part, int head, int position) {

@@ -201,6 +201,7 @@ Admission own_request(std::uint32_t prompt, std::uint32_t sample) {
   if (prompt == 2) r.sampling = {.max_tokens = 150, .stops = StopSet{{11, 12}, {}}};
   if (prompt == 3) r.sampling.stops = StopSet{};
   if (prompt == 4) r.sampling.draw = TokenDraw{.temperature = 0.5F + 0.1F * sample};
+  if (prompt == 5) r.sampling.draw = TokenDraw{.repetition_penalty = 1.5F};
   return r;
 }
 
@@ -286,6 +287,34 @@ TEST(Batcher, SamplesSayHowTheirRequestDraws) {
   for (const StepSample& sample : step.samples)
     temperatures.push_back(sample.draw < 0 ? -1 : step.draws.at(sample.draw).temperature);
   EXPECT_EQ(temperatures, (std::vector<float>{0.5F, 0.6F, 0.6F, 0.6F, -1}));
+}
+
+TEST(Batcher, GivenTokensAreNotedAsThoseOfAPrompt) {
+  SamplingParams sampling = sampling_params();
+  sampling.frequency_penalty = 1;
+  sampling.logit_bias = {{2, 0.5F}, {30, -1}};
+  BatcherLimits limits = plain();
+  Batcher batcher(limits, sampling, {kStop}, nullptr);
+  Admission r = request(1, 0);
+  r.prompt = {1, 2};
+  r.trajectory.tokens = {1, 1, 3, 4, 3, 5};
+  r.trajectory.logprob = r.trajectory.sampling_logprob = std::vector<float>(6, 0);
+  r.trajectory.kept = std::vector<std::int32_t>(6, 0);
+  r.trajectory.turns = {{.given = 3, .end = 5}};
+  ASSERT_TRUE(batcher.admit(r));
+  const Step& step = batcher.plan();
+  const std::vector<TokenNote> expected = {{1, 2, 0}, {2, 0, 0.5F}, {3, 1, 0}, {4, 0, 0},
+                                           {5, 1, 0}, {30, TokenNote::kUnsaid, -1}};
+  EXPECT_EQ(step.notes, expected);
+  EXPECT_EQ(step.samples.at(0).notes, 6);
+}
+
+TEST(Batcher, WhatNobodyNeedsIsNotNoted) {
+  BatcherLimits limits = plain();
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  Admission r = request(1, 0);
+  ASSERT_TRUE(batcher.admit(r));
+  EXPECT_TRUE(batcher.plan().notes.empty());
 }
 
 TEST(Batcher, OwnStopsAreBannedBeforeMinTokens) {

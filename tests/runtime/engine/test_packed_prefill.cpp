@@ -85,6 +85,24 @@ TEST(PackedPrefill, EveryTokenIsScoredBehindAllThatPrecedesIt) {
   }
 }
 
+TEST(PackedPrefill, NotesAreOfAllThatPrecedesAToken) {
+  const Generated run = generate();
+  for (const int rows : {1, 13, 256}) {
+    PackedPrefill prefill({.max_batch = 7,
+                           .rows = rows,
+                           .kv_blocks = 400,
+                           .draw = TokenDraw{.repetition_penalty = 2}},
+                          0, run.given());
+    BlockCheckingRunner runner(400, 16, kVocab);
+    std::size_t samples = 0;
+    for (const Step* step = &prefill.plan(); !step->empty(); step = &prefill.plan()) {
+      samples += step->samples.size();
+      (void)prefill.commit(runner.run(*step));
+    }
+    EXPECT_EQ(runner.noted, samples);
+  }
+}
+
 TEST(PackedPrefill, SiblingsShareTheirPrompt) {
   const Generated run = generate();
   std::size_t expected = 0;

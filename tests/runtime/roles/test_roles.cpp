@@ -281,7 +281,8 @@ TEST(Messages, RoundTripAndRefusal) {
   lease.request.until = 77;
   lease.request.sampling = {.max_tokens = 40,
                             .stops = StopSet{{7, 8}, {"a", "\n\n"}},
-                            .draw = TokenDraw{0.5F, 20, 0.9F, 0.1F},
+                            .draw = TokenDraw{0.5F, 20, 0.9F, 0.1F, 1.5F, 1, -1},
+                            .logit_bias = std::vector<LogitBias>{{3, -1}},
                             .seed = 1ULL << 63};
   const Message decoded = decode(encode(lease));
   const Admission& got = std::get<Lease>(decoded).request;

@@ -329,7 +329,8 @@ inline std::vector<Prompt> make_prompts() {
     // Some have of their own what others have of the run.
     if (p == 2) prompts[p].sampling.max_tokens = 13;
     if (p == 4) prompts[p].sampling = {.max_tokens = 80, .stops = StopSet{{11}, {}}};
-    if (p == 5) prompts[p].sampling.draw = TokenDraw{.temperature = 0.25F};
+    if (p == 5)
+      prompts[p].sampling.draw = TokenDraw{.temperature = 0.25F, .repetition_penalty = 1.5F};
     if (p == 6) prompts[p].sampling.seed = 99;
   }
   return prompts;

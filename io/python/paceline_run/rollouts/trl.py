@@ -33,7 +33,6 @@ class TrlRollout:
 
     #: Of the trainer's arguments, what has no counterpart, and the values with which it does nothing.
     NEUTRAL: Dict[str, List[Any]] = {
-        "repetition_penalty": [None, 1.0],
         "generation_kwargs": [None, {}],
         "cache_implementation": [None],
     }
@@ -136,6 +135,8 @@ class TrlRollout:
                 "seed": args.seed,
             },
         }
+        if args.repetition_penalty not in (None, 1.0):
+            request["sampling"]["repetition_penalty"] = args.repetition_penalty
         for section, keys in self.request.items():
             request.setdefault(section, {}).update(keys)
         return request

@@ -32,7 +32,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from .policies import newest_policy, publish_policy
 from ..records import ReaderError
-from ..steps import Steps, steps_of_environment, unsupported
+from ..steps import Steps, steps_of_environment
 
 #: Files of a model's directory that go with every checkpoint.
 BESIDE_WEIGHTS = (
@@ -46,9 +46,6 @@ BESIDE_WEIGHTS = (
 )
 
 SHARD_BYTES = 4 << 30  #: of one file of weights, as Hugging Face's own
-
-#: Of verl's rollout settings, what has no counterpart, and the values with which it does nothing.
-NEUTRAL: Dict[str, List[Any]] = {"repetition_penalty": [None, 1.0]}
 
 
 def steps_of(rollout: Any) -> Steps:
@@ -172,9 +169,6 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
     async def _generate_all(self, rows: List[Dict[str, Any]], validate: bool) -> None:
         rollout = self.config.actor_rollout_ref.rollout
         values = rollout.val_kwargs if validate else rollout
-        refused = unsupported(dict(rollout), NEUTRAL)
-        if refused:
-            raise ReaderError(f"paceline has no {', '.join(refused)}")
         steps = steps_of(self.rollout_config)
         version = int(rows[0]["global_steps"])
         greedy = validate and not values.do_sample
@@ -189,6 +183,8 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
                 "seed": int(rollout.get("seed", 0) or 0),
             },
         }
+        if rollout.get("repetition_penalty") not in (None, 1.0):
+            request["sampling"]["repetition_penalty"] = float(rollout.repetition_penalty)
         prompts = [
             {"prompt_tokens": self._token_ids(row), **_reward_fields(row)} for row in rows
         ]
