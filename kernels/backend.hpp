@@ -555,6 +555,12 @@ class Backend {
   /// out: [rows.size(), count].
   virtual void rank(const float* logits, std::size_t stride, int vocab,
                     std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
+
+  /// The `count` (1 to kMaxRanked) tokens of each row that are most probable at temperature 1, by
+  /// the logits as they came, and for scores their log-probabilities over the full vocabulary:
+  /// otherwise as rank(). Sampled::logprob at temperature 1 has the same bits. out: [rows, count].
+  virtual void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+                   std::span<Ranked> out) = 0;
 };
 
 /// Throws UnusableWeight where the slice has one. For weights that are read in place, not packed.

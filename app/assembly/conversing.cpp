@@ -87,7 +87,8 @@ ConversationLimits conversation_limits(const Inputs& inputs) {
           .max_tokens = inputs.config.sampling.max_tokens,
           .context = inputs.target.config.max_position,
           .rewards = inputs.config.reward.method == io::RewardMethod::none,
-          .keep_masks = inputs.config.sampling.keep_masks};
+          .keep_masks = inputs.config.sampling.keep_masks,
+          .logprobs = inputs.config.sampling.logprobs};
 }
 
 }  // namespace paceline::app

@@ -208,6 +208,7 @@ void forget_generation(io::RunConfig& config) {
   config.reward = {};
   config.environment = {};
   config.sampling.keep_masks = false;
+  config.sampling.logprobs = 0;
 }
 
 /// Takes the sizes of the run's responses, and checks that the model can have generated them.

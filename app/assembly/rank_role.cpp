@@ -169,7 +169,7 @@ void Rank::open_shard(const policy::Placement& placement) {
         telemetry_->write({clock_.now() - seconds, seconds, WriteRecord::Kind::trajectories});
       },
       io::ShardContents{inputs_.config.sampling.keep_masks, inputs_.config.converses(),
-                        inputs_.config.sampling.keep_routing});
+                        inputs_.config.sampling.keep_routing, inputs_.config.sampling.logprobs});
   environment_ = make_environment(inputs_, {clock_, [this] { mailbox_.wake(); },
                                             [this](const std::string& text) { warn(text); }});
   if (inputs_.config.reward.method == io::RewardMethod::none) return;

@@ -110,6 +110,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.sampling.stop_strings = then.sampling.stop_strings;
   now.sampling.keep_masks = then.sampling.keep_masks;
   now.sampling.keep_routing = then.sampling.keep_routing;
+  now.sampling.logprobs = then.sampling.logprobs;
   now.routing = then.routing;
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
   now.by_line = then.by_line;

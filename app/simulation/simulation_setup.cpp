@@ -135,7 +135,8 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
 SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
   const bool converses = config.converses();
-  config.environment = {};  // modelled responses have no text to answer
+  config.environment = {};       // modelled responses have no text to answer
+  config.sampling.logprobs = 0;  // nor probabilities
   simulation.inputs = read_shapes(std::move(config));
   simulation.stop_points = recorded_trees(simulation.inputs.config);
   simulation.workload = std::make_unique<sim::Workload>(

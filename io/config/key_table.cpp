@@ -394,6 +394,9 @@ std::vector<Key> make_table() {
       key(PACELINE_FIELD(sampling, keep_masks), Flag{},
           "Of each token the ids are recorded that it could have been, after top-k, top-p "
           "and min-p, for trainers that normalise over them; takes a top_k from 1 to 1024."));
+  t.push_back(key(PACELINE_FIELD(sampling, logprobs), Count{0, SamplingParams::kMostLogprobs},
+                  "Of each position so many of the most probable tokens are recorded, with their "
+                  "log-probabilities at temperature 1, for distillation; 0: none."));
   t.push_back(key(PACELINE_FIELD(sampling, keep_routing), Flag{},
                   "Of each token of a mixture the experts are recorded that it uses, for trainers "
                   "that replay them."));

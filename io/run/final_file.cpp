@@ -148,6 +148,34 @@ class KeptColumns {
   std::int64_t end_ = 0;
 };
 
+/// Columns of the most probable tokens, compressed: ids and log-probabilities of a token are like
+/// those of its neighbours in their high bytes.
+class TopColumns {
+ public:
+  TopColumns(const h5::File& file, std::uint64_t tokens, std::int32_t width)
+      : ids_(create<TokenId>(file, "top_ids", tokens * width)),
+        logprob_(create<float>(file, "top_logprob", tokens * width)) {
+    h5::write_attribute(ids_.id(), file.path(), "width", width);
+  }
+  void append(const Window& window) {
+    ids_.append<TokenId>(window.top_ids);
+    logprob_.append<float>(window.top_logprob);
+  }
+  void flush() {
+    ids_.flush();
+    logprob_.flush();
+  }
+
+ private:
+  static constexpr std::uint64_t kChunk = 65536;  // elements: 256 KiB
+  template <typename T>
+  static h5::Dataset create(const h5::File& file, const std::string& name, std::uint64_t size) {
+    return h5::Dataset::create<T>(file, "trajectories/" + name,
+                                  {.size = size, .chunk = kChunk, .compressed = true});
+  }
+  h5::Dataset ids_, logprob_;
+};
+
 /// Columns of conversations, written after those of tokens. The number of turns is known at the
 /// end.
 class TurnColumns {
@@ -203,20 +231,24 @@ class TurnColumns {
 
 /// Columns of tokens. Each takes its space in the file at its first value.
 struct TokenDatasets {
-  TokenDatasets(const h5::File& file, std::uint64_t tokens, bool masks, bool conversations)
+  TokenDatasets(const h5::File& file, std::uint64_t tokens, const SamplingParams& sampled,
+                bool conversations)
       : ids(column<TokenId>(file, "tokens", tokens)),
         logprob(column<float>(file, "logprob", tokens)),
         sampling(column<float>(file, "sampling_logprob", tokens)) {
-    if (masks) kept.emplace(file, tokens);
+    if (sampled.keep_masks) kept.emplace(file, tokens);
+    if (sampled.logprobs > 0) top.emplace(file, tokens, sampled.logprobs);
     if (conversations) turns.emplace(file, tokens);
   }
   void flush() {
     for (h5::Dataset* dataset : {&ids, &logprob, &sampling}) dataset->flush();
     if (kept) kept->flush();
+    if (top) top->flush();
     if (turns) turns->flush();
   }
   h5::Dataset ids, logprob, sampling;
   std::optional<KeptColumns> kept;
+  std::optional<TopColumns> top;
   std::optional<TurnColumns> turns;
 };
 
@@ -233,6 +265,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
     to.logprob.append<float>(window.logprob);
     to.sampling.append<float>(window.sampling_logprob);
     if (to.kept) to.kept->append(window.kept);
+    if (to.top) to.top->append(window);
     if (to.turns) to.turns->append(window);
   });
 }
@@ -278,8 +311,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
       const h5::Handle group = file.group("trajectories");
       write_rows(file, entries, manifest.environment.has_value());
     }
-    TokenDatasets datasets(file, tokens, manifest.sampling.keep_masks,
-                           manifest.environment.has_value());
+    TokenDatasets datasets(file, tokens, manifest.sampling, manifest.environment.has_value());
     fill(datasets, file);
     write_extras(file, entries, extras);  // last, to leave all else in its usual place
     file.close();

@@ -67,6 +67,7 @@ Json sampling_json(const SamplingParams& s) {
   json["keep_masks"] = s.keep_masks;
   // The text of runs without them stays as before.
   if (s.keep_routing) json["keep_routing"] = true;
+  if (s.logprobs > 0) json["logprobs"] = s.logprobs;
   if (s.repetition_penalty != 1) json["repetition_penalty"] = shortest(s.repetition_penalty);
   if (s.presence_penalty != 0) json["presence_penalty"] = shortest(s.presence_penalty);
   if (s.frequency_penalty != 0) json["frequency_penalty"] = shortest(s.frequency_penalty);
@@ -89,6 +90,7 @@ SamplingParams sampling_from(const Json& json) {
   if (json.contains("masked")) s.masked = ids_of(json.at("masked"));  // absent in older files: none
   if (json.contains("keep_masks")) json.at("keep_masks").get_to(s.keep_masks);
   if (json.contains("keep_routing")) json.at("keep_routing").get_to(s.keep_routing);
+  s.logprobs = json.value("logprobs", 0);
   s.repetition_penalty = json.value("repetition_penalty", 1.0F);
   s.presence_penalty = json.value("presence_penalty", 0.0F);
   s.frequency_penalty = json.value("frequency_penalty", 0.0F);
@@ -224,6 +226,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     return found;
   // What is written where it is on alone.
   const std::pair<const char*, Json> optional[] = {{"keep_routing", false},
+                                                   {"logprobs", 0},
                                                    {"repetition_penalty", 1.0},
                                                    {"presence_penalty", 0.0},
                                                    {"frequency_penalty", 0.0},

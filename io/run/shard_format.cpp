@@ -33,7 +33,8 @@ bool RewardRow::sound(std::string_view extra) const {
 
 std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                           std::span<const float> logprob, std::span<const float> sampling_logprob,
-                          const KeptSpans& kept, std::span<const AnsweredTurn> turns) {
+                          const KeptSpans& kept, std::span<const AnsweredTurn> turns,
+                          const TopSpans& top) {
   const std::uint64_t header[3] = {(std::uint64_t{row.prompt} << 32) | row.sample,
                                    (std::uint64_t{row.length} << 8) | row.finish_reason,
                                    row.weight_version};
@@ -45,6 +46,10 @@ std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
     const std::uint32_t words[4] = {turn.given, turn.end, static_cast<std::uint32_t>(turn.by),
                                     static_cast<std::uint32_t>(turn.reason)};
     hash = XXH3_64bits_withSeed(words, sizeof words, hash);
+  }
+  if (!top.ids.empty()) {
+    hash = XXH3_64bits_withSeed(top.ids.data(), top.ids.size_bytes(), hash);
+    hash = XXH3_64bits_withSeed(top.logprob.data(), top.logprob.size_bytes(), hash);
   }
   if (kept.counts.empty()) return hash;
   hash = XXH3_64bits_withSeed(kept.counts.data(), kept.counts.size_bytes(), hash);

@@ -3,6 +3,8 @@
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
 //   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
 //       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
+//   /top_ids i32, /top_logprob f32 [tokens * K], likewise, of runs with sampling.logprobs: the K most
+//       probable tokens in the place of each, best first; /top_ids has the attribute width: K
 //   /turns compound, of runs with an environment: the turns of each response, flushed before /index
 //   /routed_experts, /routing: as routing.hpp says, likewise, of runs that keep experts
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
@@ -66,13 +68,20 @@ struct KeptSpans {
   std::span<const TokenId> ids;
 };
 
+/// A response's part of the most probable tokens, as in Trajectory; empty where none are recorded.
+struct TopSpans {
+  std::span<const TokenId> ids;
+  std::span<const float> logprob;
+};
+
 /// XXH3-64 of a trajectory's own content: not of its rewards, nor of its place or of the time that
 /// its turns took. Equal for equal trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob,
                                         const KeptSpans& kept,
-                                        std::span<const AnsweredTurn> turns = {});
+                                        std::span<const AnsweredTurn> turns = {},
+                                        const TopSpans& top = {});
 
 /// XXH3-64 of the rewards of responses in order; all missing ones count the same.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const StoredResponse> entries);

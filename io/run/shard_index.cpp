@@ -95,7 +95,8 @@ class ShardReader {
         return std::span<const T>(values).subspan(at, row.length);
       };
       const bool whole = checksum_of(row, part(tokens_), part(logprob_), part(sampling_),
-                                     kept_.of(at, row.length), turns_of(row)) == row.checksum &&
+                                     kept_.of(at, row.length), turns_of(row), top_of(at, row)) ==
+                             row.checksum &&
                          possible(part(tokens_), manifest_);
       if (whole) {
         use(row);
@@ -115,13 +116,22 @@ class ShardReader {
     }
   }
 
+  [[nodiscard]] TopSpans top_of(std::uint64_t at, const IndexRow& row) const {
+    const std::size_t width = columns_.top_width();
+    return {std::span(top_ids_).subspan(at * width, row.length * width),
+            std::span(top_logprob_).subspan(at * width, row.length * width)};
+  }
+
   bool read_tokens(std::uint64_t first, std::uint64_t count) {
     if (count > columns_.size()) return false;  // checked before memory is taken
     tokens_.resize(count);
     logprob_.resize(count);
     sampling_.resize(count);
+    top_ids_.resize(count * columns_.top_width());
+    top_logprob_.resize(top_ids_.size());
     try {
       columns_.read(first, count, tokens_.data(), logprob_.data(), sampling_.data());
+      columns_.read_top(first, count, top_ids_.data(), top_logprob_.data());
       kept_.clear();
       columns_.read_kept(first, count, kept_);
       kept_.set_start();
@@ -135,6 +145,8 @@ class ShardReader {
   TokenColumns columns_;
   std::vector<TokenId> tokens_;
   std::vector<float> logprob_, sampling_;
+  std::vector<TokenId> top_ids_;
+  std::vector<float> top_logprob_;
   Kept kept_;
 };
 

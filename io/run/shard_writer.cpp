@@ -36,6 +36,11 @@ struct ShardWriter::State {
       kept_offsets = &shard.add("kept_offsets", h5::native<std::int64_t>(), kTokenChunk);
       offset_buffer.push_back(0);
     }
+    if (contents.logprobs > 0) {
+      top_ids = &shard.add("top_ids", h5::native<TokenId>(), kTokenChunk);
+      top_logprob = &shard.add("top_logprob", h5::native<float>(), kTokenChunk);
+      h5::write_attribute(top_ids->id(), shard.file().path(), "width", contents.logprobs);
+    }
     shard.publish();
   }
 
@@ -49,6 +54,8 @@ struct ShardWriter::State {
   h5::Dataset* turns = nullptr;     // null: responses are of one turn
   h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
   h5::Dataset* kept_offsets = nullptr;
+  h5::Dataset* top_ids = nullptr;  // null: none are recorded
+  h5::Dataset* top_logprob = nullptr;
   h5::Dataset* experts = nullptr;  // null: none are kept
   h5::Dataset* routing = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
@@ -61,6 +68,8 @@ struct ShardWriter::State {
   std::vector<float> logprob_buffer, sampling_buffer;
   std::vector<TokenId> kept_buffer;
   std::vector<std::int64_t> offset_buffer;
+  std::vector<TokenId> top_buffer;
+  std::vector<float> top_logprob_buffer;
   std::vector<std::int16_t> expert_buffer;
   // Appended, not yet committed; tokens of these rows may be written already.
   std::vector<IndexRow> rows;
@@ -80,6 +89,12 @@ struct ShardWriter::State {
       experts->append<std::int16_t>(expert_buffer);
       expert_buffer.clear();
     }
+    if (top_ids != nullptr) {
+      top_ids->append<TokenId>(top_buffer);
+      top_logprob->append<float>(top_logprob_buffer);
+      top_buffer.clear();
+      top_logprob_buffer.clear();
+    }
     if (kept_ids == nullptr) return;
     kept_ids->append<TokenId>(kept_buffer);
     kept_offsets->append<std::int64_t>(offset_buffer);
@@ -89,6 +104,7 @@ struct ShardWriter::State {
 
   [[nodiscard]] std::size_t buffered() const {
     return token_buffer.size() * kTokenBytes + kept_buffer.size() * sizeof(TokenId) +
+           top_buffer.size() * (sizeof(TokenId) + sizeof(float)) +
            expert_buffer.size() * sizeof(std::int16_t);
   }
 
@@ -112,6 +128,10 @@ struct ShardWriter::State {
     if (kept_ids != nullptr) {
       kept_ids->flush();
       kept_offsets->flush();
+    }
+    if (top_ids != nullptr) {
+      top_ids->flush();
+      top_logprob->flush();
     }
     if (!turn_rows.empty()) {
       turns->append<TurnRow>(turn_rows);
@@ -153,6 +173,8 @@ void ShardWriter::append(const Trajectory& trajectory) {
   State& s = *state_;
   assert(trajectory.kept.size() == (s.kept_ids == nullptr ? 0 : trajectory.tokens.size()));
   assert(trajectory.turns.empty() || s.turns != nullptr);
+  assert(trajectory.top_ids.empty() || s.top_ids != nullptr);
+  assert(trajectory.top_ids.size() == trajectory.top_logprob.size());
   s.shard.check();
   assert(s.shard.is_open());
   IndexRow row;
@@ -164,7 +186,8 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.finish_reason = static_cast<std::uint8_t>(trajectory.finish_reason);
   row.checksum =
       checksum_of(row, trajectory.tokens, trajectory.logprob, trajectory.sampling_logprob,
-                  {trajectory.kept, trajectory.kept_ids}, trajectory.turns);
+                  {trajectory.kept, trajectory.kept_ids}, trajectory.turns,
+                  {trajectory.top_ids, trajectory.top_logprob});
   const auto add = [](auto& buffer, const auto& values) {
     buffer.insert(buffer.end(), values.begin(), values.end());
   };
@@ -172,6 +195,8 @@ void ShardWriter::append(const Trajectory& trajectory) {
   add(s.logprob_buffer, trajectory.logprob);
   add(s.sampling_buffer, trajectory.sampling_logprob);
   add(s.kept_buffer, trajectory.kept_ids);
+  add(s.top_buffer, trajectory.top_ids);
+  add(s.top_logprob_buffer, trajectory.top_logprob);
   if (s.experts != nullptr && trajectory.finish_reason != FinishReason::partial) {
     s.routing_rows.emplace_back(trajectory.id, trajectory.routing, s.next_expert);
     s.next_expert += trajectory.routing.size();

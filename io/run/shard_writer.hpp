@@ -17,6 +17,7 @@ struct ShardContents {
   bool masks = false;    ///< kept ids (SamplingParams::keep_masks)
   bool turns = false;    ///< they are conversations
   bool routing = false;  ///< experts, of finished ones (SamplingParams::keep_routing)
+  std::int32_t logprobs = 0;  ///< SamplingParams::logprobs
 };
 
 /// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9 and stays

@@ -71,6 +71,16 @@ TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)
       sampling_logprob_(
           h5::Dataset::open(file_, prefix + "sampling_logprob", h5::native<float>(), kChunkCache)),
       has_kept_(has(file_, prefix + "kept_offsets")) {
+  if (has(file_, prefix + "top_ids")) {
+    top_ids_ = h5::Dataset::open(file_, prefix + "top_ids", h5::native<TokenId>(), kChunkCache);
+    top_logprob_ =
+        h5::Dataset::open(file_, prefix + "top_logprob", h5::native<float>(), kChunkCache);
+    std::int32_t width = 0;
+    h5::read_attribute(top_ids_.id(), file_.path(), "width", h5::native<std::int32_t>(), &width);
+    if (width < 1 || width > SamplingParams::kMostLogprobs)
+      throw IoError("cannot read " + file_.path() + ": its top_ids are damaged");
+    top_width_ = static_cast<std::size_t>(width);
+  }
   if (!has_kept_) return;
   kept_ids_ = h5::Dataset::open(file_, prefix + "kept_ids", h5::native<TokenId>(), kChunkCache);
   kept_offsets_ =
@@ -78,17 +88,20 @@ TokenColumns::TokenColumns(const std::string& path, const std::string& prefix)
 }
 
 std::uint64_t TokenColumns::size() const {
-  const std::uint64_t size = std::min({tokens_.size(), logprob_.size(), sampling_logprob_.size()});
+  std::uint64_t size = std::min({tokens_.size(), logprob_.size(), sampling_logprob_.size()});
+  if (top_width_ > 0)
+    size = std::min(size, std::min(top_ids_.size(), top_logprob_.size()) / top_width_);
   if (!has_kept_) return size;
   return std::min(size, kept_offsets_.size() - std::min<std::uint64_t>(kept_offsets_.size(), 1));
 }
 
 std::size_t TokenColumns::token_bytes() const {
-  constexpr std::size_t kTokenBytes = sizeof(TokenId) + 2 * sizeof(float);
-  if (!has_kept_) return kTokenBytes;
+  const std::size_t plain =
+      sizeof(TokenId) + 2 * sizeof(float) + top_width_ * (sizeof(TokenId) + sizeof(float));
+  if (!has_kept_) return plain;
   const std::uint64_t tokens = std::max<std::uint64_t>(size(), 1);
   // Ids are held twice while they are assembled.
-  return kTokenBytes + sizeof(std::size_t) + sizeof(std::int32_t) +
+  return plain + sizeof(std::size_t) + sizeof(std::int32_t) +
          2 * sizeof(TokenId) * (kept_ids_.size() / tokens + 1);
 }
 
@@ -105,6 +118,13 @@ void TokenColumns::read_kept(std::uint64_t first, std::uint64_t count, Kept& kep
   const std::size_t before = kept.ids.size();
   kept.ids.resize(before + ids);
   kept_ids_.read(static_cast<std::uint64_t>(offsets.front()), ids, kept.ids.data() + before);
+}
+
+void TokenColumns::read_top(std::uint64_t first, std::uint64_t count, TokenId* ids,
+                            float* logprob) const {
+  if (top_width_ == 0 || count == 0) return;
+  top_ids_.read(first * top_width_, count * top_width_, ids);
+  top_logprob_.read(first * top_width_, count * top_width_, logprob);
 }
 
 /// Reads /turns of a shard, or the turn columns of a final file.
@@ -201,6 +221,9 @@ Trajectory Window::trajectory(std::size_t i) const {
   const KeptSpans spans = kept_of(i);
   result.kept.assign(spans.counts.begin(), spans.counts.end());
   result.kept_ids.assign(spans.ids.begin(), spans.ids.end());
+  const TopSpans top = top_of(i);
+  result.top_ids.assign(top.ids.begin(), top.ids.end());
+  result.top_logprob.assign(top.logprob.begin(), top.logprob.end());
   result.turns = turns[i];
   result.finish_reason = static_cast<FinishReason>(entry.finish_reason);
   result.reward = entry.reward;
@@ -213,7 +236,7 @@ bool Window::intact(std::size_t i) const {
     return std::span<const T>(values).subspan(start[i], start[i + 1] - start[i]);
   };
   return checksum_of(entries[i].row(), part(tokens), part(logprob), part(sampling_logprob),
-                     kept_of(i), turns[i]) == entries[i].checksum;
+                     kept_of(i), turns[i], top_of(i)) == entries[i].checksum;
 }
 
 void read_in_order(std::span<const std::string> paths, const std::string& prefix,
@@ -224,7 +247,12 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
   std::vector<std::size_t> by_place;
   std::size_t total = 0;
   for (const StoredResponse& entry : entries) total += entry.length;
-  const std::size_t token_bytes = TokenColumns(paths[entries[0].source], prefix).token_bytes();
+  std::size_t token_bytes = 0;
+  {
+    const TokenColumns any(paths[entries[0].source], prefix);
+    token_bytes = any.token_bytes();
+    window.top_width = any.top_width();
+  }
   const std::size_t most = std::min(total, window_bytes / token_bytes);
   std::size_t first = 0;
   while (first < entries.size()) {
@@ -240,6 +268,8 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
     for_size(window.tokens, window.start.back(), most);
     for_size(window.logprob, window.start.back(), most);
     for_size(window.sampling_logprob, window.start.back(), most);
+    for_size(window.top_ids, window.start.back() * window.top_width, most * window.top_width);
+    for_size(window.top_logprob, window.start.back() * window.top_width, most * window.top_width);
 
     by_place.resize(window.entries.size());
     std::iota(by_place.begin(), by_place.end(), std::size_t{0});
@@ -270,6 +300,10 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
       const std::size_t to = window.start[by_place[k]];
       columns->read(entry.offset, count, window.tokens.data() + to, window.logprob.data() + to,
                     window.sampling_logprob.data() + to);
+      if (columns->top_width() != window.top_width)
+        throw IoError("cannot read " + paths[source] + ": its top_ids are damaged");
+      columns->read_top(entry.offset, count, window.top_ids.data() + to * window.top_width,
+                        window.top_logprob.data() + to * window.top_width);
       for (std::size_t i = by_place[k]; i < by_place[k] + run; ++i) {
         const StoredResponse& response = window.entries[i];
         const std::span<const AnsweredTurn> turns =

@@ -51,6 +51,10 @@ class TokenColumns {
   /// within `length` tokens, and in order. Throws IoError, also where they are not.
   [[nodiscard]] std::span<const AnsweredTurn> turns(std::uint64_t offset,
                                                     std::uint64_t length) const;
+  /// Most probable tokens that are recorded in the place of each; 0: none.
+  [[nodiscard]] std::size_t top_width() const { return top_width_; }
+  /// Reads those of tokens [first, first + count): [count, top_width()].
+  void read_top(std::uint64_t first, std::uint64_t count, TokenId* ids, float* logprob) const;
   /// Bytes of a token in memory, on average where masks are kept.
   [[nodiscard]] std::size_t token_bytes() const;
   void read(std::uint64_t first, std::uint64_t count, TokenId* tokens, float* logprob,
@@ -67,6 +71,8 @@ class TokenColumns {
   h5::Dataset tokens_, logprob_, sampling_logprob_;
   bool has_kept_ = false;
   h5::Dataset kept_ids_, kept_offsets_;
+  std::size_t top_width_ = 0;
+  h5::Dataset top_ids_, top_logprob_;
   mutable std::optional<StoredTurns> turns_;  ///< absent: not read yet
 };
 
@@ -79,10 +85,18 @@ struct Window {
   std::vector<float> logprob;
   std::vector<float> sampling_logprob;
   Kept kept;
+  std::size_t top_width = 0;
+  std::vector<TokenId> top_ids;                  ///< [tokens, top_width]
+  std::vector<float> top_logprob;                ///< [tokens, top_width]
   std::vector<std::vector<AnsweredTurn>> turns;  ///< [entries]
 
   [[nodiscard]] KeptSpans kept_of(std::size_t i) const {
     return kept.of(start[i], start[i + 1] - start[i]);
+  }
+  [[nodiscard]] TopSpans top_of(std::size_t i) const {
+    const std::size_t first = start[i] * top_width;
+    const std::size_t count = (start[i + 1] - start[i]) * top_width;
+    return {std::span(top_ids).subspan(first, count), std::span(top_logprob).subspan(first, count)};
   }
   [[nodiscard]] Trajectory trajectory(std::size_t i) const;
   /// Whether the response's checksum matches.

@@ -55,6 +55,7 @@ constexpr std::array<DrawNumber, 6> draw_numbers = {{
 std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   const SamplingParams& s = run.sampling;
   if (key == "min_tokens") return s.min_tokens;
+  if (key == "logprobs") return s.logprobs;
   if (key == "ignore_eos") return s.ignore_eos ? 1 : 0;
   if (key == "samples" || key == "n") return run.samples;
   return std::nullopt;

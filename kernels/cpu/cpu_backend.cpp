@@ -144,6 +144,11 @@ class CpuBackend final : public Backend {
     sampler_.rank(logits, stride, vocab, rows, count, out);
     sampled_ = std::chrono::steady_clock::now();
   }
+  void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+           std::span<Ranked> out) override {
+    sampler_.top(logits, stride, vocab, rows, count, out);
+    sampled_ = std::chrono::steady_clock::now();
+  }
 
  private:
   void run_apart(const std::function<void(Operations&)>& compute);

@@ -455,6 +455,24 @@ void Sampler::sample(const float* logits, std::size_t stride, int vocab,
   });
 }
 
+void Sampler::top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+                  std::span<Ranked> out) {
+  const SampleRow plain{.temperature = 0, .banned = {}};
+  for_rows(rows, [&](int r, Scratch& scratch, bool split) {
+    const float* row = logits + r * stride;
+    const std::span<Ranked> best = out.subspan(static_cast<std::size_t>(r) * count, count);
+    Choice choice;
+    const Fault fault = prepare(row, vocab, plain, scratch, split, choice);
+    if (fault != Fault::none) return fault;
+    best_logits(choice, scratch, best);
+    for (Ranked& token : best) {
+      if (token.token >= 0)
+        token.score = log_probability(row[token.token], choice.full.max, choice.full.sum);
+    }
+    return Fault::none;
+  });
+}
+
 void Sampler::rank(const float* logits, std::size_t stride, int vocab,
                    std::span<const SampleRow> rows, int count, std::span<Ranked> out) {
   for_rows(static_cast<int>(rows.size()), [&](int r, Scratch& scratch, bool split) {

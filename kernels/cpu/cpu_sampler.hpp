@@ -28,6 +28,10 @@ class Sampler {
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
             int count, std::span<Ranked> out);
 
+  /// See Backend::top. Throws as sample() does.
+  void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+           std::span<Ranked> out);
+
  private:
   enum class Fault : std::uint8_t { none, not_finite, nothing_left };
 

@@ -62,6 +62,8 @@ bool take_reply(Trajectory& response, const EnvironmentReply& reply, std::size_t
   response.logprob.resize(response.tokens.size(), 0.0F);
   response.sampling_logprob.resize(response.tokens.size(), 0.0F);
   if (limits.keep_masks) response.kept.resize(response.tokens.size(), 0);
+  response.top_ids.resize(response.tokens.size() * limits.logprobs, -1);
+  response.top_logprob.resize(response.top_ids.size(), 0.0F);
   response.turns.back().by = reply.by;
   response.turns.back().end = static_cast<std::uint32_t>(response.tokens.size());
   return true;

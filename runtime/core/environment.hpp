@@ -42,6 +42,7 @@ struct ConversationLimits {
   std::int32_t context = 1;     ///< positions of a sequence, the prompt's included
   bool rewards = true;          ///< the response's reward is the sum of its turns'
   bool keep_masks = false;      ///< SamplingParams::keep_masks
+  std::int32_t logprobs = 0;    ///< SamplingParams::logprobs
 };
 
 /// Takes an answer into a response whose last turn has ended (finish_reason says why). Returns

@@ -75,6 +75,11 @@ struct Trajectory {
   /// the other, and their number. Empty where they are not recorded.
   std::vector<std::int32_t> kept;  ///< [response]
   std::vector<TokenId> kept_ids;   ///< [sum of kept]
+  /// The most probable tokens in the place of each token, and their log-probabilities at
+  /// temperature 1 over the full vocabulary, best first (SamplingParams::logprobs); -1 and 0 in the
+  /// place of given ones. Empty where they are not recorded.
+  std::vector<TokenId> top_ids = {};     ///< [response, logprobs]
+  std::vector<float> top_logprob = {};  ///< [response, logprobs]
   /// Experts of a finished response's positions (SamplingParams::keep_routing): [positions, layers
   /// with experts, chosen], ascending in each layer, of positions from first_routed() on. Empty
   /// where they are not recorded.

@@ -62,6 +62,9 @@ struct SamplingParams {
   static constexpr std::int32_t kMostKept = 1024;
   /// Records the experts that each token uses (Trajectory::routing).
   bool keep_routing = false;
+  /// Records so many of the most probable tokens of each position (Trajectory::top_ids).
+  std::int32_t logprobs = 0;
+  static constexpr std::int32_t kMostLogprobs = 32;
 
   [[nodiscard]] TokenDraw draw() const {
     return {temperature,        top_k,           top_p, min_p, repetition_penalty,

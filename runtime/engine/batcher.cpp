@@ -408,6 +408,11 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
     t.kept.push_back(sampled.kept);
     t.kept_ids.insert(t.kept_ids.end(), kept.begin(), kept.end());
   }
+  const auto width = static_cast<std::size_t>(sampling_.logprobs);
+  for (const kernels::Ranked& token : top_.subspan(sample * width, width)) {
+    t.top_ids.push_back(token.token);
+    t.top_logprob.push_back(token.score);
+  }
   const std::int32_t length = r.response();
   const bool matched = text_ != nullptr && r.matcher.append(text_->bytes_of(sampled.token));
   if (ends(r, sampled.token)) return FinishReason::stop_id;
@@ -446,10 +451,14 @@ std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
 }
 
 std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled,
-                                        std::span<const TokenId> kept) {
+                                        std::span<const TokenId> kept,
+                                        std::span<const kernels::Ranked> top) {
   std::vector<Trajectory> finished;
   sampled_ = sampled;
   kept_ids_ = kept;
+  top_ = top;
+  if (top.size() < sampled.size() * sampling_.logprobs)
+    throw std::logic_error("probable tokens of other positions than were sampled");
   first_kept_.clear();
   if (sampling_.keep_masks) {
     std::size_t next = 0;

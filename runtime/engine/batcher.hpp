@@ -161,9 +161,11 @@ class Batcher {
   [[nodiscard]] const StepCounts& counts() const { return counts_; }
   /// Takes the tokens sampled for the plan; returns the responses that ended, in batch order. Along
   /// each draft the tokens that equal the target's own are committed, and one more. `kept`: as
-  /// StepRunner::kept_ids(), where masks are kept.
+  /// StepRunner::kept_ids(), where masks are kept. `top`: as StepRunner::top(), where they are
+  /// recorded.
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
-                                               std::span<const TokenId> kept = {});
+                                               std::span<const TokenId> kept = {},
+                                               std::span<const kernels::Ranked> top = {});
   /// Places of the KV of each response that the last commit() ended, from first_routed() on, where
   /// experts are kept. They are good until the next step runs.
   [[nodiscard]] std::span<const std::vector<kv::Place>> routed_places() const {
@@ -265,6 +267,7 @@ class Batcher {
   std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in its draft, or -1
   std::span<const kernels::Sampled> sampled_;  ///< samples being committed
   std::span<const TokenId> kept_ids_;          ///< masks being committed
+  std::span<const kernels::Ranked> top_;       ///< most probable tokens being committed
   std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids_, where masks are kept
   std::vector<std::vector<kv::Place>> routed_places_;
   std::vector<Committed> committed_;

@@ -140,11 +140,15 @@ void Executor::sample(const Step& step, const float* logits) {
   if (!step.notes.empty()) edit_rows(step, first);
 
   kept_ids_.clear();
+  top_.clear();
   const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {
     const auto most = static_cast<std::size_t>(sampling_.keep_masks ? sampling_.top_k : 0);
     kept_rows_.resize(out.size() * most);
+    top_.resize(out.size() * sampling_.logprobs);
     try {
       backend_.sample(rows, vocab, vocab, sample_rows_, out, kept_rows_);
+      if (sampling_.logprobs > 0)
+        backend_.top(rows, vocab, vocab, static_cast<int>(out.size()), sampling_.logprobs, top_);
     } catch (const kernels::UnusableLogits& bad) {
       throw bad.of_weights(limits_.weights);
     }
@@ -166,6 +170,17 @@ void Executor::sample(const Step& step, const float* logits) {
   }
   group_.all_gather(std::as_bytes(std::span(own)), sizes,
                     std::as_writable_bytes(std::span(sampled_)));
+  if (sampling_.logprobs > 0) {
+    const auto width = static_cast<std::size_t>(sampling_.logprobs);
+    for (int r = 0; r < ranks; ++r) {
+      sizes[r] = static_cast<int>((first_sample_[r + 1] - first_sample_[r]) * width *
+                                  sizeof(kernels::Ranked));
+    }
+    const std::vector<kernels::Ranked> mine_top =
+        std::exchange(top_, std::vector<kernels::Ranked>(samples * width));
+    group_.all_gather(std::as_bytes(std::span(mine_top)), sizes,
+                      std::as_writable_bytes(std::span(top_)));
+  }
   if (!sampling_.keep_masks) return;
   std::size_t all = 0;
   for (int r = 0; r < ranks; ++r) {

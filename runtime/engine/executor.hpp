@@ -25,6 +25,7 @@ class Executor final : public StepRunner {
 
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
+  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return top_; }
   /// Gives the experts of the next step's rows (model::Decoder::give_routing()).
   void give_routing(std::span<const std::int16_t> experts) { decoder_.give_routing(experts); }
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
@@ -72,6 +73,7 @@ class Executor final : public StepRunner {
   std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
   std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
   std::vector<TokenId> kept_ids_;          ///< ids of all samples, one after the other
+  std::vector<kernels::Ranked> top_;       ///< [samples of the step, logprobs]
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
   std::vector<int> first_sample_;          ///< [group + 1] rank r has samples [r], up to [r + 1]
   /// [my samples at most, vocab] fp32 gathered logits (tp > 1).

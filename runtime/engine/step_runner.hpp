@@ -23,6 +23,9 @@ class StepRunner {
   /// Ids that each sample of the last step could have been (SamplingParams::keep_masks):
   /// Sampled::kept ids of one sample after the other. Valid until the next run().
   [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
+  /// The most probable tokens in the place of each sample of the last step: [samples,
+  /// SamplingParams::logprobs], as Backend::top() gives them. Valid until the next run().
+  [[nodiscard]] virtual std::span<const kernels::Ranked> top() const { return {}; }
   /// Experts of positions that are in these places of the KV pool: [places, layers with experts,
   /// chosen]. Empty where none are kept.
   [[nodiscard]] virtual std::vector<std::int16_t> read_routing(

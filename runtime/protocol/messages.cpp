@@ -25,8 +25,8 @@ void put_curve(WireReader& r, CostCurve& curve) {
 
 template <typename Wire>
 void fields(Wire& w, Trajectory& t) {
-  put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.kept, t.kept_ids, t.finish_reason,
-      t.reward, t.weight_version, t.turns, t.reward_extra);
+  put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.kept, t.kept_ids, t.top_ids,
+      t.top_logprob, t.finish_reason, t.reward, t.weight_version, t.turns, t.reward_extra);
 }
 template <typename Wire>
 void fields(Wire& w, RequestSampling& s) {

@@ -53,6 +53,9 @@ std::vector<Conversations::Answered> Conversations::stop() {
   for (auto& [id, waiting] : waiting_) {
     Trajectory& t = waiting.request.trajectory;
     t.finish_reason = FinishReason::partial;
+    const std::size_t width = t.top_ids.size() / t.tokens.size();
+    t.top_ids.resize(t.top_ids.size() - width);
+    t.top_logprob.resize(t.top_ids.size());
     t.tokens.pop_back();
     t.logprob.pop_back();
     t.sampling_logprob.pop_back();

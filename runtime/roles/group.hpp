@@ -29,6 +29,7 @@ class Group final : public engine::StepRunner {
 
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
+  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return runner_.top(); }
   /// The leader, like every rank of its group, has the experts of all layers whole.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override {
     return runner_.read_routing(places);

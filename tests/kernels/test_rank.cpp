@@ -75,6 +75,47 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
   EXPECT_GT(short_lists, 40);
 }
 
+TEST_P(RankTest, TheMostProbableTokensComeWithTheirLogProbabilities) {
+  Random random(5);
+  const auto one = backend(1);
+  const auto three = backend(3);
+  for (int round = 0; round < 60; ++round) {
+    const int vocab = round % 10 == 0 ? 9000 + random.below(3000) : 1 + random.below(300);
+    const int rows = 1 + random.below(4);
+    const std::size_t stride = vocab + random.below(3);
+    std::vector<float> logits = random.normals(rows * stride, 3);
+    if (round % 4 == 0) {  // ties
+      for (float& x : logits) x = std::round(x * 2) / 2;
+    }
+    const int count = 1 + random.below(round % 2 == 0 ? 5 : kMaxRanked);
+    std::vector<Ranked> got(static_cast<std::size_t>(rows) * count);
+    std::vector<Ranked> threaded = got;
+    one->top(Array<float>(*one, logits).data(), stride, vocab, rows, count, got);
+    three->top(Array<float>(*three, logits).data(), stride, vocab, rows, count, threaded);
+    ASSERT_EQ(std::memcmp(got.data(), threaded.data(), got.size() * sizeof(Ranked)), 0);
+    for (int r = 0; r < rows; ++r) {
+      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r * stride);
+      const std::vector<float> row(first, first + vocab);
+      std::vector<TokenId> order(vocab);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](TokenId a, TokenId b) { return row[a] > row[b]; });
+      for (int i = 0; i < count; ++i) {
+        const Ranked& token = got[static_cast<std::size_t>(r) * count + i];
+        ASSERT_EQ(token.token, i < vocab ? order[i] : -1) << "round " << round;
+        if (i >= vocab) {
+          ASSERT_EQ(token.score, -std::numeric_limits<float>::infinity());
+          continue;
+        }
+        const SampleRow given{.banned = {}, .given = token.token};
+        Sampled sampled;
+        one->sample(Array<float>(*one, row).data(), vocab, vocab, {&given, 1}, {&sampled, 1});
+        ASSERT_EQ(token.score, sampled.logprob) << "as logprob at temperature 1";
+      }
+    }
+  }
+}
+
 TEST_P(RankTest, LargeVocabularyWithFewLikelyTokens) {
   // What a language model gives: most chunks cannot reach the list and are left out.
   constexpr int kVocab = 151'936;

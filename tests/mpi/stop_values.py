@@ -10,6 +10,11 @@
     stop_values.py kept RUN MODEL                      what each token could have been, by a Qwen2 of few lines in
                                                        float64, but for what lies on the edge; of a run in fp32
     stop_values.py equal RUN RUN                       the same of two runs, to the bit
+    stop_values.py top RUN MODEL SCORES                the most probable tokens, by a Qwen2 of few lines in float64, and
+                                                       of what was sampled by the scores; of a run in fp32
+    stop_values.py penalised RUN MODEL                 sampling_logprob, by the same after the processors of transformers
+                                                       (bias, repetition) and vLLM (frequency, presence); likewise
+    stop_values.py same_top RUN RUN                    the most probable tokens of two runs, to the bit
     stop_values.py dealt RUN RUN...                    prompt p of the first run has the responses of the
                                                        p mod n-th of the n others, to the bit
 
@@ -154,6 +159,81 @@ def equal(run, other):
     return f"{len(columns(run, 'kept_ids')[0])} ids"
 
 
+def decoded(run, model, step):
+    """(response, its prompt's tokens, logits of each of its tokens) of every step-th response."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:0] = [here, os.path.join(here, "..", "..", "io", "python")]
+    from paceline_reader import open_run
+    from score_values import Decoder
+
+    decoder = Decoder(model)
+    with open_run(run) as opened:
+        for index in range(0, len(opened), step):
+            response = opened[index]
+            prompt = opened.prompts[response.prompt_index].tokens
+            text = np.concatenate((prompt, response.tokens))
+            yield opened, index, response, prompt, decoder.logits(text)[len(prompt) - 1 : -1]
+
+
+def top(run, model, scores):
+    from score_values import log_softmax
+
+    tokens = found = 0
+    for opened, index, response, _, logits in decoded(run, model, 3):
+        scored = opened.scores_under(scores).logprob[index]
+        k = opened.attributes["sampling"]["logprobs"]
+        assert response.top_ids.shape == response.top_logprob.shape == (len(response.tokens), k)
+        for t, row in enumerate(log_softmax(logits)):
+            ids, values = response.top_ids[t], response.top_logprob[t]
+            best = -np.sort(-row)[:k]  # of ids that are about equal either may come first
+            assert np.abs(best - values).max() < 1e-3, f"response {index}, token {t}: {best} {values}"
+            assert np.abs(row[ids] - values).max() < 1e-3 and len(set(ids.tolist())) == k
+            assert np.all(np.diff(values) <= 0)
+            tokens += 1
+            for value in values[ids == response.tokens[t]]:
+                found += 1
+                assert bits(value) == bits(scored[t]) == bits(response.logprob[t]), f"response {index}, token {t}"
+    assert tokens > 200 and found > tokens / 3, f"{tokens} tokens, {found} among the best"
+    return f"{tokens} tokens, {found} of them among the best"
+
+
+def penalised(run, model):
+    tokens = moved = 0
+    for opened, index, response, prompt, logits in decoded(run, model, 3):
+        from score_values import log_softmax
+
+        sampling = opened.attributes["sampling"]
+        own = opened.prompts[response.prompt_index].own_sampling
+        setting = lambda name, default: own.get(name, sampling.get(name, default))  # noqa: E731
+        for t, row in enumerate(logits):
+            said = response.tokens[:t]
+            scores = row.astype(np.float32)
+            for token, bias in setting("logit_bias", {}).items():
+                scores[int(token)] += np.float32(bias)
+            seen = np.unique(np.concatenate((prompt, said)))
+            penalty = np.float32(setting("repetition_penalty", 1))
+            scores[seen] = np.where(scores[seen] < 0, scores[seen] * penalty, scores[seen] / penalty)
+            counts = np.bincount(said, minlength=len(scores)).astype(np.float32)
+            scores -= np.float32(setting("frequency_penalty", 0)) * counts
+            scores -= np.float32(setting("presence_penalty", 0)) * (counts > 0)
+            for first, last in sampling["masked"]:
+                scores[first : last + 1] = -np.inf
+            expected = log_softmax(scores.astype(np.float64))[response.tokens[t]]
+            assert abs(expected - response.sampling_logprob[t]) < 1e-3, f"response {index}, token {t}"
+            plain = log_softmax(row)[response.tokens[t]]
+            assert abs(plain - response.logprob[t]) < 1e-3, f"response {index}, token {t}: logprob"
+            tokens += 1
+            moved += abs(expected - plain) > 0.01
+    assert tokens > 200 and moved > tokens / 3, f"{moved} of {tokens}"
+    return f"{tokens} tokens, the probabilities of {moved} are others than the model's"
+
+
+def same_top(run, other):
+    for name, a, b in zip(("ids", "logprob"), *(columns(of, "top_ids", "top_logprob") for of in (run, other))):
+        assert np.array_equal(a.view(np.uint32), b.view(np.uint32)), f"top_{name} differ"
+    return f"{len(columns(run, 'top_ids')[0])} ids"
+
+
 def dealt(run, *others):
     names = "offsets", "prompt_index", "tokens", "logprob", "sampling_logprob"
     runs = [dict(zip(names, columns(other, *names))) for other in (run, *others)]
@@ -167,7 +247,7 @@ def dealt(run, *others):
 
 
 if __name__ == "__main__":
-    modes = {"cut": cut, "pad": pad, "same": same, "has": has, "kept": kept, "equal": equal, "dealt": dealt}
+    modes = {mode.__name__: mode for mode in (cut, pad, same, has, kept, equal, dealt, top, penalised, same_top)}
     try:
         print(modes[sys.argv[1]](*sys.argv[2:]))
     except AssertionError as error:

@@ -194,6 +194,42 @@ if "$here/launch.sh" 2 "$paceline" score "$config" "$work/lines" "${backend[@]}"
   grep -q "all log-probabilities are the run's own to the bit" "$work/score.log"
 then ok "score knows lines' own stops"; else fail "score knows lines' own stops: $(tail -n 2 "$work/score.log")"; fi
 
+# Penalties and biases, which lines may have of their own, and the most probable tokens.
+"$python" - "$work/plain.jsonl" "$work/penalties.jsonl" <<'PY'
+import json, sys
+own = [{}, {"repetition_penalty": 1.5}, {"presence_penalty": -1, "logit_bias": {"20": 1.5}}, {"frequency_penalty": 0.8}]
+with open(sys.argv[1]) as given, open(sys.argv[2], "w") as file:
+    for p, line in enumerate(given):
+        file.write(json.dumps(json.loads(line) | own[p % 4]) + "\n")
+PY
+changed=(--set prompts.path="$work/penalties.jsonl" --set sampling.repetition_penalty=1.2 --set sampling.presence_penalty=0.4
+         --set sampling.frequency_penalty=0.2 --set 'sampling.logit_bias={30: -2, 16: 1}' --set sampling.logprobs=4)
+rollout 1 "$work/changed" "${changed[@]}" || { cat "$work/changed.log"; exit 1; }
+rollout 1 "$work/topless" "${changed[@]}" --set sampling.logprobs=0 || fail "without logprobs"
+same "logprobs have no part in the digest" "$(digest "$work/topless")" "$(digest "$work/changed")"
+reference=$(digest "$work/changed")
+with_top() {
+  run "$@" "${changed[@]}"
+  values "$1: the most probable" same_top "$work/changed" "$work/run"
+}
+with_top "penalties: 4 ranks" 4
+with_top "penalties: TP 2, batch 5" 2 --set layout.verifier_tp=2 --set engine.max_batch=5
+with_top "penalties: trees" 2 "${drafts[@]}" --set speculation.policy=fixed --set speculation.paths=3
+with_top "penalties: drafter ranks" 3 "${drafts[@]}" --set layout.drafters=1
+with_top "penalties: chunks that move at random" 3 --set test.shuffle=[moves] --set schedule.chunk=8 --set engine.max_batch=4
+cut_and_resume KILL "penalties" 2 changed 1 changed
+values "penalties, resumed: the most probable" same_top "$work/changed" "$work/cut"
+rollout 2 "$work/exact-changed" "${changed[@]}" --set model.dtype=fp32 || fail "penalties in fp32"
+values "penalties, by the processors" penalised "$work/exact-changed" "$model"
+"$here/launch.sh" 2 "$paceline" score "$config" "$work/exact-changed" "${backend[@]}" --set engine.threads=1 --name own \
+  --set model.dtype=fp32 --set layout.verifier_tp=2 "${changed[@]}" >"$work/score.log" 2>&1 || cat "$work/score.log"
+says "score has the same penalties" "$work/score.log" "^all log-probabilities are the run's own to the bit"
+values "the most probable, by a plain decoder and by score" top "$work/exact-changed" "$model" own
+only=(--set "sampling.allowed_ids=[16, 17, 18, 511]" --set sampling.max_tokens=20)
+rollout 1 "$work/only" "${only[@]}" || fail "allowed ids"
+says "the banner says what else is masked" "$work/only.log" 'cannot be sampled: 0-15, 19-510 .*sampling.allowed_ids'
+same "no other is sampled" "0 0" "$(for ids in "0 15" "19 510"; do "$python" "$here/stop_values.py" has "$work/only" $ids; done | xargs)"
+
 # Lines that say how their tokens are drawn have the responses of runs that draw all so.
 "$python" - "$work/plain.jsonl" "$work/drawn.jsonl" <<'PY'
 import json, sys

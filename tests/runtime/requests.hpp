@@ -69,6 +69,8 @@ inline void expect_same(const Responses& a, const Responses& b) {
     ASSERT_EQ(t.sampling_logprob, other.sampling_logprob);
     ASSERT_EQ(t.kept, other.kept);
     ASSERT_EQ(t.kept_ids, other.kept_ids);
+    ASSERT_EQ(t.top_ids, other.top_ids);
+    ASSERT_EQ(t.top_logprob, other.top_logprob);
     ASSERT_EQ(t.finish_reason, other.finish_reason);
     ASSERT_EQ(t.routing, other.routing);
     if (t.routing.empty()) continue;

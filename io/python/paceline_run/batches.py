@@ -52,6 +52,9 @@ def to_verl(
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
     that names it, or, with `truncate`, loses its beginning (prompts) or end (responses).
 
+    Of a run with sampling.logprobs: K there are also top_ids, int64 [B, R, K], and top_log_probs,
+    float32; both are 0 on padding and on given tokens.
+
     Of a run with sampling.keep_routing, or where `routing` is given, scores with experts,
     there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
     and for the last token.
@@ -72,6 +75,8 @@ def to_verl(
     positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
     tensors["position_ids"] = np.clip(positions, 0, None)
     tensors["rollout_log_probs"] = padded.log_probs
+    if run.attributes["sampling"].get("logprobs", 0) > 0:
+        tensors.update(_top(run, padded.responses.shape[1]))
     experts = routing_of(run, routing)
     if experts is not None:
         tensors["routed_experts"] = _routed_experts(run, padded, experts)
@@ -207,6 +212,18 @@ def _padded(
         padded.loss_mask[row, :count] = response.loss_mask[:count]
         padded.log_probs[row, :count] = getattr(response, column)[:count]
     return padded
+
+
+def _top(run: Run, width: int) -> Dict[str, np.ndarray]:
+    """The most probable tokens of what fits, [B, R, K]."""
+    shape = (len(run), width, int(run.attributes["sampling"]["logprobs"]))
+    ids, logprobs = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+    for row, response in enumerate(run.responses()):
+        assert response.top_ids is not None and response.top_logprob is not None
+        length = min(len(response.tokens), width)
+        ids[row, :length] = np.maximum(response.top_ids[:length], 0)
+        logprobs[row, :length] = response.top_logprob[:length]
+    return {"top_ids": ids, "top_log_probs": logprobs}
 
 
 def _routed_experts(

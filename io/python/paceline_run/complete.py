@@ -14,6 +14,7 @@ from .columns import are_offsets, column_of, guarded, opened, strings_of
 from .manifest import (
     TOKEN_COLUMNS,
     KeptColumns,
+    TopColumns,
     TurnColumns,
     are_tokens,
     attributes_of,
@@ -81,6 +82,7 @@ class Run:
                 self._extras = strings_of(group, "reward_extra") if "reward_extra" in group else []
                 self._columns = [column_of(group, name) for name in TOKEN_COLUMNS]
                 self._kept = KeptColumns.of(group, self.attributes)
+                self._top = TopColumns.of(group, self.attributes)
                 self._turns = TurnColumns.of(group, self.attributes, len(self.prompt_index))
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"], self.attributes)
                 self._check()
@@ -185,7 +187,7 @@ class Run:
         if not 0 <= index < len(self):
             raise IndexError(f"response {index} of {len(self)}")
         begin, end = int(self._offsets[index]), int(self._offsets[index + 1])
-        return self._response(index, self._read(begin, end), self._read_kept(begin, end))
+        return self._response(index, self._read(begin, end))
 
     def __iter__(self) -> Iterator[Response]:
         return self.responses()
@@ -201,9 +203,7 @@ class Run:
             columns = self._read(base, end)
             for index in range(first, last):
                 part = slice(int(self._offsets[index]) - base, int(self._offsets[index + 1]) - base)
-                # Of a response alone: each token has many.
-                kept = self._read_kept(base + part.start, base + part.stop)
-                yield self._response(index, [column[part] for column in columns], kept)
+                yield self._response(index, [column[part] for column in columns])
             first = last
 
     def _read(self, begin: int, end: int) -> List[np.ndarray]:
@@ -222,12 +222,16 @@ class Run:
             raise ReaderError(f"{self.path}: kept ids of tokens {begin} to {end} are damaged")
         return kept
 
-    def _response(
-        self,
-        index: int,
-        columns: List[np.ndarray],
-        kept: Optional[Tuple[np.ndarray, np.ndarray]],
-    ) -> Response:
+    def _read_top(self, begin: int, end: int) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+        if self._top is None:
+            return None
+        with guarded(self.path, "its most probable tokens cannot be read"):
+            return self._top.read(begin, end)
+
+    def _response(self, index: int, columns: List[np.ndarray]) -> Response:
+        # Of a response alone: each token has many.
+        place = int(self._offsets[index]), int(self._offsets[index + 1])
+        kept, top = self._read_kept(*place), self._read_top(*place)
         row = {
             "prompt_index": self.prompt_index[index],
             "sample_index": self.sample_index[index],
@@ -240,5 +244,5 @@ class Run:
         if not are_turns(turns, len(columns[0])):
             raise ReaderError(f"{self.path}: the turns of response {index} are damaged")
         return Response.stored(
-            row, columns, None if np.isnan(reward) else reward, kept, extra, turns
+            row, columns, None if np.isnan(reward) else reward, kept, extra, turns, top
         )

@@ -16,6 +16,7 @@ from .manifest import (
     SCHEMA_VERSION,
     TOKEN_COLUMNS,
     KeptColumns,
+    TopColumns,
     are_tokens,
     checked_manifest,
     longest_response,
@@ -139,6 +140,7 @@ def _shard_responses(
             count = len(index) if last is None else min(last, len(index))
             columns = [column_of(file, name) for name in TOKEN_COLUMNS]
             kept_columns = KeptColumns.of(file, manifest)
+            top_columns = TopColumns.of(file, manifest)
             turns = _turns_of(file)
             scored = column_of(file, "rewards")[:]
             said = column_of(file, "reward_extra")[:].tobytes() if "reward_extra" in file else b""
@@ -158,6 +160,7 @@ def _shard_responses(
                     continue
                 parts = [column[begin:end] for column in columns]
                 kept = None if kept_columns is None else kept_columns.read(begin, end)
+                top = None if top_columns is None else top_columns.read(begin, end)
             except (ReaderError, *H5_ERRORS):
                 continue
             if are_tokens(parts[0], manifest):
@@ -165,7 +168,7 @@ def _shard_responses(
                 reward, extra = rewards.get(key, (None, ""))
                 own = turns.get(begin, []) if end > begin else []
                 if are_turns(own, end - begin):
-                    yield number, Response.stored(row, parts, reward, kept, extra, own)
+                    yield number, Response.stored(row, parts, reward, kept, extra, own, top)
 
 
 def _turns_of(file: h5py.File) -> Dict[int, List[Turn]]:

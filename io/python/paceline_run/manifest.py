@@ -40,6 +40,31 @@ class KeptColumns:
         return ids, offsets - offsets[0]
 
 
+class TopColumns:
+    """The most probable tokens, of a run with sampling.logprobs: see Response.top_ids."""
+
+    def __init__(self, group: Mapping[str, h5py.Dataset], width: int) -> None:
+        names = ("top_ids", "top_logprob")
+        self._columns = [column_of(group, name, compressed=True) for name in names]
+        self._width = width
+
+    @classmethod
+    def of(
+        cls, group: Mapping[str, h5py.Dataset], manifest: Mapping[str, Any]
+    ) -> Optional["TopColumns"]:
+        """None where the run records none."""
+        width = int(manifest["sampling"].get("logprobs", 0))
+        return cls(group, width) if width > 0 else None
+
+    def read(self, begin: int, end: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Of tokens [begin, end): ids and log-probabilities, [tokens, width]."""
+        size = (end - begin) * self._width
+        ids, logprobs = (c[begin * self._width : end * self._width] for c in self._columns)
+        if len(ids) != size or len(logprobs) != size:
+            raise ReaderError("top_ids are damaged")
+        return ids.reshape(-1, self._width), logprobs.reshape(-1, self._width)
+
+
 class TurnColumns:
     """The turns of responses, of a run with an environment: see Response.turns."""
 

@@ -109,6 +109,11 @@ class Response:
     kept_ids: Optional[np.ndarray] = None
     #: int32 [response + 1]: token t could have been kept_ids[kept_offsets[t] : kept_offsets[t + 1]].
     kept_offsets: Optional[np.ndarray] = None
+    #: int32 [response, K]: the most probable tokens in the place of each token, best first, -1 where
+    #: it was given; None unless the run has sampling.logprobs.
+    top_ids: Optional[np.ndarray] = None
+    #: float32 [response, K]: their log-probabilities at temperature 1, over the full vocabulary.
+    top_logprob: Optional[np.ndarray] = None
     #: What the reward function returned beside it: the other entries of its dict.
     reward_extra: Dict[str, Any] = dataclasses.field(default_factory=dict)
     #: The turns that an environment answered; none in runs without one.
@@ -123,10 +128,12 @@ class Response:
         kept: Optional[Tuple[np.ndarray, np.ndarray]] = None,
         reward_extra: str = "",
         turns: Sequence[Turn] = (),
+        top: Optional[Tuple[np.ndarray, np.ndarray]] = None,
     ) -> "Response":
         """Of what a file holds: its row of numbers, its parts of TOKEN_COLUMNS, and its reward.
 
-        `kept`: as KeptColumns.read() gives it. `reward_extra` is JSON, or empty.
+        `kept`, `top`: as KeptColumns.read() and TopColumns.read() give them. `reward_extra` is JSON,
+        or empty.
         """
         tokens, logprob, sampling_logprob = columns
         return cls(
@@ -140,6 +147,8 @@ class Response:
             weight_version=int(row["weight_version"]),
             kept_ids=None if kept is None else kept[0],
             kept_offsets=None if kept is None else kept[1].astype(np.int32),
+            top_ids=None if top is None else top[0],
+            top_logprob=None if top is None else top[1],
             reward_extra=json.loads(reward_extra) if reward_extra else {},
             turns=list(turns),
         )

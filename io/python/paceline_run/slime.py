@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
 import numpy as np
 
 from .optional import imported
-from .records import PathLike, ReaderError, logprob_column
+from .records import PathLike, ReaderError, Response, logprob_column
 from .routing import routing_of
 
 if TYPE_CHECKING:
@@ -104,12 +104,20 @@ def iter_slime(
                 "finish_reason": response.finish_reason,
                 **({"num_turns": response.num_turns} if run.converses else {}),
                 **({"reward_extra": response.reward_extra} if response.reward_extra else {}),
+                **_top_of(response),
                 **copy.deepcopy(fields),
             },
             rollout_top_p_token_ids=_list_of(response.kept_ids),
             rollout_top_p_token_offsets=_list_of(response.kept_offsets),
             rollout_routed_experts=None if experts is None else experts_of(experts, index),
         )
+
+
+def _top_of(response: Response) -> Dict[str, Any]:
+    """The most probable tokens, [response, K], where they were recorded."""
+    if response.top_ids is None or response.top_logprob is None:
+        return {}
+    return {"top_ids": response.top_ids.tolist(), "top_logprob": response.top_logprob.tolist()}
 
 
 def _list_of(values: Optional[np.ndarray]) -> Optional[List[int]]:

@@ -63,7 +63,8 @@ inline bool same(const Trajectory& a, const Trajectory& b) {
   };
   return a.id == b.id && a.tokens == b.tokens && equal(a.logprob, b.logprob) &&
          equal(a.sampling_logprob, b.sampling_logprob) && a.kept == b.kept &&
-         a.kept_ids == b.kept_ids && a.finish_reason == b.finish_reason &&
+         a.kept_ids == b.kept_ids && a.top_ids == b.top_ids &&
+         equal(a.top_logprob, b.top_logprob) && a.finish_reason == b.finish_reason &&
          equal({a.reward}, {b.reward}) && a.weight_version == b.weight_version;
 }
 

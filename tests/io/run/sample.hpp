@@ -41,6 +41,19 @@ inline Trajectory masked(Trajectory t) {
   return t;
 }
 
+/// With kTop of the most probable tokens in the place of each, as a run with sampling.logprobs
+/// records them.
+inline constexpr std::int32_t kTop = 3;
+inline Trajectory with_top(Trajectory t) {
+  for (const TokenId token : t.tokens) {
+    for (std::int32_t i = 0; i < kTop; ++i) {
+      t.top_ids.push_back(token + 2 * i);
+      t.top_logprob.push_back(-0.25F * static_cast<float>(token % 7 + i));
+    }
+  }
+  return t;
+}
+
 /// A response as a conversation: every fourth token begins a turn's given part of two.
 inline Trajectory conversation(Trajectory t) {
   for (std::uint32_t at = 2; at + 2 <= t.tokens.size(); at += 4) {

@@ -199,6 +199,15 @@ void masks(const RunDirectory& run, const RunManifest& manifest,
   write_final_file(run.path(), manifest, prompts);
 }
 
+/// Likewise, with the most probable tokens.
+void top(const RunDirectory& run, const RunManifest& manifest, const std::vector<Prompt>& prompts) {
+  ShardWriter writer(run.path(), run.attempt(), 0, {}, {.logprobs = sample::kTop});
+  for (const RequestId id : all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples))
+    append(writer, sample::with_top(sample::finished(id)));
+  writer.close();
+  write_final_file(run.path(), manifest, prompts);
+}
+
 /// Likewise, of conversations.
 void turns(const RunDirectory& run, const RunManifest& manifest,
            const std::vector<Prompt>& prompts) {
@@ -240,12 +249,14 @@ int main(int count, char** arguments) {
   const auto prompts = sample::prompts(static_cast<std::uint32_t>(std::atoi(arguments[3])));
   auto manifest = sample::manifest(prompts, static_cast<std::uint32_t>(std::atoi(arguments[4])));
   manifest.sampling.keep_masks = mode == "masks";
+  if (mode == "top") manifest.sampling.logprobs = sample::kTop;
   if (mode == "turns") manifest.environment = {{"./talk"}, 4, 0};
   const RunDirectory run(arguments[2], manifest, prompts, false);
   if (mode == "complete") complete(run, manifest, prompts);
   if (mode == "live") live(run, manifest);
   if (mode == "stopped") stopped(run);
   if (mode == "masks") masks(run, manifest, prompts);
+  if (mode == "top") top(run, manifest, prompts);
   if (mode == "turns") turns(run, manifest, prompts);
   return 0;
 }

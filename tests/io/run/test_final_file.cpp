@@ -294,6 +294,47 @@ TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {
             std::string::npos);
 }
 
+TEST_F(FinalFileTest, MostProbableTokensComeBackWhateverTheWayThere) {
+  SampleRun run(23, 4);
+  run.manifest.sampling.logprobs = sample::kTop;
+  const auto check = [&](const StoredRun& stored) {
+    std::size_t next = 0;
+    read_responses(stored, stored.finished, [&](Trajectory&& t) {
+      EXPECT_TRUE(same(t, sample::with_top(sample::finished(run.ids[next++]))));
+    });
+    EXPECT_EQ(next, run.ids.size());
+  };
+  std::string first;
+  for (const std::size_t window : {std::size_t{1}, std::size_t{3000}, std::size_t{1} << 25}) {
+    const std::string path = at("run" + std::to_string(window));
+    std::vector<RequestId> ids = run.ids;
+    std::mt19937 random(static_cast<unsigned>(window));
+    std::shuffle(ids.begin(), ids.end(), random);
+    {
+      const RunDirectory directory(path, run.manifest, run.prompts, false);
+      ShardWriter a(path, 0, 0, {}, {.logprobs = sample::kTop});
+      ShardWriter b(path, 0, 1, {}, {.logprobs = sample::kTop});
+      for (const RequestId id : ids) {
+        ShardWriter& writer = random() % 2 == 0 ? a : b;
+        if (random() % 4 == 0) writer.append(sample::with_top(sample::prefix(id, 2)));
+        writer.append(sample::with_top(sample::finished(id)));
+        if (random() % 5 == 0) writer.flush();
+      }
+    }
+    check(open_stored_run(path));
+    EXPECT_EQ(digest_of(path), oracle_digest(run)) << "they have no part in it";
+    const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
+    EXPECT_EQ(report.warnings, std::vector<std::string>{});
+    check(open_stored_run(path));
+    const std::string bytes = bytes_of(report.path);
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << window;
+  }
+  // Rewards that come later leave them as they are.
+  (void)add_rewards(at("run1"), {});
+  check(open_stored_run(at("run1")));
+}
+
 TEST_F(FinalFileTest, TurnsComeBackWhateverTheWayThere) {
   SampleRun run(23, 4);
   run.manifest.environment = {{"./talk"}, 4, 0};

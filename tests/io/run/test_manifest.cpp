@@ -48,6 +48,7 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
        },
        "tokens masked by sampling.unused_ids, banned_ids and allowed_ids: [], now [[3,5],[9,9]]"},
       {[](auto& m) { m.sampling.keep_masks = true; }, "sampling.keep_masks: false, now true"},
+      {[](auto& m) { m.sampling.logprobs = 5; }, "sampling.logprobs: 0, now 5"},
       {[](auto& m) { m.sampling.repetition_penalty = 1.1F; },
        "sampling.repetition_penalty: 1.0, now 1.1"},
       {[](auto& m) { m.sampling.presence_penalty = -0.5F; },

@@ -873,6 +873,64 @@ class Masks(Base):
             list(run)
 
 
+class MostProbable(Base):
+    """A run with sampling.logprobs, complete and from its shards."""
+
+    TOP = 3
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.path = os.path.join(scratch.name, "run")
+        subprocess.run([PROGRAM, "top", self.path, str(PROMPTS), str(SAMPLES)], check=True)
+
+    def top_of(self, tokens):
+        steps = np.arange(self.TOP, dtype=np.int32)
+        return tokens[:, None] + 2 * steps, np.float32(-0.25) * (tokens % 7)[:, None] - np.float32(0.25) * steps
+
+    def check_top(self, responses):
+        count = 0
+        for response in responses:
+            self.check(response, response.prompt_index, response.sample_index)
+            ids, logprobs = self.top_of(response.tokens)
+            self.assertEqual((response.top_ids.dtype, response.top_logprob.dtype), (np.int32, np.float32))
+            np.testing.assert_array_equal(response.top_ids, ids)
+            np.testing.assert_array_equal(response.top_logprob, logprobs.astype(np.float32))
+            count += 1
+        self.assertEqual(count, PROMPTS * SAMPLES)
+
+    def test_complete(self):
+        with reader.open_run(self.path) as run:
+            self.check_top(run)
+            self.check_top(run.responses(block_tokens=7))
+            self.check_top(run[i] for i in range(len(run)))
+
+    def test_from_its_shards(self):
+        os.remove(os.path.join(self.path, "trajectories.h5"))
+        self.check_top(reader.iter_live(self.path))
+
+    def test_trainers_get_them(self):
+        with reader.open_run(self.path) as run:
+            tensors = run.to_verl()["tensors"]
+            for row, response in enumerate(run):
+                length = len(response.tokens)
+                np.testing.assert_array_equal(tensors["top_ids"][row, :length], response.top_ids)
+                np.testing.assert_array_equal(tensors["top_log_probs"][row, :length], response.top_logprob)
+                self.assertFalse(tensors["top_ids"][row, length:].any())
+            self.assertEqual(tensors["top_ids"].shape, (*tensors["responses"].shape, self.TOP))
+            self.assertEqual(run.to_verl(response_length=4, truncate=True)["tensors"]["top_ids"].shape[1], 4)
+
+    def test_columns_that_are_none(self):
+        import h5py
+
+        with h5py.File(os.path.join(self.path, "trajectories.h5"), "r+") as file:
+            data = file["trajectories/top_ids"][:-1]
+            del file["trajectories/top_ids"]
+            file["trajectories/top_ids"] = data
+        with reader.open_run(self.path) as run, self.assertRaisesRegex(reader.ReaderError, "top_ids"):
+            list(run)
+
+
 class Turns(unittest.TestCase):
     """A run with an environment, complete and from its shards."""
 

@@ -118,8 +118,13 @@ TEST(Conversation, NoIdsAreKeptOfGivenTokens) {
   t.kept_ids = {7, 7, 8};
   ConversationLimits limits = kLimits;
   limits.keep_masks = true;
+  limits.logprobs = 1;
+  t.top_ids = {5, 6};
+  t.top_logprob = {-1, -2};
   ASSERT_TRUE(take_reply(t, reply(2), 10, limits));
   EXPECT_EQ(t.kept, (std::vector<std::int32_t>{1, 2, 0, 0}));
+  EXPECT_EQ(t.top_ids, (std::vector<TokenId>{5, 6, -1, -1}));
+  EXPECT_EQ(t.top_logprob, (std::vector<float>{-1, -2, 0, 0}));
 }
 
 TEST(Conversation, ItsTurnsAreInTheDigest) {

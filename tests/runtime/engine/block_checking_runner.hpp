@@ -20,7 +20,7 @@ namespace paceline::engine {
 /// Runs a step of the batcher and commits what it gives.
 inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner, const Step& step) {
   const std::span<const kernels::Sampled> sampled = runner.run(step);
-  std::vector<Trajectory> ended = batcher.commit(sampled, runner.kept_ids());
+  std::vector<Trajectory> ended = batcher.commit(sampled, runner.kept_ids(), runner.top());
   const auto routed = batcher.routed_places();
   for (std::size_t i = 0; i < routed.size(); ++i) ended[i].routing = runner.read_routing(routed[i]);
   return ended;
@@ -68,6 +68,7 @@ class BlockCheckingRunner final : public StepRunner {
     }
     sampled_.clear();
     kept_ids_.clear();
+    top_.clear();
     std::size_t next_part = 0;
     for (const StepSample& sample : step.samples) {
       while (step.parts[next_part].first_row + step.parts[next_part].rows <= sample.row)
@@ -99,12 +100,15 @@ class BlockCheckingRunner final : public StepRunner {
       const std::int32_t kept = 1 + static_cast<std::int32_t>(bits % 3);
       sampled_.push_back({token, static_cast<float>(hash), static_cast<float>(bits), kept});
       for (std::int32_t i = 0; i < kept; ++i) kept_ids_.push_back(token + i);
+      for (std::int32_t i = 0; i < kTop; ++i) top_.push_back({token + i, static_cast<float>(hash)});
     }
     ++steps;
     rows += step.tokens.size();
     return sampled_;
   }
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
+  static constexpr std::int32_t kTop = 2;  ///< of each sample
+  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return top_; }
   /// A position's expert is its token.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override {
     std::vector<std::int16_t> tokens;
@@ -169,6 +173,7 @@ class BlockCheckingRunner final : public StepRunner {
   std::vector<int> slots_;
   std::vector<TokenId> tokens_;  ///< of the last step
   std::vector<TokenId> kept_ids_;
+  std::vector<kernels::Ranked> top_;
   std::vector<kernels::Sampled> sampled_;
 };
 

@@ -15,6 +15,7 @@ SamplingParams sampling_params() {
   params.max_tokens = 60;
   params.keep_masks = true;
   params.keep_routing = true;
+  params.logprobs = BlockCheckingRunner::kTop;
   return params;
 }
 
@@ -158,7 +159,11 @@ Responses converse(std::int32_t max_batch, std::int32_t growth, std::int32_t blo
       reply.by = GivenBy::tokens;
       Trajectory& t = left.request.trajectory;
       if (take_reply(t, reply, left.request.prompt.size(),
-                     {.max_turns = 4, .max_tokens = 60, .context = 2000, .keep_masks = true})) {
+                     {.max_turns = 4,
+                      .max_tokens = 60,
+                      .context = 2000,
+                      .keep_masks = true,
+                      .logprobs = BlockCheckingRunner::kTop})) {
         queue.push_back(std::move(left.request));
       } else {
         results.emplace(id, std::move(t));

@@ -19,6 +19,8 @@ SamplingParams sampling_params() {
   params.max_tokens = 90;
   params.keep_masks = true;
   params.keep_routing = true;
+  params.logprobs = BlockCheckingRunner::kTop;
+  params.frequency_penalty = 1;  // the runner checks notes of what was said
   return params;
 }
 

@@ -116,6 +116,7 @@ Responses generate(World& world, Drafts* drafts) {
   world.sampling.max_tokens = 60;
   world.sampling.keep_masks = true;
   world.sampling.keep_routing = true;
+  world.sampling.logprobs = BlockCheckingRunner::kTop;
   world.sampling.presence_penalty = 0.5F;  // the runner checks notes of what was said
   std::deque<Admission> queue = requests(6, 5);
   Responses results;

@@ -274,6 +274,8 @@ TEST(Messages, RoundTripAndRefusal) {
                               .sampling_logprob = {-0.5F, -1.5F},
                               .kept = {1, 2},
                               .kept_ids = {1, 2, 5},
+                              .top_ids = {3, 4},
+                              .top_logprob = {-1, -0.5F},
                               .routing = {},
                               .weight_version = 9};
   lease.request.prompt = {10, 11, 12};
@@ -290,6 +292,8 @@ TEST(Messages, RoundTripAndRefusal) {
   EXPECT_EQ(got.trajectory.logprob, lease.request.trajectory.logprob);
   EXPECT_EQ(got.trajectory.kept, lease.request.trajectory.kept);
   EXPECT_EQ(got.trajectory.kept_ids, lease.request.trajectory.kept_ids);
+  EXPECT_EQ(got.trajectory.top_ids, lease.request.trajectory.top_ids);
+  EXPECT_EQ(got.trajectory.top_logprob, lease.request.trajectory.top_logprob);
   EXPECT_EQ(got.trajectory.weight_version, 9U);
   EXPECT_EQ(got.prompt, lease.request.prompt);
   EXPECT_EQ(got.noise, lease.request.noise);
