@@ -29,8 +29,9 @@ std::vector<Trajectory> work_list(const Inputs& inputs, std::span<const RequestI
   for (Trajectory& t : partial) begun.emplace(t.id, &t);
   std::vector<Trajectory> work;
   for (const std::uint32_t prompt : order) {
-    for (std::int32_t sample = 0; sample < inputs.config.prompts.samples; ++sample) {
-      const RequestId id{prompt, static_cast<std::uint32_t>(sample)};
+    const std::uint32_t samples = inputs.samples_of(inputs.prompts.prompts[prompt]);
+    for (std::uint32_t sample = 0; sample < samples; ++sample) {
+      const RequestId id{prompt, sample};
       if (std::binary_search(finished.begin(), finished.end(), id)) continue;
       Trajectory t;
       if (const auto it = begun.find(id); it != begun.end()) t = std::move(*it->second);

@@ -111,8 +111,11 @@ std::vector<std::string> prompt_contents(const fabric::MpiEnvironment& mpi, cons
 }
 
 draft::LogLimits draft_log_limits(const Inputs& inputs) {
+  // Only rank 0 knows what lines say; where some do, groups stay.
   return {.max_bytes = suffix_drafter(inputs)->max_memory,
-          .samples = static_cast<std::uint32_t>(inputs.config.prompts.samples)};
+          .samples = inputs.sizes.own_samples
+                         ? 0
+                         : static_cast<std::uint32_t>(inputs.config.prompts.samples)};
 }
 
 speculation::DraftClientOptions draft_client_options(const Inputs& inputs, const Plan& plan,

@@ -141,12 +141,14 @@ std::int32_t prompt_limit(const Inputs& inputs) {
 RequestSizes sizes_of(const Inputs& inputs) {
   const std::vector<Prompt>& prompts = inputs.prompts.prompts;
   RequestSizes sizes;
-  sizes.responses = prompts.size() * inputs.config.prompts.samples;
   double most = 0;
   for (const Prompt& prompt : prompts) {
     const auto tokens = static_cast<std::int32_t>(prompt.tokens.size());
     const std::int32_t response =
         prompt.sampling.max_tokens.value_or(inputs.config.sampling.max_tokens);
+    sizes.responses += inputs.samples_of(prompt);
+    sizes.own_samples |=
+        std::cmp_not_equal(inputs.samples_of(prompt), inputs.config.prompts.samples);
     sizes.longest_prompt = std::max(sizes.longest_prompt, tokens);
     sizes.longest_sequence = std::max(
         sizes.longest_sequence, std::min(inputs.target.config.max_position, tokens + response));

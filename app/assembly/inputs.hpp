@@ -42,6 +42,7 @@ struct RequestSizes {
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
   double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
+  bool own_samples = false;           ///< some prompt has another number of responses
 };
 
 /// Fields are the same on every rank unless they say otherwise.
@@ -64,6 +65,11 @@ struct Inputs {
   std::vector<std::string> warnings;
   /// Files that are absent, which a plan does without: "weights of DIR", "tokenizer of DIR".
   std::vector<std::string> absent;
+
+  /// Responses to a prompt.
+  [[nodiscard]] std::uint32_t samples_of(const Prompt& prompt) const {
+    return prompt.samples > 0 ? prompt.samples : static_cast<std::uint32_t>(config.prompts.samples);
+  }
 
   /// Size of the target's vocabulary. A simulation plans memory by it, though its tokens are
   /// stand-ins from the smaller vocabulary of target.config.

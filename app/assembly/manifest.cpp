@@ -38,7 +38,15 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
   manifest.vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
   manifest.prompts_fingerprint = io::prompts_fingerprint(inputs.prompts.prompts);
   manifest.prompts = inputs.prompts.prompts.size();
-  manifest.samples = inputs.config.prompts.samples;
+  manifest.samples = 1;
+  for (const Prompt& prompt : inputs.prompts.prompts) {
+    manifest.own_samples.push_back(inputs.samples_of(prompt));
+    manifest.samples = std::max(manifest.samples, manifest.own_samples.back());
+  }
+  const std::vector<std::uint32_t>& each = manifest.own_samples;
+  if (std::all_of(each.begin(), each.end(),
+                  [&](std::uint32_t samples) { return samples == manifest.samples; }))
+    manifest.own_samples.clear();
   manifest.sampling = inputs.config.sampling;
   if (manifest.sampling.keep_routing) manifest.routing = routing_shape(inputs.target.config);
   manifest.stops = inputs.ends.stops;

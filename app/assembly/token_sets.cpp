@@ -92,9 +92,9 @@ std::vector<TokenId> masked_tokens(const ModelConfig& model, const SamplingParam
   }
   sort_once(masked);
   if (std::ssize(masked) == model.vocab) {
-    throw UsageError(fmt::format(
-        "sampling.{}: none of the model's {} tokens is left to sample",
-        sampling.allowed_ids.empty() ? "banned_ids" : "allowed_ids", model.vocab));
+    throw UsageError(fmt::format("sampling.{}: none of the model's {} tokens is left to sample",
+                                 sampling.allowed_ids.empty() ? "banned_ids" : "allowed_ids",
+                                 model.vocab));
   }
   return masked;
 }
@@ -217,7 +217,8 @@ std::string token_text(const Inputs& inputs) {
   }
   if (!sampling.masked.empty()) {
     text += fmt::format(
-        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, sampling.banned_ids{})\n",
+        "  {} of the vocabulary cannot be sampled: {} (sampling.unused_ids, "
+        "sampling.banned_ids{})\n",
         sampling.masked.size() == 1 ? "1 token" : fmt::format("{} tokens", sampling.masked.size()),
         io::printable_start(ranges_text(sampling.masked), kLongest),
         sampling.allowed_ids.empty() ? "" : ", sampling.allowed_ids");

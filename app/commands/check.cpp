@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
     return "  time: not known, for engine.profile does not hold here\n";
   RunShape shape;
   shape.responses = static_cast<double>(inputs.sizes.responses);
-  shape.samples = inputs.config.prompts.samples;
+  shape.samples =
+      std::max<int>(1, static_cast<int>(inputs.sizes.responses / inputs.prompts.prompts.size()));
   for (const Prompt& prompt : inputs.prompts.prompts)
     shape.prompt_tokens += static_cast<double>(prompt.tokens.size());
   shape.prompt_tokens /= static_cast<double>(inputs.prompts.prompts.size());

@@ -114,6 +114,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.routing = then.routing;
   if (now.sampling.min_tokens == 0) now.stops = then.stops;
   now.by_line = then.by_line;
+  now.own_samples = then.own_samples;
   now.longest_response = then.longest_response;
   now.environment = then.environment;
   return io::first_difference(then, now);
@@ -132,9 +133,8 @@ void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan,
 /// tokens are drawn, and stop ids, which are banned before min_tokens.
 void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
-  std::copy_if(
-      run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
-      [](const std::string& field) { return field != "max_tokens" && field != "seed"; });
+  std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
+               [](const std::string& field) { return field != "max_tokens" && field != "seed"; });
   io::RequestOptions options;
   options.sampling = inputs.config.sampling;
   options.stops = [&inputs](const SamplingParams& sampling) {
@@ -230,8 +230,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   const io::EngineSection& settings = inputs.config.engine;
   std::function<std::vector<std::int16_t>(RequestId)> routing;
   if (replayed != nullptr) {
-    routing = [&](RequestId id) {
-      return replayed->of(std::size_t{id.prompt} * run.manifest.samples + id.sample);
+    routing = [&, order = io::ResponseOrder(run.manifest)](RequestId id) {
+      return replayed->of(order.place(id));
     };
   }
   engine::PackedPrefill prefill({.max_batch = settings.max_batch,
@@ -280,6 +280,7 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                 reader.get(of_group);
                 counts.add(of_group);
               });
+  const io::ResponseOrder order(run.manifest);
   engine::ResponseScores scores;
   std::vector<std::int16_t> routing;
   const auto write = [&](std::span<const std::byte> records) {
@@ -290,8 +291,7 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       reader.get(scores.sampling_logprob);
       reader.get(scores.first_routed);
       reader.get(routing);
-      const std::size_t response =
-          std::size_t{scores.id.prompt} * run.manifest.samples + scores.id.sample;
+      const std::size_t response = order.place(scores.id);
       file->write(response, scores.logprob, scores.sampling_logprob);
       if (!routing.empty()) file->write_routing(response, scores.first_routed, routing);
     }

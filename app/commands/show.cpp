@@ -62,7 +62,7 @@ class Show {
     std::sort(responses_.begin(), responses_.end(), by_id);
     if (!run_.complete)
       say("paceline: {} of {} responses are finished", run_.finished.size(),
-          run_.manifest.prompts * run_.manifest.samples);
+          io::ResponseOrder(run_.manifest).size());
   }
 
   /// "4:1", or "4" for all responses to the prompt.
@@ -79,10 +79,12 @@ class Show {
       throw UsageError(fmt::format("{}: there is no prompt {}: the run has {}, from 0 to {}", which,
                                    *prompt, run_.prompts.size(), run_.prompts.size() - 1));
     }
-    if (sample && *sample >= run_.manifest.samples) {
-      throw UsageError(fmt::format("{}: there is no sample {}: a prompt has {}, from 0 to {}",
-                                   which, *sample, run_.manifest.samples,
-                                   run_.manifest.samples - 1));
+    const std::vector<std::uint32_t>& own = run_.manifest.own_samples;
+    const std::uint32_t samples = own.empty() ? run_.manifest.samples : own.at(*prompt);
+    if (sample && *sample >= samples) {
+      throw UsageError(fmt::format("{}: there is no sample {}: {} prompt has {}, from 0 to {}",
+                                   which, *sample, own.empty() ? "a" : "the", samples,
+                                   samples - 1));
     }
     std::span<const io::StoredResponse> shown = responses_to(*prompt);
     if (sample) {

@@ -69,7 +69,7 @@ std::optional<RewardFigures> rewards_of(const std::string& path, double threshol
       responses.push_back({entry.id(), entry.length, entry.reward});
     RewardFigures figures = reward_figures(responses, threshold);
     figures.complete = run.complete;
-    figures.expected = run.manifest.prompts * run.manifest.samples;
+    figures.expected = io::ResponseOrder(run.manifest).size();
     figures.weight_version = run.manifest.weight_version;
     return figures;
   } catch (const IoError& error) {

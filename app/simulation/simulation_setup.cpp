@@ -120,11 +120,14 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
   inputs.ends.stops = {sim::kModelledStop};
   inputs.prompts.prompts = workload.prompts;
   inputs.sizes = {};
+  for (std::size_t p = 0; p < workload.requests.size(); ++p) {
+    inputs.prompts.prompts[p].samples = static_cast<std::uint32_t>(workload.requests[p].size());
+    inputs.sizes.responses += workload.requests[p].size();
+  }
   for (const Prompt& prompt : workload.prompts) {
     inputs.sizes.longest_prompt =
         std::max(inputs.sizes.longest_prompt, static_cast<std::int32_t>(prompt.tokens.size()));
   }
-  inputs.sizes.responses = workload.prompts.size() * config.prompts.samples;
   inputs.sizes.mean_max_tokens = config.sampling.max_tokens;
   inputs.sizes.longest_sequence = std::min(
       inputs.target.config.max_position, inputs.sizes.longest_prompt + config.sampling.max_tokens);

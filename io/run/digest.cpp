@@ -37,7 +37,7 @@ DigestReport digest_report(const std::string& path) {
     const Prompt& prompt = run.prompts[response.id.prompt];
     digest.add(prompt.uid, prompt.tokens, response);
   });
-  return {digest.hex(), run.finished.size(), run.manifest.prompts * run.manifest.samples};
+  return {digest.hex(), run.finished.size(), ResponseOrder(run.manifest).size()};
 }
 
 }  // namespace paceline::io

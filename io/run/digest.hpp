@@ -9,7 +9,7 @@ namespace paceline::io {
 struct DigestReport {
   std::string hex;                 ///< 32 hexadecimal digits
   std::uint64_t trajectories = 0;  ///< trajectories in the digest
-  std::uint64_t expected = 0;      ///< of a complete run: prompts x samples
+  std::uint64_t expected = 0;      ///< of a complete run
 };
 
 /// Digest of a final file, of a run directory with one, or of the finished trajectories of a run in

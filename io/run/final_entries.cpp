@@ -23,8 +23,9 @@ std::vector<StoredResponse> final_entries(const std::string& path, const RunMani
   const auto checksum = read(std::uint64_t{}, "checksum");
   const std::size_t count = prompt.size();
   const auto tokens = static_cast<std::int64_t>(columns.size());
-  bool sound = count == manifest.prompts * manifest.samples && sample.size() == count &&
-               offsets.size() == count + 1 && offsets.front() == 0 && offsets.back() == tokens &&
+  const ResponseOrder order(manifest);
+  bool sound = count == order.size() && sample.size() == count && offsets.size() == count + 1 &&
+               offsets.front() == 0 && offsets.back() == tokens &&
                std::is_sorted(offsets.begin(), offsets.end()) && reason.size() == count &&
                reward.size() == count && version.size() == count && checksum.size() == count;
   std::vector<StoredResponse> entries;
@@ -38,8 +39,7 @@ std::vector<StoredResponse> final_entries(const std::string& path, const RunMani
     row.sample = static_cast<std::uint32_t>(sample[i]);
     row.length = static_cast<std::uint32_t>(offsets[i + 1] - offsets[i]);
     row.finish_reason = reason[i];
-    sound = possible(row, manifest) && row.prompt == i / manifest.samples &&
-            row.sample == i % manifest.samples;
+    sound = possible(row, manifest) && row.id() == order.at(i);
     entries.emplace_back(row, 0);
     entries.back().reward = reward[i];
   }

@@ -22,16 +22,17 @@ namespace {
 
 /// Throws unless `index` holds every response of the run.
 void check_complete(const ShardIndex& index, const RunManifest& manifest) {
-  const std::uint64_t expected = manifest.prompts * manifest.samples;
-  if (index.finished.size() == expected) return;
+  const ResponseOrder order(manifest);
+  if (index.finished.size() == order.size()) return;
   std::uint64_t next = 0;  // the first missing one
   for (const StoredResponse& entry : index.finished) {
-    if (entry.prompt * std::uint64_t{manifest.samples} + entry.sample != next) break;
+    if (entry.id() != order.at(next)) break;
     ++next;
   }
+  const RequestId missing = order.at(next);
   const std::string what = "cannot write the final file: the response to prompt " +
-                           std::to_string(next / manifest.samples) + ", sample " +
-                           std::to_string(next % manifest.samples);
+                           std::to_string(missing.prompt) + ", sample " +
+                           std::to_string(missing.sample);
   if (index.warnings.empty()) throw Error(ExitCode::internal, what + " is in no shard");
   throw IoError(what + " cannot be read: --resume generates it again (" + index.warnings.front() +
                 ")");
@@ -370,7 +371,7 @@ std::string write_hollow_file(const std::string& path, const RunManifest& manife
                               std::span<const Prompt> prompts, std::uint64_t tokens) {
   const auto lock = h5::lock_hdf5();
   write_temporary(path, manifest, prompts,
-                  std::vector<StoredResponse>(manifest.prompts * manifest.samples), {}, tokens,
+                  std::vector<StoredResponse>(ResponseOrder(manifest).size()), {}, tokens,
                   [tokens](TokenDatasets& to, const h5::File& /*file*/) {
                     if (tokens == 0) return to.flush();
                     const TokenId id = 0;
@@ -391,9 +392,9 @@ FinalFileReport add_rewards(const std::string& directory, std::span<const Reward
   const std::vector<Prompt> prompts = read_prompts(path);
   std::vector<StoredResponse> entries = final_entries(path, manifest);
   RewardExtras all = final_extras(path, entries);
+  const ResponseOrder order(manifest);
   for (const Reward& reward : rewards) {
-    entries.at(std::size_t{reward.id.prompt} * manifest.samples + reward.id.sample).reward =
-        reward.value;
+    entries.at(order.place(reward.id)).reward = reward.value;
     all.erase(reward.id);
   }
   all.insert(extras.begin(), extras.end());

@@ -10,8 +10,8 @@
 //       token t could have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
 //   /trajectories/top_ids i32, top_logprob f32 [tokens * K], of runs with sampling.logprobs: the K
 //       most probable tokens in the place of each token, best first, and their log-probabilities at
-//       temperature 1 over the full vocabulary; -1 and 0 in the place of given tokens. In compressed
-//       chunks; top_ids has the attribute width: K
+//       temperature 1 over the full vocabulary; -1 and 0 in the place of given tokens. In
+//       compressed chunks; top_ids has the attribute width: K
 //   of runs with an environment, all of them or none:
 //     /trajectories/loss_mask u8 [tokens]: 1 of a sampled token, 0 of a given one, whose
 //         log-probabilities are 0

@@ -139,6 +139,13 @@ Json manifest_to_json(const RunManifest& m) {
     json["sampling"]["experts"] = m.routing.experts;
   }
   if (m.stops) json["sampling"]["stops"] = *m.stops;
+  if (!m.own_samples.empty()) {  // [[samples, prompts one after the other], ...]
+    Json& runs = json["sampling"]["samples"] = Json::array();
+    for (const std::uint32_t samples : m.own_samples) {
+      if (runs.empty() || runs.back()[0] != samples) runs.push_back({samples, 0});
+      runs.back()[1] = runs.back()[1].get<std::uint64_t>() + 1;
+    }
+  }
   if (!m.by_line.empty()) {  // else the text stays as before lines had parameters
     json["sampling"]["by_line"] = m.by_line;
     json["sampling"]["longest_response"] = m.longest_response;
@@ -174,6 +181,16 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     }
     if (json.at("sampling").contains("stops"))
       m.stops = json.at("sampling").at("stops").get<std::vector<TokenId>>();
+    if (json.at("sampling").contains("samples")) {
+      for (const Json& run : json.at("sampling").at("samples")) {
+        const auto prompts = run.at(1).get<std::uint64_t>();
+        if (prompts > m.prompts - m.own_samples.size())
+          throw IoError(name + ": samples of more prompts than there are");
+        m.own_samples.insert(m.own_samples.end(), prompts, run.at(0).get<std::uint32_t>());
+      }
+      if (m.own_samples.size() != m.prompts)
+        throw IoError(name + ": samples of fewer prompts than there are");
+    }
     m.by_line = json.at("sampling").value("by_line", std::vector<std::string>());
     m.longest_response = json.at("sampling").value("longest_response", m.sampling.max_tokens);
     if (json.at("sampling").contains("environment")) {
@@ -197,6 +214,28 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
   } catch (const Json::exception& error) {
     throw IoError(name + ": not the manifest of a run: " + error.what());
   }
+}
+
+ResponseOrder::ResponseOrder(const RunManifest& manifest)
+    : samples_(manifest.samples), size_(manifest.prompts * manifest.samples) {
+  if (manifest.own_samples.empty()) return;
+  firsts_.assign(1, 0);
+  for (const std::uint32_t samples : manifest.own_samples)
+    firsts_.push_back(firsts_.back() + samples);
+  size_ = firsts_.back();
+}
+
+std::uint64_t ResponseOrder::place(RequestId id) const {
+  return (firsts_.empty() ? id.prompt * samples_ : firsts_.at(id.prompt)) + id.sample;
+}
+
+RequestId ResponseOrder::at(std::uint64_t place) const {
+  if (firsts_.empty())
+    return {static_cast<std::uint32_t>(place / samples_),
+            static_cast<std::uint32_t>(place % samples_)};
+  const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), place);
+  return {static_cast<std::uint32_t>(after - firsts_.begin() - 1),
+          static_cast<std::uint32_t>(place - *std::prev(after))};
 }
 
 std::string to_json(const RunManifest& manifest) {
@@ -225,12 +264,10 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
                               is["sampling"].value(environment, Json("none"))))
     return found;
   // What is written where it is on alone.
-  const std::pair<const char*, Json> optional[] = {{"keep_routing", false},
-                                                   {"logprobs", 0},
-                                                   {"repetition_penalty", 1.0},
-                                                   {"presence_penalty", 0.0},
-                                                   {"frequency_penalty", 0.0},
-                                                   {"logit_bias", Json::object()}};
+  const std::pair<const char*, Json> optional[] = {
+      {"keep_routing", false},     {"logprobs", 0},
+      {"repetition_penalty", 1.0}, {"presence_penalty", 0.0},
+      {"frequency_penalty", 0.0},  {"logit_bias", Json::object()}};
   for (const auto& [key, off] : optional) {
     if (auto found = difference(std::string("sampling.") + key, was["sampling"].value(key, off),
                                 is["sampling"].value(key, off)))

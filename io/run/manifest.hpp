@@ -46,9 +46,11 @@ struct RunManifest {
   std::uint64_t vocabulary = 0;     ///< token ids are below it
   std::string prompts_fingerprint;  ///< prompts_fingerprint() below
   std::uint64_t prompts = 0;        ///< number of prompts
-  std::uint32_t samples = 1;        ///< responses a prompt
-  SamplingParams sampling;          ///< with the seed
-  RoutingShape routing;             ///< of the model, where experts are kept
+  std::uint32_t samples = 1;        ///< responses a prompt; the most that one has
+  /// [prompts] responses to each, where lines have their own; empty: `samples`.
+  std::vector<std::uint32_t> own_samples;
+  SamplingParams sampling;  ///< with the seed
+  RoutingShape routing;     ///< of the model, where experts are kept
   /// Every id that ends a response, the model's own among them; nullopt in older files.
   std::optional<std::vector<TokenId>> stops;
   /// Parameters that some lines of the prompts set themselves, ascending.
@@ -59,6 +61,20 @@ struct RunManifest {
   std::string backend;
   std::string isa;
   DType dtype = DType::bf16;  ///< compute dtype
+};
+
+/// The places of a run's responses in (prompt, sample) order.
+class ResponseOrder {
+ public:
+  explicit ResponseOrder(const RunManifest& manifest);
+  [[nodiscard]] std::uint64_t size() const { return size_; }  ///< responses of a complete run
+  [[nodiscard]] std::uint64_t place(RequestId id) const;
+  [[nodiscard]] RequestId at(std::uint64_t place) const;
+
+ private:
+  std::uint64_t samples_;
+  std::uint64_t size_;
+  std::vector<std::uint64_t> firsts_;  ///< [prompts + 1] places; empty: all have as many samples
 };
 
 /// Fingerprint of 32 hexadecimal digits over uids, tokens, ground truths and extra fields, in file

@@ -120,7 +120,7 @@ Layout layout_of(const std::string& directory, const RunManifest& manifest,
 Places places_by_layout(const Bytes& file, const std::string& directory,
                         const RunManifest& manifest, std::span<const Prompt> prompts) {
   constexpr std::uint64_t kBytesPerToken = sizeof(TokenId) + 2 * sizeof(float);
-  const std::uint64_t responses = manifest.prompts * manifest.samples;
+  const std::uint64_t responses = ResponseOrder(manifest).size();
   const std::uint64_t most =
       responses * static_cast<std::uint64_t>(std::max(manifest.sampling.max_tokens, 0));
   const std::uint64_t least = layout_of(directory, manifest, prompts, 1).bytes - kBytesPerToken;
@@ -167,10 +167,11 @@ std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint
 /// column.
 std::optional<RewardExtras> extras_in(const std::string& path, const Bytes& file,
                                       const RunManifest& manifest) {
-  std::vector<StoredResponse> entries(manifest.prompts * manifest.samples);
+  const ResponseOrder order(manifest);
+  std::vector<StoredResponse> entries(order.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    entries[i].prompt = static_cast<std::uint32_t>(i / manifest.samples);
-    entries[i].sample = static_cast<std::uint32_t>(i % manifest.samples);
+    entries[i].prompt = order.at(i).prompt;
+    entries[i].sample = order.at(i).sample;
   }
   try {
     return final_extras(path, entries);
@@ -188,19 +189,20 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
   // A file's layout does not tell where masks, turns, probable tokens and experts are.
+  const ResponseOrder order(manifest);
   const SamplingParams& kept = manifest.sampling;
   const bool converses = manifest.environment.has_value();
   if (kept.keep_masks || converses || kept.keep_routing || kept.logprobs > 0) {
     ShardWriter(directory, attempt, 0, {},
                 {kept.keep_masks, converses, kept.keep_routing, kept.logprobs})
         .close();
-    return {0, manifest.prompts * manifest.samples};
+    return {0, order.size()};
   }
   const std::string path = (fs::path(directory) / kFinalName).string();
   const Bytes file(path);
   const Places places = places_of(path, file, directory, manifest, prompts);
   Salvage salvage;
-  salvage.all = manifest.prompts * manifest.samples;
+  salvage.all = order.size();
   const auto starts = file.read<std::int64_t>(places[offsets], 0, salvage.all + 1);
   const auto reasons = file.read<std::uint8_t>(places[reason], 0, salvage.all);
   const auto checksums = file.read<std::uint64_t>(places[checksum], 0, salvage.all);
@@ -213,8 +215,8 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
     const std::int64_t length = starts[i + 1] - starts[i];
     if (starts[i] < 0 || length < 0 || length > manifest.sampling.max_tokens) continue;
     IndexRow row;  // the row it must be, if its checksum agrees
-    row.prompt = static_cast<std::uint32_t>(i / manifest.samples);
-    row.sample = static_cast<std::uint32_t>(i % manifest.samples);
+    row.prompt = order.at(i).prompt;
+    row.sample = order.at(i).sample;
     row.weight_version = manifest.weight_version;
     row.length = static_cast<std::uint32_t>(length);
     row.finish_reason = reasons[i];

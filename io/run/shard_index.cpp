@@ -94,10 +94,10 @@ class ShardReader {
       const auto part = [&]<typename T>(const std::vector<T>& values) {
         return std::span<const T>(values).subspan(at, row.length);
       };
-      const bool whole = checksum_of(row, part(tokens_), part(logprob_), part(sampling_),
-                                     kept_.of(at, row.length), turns_of(row), top_of(at, row)) ==
-                             row.checksum &&
-                         possible(part(tokens_), manifest_);
+      const bool whole =
+          checksum_of(row, part(tokens_), part(logprob_), part(sampling_), kept_.of(at, row.length),
+                      turns_of(row), top_of(at, row)) == row.checksum &&
+          possible(part(tokens_), manifest_);
       if (whole) {
         use(row);
       } else {

@@ -184,10 +184,9 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.sample = trajectory.id.sample;
   row.length = static_cast<std::uint32_t>(trajectory.tokens.size());
   row.finish_reason = static_cast<std::uint8_t>(trajectory.finish_reason);
-  row.checksum =
-      checksum_of(row, trajectory.tokens, trajectory.logprob, trajectory.sampling_logprob,
-                  {trajectory.kept, trajectory.kept_ids}, trajectory.turns,
-                  {trajectory.top_ids, trajectory.top_logprob});
+  row.checksum = checksum_of(row, trajectory.tokens, trajectory.logprob,
+                             trajectory.sampling_logprob, {trajectory.kept, trajectory.kept_ids},
+                             trajectory.turns, {trajectory.top_ids, trajectory.top_logprob});
   const auto add = [](auto& buffer, const auto& values) {
     buffer.insert(buffer.end(), values.begin(), values.end());
   };

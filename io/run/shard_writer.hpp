@@ -14,9 +14,9 @@ namespace paceline::io {
 
 /// What the trajectories of a shard have beside tokens and log-probabilities.
 struct ShardContents {
-  bool masks = false;    ///< kept ids (SamplingParams::keep_masks)
-  bool turns = false;    ///< they are conversations
-  bool routing = false;  ///< experts, of finished ones (SamplingParams::keep_routing)
+  bool masks = false;         ///< kept ids (SamplingParams::keep_masks)
+  bool turns = false;         ///< they are conversations
+  bool routing = false;       ///< experts, of finished ones (SamplingParams::keep_routing)
   std::int32_t logprobs = 0;  ///< SamplingParams::logprobs
 };
 

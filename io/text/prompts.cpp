@@ -201,6 +201,7 @@ class PromptReader {
       }
     }
     prompt.sampling = request.sampling();
+    prompt.samples = request.samples();
     note(request);
     prompt.extra_json = extra.empty() ? "{}" : extra + "}";
     if (source.member == nullptr) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "io/config/other_names.hpp"
 #include "io/config/sampling_ranges.hpp"
@@ -14,7 +15,8 @@ namespace paceline::io {
 namespace text {
 namespace {
 
-constexpr std::int32_t kMostTokens = 1 << 24;  // limit of sampling.max_tokens too
+constexpr std::int32_t kMostTokens = 1 << 24;      // limit of sampling.max_tokens too
+constexpr std::uint32_t kMostSamples = 1'000'000;  // limit of prompts.samples too
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -57,7 +59,6 @@ std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   if (key == "min_tokens") return s.min_tokens;
   if (key == "logprobs") return s.logprobs;
   if (key == "ignore_eos") return s.ignore_eos ? 1 : 0;
-  if (key == "samples" || key == "n") return run.samples;
   return std::nullopt;
 }
 
@@ -88,7 +89,7 @@ RequestReader::RequestReader(const RequestOptions& options, std::int32_t vocab, 
 
 void RequestReader::read(const Member& member, std::string_view key) {
   if (member.raw == "null") return;
-  if (read_ends(member, key) || read_draw(member, key)) return;
+  if (read_ends(member, key) || read_draw(member, key) || read_samples(member, key)) return;
 
   if (key == "extra_info") {
     if (member.raw.front() != '{') return;
@@ -105,11 +106,9 @@ void RequestReader::read(const Member& member, std::string_view key) {
                        std::string(key) + ") or nothing" + keep);
   }
   if (const auto run = of_run(options_, key)) {
-    const bool samples = key == "n" || key == "samples";
     if (!repeats(parse(member), *run)) {
-      refuse(member, std::string("cannot be a line's own: expected that of all lines (") +
-                         (samples ? "prompts.samples" : "sampling." + std::string(key)) +
-                         ") or nothing" + keep);
+      refuse(member, "cannot be a line's own: expected that of all lines (sampling." +
+                         std::string(key) + ") or nothing" + keep);
     }
   } else if (contains(media, key)) {
     if (!is_empty(parse(member)))
@@ -188,6 +187,20 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
     return true;
   }
   return false;
+}
+
+bool RequestReader::read_samples(const Member& member, std::string_view key) {
+  if (key != "samples" && key != "n") return false;
+  const Json value = parse(member);
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 ||
+      value.get<std::uint64_t>() > kMostSamples) {
+    refuse(member, "expected a whole number from 1 to " + std::to_string(kMostSamples) +
+                       ", found " + shown(value));
+  }
+  if (samples_ > 0) refuse(member, "expected samples or n, which mean the same, found both");
+  samples_ = value.get<std::uint32_t>();
+  if (std::cmp_not_equal(samples_, options_.samples)) honoured_.emplace_back(key);
+  return true;
 }
 
 float RequestReader::read_number(const Member& member, std::string_view words,

@@ -49,6 +49,7 @@ namespace text {
 ///   `stop_strings`  texts that end a response; `stop` is another name, and may be one text
 ///   `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `presence_penalty`,
 ///   `frequency_penalty`, `logit_bias` (an object: id -> bias), `seed`
+///   `samples`       responses to the prompt; `n` is another name
 /// null is the same as absent. Throws LineError on a value of another type or out of range, a
 /// max_tokens below the run's min_tokens or without room for a prompt, an id outside the
 /// vocabulary, and on unsupported fields that would change sampling: other sampling parameters (a
@@ -62,6 +63,8 @@ class RequestReader {
   void read(const Member& member, std::string_view key);
   /// The line's own parameters. Throws LineError where its stops leave nothing to be sampled.
   [[nodiscard]] RequestSampling sampling() const;
+  /// Responses to the prompt; 0: the run's.
+  [[nodiscard]] std::uint32_t samples() const { return samples_; }
   /// Fields of the line that are honoured, and fields without effect.
   [[nodiscard]] const std::vector<std::string>& honoured() const { return honoured_; }
   [[nodiscard]] const std::vector<std::string>& ignored() const { return ignored_; }
@@ -69,6 +72,7 @@ class RequestReader {
  private:
   bool read_ends(const Member& member, std::string_view key);
   bool read_draw(const Member& member, std::string_view key);
+  bool read_samples(const Member& member, std::string_view key);
   [[nodiscard]] static float read_number(const Member& member, std::string_view words,
                                          bool (*valid)(float));
   void read_logit_bias(const Member& member, const Json& value);
@@ -82,6 +86,7 @@ class RequestReader {
   bool has_text_;
   SamplingParams own_;  ///< the run's, overridden by the line's
   Member stops_;        ///< the last member about ends of a response
+  std::uint32_t samples_ = 0;
   bool draws_ = false;  ///< something about how tokens are drawn is honoured
   std::vector<std::string> honoured_;
   std::vector<std::string> ignored_;

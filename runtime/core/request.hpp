@@ -20,6 +20,7 @@ struct Prompt {
   std::string ground_truth;     ///< empty when absent
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
   RequestSampling sampling = {};  ///< of the responses to it
+  std::uint32_t samples = 0;      ///< responses to it, where the line says so; 0: as many as to all
 };
 
 /// Uid of a prompt without one: 20 hexadecimal digits, a hash of its tokens. (80 bits: two
@@ -78,7 +79,7 @@ struct Trajectory {
   /// The most probable tokens in the place of each token, and their log-probabilities at
   /// temperature 1 over the full vocabulary, best first (SamplingParams::logprobs); -1 and 0 in the
   /// place of given ones. Empty where they are not recorded.
-  std::vector<TokenId> top_ids = {};     ///< [response, logprobs]
+  std::vector<TokenId> top_ids = {};    ///< [response, logprobs]
   std::vector<float> top_logprob = {};  ///< [response, logprobs]
   /// Experts of a finished response's positions (SamplingParams::keep_routing): [positions, layers
   /// with experts, chosen], ascending in each layer, of positions from first_routed() on. Empty

@@ -22,7 +22,7 @@ struct StopSet {
 struct RequestSampling {
   std::optional<std::int32_t> max_tokens;
   std::optional<StopSet> stops;
-  std::optional<TokenDraw> draw = {};      ///< all of it, the run's where the line says nothing
+  std::optional<TokenDraw> draw = {};  ///< all of it, the run's where the line says nothing
   std::optional<std::vector<LogitBias>> logit_bias = {};
   std::optional<std::uint64_t> seed = {};  ///< of the noise
   friend bool operator==(const RequestSampling&, const RequestSampling&) = default;

@@ -34,18 +34,18 @@ struct TokenDraw {
 /// frequency_penalty, presence_penalty, masks, temperature, top-k, top-p, min-p, the filters each
 /// on the renormalised distribution that the one before leaves.
 struct SamplingParams {
-  float temperature = 1.0F;        ///< >= 0; 0 is argmax, lowest id on ties
-  std::int32_t top_k = 0;          ///< 0: off
-  float top_p = 1.0F;              ///< (0, 1]; 1: off
-  float min_p = 0.0F;              ///< [0, 1); 0: off; keeps tokens with p >= min_p * max p
+  float temperature = 1.0F;  ///< >= 0; 0 is argmax, lowest id on ties
+  std::int32_t top_k = 0;    ///< 0: off
+  float top_p = 1.0F;        ///< (0, 1]; 1: off
+  float min_p = 0.0F;        ///< [0, 1); 0: off; keeps tokens with p >= min_p * max p
   /// > 0; 1: off. Of tokens in the prompt or the response a negative logit is multiplied by it,
   /// another one divided.
   float repetition_penalty = 1.0F;
-  float presence_penalty = 0.0F;    ///< subtracted from logits of tokens that were sampled
-  float frequency_penalty = 0.0F;   ///< subtracted as often as a token was sampled
+  float presence_penalty = 0.0F;      ///< subtracted from logits of tokens that were sampled
+  float frequency_penalty = 0.0F;     ///< subtracted as often as a token was sampled
   std::vector<LogitBias> logit_bias;  ///< ascending, each token once; before penalties
-  std::int32_t min_tokens = 0;     ///< stop ids cannot be sampled before this many tokens
-  std::int32_t max_tokens = 1024;  ///< longest response, in tokens
+  std::int32_t min_tokens = 0;        ///< stop ids cannot be sampled before this many tokens
+  std::int32_t max_tokens = 1024;     ///< longest response, in tokens
   std::uint64_t seed = 1;
   bool ignore_eos = false;                ///< the model's own end tokens do not stop a response
   std::vector<TokenId> stop_ids;          ///< further stop tokens (kept in the response)
@@ -53,8 +53,8 @@ struct SamplingParams {
   std::vector<TokenId> banned_ids;        ///< banned by the user
   std::vector<TokenId> allowed_ids;       ///< all others are banned too; empty: none is
   bool mask_unused = true;                ///< tokens without meaning are banned too
-  /// Tokens banned by these three settings for the model: ascending, each once. They have no part in
-  /// the sampled distribution, nor in sampling_logprob.
+  /// Tokens banned by these three settings for the model: ascending, each once. They have no part
+  /// in the sampled distribution, nor in sampling_logprob.
   std::vector<TokenId> masked;
   /// Records the ids that each sampled token could have been: at most top_k, which must be from 1
   /// to kMostKept.
@@ -67,8 +67,8 @@ struct SamplingParams {
   static constexpr std::int32_t kMostLogprobs = 32;
 
   [[nodiscard]] TokenDraw draw() const {
-    return {temperature,        top_k,           top_p, min_p, repetition_penalty,
-            presence_penalty, frequency_penalty};
+    return {temperature,      top_k, top_p, min_p, repetition_penalty, presence_penalty,
+            frequency_penalty};
   }
 };
 

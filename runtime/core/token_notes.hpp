@@ -29,8 +29,7 @@ struct TokenNote {
 
 /// Adds what is noted of the same token later in the text.
 inline void add(TokenNote& note, const TokenNote& later) {
-  if (later.sampled != TokenNote::kUnsaid)
-    note.sampled = std::max(note.sampled, 0) + later.sampled;
+  if (later.sampled != TokenNote::kUnsaid) note.sampled = std::max(note.sampled, 0) + later.sampled;
   note.bias += later.bias;
 }
 

@@ -6,8 +6,7 @@ namespace paceline::engine {
 
 void append_edits(const Step& step, const StepSample& sample, const TokenDraw& draw,
                   TokenNotes& notes, std::vector<kernels::LogitEdit>& edits) {
-  std::span<const TokenNote> all =
-      std::span(step.notes).subspan(sample.first_note, sample.notes);
+  std::span<const TokenNote> all = std::span(step.notes).subspan(sample.first_note, sample.notes);
   if (sample.since > 0) {
     notes.assign(all);
     notes.note(std::span(step.notes).subspan(sample.first_since, sample.since));

@@ -50,8 +50,7 @@ void PackedPrefill::note_token(Active& r, std::int32_t index) {
            static_cast<std::uint32_t>(index) < turn.end;
   };
   const bool sampled = std::none_of(r.given.turns.begin(), r.given.turns.end(), given);
-  const TokenNote note{
-      .token = r.given.response[index], .sampled = sampled ? 1 : 0, .bias = 0};
+  const TokenNote note{.token = r.given.response[index], .sampled = sampled ? 1 : 0, .bias = 0};
   step_.notes.push_back(note);
   r.notes.note(note);
 }

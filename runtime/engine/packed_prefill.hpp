@@ -29,7 +29,7 @@ struct PackedPrefillLimits {
   /// The experts of a response's positions(), [positions, layers with experts, chosen], to be given
   /// to the runner; null: none are given. Called as its first rows are planned.
   std::function<std::vector<std::int16_t>(RequestId)> routing = {};
-  TokenDraw draw = {};                      ///< the run's
+  TokenDraw draw = {};                     ///< the run's
   std::vector<LogitBias> logit_bias = {};  ///< the run's
 };
 
@@ -39,8 +39,8 @@ struct GivenResponse {
   std::span<const TokenId> prompt;    ///< [>= 1]
   std::span<const TokenId> response;  ///< [>= 1]
   const std::vector<TokenId>* banned =
-      nullptr;  ///< banned_early() of its own stop ids; null: the run's
-  std::optional<TokenDraw> draw = {};                      ///< its own; none: the run's
+      nullptr;                         ///< banned_early() of its own stop ids; null: the run's
+  std::optional<TokenDraw> draw = {};  ///< its own; none: the run's
   const std::vector<LogitBias>* logit_bias = nullptr;  ///< its own; null: the run's
   std::span<const AnsweredTurn> turns = {};            ///< tokens given in it, if any
 };

@@ -448,9 +448,8 @@ void Verifier::step() {
   const std::span<const kernels::Sampled> sampled =
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
-  std::vector<Trajectory> finished =
-      ports_.batcher.commit(sampled.first(step.samples.size()), ports_.group.kept_ids(),
-                            ports_.group.top());
+  std::vector<Trajectory> finished = ports_.batcher.commit(
+      sampled.first(step.samples.size()), ports_.group.kept_ids(), ports_.group.top());
   const double verified = ports_.clock.now();
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();

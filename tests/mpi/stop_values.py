@@ -235,12 +235,13 @@ def same_top(run, other):
 
 
 def dealt(run, *others):
-    names = "offsets", "prompt_index", "tokens", "logprob", "sampling_logprob"
+    names = "offsets", "prompt_index", "sample_index", "tokens", "logprob", "sampling_logprob"
     runs = [dict(zip(names, columns(other, *names))) for other in (run, *others)]
-    for row, prompt in enumerate(runs[0]["prompt_index"]):
+    for row, (prompt, sample) in enumerate(zip(runs[0]["prompt_index"], runs[0]["sample_index"])):
         a, b = runs[0], runs[1 + prompt % len(others)]
-        spans = [slice(*of["offsets"][row : row + 2]) for of in (a, b)]
-        for name in names[2:]:
+        (same_row,) = np.flatnonzero((b["prompt_index"] == prompt) & (b["sample_index"] == sample))
+        spans = [slice(*of["offsets"][at : at + 2]) for of, at in ((a, row), (b, same_row))]
+        for name in names[3:]:
             same_bits = np.array_equal(a[name][spans[0]].view(np.uint32), b[name][spans[1]].view(np.uint32))
             assert same_bits, f"response {row}: {name} differs"
     return f"{len(runs[0]['prompt_index'])} responses"

@@ -233,7 +233,7 @@ same "no other is sampled" "0 0" "$(for ids in "0 15" "19 510"; do "$python" "$h
 # Lines that say how their tokens are drawn have the responses of runs that draw all so.
 "$python" - "$work/plain.jsonl" "$work/drawn.jsonl" <<'PY'
 import json, sys
-own = [{}, {"temperature": 0.5}, {"top_k": 3, "top_p": 0.8, "seed": 7}, {"temperature": 0, "stop": "1"}]
+own = [{}, {"temperature": 0.5, "samples": 2}, {"top_k": 3, "top_p": 0.8, "seed": 7, "n": 5}, {"temperature": 0, "stop": "1"}]
 with open(sys.argv[1]) as given, open(sys.argv[2], "w") as file:
     for p, line in enumerate(given):
         file.write(json.dumps(json.loads(line) | own[p % 4]) + "\n")
@@ -241,12 +241,12 @@ PY
 lines=(--set prompts.path="$work/plain.jsonl")
 rollout 1 "$work/drawn-0" "${lines[@]}" || fail "drawn as the run says"
 rollout 1 "$work/drawn-1" "${lines[@]}" --set sampling.temperature=0.5 || fail "drawn at 0.5"
-rollout 1 "$work/drawn-2" "${lines[@]}" --set sampling.top_k=3 --set sampling.top_p=0.8 --set sampling.seed=7 || fail "drawn from 3"
+rollout 1 "$work/drawn-2" "${lines[@]}" --set prompts.samples=5 --set sampling.top_k=3 --set sampling.top_p=0.8 --set sampling.seed=7 || fail "drawn from 3"
 rollout 1 "$work/drawn-3" "${lines[@]}" --set sampling.temperature=0 --set 'sampling.stop_strings=["1"]' || fail "the best"
 drawn=(--set prompts.path="$work/drawn.jsonl")
 rollout 1 "$work/drawn" "${drawn[@]}" || { cat "$work/drawn.log"; exit 1; }
 values "lines' own draws" dealt "$work/drawn" "$work"/drawn-{0,1,2,3}
-says "the banner names what lines have" "$work/drawn.log" 'lines of the prompts have their own seed, stop, temperature, top_k, top_p'
+says "the banner names what lines have" "$work/drawn.log" 'lines of the prompts have their own n, samples, seed, stop, temperature, top_k, top_p'
 reference=$(digest "$work/drawn")
 over_layouts "lines' own draws" "${drawn[@]}"
 run "lines' own draws: a drafter rank" 2 "${drawn[@]}" "${drafts[@]}" --set layout.drafters=1

@@ -20,6 +20,7 @@ from .manifest import (
     attributes_of,
     longest_response,
     read_prompts,
+    samples_of,
 )
 from .records import FINISH_REASONS, PathLike, Prompt, ReaderError, Response, are_turns
 from .routing import Routing
@@ -93,8 +94,9 @@ class Run:
 
     def _check(self) -> None:
         """Raises ReaderError unless the columns are those of a complete run."""
-        samples = int(self.attributes["samples"])
-        count = len(self.prompts) * samples
+        whole = len(self.prompts) == self.attributes["prompts"]
+        samples = samples_of(self.attributes) if whole else np.zeros(0, dtype=np.int64)
+        count = int(samples.sum())
         columns = (
             self.sample_index,
             self.finish_reason,
@@ -102,12 +104,13 @@ class Run:
             self.weight_version,
             self.checksums,
         )
-        rows = np.arange(count)
         sound = (
-            len(self.prompts) == self.attributes["prompts"]
+            whole
             and all(len(column) == count for column in (self.prompt_index, *columns))
-            and np.array_equal(self.prompt_index, rows // max(samples, 1))
-            and np.array_equal(self.sample_index, rows % max(samples, 1))
+            and np.array_equal(self.prompt_index, np.repeat(np.arange(len(samples)), samples))
+            and np.array_equal(
+                self.sample_index, np.arange(count) - np.repeat(np.cumsum(samples) - samples, samples)
+            )
             and are_offsets(self._offsets, count)
             and len(self._extras) in (0, count)
             and all(len(column) == self._offsets[-1] for column in self._columns)

@@ -126,6 +126,15 @@ def longest_response(manifest: Mapping[str, Any]) -> int:
     return max(sampling["max_tokens"], sampling.get("longest_response", 0))
 
 
+def samples_of(manifest: Mapping[str, Any]) -> np.ndarray:
+    """int64 [prompts]: responses to each, of which lines may have their own number."""
+    runs = manifest["sampling"].get("samples", [[manifest["samples"], manifest["prompts"]]])
+    counts = np.asarray(runs, dtype=np.int64).reshape(-1, 2)
+    if counts[:, 1].sum() != manifest["prompts"] or np.any(counts < 0):
+        raise ReaderError("the samples of prompts are damaged")
+    return np.repeat(counts[:, 0], counts[:, 1])
+
+
 def attributes_of(file: h5py.File, path: str) -> Dict[str, Any]:
     attributes: Dict[str, Any] = {}
     for name, value in file.attrs.items():

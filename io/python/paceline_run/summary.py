@@ -9,7 +9,7 @@ import numpy as np
 
 from .complete import open_run
 from .live import iter_live, live_manifest, live_prompts
-from .manifest import longest_response
+from .manifest import longest_response, samples_of
 from .records import PathLike, Response
 
 
@@ -38,7 +38,7 @@ def summary(path: PathLike) -> str:
         prompts = live_prompts(name)
         for response in iter_live(name, partial=True):
             count(response)
-    expected = int(about["prompts"]) * int(about["samples"])
+    expected = int(samples_of(about).sum())
     finished = len(lengths) - reasons.get("partial", 0)
     lines = [
         f"{name}: {'complete' if complete else 'in progress or stopped'}",

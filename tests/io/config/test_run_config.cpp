@@ -219,7 +219,8 @@ TEST(RunConfig, PenaltiesAndBiases) {
   EXPECT_EQ(error_with("sampling: {presence_penalty: 3}\n"),
             "run.yaml:4:30: sampling.presence_penalty: expected a number from -2 to 2, found '3'");
   const std::string biases =
-      "sampling.logit_bias: expected a map of token ids (whole numbers, at least 0) to numbers from "
+      "sampling.logit_bias: expected a map of token ids (whole numbers, at least 0) to numbers "
+      "from "
       "-100 to 100, found ";
   EXPECT_EQ(error_with("sampling: {logit_bias: [5]}\n").find("run.yaml:4:24: " + biases), 0U);
   EXPECT_EQ(error_with("sampling: {logit_bias: {x: 5}}\n"), "run.yaml:4:25: " + biases + "'x'");

@@ -23,6 +23,27 @@ TEST(Manifest, SurvivesJson) {
   EXPECT_EQ(first_difference(read, manifest), std::nullopt);
 }
 
+TEST(Manifest, PromptsHaveTheirOwnNumbersOfSamples) {
+  RunManifest manifest = example();
+  EXPECT_EQ(ResponseOrder(manifest).size(), 12U);
+  EXPECT_EQ(ResponseOrder(manifest).at(7), (RequestId{1, 3}));
+  EXPECT_EQ(to_json(manifest).find("\"samples\": ["), std::string::npos);
+  manifest.own_samples = {2, 2, 4};
+  const RunManifest read = manifest_from_json(to_json(manifest), "run.json");
+  EXPECT_EQ(read.own_samples, manifest.own_samples);
+  const ResponseOrder order(read);
+  EXPECT_EQ(order.size(), 8U);
+  std::uint64_t place = 0;
+  for (std::uint32_t p = 0; p < 3; ++p) {
+    for (std::uint32_t s = 0; s < manifest.own_samples[p]; ++s, ++place) {
+      EXPECT_EQ(order.place({p, s}), place);
+      EXPECT_EQ(order.at(place), (RequestId{p, s}));
+    }
+  }
+  manifest.own_samples = {2, 2};
+  EXPECT_THROW((void)manifest_from_json(to_json(manifest), "run.json"), IoError);
+}
+
 TEST(Manifest, NamesTheFirstThingThatDiffers) {
   const std::vector<std::pair<std::function<void(RunManifest&)>, std::string>> cases = {
       {[](auto& m) { m.model_fingerprint = "ff"; },

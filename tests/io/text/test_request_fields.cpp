@@ -96,6 +96,20 @@ TEST_F(OwnSampling, SaysHowTokensAreDrawn) {
   EXPECT_EQ(own(R"("stop":["a","b"])").stops, (StopSet{{9, kEnd}, {"a", "b"}}));
 }
 
+TEST_F(OwnSampling, SaysHowManyResponsesThereAre) {
+  const PromptSet set = parse(R"("n":8)");
+  EXPECT_EQ(set.prompts[0].samples, 8U);
+  EXPECT_EQ(set.fields.honoured, (std::set<std::string>{"n"}));
+  EXPECT_EQ(parse("").prompts[0].samples, 0U);
+  EXPECT_TRUE(parse(R"("samples":4)").fields.honoured.empty()) << "as many as to all";
+  for (const char* bad : {"0", "-1", "1.5", "\"2\"", "1000001"}) {
+    EXPECT_ERROR(DataError, (void)parse(std::string(R"("samples":)") + bad),
+                 "'samples': expected a whole number from 1 to 1000000, found");
+  }
+  EXPECT_ERROR(DataError, (void)parse(R"("n":2,"samples":3)"),
+               "'samples': expected samples or n, which mean the same, found both");
+}
+
 TEST_F(OwnSampling, HowTokensAreDrawnIsChecked) {
   EXPECT_ERROR(DataError, (void)parse(R"("temperature":-1)"),
                "p.jsonl:1:29: 'temperature': expected 0, or a number from 0.001 to 1000, found -1");
@@ -121,9 +135,10 @@ TEST_F(OwnSampling, HowTokensAreDrawnIsChecked) {
   options.request.sampling.keep_masks = true;
   options.request.sampling.top_k = 50;
   EXPECT_EQ(own(R"("top_k":49)").draw, (TokenDraw{1, 49, 1, 0}));
-  EXPECT_ERROR(DataError, (void)parse(R"("top_k":51)"),
-               "'top_k': expected a whole number from 1 to 50, for sampling.keep_masks has room for "
-               "sampling.top_k, found 51");
+  EXPECT_ERROR(
+      DataError, (void)parse(R"("top_k":51)"),
+      "'top_k': expected a whole number from 1 to 50, for sampling.keep_masks has room for "
+      "sampling.top_k, found 51");
   EXPECT_ERROR(DataError, (void)parse(R"("top_k":0)"), "from 1 to 50");
   EXPECT_ERROR(DataError, (void)parse(R"("seed":-1)"),
                "'seed': expected a whole number, at least 0, found -1");
@@ -191,8 +206,6 @@ TEST_F(OwnSampling, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_ERROR(DataError, (void)parse(R"("min_tokens":5)"),
                "p.jsonl:1:28: 'min_tokens': cannot be a line's own: expected that of all lines "
                "(sampling.min_tokens) or nothing; as data it can be a part of extra_info");
-  EXPECT_ERROR(DataError, (void)parse(R"("n":8)"), "'n': cannot be a line's own",
-               "prompts.samples");
   EXPECT_ERROR(DataError, (void)parse(R"("stop_words":["x"])"),
                "'stop_words': is stop_strings (texts) or stop_ids (token ids) here");
   EXPECT_ERROR(DataError, (void)parse(R"("max_new_tokens":5)"), "'max_new_tokens': is max_tokens");

@@ -308,8 +308,8 @@ TEST(Batcher, GivenTokensAreNotedAsThoseOfAPrompt) {
   r.trajectory.turns = {{.given = 3, .end = 5}};
   ASSERT_TRUE(batcher.admit(r));
   const Step& step = batcher.plan();
-  const std::vector<TokenNote> expected = {{1, 2, 0}, {2, 0, 0.5F}, {3, 1, 0}, {4, 0, 0},
-                                           {5, 1, 0}, {30, TokenNote::kUnsaid, -1}};
+  const std::vector<TokenNote> expected = {{1, 2, 0}, {2, 0, 0.5F}, {3, 1, 0},
+                                           {4, 0, 0}, {5, 1, 0},    {30, TokenNote::kUnsaid, -1}};
   EXPECT_EQ(step.notes, expected);
   EXPECT_EQ(step.samples.at(0).notes, 6);
 }

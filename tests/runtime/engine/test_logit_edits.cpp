@@ -1,4 +1,5 @@
-// Penalties and biases against the processors of transformers and vLLM, written out over whole rows.
+// Penalties and biases against the processors of transformers and vLLM, written out over whole
+// rows.
 #include "runtime/engine/logit_edits.hpp"
 
 #include <gtest/gtest.h>
