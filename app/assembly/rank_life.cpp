@@ -52,7 +52,9 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, boo
           .kv_blocks = plan.memory.kv.blocks,
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
-          .turn_tokens = converses ? turn_tokens(inputs) : 0};
+          .turn_tokens = converses ? turn_tokens(inputs) : 0,
+          // Heads read what the target computes at each position of each prompt.
+          .share_prefixes = read_layers(inputs, plan).empty()};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or

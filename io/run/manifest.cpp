@@ -95,8 +95,12 @@ SamplingParams sampling_from(const Json& json) {
   s.presence_penalty = json.value("presence_penalty", 0.0F);
   s.frequency_penalty = json.value("frequency_penalty", 0.0F);
   if (json.contains("logit_bias")) {
-    for (const auto& [token, bias] : json.at("logit_bias").items())
-      s.logit_bias.push_back({std::stoi(token), bias.get<float>()});
+    for (const auto& [token, bias] : json.at("logit_bias").items()) {
+      TokenId id = -1;
+      std::from_chars(token.data(), token.data() + token.size(), id);
+      if (id < 0) throw IoError("a bias of a token that is none: " + token);
+      s.logit_bias.push_back({id, bias.get<float>()});
+    }
     std::sort(s.logit_bias.begin(), s.logit_bias.end(),
               [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
   }

@@ -151,6 +151,7 @@ inline constexpr auto kColumns<RankSummary> =
                Column{"positions_transferred", &RankSummary::positions_transferred, "positions"},
                Column{"preempted", &RankSummary::preempted, "requests"},
                Column{"recomputed", &RankSummary::recomputed, "positions"},
+               Column{"prefix_shared", &RankSummary::prefix_shared, "positions"},
                Column{"late", &RankSummary::late, "drafts"},
                Column{"stale", &RankSummary::stale, "tokens"},
                Column{"invalid", &RankSummary::invalid, "messages"},

@@ -48,7 +48,8 @@ bool Batcher::admit(Admission& request) {
   const std::int32_t most = std::max(text, longest(prompt, request.until, request.sampling));
   const std::int32_t positions = limits_.growth == 0 ? most : std::min(most, text + limits_.growth);
   const std::optional<kv::Handle> handle =
-      kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions));
+      kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions),
+               limits_.share_prefixes ? request.prompt : std::span<const TokenId>());
   if (!handle) return false;
 
   const std::int32_t turn_end = this->turn_end(request.trajectory, request.sampling);
@@ -392,6 +393,8 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
     }
   }
   kv_.take_work(step_.kv);
+  counts_.shared = static_cast<std::uint32_t>(kv_.positions_shared() - shared_);
+  shared_ = kv_.positions_shared();
   return step_;
 }
 

@@ -33,6 +33,8 @@ struct BatcherLimits {
   /// Most tokens of a turn, in conversations: a response stays in the batch when its turn ends, and
   /// is to be taken out. 0: responses are of one turn, and end with it.
   std::int32_t turn_tokens = 0;
+  /// Prompts that begin alike share the KV of what they have in common.
+  bool share_prefixes = true;
 };
 
 /// Positions of a request whose KV comes from elsewhere: [first, end).
@@ -81,6 +83,7 @@ struct StepCounts {
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt, draft rows included
   std::uint32_t drafted = 0;        ///< draft rows
   std::uint32_t recomputed = 0;     ///< prefill tokens that belong to responses
+  std::uint32_t shared = 0;         ///< positions taken over from other prompts since the last step
 };
 
 /// Requests of one verifier group. A request is admitted when the pool has room for its whole
@@ -189,7 +192,7 @@ class Batcher {
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
     RequestSampling sampling;
-    TokenNotes notes;             ///< of its text, as far as penalties and biases need them
+    TokenNotes notes = {};        ///< of its text, as far as penalties and biases need them
     bool penalised = false;       ///< what it says is to be noted
     std::int32_t longest = 0;     ///< response tokens at which it, or its turn, ends at the latest
     std::vector<TokenId> banned;  ///< ids banned before min_tokens, where it has stops of its own
@@ -263,6 +266,7 @@ class Batcher {
   StepSample of_part_;  ///< what samples of the part last added have in common
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
+  std::uint64_t shared_ = 0;  ///< kv_.positions_shared() at the last plan
   TreeRows rows_;
   std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in its draft, or -1
   std::span<const kernels::Sampled> sampled_;  ///< samples being committed

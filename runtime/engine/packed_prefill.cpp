@@ -27,7 +27,7 @@ void PackedPrefill::admit() {
     const GivenResponse& given = responses_[next_];
     const std::optional<kv::Handle> handle =
         kv_.open(given.id.prompt, static_cast<std::int32_t>(given.prompt.size()),
-                 static_cast<std::int32_t>(positions(given)));
+                 static_cast<std::int32_t>(positions(given)), given.prompt);
     if (!handle) return;
     Active& added =
         active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});

@@ -33,6 +33,7 @@ class BlockPool {
   /// Removes a holder; the block is free when none is left.
   void release(std::int32_t block);
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
+  [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
   /// Changes the number of blocks; at most `blocks` may be in use. Blocks in use past the new end
   /// move, and the plan of their moves is returned. Low blocks are acquired first and new ones

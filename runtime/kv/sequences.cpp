@@ -30,8 +30,24 @@ void Sequences::leave(Prefix& prefix) {
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
+  for (Sequence& s : sequences_) {
+    if (s.open && s.grafts && s.source == prefix) s.grafts = false;  // it computes all itself
+  }
   prefix_of_prompt_.erase(prefix->prompt);
   prefixes_.erase(prefix);
+}
+
+/// Blocks that prompts have in common become free with the last of them.
+std::int32_t Sequences::blocks_idle() const {
+  if (positions_shared_ == 0) return idle_;
+  std::vector<std::int32_t> holders(pool_.size());
+  std::int32_t idle = 0;
+  for (const Prefix& prefix : prefixes_) {
+    if (prefix.users > 0) continue;
+    for (const std::int32_t block : prefix.blocks)
+      idle += ++holders[block] == pool_.holders(block) ? 1 : 0;
+  }
+  return idle;
 }
 
 /// Drops prompts that nobody uses until `blocks` blocks are free; drops none where that cannot
@@ -54,7 +70,7 @@ void Sequences::put(Handle sequence, std::int32_t index, std::int32_t block) {
 }
 
 std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_length,
-                                      std::int32_t positions) {
+                                      std::int32_t positions, std::span<const TokenId> tokens) {
   if (prompt_length < 1 || positions < prompt_length)
     throw std::logic_error("a KV sequence without room for its prompt");
   const auto known = prefix_of_prompt_.find(prompt);
@@ -81,8 +97,14 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   s.owner = owner;
   s.waits = !owner;
   s.spare = -1;
+  s.common = 0;
+  s.grafts = false;
   if (owner) {
-    prefixes_.push_back({.prompt = prompt, .blocks = {}, .users = 1});
+    prefixes_.push_back({.prompt = prompt,
+                         .blocks = {},
+                         .users = 1,
+                         .tokens = {tokens.begin(), tokens.end()},
+                         .owner = handle});
     s.prefix = std::prev(prefixes_.end());
     prefix_of_prompt_[prompt] = s.prefix;
     s.spare = pool_.acquire();
@@ -92,7 +114,46 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   }
   for (std::int32_t index = 0; index < blocks_for(positions, block_); ++index)
     put(handle, index, s.waits && index < last ? -1 : pool_.acquire());
+  if (owner) find_source(handle);
   return handle;
+}
+
+/// Finds the prompt with which an owner's has most blocks in common. The block of the prompt's last
+/// position is not among them, for it is written again.
+void Sequences::find_source(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  const std::vector<TokenId>& tokens = s.prefix->tokens;
+  for (auto other = prefixes_.begin(); other != prefixes_.end(); ++other) {
+    if (other == s.prefix) continue;
+    const auto differs =
+        std::mismatch(tokens.begin(), tokens.end(), other->tokens.begin(), other->tokens.end());
+    const auto common = static_cast<std::int32_t>(differs.first - tokens.begin());
+    const std::int32_t blocks = std::min(common / block_, last_block(s));
+    if (blocks <= s.common) continue;
+    s.common = blocks;
+    s.source = other;
+  }
+  s.grafts = s.common > 0;
+  graft(sequence);
+}
+
+/// Takes over the blocks that a prompt has in common with its source, once they are computed.
+void Sequences::graft(Handle sequence) {
+  Sequence& s = sequences_[sequence];
+  if (!s.grafts) return;
+  const Prefix& source = *s.source;
+  const Sequence& owner = sequences_[source.owner];
+  if (!source.ready && owner.length < s.common * block_) return;
+  const std::vector<std::int32_t>& blocks = source.ready ? source.blocks : owner.table;
+  for (std::int32_t index = 0; index < s.common; ++index) {
+    const std::int32_t own = s.table[index];
+    pool_.share(blocks[index]);
+    put(sequence, index, blocks[index]);
+    give_back({&own, 1});
+  }
+  s.length = s.common * block_;
+  s.grafts = false;
+  positions_shared_ += static_cast<std::uint64_t>(s.length);
 }
 
 std::int32_t Sequences::reserved(Handle sequence) const {
@@ -115,13 +176,14 @@ bool Sequences::holds_prompt(std::uint32_t prompt) const {
 bool Sequences::ready(Handle sequence) {
   const Sequence& s = at(sequence);
   if (s.waits && s.prefix->ready) fork(sequence);
-  return !s.waits;
+  graft(sequence);
+  return !s.waits && !s.grafts;
 }
 
 // The block of the prompt's last position is copied when the sequence forks.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
-  return s.owner && !s.prefix->ready ? 0 : (last_block(s) + 1) * block_;
+  return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
 }
 
 void Sequences::fork(Handle sequence) {
@@ -152,7 +214,7 @@ void Sequences::share_prompt(Handle sequence) {
 
 void Sequences::advance(Handle sequence, std::int32_t rows) {
   Sequence& s = at(sequence);
-  if (s.waits || s.length + rows > reserved(sequence))
+  if (s.waits || s.grafts || s.length + rows > reserved(sequence))
     throw std::logic_error("KV rows without a place");
   s.length += rows;
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
@@ -195,7 +257,8 @@ std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const 
 
 void Sequences::roll_back(Handle sequence, std::int32_t length) {
   Sequence& s = at(sequence);
-  if (length > s.length || s.waits) throw std::logic_error("KV rolled back to what is not there");
+  if (length > s.length || s.waits || length < s.common * block_)
+    throw std::logic_error("KV rolled back to what is not there");
   // The block that the sequence writes next must be its own.
   if (s.prefix->ready && length < last_block(s) * block_)
     throw std::logic_error("KV rolled back into a prompt that is shared");
@@ -214,6 +277,10 @@ void Sequences::hand_over_prompt(Handle sequence) {
       put(other, index, std::exchange(s.table[index], -1));
     heir.spare = std::exchange(s.spare, -1);
     heir.length = std::min(s.length, last * block_);
+    heir.common = s.common;
+    heir.grafts = s.grafts;
+    heir.source = s.source;
+    heir.prefix->owner = other;
     heir.waits = false;
     heir.owner = true;
     return;

@@ -6,6 +6,10 @@
 // wait for it and then fork: they share every block but the one that holds the prompt's last
 // position. Each copies that block, because each runs that position again to sample from it. So no
 // shared block is ever written.
+//
+// Prompts that begin alike, as with one system prompt, share the full blocks of what they have in
+// common (a radix tree's edges, found by comparison): the first to be opened computes them, and
+// those that are opened meanwhile wait for them.
 #pragma once
 
 #include <cstdint>
@@ -76,9 +80,11 @@ class Sequences {
 
   /// Opens a sequence with room for `positions` positions, its prompt's included. Siblings give the
   /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses make room. Where the pool
-  /// is too full, returns nothing and changes nothing.
+  /// is too full, returns nothing and changes nothing. `tokens`: the prompt's, by which it shares
+  /// blocks with other prompts; empty: it shares none.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
-                                           std::int32_t positions);
+                                           std::int32_t positions,
+                                           std::span<const TokenId> tokens = {});
   /// Grows an open sequence to room for `positions` positions in all. False, and nothing changed,
   /// where the pool is too full.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
@@ -90,7 +96,8 @@ class Sequences {
 
   /// Whether the prompt's KV is complete: a sequence that is opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// False while a sibling computes the prompt. The first call to return true forks the sequence.
+  /// False while a sibling computes the prompt, or another prompt's sequence what both begin with.
+  /// The first call to return true forks the sequence.
   [[nodiscard]] bool ready(Handle sequence);
   /// Positions whose KV is stored. Rows are computed for the positions from here on.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -135,15 +142,19 @@ class Sequences {
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
   /// Blocks in use by prompts that nobody uses, which are freed when room is needed.
-  [[nodiscard]] std::int32_t blocks_idle() const { return idle_; }
+  [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
+  /// Positions that sequences took over from other prompts so far.
+  [[nodiscard]] std::uint64_t positions_shared() const { return positions_shared_; }
 
  private:
   struct Prefix {
     std::uint32_t prompt = 0;
     std::vector<std::int32_t> blocks;  ///< of all prompt positions, once computed
     bool ready = false;
-    std::int32_t users = 0;  ///< open sequences of this prompt
+    std::int32_t users = 0;       ///< open sequences of this prompt
+    std::vector<TokenId> tokens;  ///< empty: not to be shared with other prompts
+    Handle owner = 0;             ///< the sequence that computes it, until it is ready
   };
   struct Sequence {
     bool open = false;
@@ -156,6 +167,9 @@ class Sequences {
     /// Of an owner: the block for its own copy of the prompt's last one, which its siblings get.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
+    std::int32_t common = 0;             ///< of an owner: full blocks that another prompt has too
+    bool grafts = false;                 ///< waits for these blocks
+    std::list<Prefix>::iterator source;  ///< the other prompt, while it waits
   };
   struct PendingMove {
     Handle sequence;
@@ -173,6 +187,8 @@ class Sequences {
   void put(Handle sequence, std::int32_t index, std::int32_t block);
   [[nodiscard]] std::int32_t written_block(const Sequence& s, std::int32_t position) const;
   void fork(Handle sequence);
+  void find_source(Handle sequence);
+  void graft(Handle sequence);
   void share_prompt(Handle sequence);
   void hand_over_prompt(Handle sequence);
   void forget(Handle sequence);
@@ -187,7 +203,8 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
-  std::int32_t idle_ = 0;  ///< blocks of prefixes that nobody uses
+  std::int32_t idle_ = 0;  ///< blocks of prefixes that nobody uses, summed over these
+  std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;

@@ -41,6 +41,7 @@ void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& 
   sums_.prefill_tokens += counts.prefill_tokens;
   sums_.decode_tokens += counts.decode_tokens;
   sums_.recomputed += counts.recomputed;
+  sums_.prefix_shared += counts.shared;
   sums_.drafted += counts.drafted;
   sums_.accepted += record_.accepted;
 }

@@ -41,6 +41,25 @@ else
   fail "datasets differ"
 fi
 
+# One system prompt of many prompts is computed once a group: of 500 tokens 15 blocks of 32. With a head all is computed.
+for i in $(seq 0 23); do
+  echo "{\"uid\": \"s$i\", \"prompt_tokens\": [$(seq -s, 1 500), $((i + 1)), $((i * 7 % 50 + 3)), 9]}"
+done >"$work/alike.jsonl"
+alike=(--set prompts.path="$work/alike.jsonl" --set prompts.samples=2 --set sampling.max_tokens=6 --set engine.kv_block=32)
+head=(--set "speculation.drafters=[{method: eagle3, path: $root/configs/models/eagle3}]")
+reference=$(rollout 1 "$work/whole" "${alike[@]}" "${head[@]}" && digest "$work/whole")
+run "prompts that begin alike, each computed whole" 1 "${alike[@]}" "${head[@]}"
+whole=$(summed prefill_tokens)
+run "prompts that begin alike" 1 "${alike[@]}"
+if [ "$whole" = skip ]; then
+  echo "SKIP: prefill tokens are not counted: h5py is not there"
+else
+  same "their beginning is taken over" $((23 * 480)) "$(summed prefix_shared)"
+  same "and not computed" $((whole - 23 * 480)) "$(summed prefill_tokens)"
+fi
+run "prompts that begin alike, 2 ranks, prefill chunk 70" 2 "${alike[@]}" --set engine.prefill_chunk=70 --set engine.max_batch=5
+run "prompts that begin alike, TP 2, drafts" 2 "${alike[@]}" --set layout.verifier_tp=2 --set "speculation.drafters=[{method: suffix}]"
+
 # TP 4 needs a model with four kv heads: the Llama 3 parity checkpoint, prompts as token ids.
 fixture=$root/tests/models/parity/llama3
 for i in $(seq 0 19); do

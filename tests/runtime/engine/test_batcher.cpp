@@ -271,6 +271,58 @@ TEST(Batcher, RequestsHaveTheirOwnLengthsAndStops) {
   expect_same(alone, generate_own(5, 16, 3));
 }
 
+/// 12 prompts that begin alike, 3 responses each. `shared`: positions taken over.
+Responses generate_alike(const BatcherLimits& limits, std::size_t& prefilled, std::size_t& shared) {
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  std::deque<Admission> queue = requests(12, 3);
+  for (Admission& r : queue) {
+    const auto prompt = static_cast<TokenId>(r.trajectory.id.prompt);
+    r.prompt.assign(70, 5);
+    for (TokenId i = 0; i < 4 + prompt % 3; ++i) r.prompt.push_back((prompt + 7 * i) % kVocab);
+  }
+  Responses results;
+  while (!queue.empty() || batcher.active() > 0) {
+    while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
+    for (Trajectory& t : commit(batcher, runner)) {
+      const RequestId id = t.id;
+      t.routing.clear();  // of other prompts than requests() has
+      results.emplace(id, std::move(t));
+    }
+    prefilled += batcher.counts().prefill_tokens;
+    shared += batcher.counts().shared;
+    for (Admission& parked : batcher.take_parked()) queue.push_back(std::move(parked));
+  }
+  return results;
+}
+
+TEST(Batcher, PromptsThatBeginAlikeAreComputedOnce) {
+  BatcherLimits limits = plain();
+  limits.share_prefixes = false;
+  std::size_t all = 0;
+  std::size_t none = 0;
+  const Responses alone = generate_alike(limits, all, none);
+  EXPECT_EQ(none, 0U);
+  limits.share_prefixes = true;
+  for (const std::int32_t batch : {1, 7, 64}) {
+    limits.max_batch = batch;
+    for (const std::int32_t chunk : {5, 64}) {
+      limits.prefill_chunk = chunk;
+      std::size_t prefilled = 0;
+      std::size_t shared = 0;
+      expect_same(alone, generate_alike(limits, prefilled, shared));
+      EXPECT_EQ(shared, 11U * 64) << "four blocks of 16 positions for all prompts but the first";
+      EXPECT_EQ(prefilled + shared, all);
+    }
+  }
+  limits.kv_blocks = 14;  // prompts come and go
+  limits.growth = 16;
+  std::size_t prefilled = 0;
+  std::size_t shared = 0;
+  expect_same(alone, generate_alike(limits, prefilled, shared));
+  EXPECT_GT(shared, 0U);
+}
+
 TEST(Batcher, SamplesSayHowTheirRequestDraws) {
   BatcherLimits limits = plain();
   limits.max_batch = 3;

@@ -54,6 +54,129 @@ void compute(Sequences& sequences, Cache& cache, Handle h, std::int32_t rows, st
   sequences.advance(h, rows);
 }
 
+std::vector<TokenId> tokens_from(TokenId first, std::int32_t count) {
+  std::vector<TokenId> tokens;
+  for (std::int32_t i = 0; i < count; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+TEST(Sequences, PromptsThatBeginAlikeShareFullBlocks) {
+  Sequences sequences(40, kBlock);
+  Cache cache(40);
+  const std::vector<TokenId> one = tokens_from(0, 10);
+  std::vector<TokenId> other = tokens_from(0, 15);
+  other[9] = 77;  // two full blocks are alike
+  const Handle first = *sequences.open(1, 10, 12, one);
+  const Handle second = *sequences.open(2, 15, 16, other);
+  EXPECT_EQ(sequences.own_from(second), 8);
+  EXPECT_FALSE(sequences.ready(second)) << "it waits for what the first computes";
+  compute(sequences, cache, first, 7, 0);
+  EXPECT_FALSE(sequences.ready(second));
+  compute(sequences, cache, first, 1, 7);
+  ASSERT_TRUE(sequences.ready(second)) << "and for no more than that";
+  EXPECT_EQ(sequences.length(second), 8);
+  EXPECT_EQ(sequences.positions_shared(), 8U);
+  compute(sequences, cache, first, 2, 8);
+  compute(sequences, cache, second, 7, 1008);
+  EXPECT_EQ(sequences.table(first)[1], sequences.table(second)[1]);
+  EXPECT_NE(sequences.table(first)[2], sequences.table(second)[2]);
+  // What is there already is taken over at once; the block of the last position is not.
+  const Handle third = *sequences.open(3, 8, 12, tokens_from(0, 8));
+  EXPECT_EQ(sequences.length(third), 4);
+  EXPECT_TRUE(sequences.ready(third));
+  // A sibling of it, and a prompt that gives no tokens, as ever.
+  const Handle sibling = *sequences.open(3, 8, 12, tokens_from(0, 8));
+  EXPECT_FALSE(sequences.ready(sibling));
+  const Handle alone = *sequences.open(4, 10, 12);
+  EXPECT_EQ(sequences.length(alone), 0);
+  sequences.close(first);
+  compute(sequences, cache, third, 4, 4);
+  ASSERT_TRUE(sequences.ready(sibling));
+  compute(sequences, cache, sibling, 1, 7);
+  for (const Handle h : {third, sibling}) {
+    for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(h, p), p);
+  }
+  for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(second, p), p);
+  for (const Handle h : {second, third, sibling, alone}) sequences.close(h);
+  EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle());
+  EXPECT_TRUE(sequences.open(5, 150, 150)) << "idle prompts make room, whatever they share";
+}
+
+TEST(Sequences, WhoeverWaitsForAPromptThatIsGivenUpComputesItself) {
+  Sequences sequences(40, kBlock);
+  Cache cache(40);
+  const std::vector<TokenId> tokens = tokens_from(0, 12);
+  const Handle first = *sequences.open(1, 12, 12, tokens);
+  const Handle second = *sequences.open(2, 11, 12, tokens_from(0, 11));
+  compute(sequences, cache, first, 3, 0);
+  EXPECT_FALSE(sequences.ready(second));
+  sequences.close(first);
+  ASSERT_TRUE(sequences.ready(second));
+  EXPECT_EQ(sequences.length(second), 0);
+  // A sibling takes over what was computed of a prompt, for others too.
+  const Handle sibling = *sequences.open(2, 11, 12, tokens_from(0, 11));
+  const Handle third = *sequences.open(3, 12, 12, tokens);
+  compute(sequences, cache, second, 5, 0);
+  sequences.close(second);
+  EXPECT_TRUE(sequences.ready(sibling));
+  EXPECT_FALSE(sequences.ready(third));
+  compute(sequences, cache, sibling, 3, 5);
+  ASSERT_TRUE(sequences.ready(third));
+  for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(third, p), p);
+}
+
+// Prompts of a tree of texts come and go at random; KV is a function of the text up to it.
+TEST(Sequences, SharedPrefixesHoldWhatTheirTextsSay) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % n); };
+    Sequences sequences(30, kBlock);
+    Cache cache(30);
+    const auto text_of = [](int prompt) {
+      std::vector<TokenId> tokens;
+      for (int i = 0; i < 6 + prompt * 3 % 17; ++i)
+        tokens.push_back(i < 5 ? 1 : i < 9 ? prompt % 2 : i < 13 ? prompt % 4 : prompt);
+      return tokens;
+    };
+    const auto value = [](const std::vector<TokenId>& text, std::int32_t position) {
+      std::int64_t hash = 7;
+      for (std::int32_t i = 0; i <= position; ++i) hash = hash * 31 + text[i];
+      return hash;
+    };
+    std::map<Handle, int> live;
+    for (int turn = 0; turn < 300; ++turn) {
+      if (below(3) == 0) {
+        const int prompt = below(8);
+        const auto tokens = text_of(prompt);
+        const auto length = static_cast<std::int32_t>(tokens.size());
+        if (const auto h = sequences.open(prompt, length, length + below(9), tokens))
+          live.emplace(*h, prompt);
+      } else if (!live.empty()) {
+        const auto it = std::next(live.begin(), below(static_cast<int>(live.size())));
+        const auto& [h, prompt] = *it;
+        if (below(4) == 0) {
+          sequences.close(h);
+          live.erase(it);
+          continue;
+        }
+        if (!sequences.ready(h)) continue;
+        const auto tokens = text_of(prompt);
+        const std::int32_t length = sequences.length(h);
+        const std::int32_t rows =
+            std::min<std::int32_t>(1 + below(5), static_cast<std::int32_t>(tokens.size()) - length);
+        cache.apply(sequences);
+        for (std::int32_t p = 0; p < length; ++p) ASSERT_EQ(cache.at(h, p), value(tokens, p));
+        if (rows < 1) continue;
+        for (std::int32_t p = length; p < length + rows; ++p) cache.at(h, p) = value(tokens, p);
+        sequences.advance(h, rows);
+      }
+    }
+    for (const auto& [h, prompt] : live) sequences.close(h);
+    EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle()) << "blocks leak";
+    EXPECT_GT(sequences.positions_shared(), 0U);
+  }
+}
+
 TEST(Sequences, SiblingsShareThePromptButNotItsLastBlock) {
   Sequences sequences(16, kBlock);
   Cache cache(16);
