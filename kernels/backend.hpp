@@ -421,7 +421,8 @@ struct SampleRow {
   std::span<const TokenId> banned;
   /// Token below the vocabulary whose log-probabilities are wanted without sampling; -1: none.
   TokenId given = -1;
-  /// By ascending token, each once; tokens past the vocabulary are ignored.
+  /// By ascending token, each once; tokens past the vocabulary are ignored. The cpu backend's
+  /// alone: a device has none yet.
   std::span<const LogitEdit> edits = {};
 };
 
@@ -559,8 +560,11 @@ class Backend {
   /// The `count` (1 to kMaxRanked) tokens of each row that are most probable at temperature 1, by
   /// the logits as they came, and for scores their log-probabilities over the full vocabulary:
   /// otherwise as rank(). Sampled::logprob at temperature 1 has the same bits. out: [rows, count].
-  virtual void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
-                   std::span<Ranked> out) = 0;
+  /// The cpu backend's alone: a device has none yet, and throws.
+  virtual void top(const float* /*logits*/, std::size_t /*stride*/, int /*vocab*/, int /*rows*/,
+                   int /*count*/, std::span<Ranked> /*out*/) {
+    throw Error(ExitCode::internal, "this backend does not find the most probable tokens");
+  }
 };
 
 /// Throws UnusableWeight where the slice has one. For weights that are read in place, not packed.

@@ -50,9 +50,26 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
+/// Throws UsageError where responses need what samplers of devices do not have yet. A simulation
+/// has no sampler.
+void require_cpu_sampler(const Inputs& inputs) {
+  if (inputs.priced) return;
+  if (inputs.config.sampling.logprobs > 0) {
+    throw UsageError(
+        fmt::format("sampling.logprobs: expected 0 on GPUs, or engine.backend: cpu, found {}",
+                    inputs.config.sampling.logprobs));
+  }
+  if (inputs.sizes.edits) {
+    throw UsageError(
+        "sampling.repetition_penalty, presence_penalty, frequency_penalty and logit_bias, of the "
+        "run and of lines: expected none on GPUs, or engine.backend: cpu");
+  }
+}
+
 // Bytes that a device holds beside packed weights, logits and KV. A host needs no such plan: it
 // reads embeddings from mapped files, and its other buffers are small beside the memory left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
+  require_cpu_sampler(inputs);
   const io::EngineSection& engine = inputs.config.engine;
   // Latent attention has its states in registers.
   const auto states = [](const ModelConfig& config, std::uint64_t rows, int tp) {

@@ -201,6 +201,8 @@ std::vector<std::byte> record_of(const engine::ResponseScores& scores,
   writer.put(scores.id);
   writer.put(scores.logprob);
   writer.put(scores.sampling_logprob);
+  writer.put(scores.top_ids);
+  writer.put(scores.top_logprob);
   writer.put(scores.first_routed);
   writer.put(routing);
   return writer.take();
@@ -240,6 +242,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                                  .kv_blocks = plan.memory.kv.blocks,
                                  .keep_routing = inputs.config.sampling.keep_routing,
                                  .routing = std::move(routing),
+                                 .logprobs = inputs.config.sampling.logprobs,
                                  .draw = inputs.config.sampling.draw(),
                                  .logit_bias = inputs.config.sampling.logit_bias},
                                 inputs.config.sampling.min_tokens, std::move(given));
@@ -253,7 +256,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     outcome.counts.rows += step.tokens.size();
     if (replayed != nullptr) executor.give_routing(prefill.routing());
     const std::span<const kernels::Sampled> sampled = executor.run(step);
-    for (const engine::ResponseScores& scores : prefill.commit(sampled)) {
+    for (const engine::ResponseScores& scores : prefill.commit(sampled, executor.top())) {
       const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
                                        [](const Trajectory& t, RequestId id) { return t.id < id; });
       outcome.counts.compare(*of, scores);
@@ -289,10 +292,13 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       reader.get(scores.id);
       reader.get(scores.logprob);
       reader.get(scores.sampling_logprob);
+      reader.get(scores.top_ids);
+      reader.get(scores.top_logprob);
       reader.get(scores.first_routed);
       reader.get(routing);
       const std::size_t response = order.place(scores.id);
       file->write(response, scores.logprob, scores.sampling_logprob);
+      if (!scores.top_ids.empty()) file->write_top(response, scores.top_ids, scores.top_logprob);
       if (!routing.empty()) file->write_routing(response, scores.first_routed, routing);
     }
   };

@@ -14,6 +14,7 @@
 #include "io/run/routing.hpp"
 #include "io/run/shard_format.hpp"
 #include "io/run/shard_index.hpp"
+#include "io/run/top_columns.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -149,34 +150,6 @@ class KeptColumns {
   std::int64_t end_ = 0;
 };
 
-/// Columns of the most probable tokens, compressed: ids and log-probabilities of a token are like
-/// those of its neighbours in their high bytes.
-class TopColumns {
- public:
-  TopColumns(const h5::File& file, std::uint64_t tokens, std::int32_t width)
-      : ids_(create<TokenId>(file, "top_ids", tokens * width)),
-        logprob_(create<float>(file, "top_logprob", tokens * width)) {
-    h5::write_attribute(ids_.id(), file.path(), "width", width);
-  }
-  void append(const Window& window) {
-    ids_.append<TokenId>(window.top_ids);
-    logprob_.append<float>(window.top_logprob);
-  }
-  void flush() {
-    ids_.flush();
-    logprob_.flush();
-  }
-
- private:
-  static constexpr std::uint64_t kChunk = 65536;  // elements: 256 KiB
-  template <typename T>
-  static h5::Dataset create(const h5::File& file, const std::string& name, std::uint64_t size) {
-    return h5::Dataset::create<T>(file, "trajectories/" + name,
-                                  {.size = size, .chunk = kChunk, .compressed = true});
-  }
-  h5::Dataset ids_, logprob_;
-};
-
 /// Columns of conversations, written after those of tokens. The number of turns is known at the
 /// end.
 class TurnColumns {
@@ -238,7 +211,7 @@ struct TokenDatasets {
         logprob(column<float>(file, "logprob", tokens)),
         sampling(column<float>(file, "sampling_logprob", tokens)) {
     if (sampled.keep_masks) kept.emplace(file, tokens);
-    if (sampled.logprobs > 0) top.emplace(file, tokens, sampled.logprobs);
+    if (sampled.logprobs > 0) top.emplace(file, "trajectories", tokens, sampled.logprobs);
     if (conversations) turns.emplace(file, tokens);
   }
   void flush() {
@@ -266,7 +239,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
     to.logprob.append<float>(window.logprob);
     to.sampling.append<float>(window.sampling_logprob);
     if (to.kept) to.kept->append(window.kept);
-    if (to.top) to.top->append(window);
+    if (to.top) to.top->append(window.top_ids, window.top_logprob);
     if (to.turns) to.turns->append(window);
   });
 }

@@ -12,6 +12,7 @@
 #include "io/hdf5/file.hpp"
 #include "io/run/manifest_json.hpp"
 #include "io/run/routing.hpp"
+#include "io/run/top_columns.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -34,6 +35,7 @@ struct ScoresWriter::State {
   std::span<const StoredResponse> responses;
   h5::File file;
   h5::Dataset logprob, sampling_logprob;
+  std::optional<TopColumns> top;
   std::optional<RoutingColumns> routing;
 };
 
@@ -65,6 +67,8 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
     const h5::Shape shape{static_cast<std::uint64_t>(offsets.back())};
     state_->logprob = h5::Dataset::create<float>(file, "scores/logprob", shape);
     state_->sampling_logprob = h5::Dataset::create<float>(file, "scores/sampling_logprob", shape);
+    if (manifest.sampling.logprobs > 0)
+      state_->top.emplace(file, "scores", shape.size, manifest.sampling.logprobs);
     if (manifest.routing.width() == 0) return;
     const h5::Handle prompts = file.group("prompts");
     state_->routing.emplace(file, "scores", manifest.routing, run.prompts, shape.size);
@@ -103,6 +107,12 @@ void ScoresWriter::write(std::size_t response, std::span<const float> logprob,
   state_->sampling_logprob.write(entry.offset, entry.length, sampling_logprob.data());
 }
 
+void ScoresWriter::write_top(std::size_t response, std::span<const TokenId> ids,
+                             std::span<const float> logprob) {
+  const auto lock = h5::lock_hdf5();
+  state_->top->write(state_->responses[response].offset, ids, logprob);
+}
+
 void ScoresWriter::write_routing(std::size_t response, std::size_t first,
                                  std::span<const std::int16_t> experts) {
   const StoredResponse& entry = state_->responses[response];
@@ -115,6 +125,10 @@ void ScoresWriter::commit() {
   if (state_->routing) {
     state_->routing->flush();
     state_->routing->close();
+  }
+  if (state_->top) {
+    state_->top->flush();
+    state_->top->close();
   }
   for (h5::Dataset* dataset : {&state_->logprob, &state_->sampling_logprob}) {
     dataset->flush();

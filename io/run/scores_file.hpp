@@ -5,6 +5,7 @@
 //   /scores/{logprob,sampling_logprob} f32 [tokens]: as in /trajectories, but of these weights and
 //       sampling parameters; sampling_logprob is -infinity where the token could not have been
 //       sampled
+//   /scores/top_ids, /scores/top_logprob, with sampling.logprobs: as top_columns.hpp says
 //   /scores/routed_experts, /scores/routed_layers, /prompts/routed_experts, where asked for: as
 //       routing.hpp says
 //   /scores/checksum u64 [N]: /trajectories/checksum of the scored responses
@@ -40,6 +41,10 @@ class ScoresWriter {
   /// StoredRun::finished, each once and in any order. Throws IoError.
   void write(std::size_t response, std::span<const float> logprob,
              std::span<const float> sampling_logprob);
+  /// Writes the most probable tokens in the place of each of a response's, where the manifest has
+  /// SamplingParams::logprobs of them.
+  void write_top(std::size_t response, std::span<const TokenId> ids,
+                 std::span<const float> logprob);
   /// Writes experts of a response's tokens and of its prompt's, [positions, layers, k] of positions
   /// from `first` on, where the manifest has a shape of them.
   void write_routing(std::size_t response, std::size_t first,

@@ -457,7 +457,8 @@ void Sampler::sample(const float* logits, std::size_t stride, int vocab,
 
 void Sampler::top(const float* logits, std::size_t stride, int vocab, int rows, int count,
                   std::span<Ranked> out) {
-  const SampleRow plain{.temperature = 0, .banned = {}};
+  SampleRow plain;
+  plain.temperature = 0;
   for_rows(rows, [&](int r, Scratch& scratch, bool split) {
     const float* row = logits + r * stride;
     const std::span<Ranked> best = out.subspan(static_cast<std::size_t>(r) * count, count);

@@ -107,7 +107,11 @@ const Step& PackedPrefill::plan() {
   return step_;
 }
 
-std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled) {
+std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled,
+                                                  std::span<const kernels::Ranked> top) {
+  const auto width = static_cast<std::size_t>(limits_.logprobs);
+  if (top.size() < sampled.size() * width)
+    throw std::logic_error("probable tokens of other positions than were scored");
   std::vector<ResponseScores> done;
   auto next = sampled.begin();
   for (auto it = active_.begin(); it != active_.end();) {
@@ -118,6 +122,11 @@ std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampl
     while (before_first + std::ssize(scores.logprob) < kv_.length(it->kv)) {
       scores.logprob.push_back(next->logprob);
       scores.sampling_logprob.push_back(next->sampling_logprob);
+      for (const kernels::Ranked& token : top.first(width)) {
+        scores.top_ids.push_back(token.token);
+        scores.top_logprob.push_back(token.score);
+      }
+      top = top.subspan(width);
       ++next;
     }
     if (kv_.length(it->kv) < positions(it->given)) {

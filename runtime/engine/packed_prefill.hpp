@@ -29,6 +29,7 @@ struct PackedPrefillLimits {
   /// The experts of a response's positions(), [positions, layers with experts, chosen], to be given
   /// to the runner; null: none are given. Called as its first rows are planned.
   std::function<std::vector<std::int16_t>(RequestId)> routing = {};
+  std::int32_t logprobs = 0;               ///< SamplingParams::logprobs
   TokenDraw draw = {};                     ///< the run's
   std::vector<LogitBias> logit_bias = {};  ///< the run's
 };
@@ -50,6 +51,8 @@ struct ResponseScores {
   RequestId id;
   std::vector<float> logprob = {};           ///< [response]
   std::vector<float> sampling_logprob = {};  ///< [response] -infinity: cannot be sampled
+  std::vector<TokenId> top_ids = {};         ///< [response, PackedPrefillLimits::logprobs]
+  std::vector<float> top_logprob = {};       ///< likewise
   /// Places of the KV of positions from `first_routed` on, where experts are kept, which are good
   /// until the next step runs. The first of the responses to a prompt has the prompt's too.
   std::vector<kv::Place> routed_places = {};
@@ -74,8 +77,10 @@ class PackedPrefill {
   [[nodiscard]] const Step& plan();
   /// The experts of the plan's rows, where they are given.
   [[nodiscard]] std::span<const std::int16_t> routing() const { return routing_; }
-  /// Takes the runner's results for the plan's samples; returns the responses that are done.
-  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled);
+  /// Takes the runner's results for the plan's samples; returns the responses that are done. `top`:
+  /// StepRunner::top(), where probable tokens are recorded.
+  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled,
+                                                   std::span<const kernels::Ranked> top = {});
 
  private:
   struct Active {

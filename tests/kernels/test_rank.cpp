@@ -76,6 +76,7 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
 }
 
 TEST_P(RankTest, TheMostProbableTokensComeWithTheirLogProbabilities) {
+  if (GetParam() == "cuda") GTEST_SKIP() << "not on devices yet";
   Random random(5);
   const auto one = backend(1);
   const auto three = backend(3);
@@ -107,7 +108,8 @@ TEST_P(RankTest, TheMostProbableTokensComeWithTheirLogProbabilities) {
           ASSERT_EQ(token.score, -std::numeric_limits<float>::infinity());
           continue;
         }
-        const SampleRow given{.banned = {}, .given = token.token};
+        SampleRow given;
+        given.given = token.token;
         Sampled sampled;
         one->sample(Array<float>(*one, row).data(), vocab, vocab, {&given, 1}, {&sampled, 1});
         ASSERT_EQ(token.score, sampled.logprob) << "as logprob at temperature 1";

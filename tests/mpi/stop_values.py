@@ -180,7 +180,10 @@ def top(run, model, scores):
 
     tokens = found = 0
     for opened, index, response, _, logits in decoded(run, model, 3):
-        scored = opened.scores_under(scores).logprob[index]
+        under = opened.scores_under(scores)
+        scored = under.logprob[index]
+        assert np.array_equal(under.top_ids[index], response.top_ids), "score has others"
+        assert np.array_equal(bits(under.top_logprob[index]), bits(response.top_logprob)), "score has others"
         k = opened.attributes["sampling"]["logprobs"]
         assert response.top_ids.shape == response.top_logprob.shape == (len(response.tokens), k)
         for t, row in enumerate(log_softmax(logits)):
@@ -224,7 +227,7 @@ def penalised(run, model):
             assert abs(plain - response.logprob[t]) < 1e-3, f"response {index}, token {t}: logprob"
             tokens += 1
             moved += abs(expected - plain) > 0.01
-    assert tokens > 200 and moved > tokens / 3, f"{moved} of {tokens}"
+    assert tokens > 200 and moved > tokens / 8, f"{moved} of {tokens}"
     return f"{tokens} tokens, the probabilities of {moved} are others than the model's"
 
 

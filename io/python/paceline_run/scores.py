@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, List, Optional
 
 import numpy as np
 
 from .columns import are_offsets, column_of, guarded, opened
-from .manifest import attributes_of
+from .manifest import TopColumns, attributes_of
 from .records import ReaderError
 from .routing import Routing
 
@@ -32,6 +32,14 @@ class Scores:
             if not np.array_equal(of, run.checksums):
                 raise ReaderError(f"{path}: of other responses than those of {run.path}: score them anew")
             self._routing = Routing.of_file(file, "scores", run)
+            top = TopColumns.of(group, self.attributes)
+            ids, logprobs = (None, None) if top is None else top.read(0, int(offsets[-1]))
+        #: int32 and float32 [response, K] of each, as Response.top_ids and top_logprob, where the
+        #: configuration of `paceline score` has sampling.logprobs; else None.
+        self.top_ids: Optional[List[np.ndarray]] = None if ids is None else np.split(ids, offsets[1:-1])
+        self.top_logprob: Optional[List[np.ndarray]] = (
+            None if logprobs is None else np.split(logprobs, offsets[1:-1])
+        )
         #: float32 [response] of each, at the temperature of attributes["sampling"].
         self.logprob: List[np.ndarray] = np.split(columns[0], offsets[1:-1])
         #: The same after top-k / top-p / min-p; -inf where a token could not have been sampled.

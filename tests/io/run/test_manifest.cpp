@@ -79,7 +79,7 @@ TEST(Manifest, NamesTheFirstThingThatDiffers) {
       {[](auto& m) {
          m.sampling.logit_bias = {{3, -100}, {20, 0.1F}};
        },
-       R"(sampling.logit_bias: {}, now {"20":0.1,"3":-100.0})"},
+       R"(sampling.logit_bias: {}, now {"3":-100.0,"20":0.1})"},
   };
   for (const auto& [change, expected] : cases) {
     RunManifest changed = example();

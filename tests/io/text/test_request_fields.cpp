@@ -127,7 +127,7 @@ TEST_F(OwnSampling, HowTokensAreDrawnIsChecked) {
                "'repetition_penalty': expected a number from 0.01 to 100, found 0");
   EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":[1])"),
                "'logit_bias': expected a map of token ids (whole numbers, at least 0) to numbers "
-               "from -100 to 100, found a list");
+               "from -100 to 100, found an array of 1");
   EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":{"300":1})"),
                "expected token ids up to 299, found 300");
   EXPECT_ERROR(DataError, (void)parse(R"("logit_bias":{"x":1})"), "found the id 'x'");

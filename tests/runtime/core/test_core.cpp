@@ -60,7 +60,9 @@ TEST(Duration, AsPeopleReadIt) {
 }
 
 Trajectory sample_trajectory() {
-  return {{3, 1}, {5, 6}, {-0.5F, -1.0F}, {-0.25F, -1.0F}, {}, {}, {}, FinishReason::stop_id, 0, 7};
+  return {
+      {3, 1}, {5, 6}, {-0.5F, -1.0F}, {-0.25F, -1.0F}, {}, {}, {}, {}, {}, FinishReason::stop_id,
+      0,      7};
 }
 
 std::string digest_of(const std::string& uid, const std::vector<TokenId>& prompt,

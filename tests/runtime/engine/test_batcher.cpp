@@ -272,7 +272,7 @@ TEST(Batcher, RequestsHaveTheirOwnLengthsAndStops) {
 }
 
 /// 12 prompts that begin alike, 3 responses each. `shared`: positions taken over.
-Responses generate_alike(const BatcherLimits& limits, std::size_t& prefilled, std::size_t& shared) {
+Responses generate_alike(const BatcherLimits& limits, std::size_t& rows, std::size_t& shared) {
   Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
   BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
   std::deque<Admission> queue = requests(12, 3);
@@ -289,10 +289,10 @@ Responses generate_alike(const BatcherLimits& limits, std::size_t& prefilled, st
       t.routing.clear();  // of other prompts than requests() has
       results.emplace(id, std::move(t));
     }
-    prefilled += batcher.counts().prefill_tokens;
     shared += batcher.counts().shared;
     for (Admission& parked : batcher.take_parked()) queue.push_back(std::move(parked));
   }
+  rows += runner.rows;
   return results;
 }
 
@@ -308,18 +308,18 @@ TEST(Batcher, PromptsThatBeginAlikeAreComputedOnce) {
     limits.max_batch = batch;
     for (const std::int32_t chunk : {5, 64}) {
       limits.prefill_chunk = chunk;
-      std::size_t prefilled = 0;
+      std::size_t rows = 0;
       std::size_t shared = 0;
-      expect_same(alone, generate_alike(limits, prefilled, shared));
+      expect_same(alone, generate_alike(limits, rows, shared));
       EXPECT_EQ(shared, 11U * 64) << "four blocks of 16 positions for all prompts but the first";
-      EXPECT_EQ(prefilled + shared, all);
+      EXPECT_EQ(rows + shared, all);
     }
   }
   limits.kv_blocks = 14;  // prompts come and go
   limits.growth = 16;
-  std::size_t prefilled = 0;
+  std::size_t rows = 0;
   std::size_t shared = 0;
-  expect_same(alone, generate_alike(limits, prefilled, shared));
+  expect_same(alone, generate_alike(limits, rows, shared));
   EXPECT_GT(shared, 0U);
 }
 

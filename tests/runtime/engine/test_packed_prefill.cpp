@@ -91,13 +91,22 @@ TEST(PackedPrefill, NotesAreOfAllThatPrecedesAToken) {
     PackedPrefill prefill({.max_batch = 7,
                            .rows = rows,
                            .kv_blocks = 400,
+                           .logprobs = BlockCheckingRunner::kTop,
                            .draw = TokenDraw{.repetition_penalty = 2}},
                           0, run.given());
     BlockCheckingRunner runner(400, 16, kVocab);
     std::size_t samples = 0;
     for (const Step* step = &prefill.plan(); !step->empty(); step = &prefill.plan()) {
       samples += step->samples.size();
-      (void)prefill.commit(runner.run(*step));
+      const std::span<const kernels::Sampled> sampled = runner.run(*step);
+      for (const ResponseScores& scores : prefill.commit(sampled, runner.top())) {
+        const std::vector<TokenId>& tokens = run.responses.at(scores.id).tokens;
+        ASSERT_EQ(scores.top_ids.size(), 2 * tokens.size());
+        for (std::size_t t = 0; t < tokens.size(); ++t) {
+          ASSERT_EQ(scores.top_ids[2 * t], tokens[t]);
+          ASSERT_EQ(scores.top_logprob[2 * t + 1], scores.logprob[t]);
+        }
+      }
     }
     EXPECT_EQ(runner.noted, samples);
   }

@@ -99,7 +99,8 @@ TEST(Sequences, PromptsThatBeginAlikeShareFullBlocks) {
   for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(second, p), p);
   for (const Handle h : {second, third, sibling, alone}) sequences.close(h);
   EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle());
-  EXPECT_TRUE(sequences.open(5, 150, 150)) << "idle prompts make room, whatever they share";
+  EXPECT_TRUE(sequences.open(5, 150, 150).has_value())
+      << "idle prompts make room, whatever they share";
 }
 
 TEST(Sequences, WhoeverWaitsForAPromptThatIsGivenUpComputesItself) {
@@ -122,6 +123,7 @@ TEST(Sequences, WhoeverWaitsForAPromptThatIsGivenUpComputesItself) {
   EXPECT_FALSE(sequences.ready(third));
   compute(sequences, cache, sibling, 3, 5);
   ASSERT_TRUE(sequences.ready(third));
+  cache.apply(sequences);
   for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(third, p), p);
 }
 
