@@ -21,7 +21,9 @@ struct ModelCheckpoint {
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);
-    if (config.experts) config.experts->wide_router = io::stores_wide_router(config, *weights);
+    // Where all weights are in fp32, the computed dtype is the routers' too.
+    if (config.experts && stored() != DType::f32)
+      config.experts->wide_router = io::stores_wide_router(config, *weights);
   }
   /// The dtype in which most weights are stored; config.json's where weights are absent.
   [[nodiscard]] DType stored() const {
