@@ -271,7 +271,8 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   const std::pair<const char*, Json> optional[] = {
       {"keep_routing", false},     {"logprobs", 0},
       {"repetition_penalty", 1.0}, {"presence_penalty", 0.0},
-      {"frequency_penalty", 0.0},  {"logit_bias", Json::object()}};
+      {"frequency_penalty", 0.0},  {"logit_bias", Json::object()},
+      {"samples", Json()}};
   for (const auto& [key, off] : optional) {
     if (auto found = difference(std::string("sampling.") + key, was["sampling"].value(key, off),
                                 is["sampling"].value(key, off)))

@@ -304,10 +304,11 @@ RequestSampling RequestReader::sampling() const {
       contains(honoured_, "stop")) {
     sampling.stops =
         StopSet{options_.stops ? options_.stops(own_) : own_.stop_ids, own_.stop_strings};
-    if (vocab_ > 0 && own_.min_tokens > 0 && std::ssize(sampling.stops->ids) >= vocab_)
+    if (vocab_ > 0 && own_.min_tokens > 0 &&
+        std::ssize(banned_early(own_, sampling.stops->ids)) >= vocab_)
       refuse(stops_,
-             "with the model's end tokens these are all there are, so that no token could be "
-             "sampled before sampling.min_tokens (" +
+             "with the model's end tokens and the masked ones these are all there are, so that no "
+             "token could be sampled before sampling.min_tokens (" +
                  std::to_string(own_.min_tokens) + ")");
   }
   return sampling;

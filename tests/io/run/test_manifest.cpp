@@ -40,6 +40,11 @@ TEST(Manifest, PromptsHaveTheirOwnNumbersOfSamples) {
       EXPECT_EQ(order.at(place), (RequestId{p, s}));
     }
   }
+  // Also where the most that any prompt has stays the same.
+  RunManifest alike = manifest;
+  alike.own_samples.clear();
+  EXPECT_TRUE(first_difference(manifest, alike));
+  EXPECT_TRUE(first_difference(alike, manifest));
   manifest.own_samples = {2, 2};
   EXPECT_THROW((void)manifest_from_json(to_json(manifest), "run.json"), IoError);
 }

@@ -176,6 +176,9 @@ TEST_F(OwnSampling, IsCheckedAsTheRunsIs) {
   options.request.stops = nullptr;
   EXPECT_ERROR(DataError, (void)parse("\"stop_ids\":[" + all + "]"), "p.jsonl:1:26: 'stop_ids': ",
                "no token could be sampled before sampling.min_tokens (8)");
+  for (int id = 0; id < 298; ++id) options.request.sampling.masked.push_back(id);
+  EXPECT_ERROR(DataError, (void)parse(R"("stop_ids":[298,299])"),
+               "no token could be sampled before sampling.min_tokens (8)");
   EXPECT_ERROR(DataError,
                (void)paceline::io::parse_prompts(R"({"tokens":[5],"stop_strings":["a"]})",
                                                  "p.jsonl", nullptr, nullptr, {}),
