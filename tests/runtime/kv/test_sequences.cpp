@@ -141,7 +141,7 @@ TEST(Sequences, SharedPrefixesHoldWhatTheirTextsSay) {
       return tokens;
     };
     const auto value = [](const std::vector<TokenId>& text, std::int32_t position) {
-      std::int64_t hash = 7;
+      std::uint64_t hash = 7;
       for (std::int32_t i = 0; i <= position; ++i) hash = hash * 31 + text[i];
       return hash;
     };
