@@ -15,8 +15,8 @@ class EarlierResponses {
   virtual ~EarlierResponses() = default;
   /// Takes a response of `age` steps ago, >= 1. Of one age, samples are different. The tokens are
   /// valid during the call.
-  using Use = std::function<void(std::uint32_t age, std::uint32_t sample,
-                                 std::span<const TokenId> tokens)>;
+  using Use =
+      std::function<void(std::uint32_t age, std::uint32_t sample, std::span<const TokenId> tokens)>;
   /// Gives the responses to a prompt, newest first, the first time that it is asked for them. May
   /// read files; what cannot be read is left out. Any number may be asked for.
   virtual void take(std::uint32_t prompt, const Use& use) = 0;

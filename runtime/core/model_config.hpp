@@ -94,8 +94,8 @@ struct ModelConfig {
   std::int32_t kv_heads = 0;  ///< divides heads
   std::int32_t head_dim = 0;  ///< with latent attention, of a key's part without rotary embedding
   std::int32_t max_position = 0;  ///< context length, tokens; 0: not said
-  /// Layers that the files may have behind the last, which predict the token after the next; they
-  /// are not read.
+  /// Layers that the files may have behind the last, which predict the token after the next; the
+  /// first can be a drafter (method mtp), others are not read.
   std::int32_t next_token_layers = 0;
   std::optional<ExpertConfig> experts;
   std::optional<LatentConfig> latent;
