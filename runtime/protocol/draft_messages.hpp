@@ -74,8 +74,9 @@ inline constexpr std::size_t kMostFeatureBytes = std::size_t{8} << 20;
 /// Verifier to a drafter that reads features of the target, after the commits of the step that
 /// computed them: one message a step where that keeps to kMostFeatureBytes. A row is, for EAGLE-3,
 /// 3 x hidden values of the target's compute dtype, in bf16 6 x hidden bytes a token beside the 4
-/// that the token takes: 24 KiB of a model 4096 wide; a third of these for MTP. The head computes in that dtype, so its drafts on
-/// another rank are to the bit those that it would make beside the target.
+/// that the token takes: 24 KiB of a model 4096 wide; a third of these for MTP. The head computes
+/// in that dtype, so its drafts on another rank are to the bit those that it would make beside the
+/// target.
 struct DraftFeatures {
   std::uint32_t since = 0;  ///< which drafter is meant
   std::vector<DraftRows> rows;
