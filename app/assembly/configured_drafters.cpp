@@ -133,7 +133,12 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
   const auto read_mtp = [&](DraftHead& head) {
     MtpConfig config = next_token_layer(target_path, target.config);
     head.weights = target.weights.get();
-    if (head.weights != nullptr) io::check_tensor_shapes(config, *head.weights);
+    if (head.weights != nullptr) {
+      io::check_tensor_shapes(config, *head.weights);
+      // As of the model's own layers (ModelCheckpoint), of which it need not be like.
+      if (config.layer.experts && target.stored() != DType::f32)
+        config.layer.experts->wide_router = io::stores_wide_router(config, *head.weights);
+    }
     head.config = std::move(config);
   };
   const auto read_model = [&](const std::string& path) {

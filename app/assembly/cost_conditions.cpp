@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "runtime/model/sharding.hpp"
+
 namespace paceline::app {
 
 std::string shape_text(const ModelConfig& model, DType compute) {
@@ -23,6 +25,7 @@ std::string shape_text(const ModelConfig& model, DType compute) {
       text += fmt::format(" beside a shared one of {}", model.experts->shared_width);
     if (model.dense_layers() > 0)
       text += fmt::format(", not in layers {}", fmt::join(model.experts->dense_layers, ", "));
+    if (model::router_parts(model.experts->wide_router, compute) > 1) text += ", routers in fp32";
   }
   return text + fmt::format(", {}", name_of(compute));
 }

@@ -144,7 +144,7 @@ DrafterMemory models_memory(const Inputs& inputs, const Plan& plan, Role role,
   for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
     const PlannedDrafter& drafter = plan.drafters[d];
     if (drafter.model == nullptr) continue;
-    memory.weights += model::weight_bytes(drafter.model->config, drafter.model->compute, 1);
+    memory.weights += drafter_bytes(inputs, drafter.model, nullptr);
     memory.kv += kv_shape(inputs, drafter).block_bytes() * blocks[d];
   }
   return memory;
@@ -156,7 +156,7 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role,
   if (!has_head(plan, role)) return {};
   const auto at = std::find_if(plan.drafters.begin(), plan.drafters.end(),
                                [](const auto& drafter) { return drafter.head != nullptr; });
-  return {model::weight_bytes(at->head->config, inputs.target.compute),
+  return {drafter_bytes(inputs, nullptr, at->head),
           kv_shape(inputs, *at).block_bytes() * blocks[at - plan.drafters.begin()]};
 }
 

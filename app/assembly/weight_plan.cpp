@@ -1,6 +1,7 @@
 #include "app/assembly/weight_plan.hpp"
 
 #include <algorithm>
+#include <variant>
 #include <vector>
 
 #include "app/assembly/drafters.hpp"
@@ -17,11 +18,9 @@ using policy::WeightsId;
 namespace {
 
 std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
-  if (const DraftHead* head = head_of(plan, id))
-    return model::weight_bytes(head->config, inputs.target.compute);
   if (!id.drafter) return target_bytes(inputs, id.tp);
-  const ModelCheckpoint& draft = *plan.drafters[*id.drafter].model;
-  return model::weight_bytes(draft.config, draft.compute, id.tp);
+  const PlannedDrafter& drafter = plan.drafters[*id.drafter];
+  return drafter_bytes(inputs, drafter.model, drafter.head);
 }
 
 /// All ranks as holders of no weights yet.
@@ -114,6 +113,23 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   if (priced.experts)  // GPUs of a rank share them, and each has the rest
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,
+                            const DraftHead* head) {
+  if (model != nullptr) return model::weight_bytes(model->config, model->compute, 1);
+  if (head == nullptr) return 0;
+  const std::uint64_t packed = model::weight_bytes(head->config, inputs.target.compute);
+  if (!inputs.priced || !std::holds_alternative<MtpConfig>(head->config)) return packed;
+  return static_cast<std::uint64_t>(static_cast<double>(packed / size_of(inputs.target.compute)) *
+                                    inputs.priced->stored_bytes());
+}
+
+std::uint64_t drafter_bytes(const Inputs& inputs) {
+  std::uint64_t bytes = 0;
+  for (const ConfiguredDrafter& drafter : inputs.drafters)
+    bytes += drafter_bytes(inputs, drafter.model.get(), drafter.head.get());
+  return bytes;
 }
 
 int weight_sharers(const Machine& machine) { return policy::least_sharers(holders(machine)); }

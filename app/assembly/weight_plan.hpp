@@ -17,6 +17,7 @@ namespace paceline::app {
 struct DraftHead;
 struct Inputs;
 struct Machine;
+struct ModelCheckpoint;
 struct Plan;
 
 /// The same on every rank.
@@ -33,6 +34,12 @@ struct WeightPlan {
 /// Bytes of the target's packed weights on a rank of a group of degree `tp`; in a simulation, on
 /// all GPUs that the rank stands for, embeddings included.
 [[nodiscard]] std::uint64_t target_bytes(const Inputs& inputs, int tp);
+/// Bytes of a draft model's or head's packed weights; of a simulated target's own layers as they
+/// are stored.
+[[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,
+                                          const DraftHead* head);
+/// Of all configured drafters.
+[[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
 /// The fewest ranks that would share a copy if all needed the same weights, whatever the layout.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 

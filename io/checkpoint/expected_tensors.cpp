@@ -84,6 +84,11 @@ float value_of(const TensorView& tensor, std::size_t i) {
                                     : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+bool has_wide_router(const LayerDescription& layer, const WeightSource& weights) {
+  const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
+  return mlp != nullptr && weights.find(mlp->router.name + ".weight")->dtype == DType::f32;
+}
+
 }  // namespace
 
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights) {
@@ -181,11 +186,13 @@ bool stores_f16(const ModelConfig& config, const WeightSource& weights) {
 }
 
 bool stores_wide_router(const ModelConfig& config, const WeightSource& weights) {
-  const ModelDescription model = describe(config);
-  return std::any_of(model.layers.begin(), model.layers.end(), [&](const LayerDescription& layer) {
-    const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
-    return mlp != nullptr && weights.find(mlp->router.name + ".weight")->dtype == DType::f32;
+  return std::ranges::any_of(describe(config).layers, [&](const LayerDescription& layer) {
+    return has_wide_router(layer, weights);
   });
+}
+
+bool stores_wide_router(const MtpConfig& config, const WeightSource& weights) {
+  return has_wide_router(config.layer.family->describe_next_token(config).layer, weights);
 }
 
 DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {

@@ -77,6 +77,8 @@ void check_tensor_shapes(MtpConfig& config, const WeightSource& weights);
 
 /// Whether a router is stored in fp32, in which its products are then computed (wide_router).
 [[nodiscard]] bool stores_wide_router(const ModelConfig& config, const WeightSource& weights);
+/// Likewise of a next-token layer.
+[[nodiscard]] bool stores_wide_router(const MtpConfig& config, const WeightSource& weights);
 
 /// The dtype in which most bytes of the expected tensors are stored, whatever config.json says.
 /// Throws DataError when a tensor is missing.

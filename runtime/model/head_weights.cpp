@@ -44,7 +44,7 @@ std::uint64_t weight_bytes(const HeadConfig& config, DType compute) {
   const HeadDescription head = describe_head(config);
   return size_of(compute) *
          static_cast<std::uint64_t>(head.fc.elements() + matrix_elements(head.layer) +
-                                    head.output.elements());
+                                    added_elements(head.layer, compute) + head.output.elements());
 }
 
 }  // namespace paceline::model

@@ -96,6 +96,12 @@ std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& lay
   return all;
 }
 
+std::int64_t added_elements(const LayerDescription& layer, DType compute) {
+  const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp);
+  return mlp == nullptr ? 0
+                        : (router_parts(mlp->wide_router, compute) - 1) * mlp->router.elements();
+}
+
 kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType compute,
                           bool routing) {
   const bool latent = config.latent.has_value();
@@ -123,7 +129,8 @@ std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
 
 std::uint64_t whole_weight_bytes(const ModelConfig& config, DType compute) {
   std::int64_t elements = 0;
-  for (const LayerDescription& layer : describe(config).layers) elements += whole_elements(layer);
+  for (const LayerDescription& layer : describe(config).layers)
+    elements += whole_elements(layer) + added_elements(layer, compute);
   return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 

@@ -53,6 +53,10 @@ struct Shard {
   return wide_router && compute == DType::bf16 ? 3 : 1;
 }
 
+/// Elements that packing adds to a layer's own (matrix_elements(), whole_elements()): the further
+/// parts of its router.
+[[nodiscard]] std::int64_t added_elements(const LayerDescription& layer, DType compute);
+
 /// The KV cache of one rank of `size`, in blocks of `block` positions. `routing`: with the experts
 /// of each position, where the model has some.
 [[nodiscard]] kernels::KvShape kv_shape(const ModelConfig& config, int size, int block,

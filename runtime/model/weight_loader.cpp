@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -223,7 +224,7 @@ MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
 }
 
 // Each part is the upper bits of the rest that earlier parts leave: 8 of 24, so that the last
-// leaves nothing.
+// leaves nothing of a normal number.
 std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const ExpertMlp& mlp,
                                                                         const Shard& shard) {
   std::vector<std::unique_ptr<kernels::Linear>> parts(router_parts(mlp.wide_router, compute_));
@@ -231,25 +232,32 @@ std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const Ex
     parts[0] = pack({&mlp.router}, shard, kernels::kAnySegments);
     return parts;
   }
-  if (packs()) require_usable(whole(mlp.router));
-  const MatrixSlice stored = slice_of(whole(mlp.router));
-  std::vector<float> left(stored.rows * stored.columns);
-  for (std::int64_t row = 0; row < stored.rows; ++row) {
-    kernels::to_floats(kernels::source_row(stored, row), stored.columns,
-                       left.data() + row * stored.columns);
+  const Part router = whole(mlp.router);
+  const MatrixSlice stored = slice_of(router);
+  std::vector<kernels::PackPlace> places;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    places.push_back(take_place(stored.rows, stored.columns, false));
+  // Who packs no part needs none of the values.
+  const bool packs_one = std::ranges::any_of(places, &kernels::PackPlace::packs);
+  std::vector<float> left(packs_one ? stored.rows * stored.columns : 0);
+  if (packs_one) {
+    require_usable(router);
+    for (std::int64_t row = 0; row < stored.rows; ++row) {
+      kernels::to_floats(kernels::source_row(stored, row), stored.columns,
+                         left.data() + row * stored.columns);
+    }
   }
-  std::vector<float> values(left.size());
+  std::vector<float> values(stored.rows * stored.columns);
   const TensorView view{
       DType::f32, {stored.rows, stored.columns}, std::as_bytes(std::span(values))};
   const MatrixSlice all{&view, 0, stored.rows, 0, stored.columns};
-  for (std::unique_ptr<kernels::Linear>& part : parts) {
+  for (std::size_t p = 0; p < parts.size(); ++p) {
     for (std::size_t i = 0; i < left.size(); ++i) {
       values[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(left[i]) & 0xFFFF0000U);
       left[i] -= values[i];
     }
-    const kernels::PackPlace place = take_place(stored.rows, stored.columns, false);
-    part = backend_.pack({&all, 1}, {}, kernels::kAnySegments, compute_, place);
-    bytes_ += part->bytes();
+    parts[p] = backend_.pack({&all, 1}, {}, kernels::kAnySegments, compute_, places[p]);
+    bytes_ += parts[p]->bytes();
   }
   return parts;
 }

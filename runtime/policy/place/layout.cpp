@@ -27,15 +27,22 @@ int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& exp
     const auto whole = static_cast<double>(facts.whole_bytes);
     return whole + (static_cast<double>(facts.weight_bytes) - whole) / tp;
   };
-  const auto part = [&] { return share() / sharers(); };
+  // Of ranks that would share a copy of drafters, one in tp leads a group.
+  const auto part = [&] {
+    return (share() + static_cast<double>(facts.drafter_bytes)) / sharers();
+  };
   while (facts.memory_per_rank != 0 && part() > room && tp * 2 <= std::min(facts.segments, ranks)) {
     tp *= 2;
   }
   explanation.push_back(fmt::format(
-      "tensor-parallel degree {}: the least whose share of the weights ({:.2f} GiB{}) fits "
+      "tensor-parallel degree {}: the least whose share of the weights ({:.2f} GiB{}{}) fits "
       "{:.0f} % of a rank's {:.2f} GiB (override: layout.verifier_tp)",
-      tp, share() / kGiB, sharers() == 1 ? "" : fmt::format(", {} ranks to a copy", sharers()),
-      kWeightShare * 100, static_cast<double>(facts.memory_per_rank) / kGiB));
+      tp, share() / kGiB,
+      facts.drafter_bytes == 0 ? ""
+                               : fmt::format(", and {:.2f} GiB of drafters",
+                                             static_cast<double>(facts.drafter_bytes) / kGiB),
+      sharers() == 1 ? "" : fmt::format(", {} ranks to a copy", sharers()), kWeightShare * 100,
+      static_cast<double>(facts.memory_per_rank) / kGiB));
   return tp;
 }
 

@@ -16,6 +16,8 @@ struct LayoutFacts {
   int segments = 1;                ///< canonical K-segments of the model: bound on the TP degree
   std::uint64_t weight_bytes = 0;  ///< bytes of the whole model in the compute dtype
   std::uint64_t whole_bytes = 0;   ///< those of them that each rank of a group has, not a part
+  /// Bytes of what a group's leader has beside its share of the model: its own drafters, whole.
+  std::uint64_t drafter_bytes = 0;
   int sharers = 1;  ///< ranks that map one copy of their weights if they have the same share
   std::uint64_t memory_per_rank = 0;  ///< least of all ranks; 0: unknown
   std::vector<int> node_of_rank;      ///< [ranks]

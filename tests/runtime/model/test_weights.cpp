@@ -135,6 +135,19 @@ TEST(Weights, RoutersOfFp32StaySo) {
   EXPECT_EQ(logits(source, true, DType::f32), logits(source, false, DType::f32));
 }
 
+// Two halves have what each rank has whole twice.
+TEST(Weights, WhatEachRankHasWholeIsCountedAsItIsPacked) {
+  for (const Family* family : {&model::qwen3, &model::qwen2_moe, &model::qwen3_moe}) {
+    for (const bool wide : {false, true}) {
+      ModelConfig config = config_of(*family, false);
+      if (config.experts) config.experts->wide_router = wide;
+      EXPECT_EQ(whole_weight_bytes(config, DType::bf16),
+                2 * weight_bytes(config, DType::bf16, 2) - weight_bytes(config, DType::bf16, 1))
+          << family->model_type << (wide ? ", routers in fp32" : "");
+    }
+  }
+}
+
 // Each process reads a piece of the files, and no two the same one.
 TEST(Weights, EachMatrixIsPackedByOne) {
   const auto backend = kernels::make_cpu_backend(1);

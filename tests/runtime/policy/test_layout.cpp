@@ -63,6 +63,17 @@ TEST(Layout, WholeMatricesAreNotCut) {
   EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 4);
 }
 
+// A leader has its drafters whole, whatever the degree.
+TEST(Layout, RoomIsLeftForALeadersDrafters) {
+  LayoutFacts f = facts(8);
+  f.memory_per_rank = 8'000;
+  f.drafter_bytes = 600;
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 2);
+  f.drafter_bytes = 700;
+  EXPECT_EQ(plan_layout(f, {}).placement.least_tp(), 4);
+  EXPECT_TRUE(mentions(plan_layout(f, {}), "GiB of drafters"));
+}
+
 TEST(Layout, CutsTheModelOnlyAsFarAsItMust) {
   LayoutFacts f = facts(8);
   f.memory_per_rank = 5'000;
