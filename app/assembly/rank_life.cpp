@@ -84,6 +84,24 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
+/// Seconds of a call of the first draft model of a drafter rank, by rows; without points where they
+/// are not known.
+CostCurve draft_calls(const Plan& plan, std::span<const std::int32_t> drafters) {
+  const auto model = std::find_if(drafters.begin(), drafters.end(), [&](std::int32_t d) {
+    return plan.drafters[d].model != nullptr;
+  });
+  if (model == drafters.end() || !plan.costs.hold()) return {};
+  for (const DrafterCosts& known : plan.costs.profile->drafters) {
+    if (known.name == plan.drafters[*model].name) return known.first;
+  }
+  return {};
+}
+
+/// Seed by which a rank drafts for outcomes at random; 0: by costs.
+std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
+  return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
+}
+
 void add(DraftTally& sum, const DraftTally& tally) {
   sum.tried += tally.tried;
   sum.accepted += tally.accepted;
@@ -259,6 +277,8 @@ class RankLife::DrafterPlace final : public Place {
                   .longest = longest_window(inputs, plan),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
+                  .calls = draft_calls(plan, own_),
+                  .shuffle = outcome_seed(inputs.config.test, rank),
                   .features = inputs.target.compute}) {}
   protocol::Participant& role() override { return drafter_; }
   RankSummary end() override { return drafter_.summary(); }

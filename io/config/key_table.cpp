@@ -184,14 +184,15 @@ std::vector<Key> test_keys() {
               "Misbehaviour of drafter ranks."),
        member("draft_servers", &F::draft_servers, words("none", "stall"),
               "Misbehaviour of draft servers.")}};
-  const Choice<Shuffle, 4> decisions{
-      {"moves", "roles", "races", "memory"},
-      {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory}};
+  const Choice<Shuffle, 5> decisions{
+      {"moves", "roles", "races", "memory", "outcomes"},
+      {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory, Shuffle::outcomes}};
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(test, shuffle),
-                  List<Choice<Shuffle, 4>>{decisions, "moves, roles, races and memory"},
+                  List<Choice<Shuffle, 5>>{decisions, "moves, roles, races, memory and outcomes"},
                   "At random: requests move between groups, ranks change roles, groups generate "
-                  "others' requests too, draft models lend their memory to KV."));
+                  "others' requests too, draft models lend their memory to KV, drafter ranks draft "
+                  "for what the target may say instead."));
   t.push_back(key(PACELINE_FIELD(test, seed), Whole<std::uint64_t>{0, unsigned_max},
                   "Seed of all that is at random; no token depends on it."));
   t.push_back(

@@ -214,8 +214,8 @@ struct SimulationSection {
 };
 
 /// Decisions that tests leave to chance: requests move between groups, ranks change roles, groups
-/// race, draft models' memory becomes KV's.
-enum class Shuffle : std::uint8_t { moves, roles, races, memory };
+/// race, draft models' memory becomes KV's, drafter ranks draft for outcomes.
+enum class Shuffle : std::uint8_t { moves, roles, races, memory, outcomes };
 
 /// Faults that tests cause. A simulation has all of them; a real run delays messages and has
 /// drafter ranks and draft servers that misbehave.

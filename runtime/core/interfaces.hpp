@@ -212,9 +212,10 @@ struct RankSummary {
   std::uint64_t preempted = 0;              ///< requests preempted in the middle of a lease
   std::uint64_t recomputed = 0;             ///< positions of responses whose KV was computed again
   std::uint64_t prefix_shared = 0;          ///< positions of prompts whose KV was another prompt's
-  std::uint64_t late = 0;     ///< drafts wanted of drafter ranks when none had arrived
-  std::uint64_t stale = 0;    ///< tokens from drafter ranks that came too late, or for nothing
-  std::uint64_t invalid = 0;  ///< invalid messages of, or to, drafter ranks and servers
+  std::uint64_t late = 0;      ///< drafts wanted of drafter ranks when none had arrived
+  std::uint64_t stale = 0;     ///< tokens from drafter ranks that came too late, or for nothing
+  std::uint64_t foreseen = 0;  ///< refuted drafts of theirs after which another one was there
+  std::uint64_t invalid = 0;   ///< invalid messages of, or to, drafter ranks and servers
   // Draft servers, as a verifier uses them.
   std::uint64_t draft_update_bytes = 0;  ///< told to draft servers
   std::uint64_t draft_fetch_bytes = 0;   ///< of draft servers' answers

@@ -154,6 +154,7 @@ inline constexpr auto kColumns<RankSummary> =
                Column{"prefix_shared", &RankSummary::prefix_shared, "positions"},
                Column{"late", &RankSummary::late, "drafts"},
                Column{"stale", &RankSummary::stale, "tokens"},
+               Column{"foreseen", &RankSummary::foreseen, "drafts"},
                Column{"invalid", &RankSummary::invalid, "messages"},
                Column{"draft_update_bytes", &RankSummary::draft_update_bytes, "bytes"},
                Column{"draft_fetch_bytes", &RankSummary::draft_fetch_bytes, "bytes"},

@@ -47,6 +47,7 @@ class DraftSequences {
     /// Positions past the assumed tokens, for drafted ones. In: wanted. Out: those with room; -1:
     /// the request does not fit or cannot be drafted for yet, and is not in the round.
     int ahead = 0;
+    std::int32_t branch = 0;  ///< as DraftSlot's
   };
   static constexpr std::int32_t kRoot = -1;
   static constexpr std::int32_t kLast = -2;
@@ -72,13 +73,15 @@ class DraftSequences {
   /// As of LaggingState and FeatureReader; feature_bytes() is 0 where no features are read.
   [[nodiscard]] virtual int lag(RequestId id) const = 0;
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
+  /// Whether members may be branches.
+  [[nodiscard]] virtual bool branches() const { return false; }
   virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
                        std::span<const std::byte> /*features*/) {}
 
   /// Begins a round of at most max_requests. Finds room for each member's text and the tokens
   /// behind it, for members most recently in a round first, so that requests that compete for a
   /// small pool do not take turns in evicting one another. Throws std::logic_error when a request
-  /// is in the round twice or the sequences are suspended.
+  /// or a branch is in the round twice or the sequences are suspended.
   virtual void begin(std::span<Member> members) = 0;
   /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
   /// takes, and reads what follows each member's last token, once.

@@ -7,6 +7,9 @@
 // tokens and then k more with the first k assumed gives the chain that drafting 2k at once gives;
 // where the chain of 2k ends early, lookup may go on. Suffix trees apply their bounds, and are
 // chosen, anew for the longer text, so the second part of their drafts may differ.
+//
+// It may also draft for outcomes that are less likely: a branch leaves a request's chain of assumed
+// tokens for another token, and is drafted in the same call.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +44,12 @@ struct DraftSlot {
   DraftOutput output;
   /// Tokens drafted before and taken as said: the draft goes on after them. Read during the call.
   std::span<const TokenId> assumed = {};
+  /// 0: the request's own chain. Another number names a branch of the request, until the target
+  /// says something else than the branch assumes. Of drafters with Capabilities::branches alone.
+  std::int32_t branch = 0;
+  /// Where not empty, propose() sets the drafter's second choice for each token of the draft, which
+  /// is a chain then; -1: none. Of the same drafters.
+  std::span<TokenId> runners_up = {};
   std::int32_t count = 0;  ///< set by propose(): tokens written to output; 0: no draft
   std::int32_t calls =
       0;  ///< set by draft models and heads: calls that the draft took, one a level
@@ -146,6 +155,7 @@ struct Capabilities {
   SiblingLearner* siblings = nullptr;
   AheadRunner* ahead = nullptr;
   MemoryGiver* memory = nullptr;
+  bool branches = false;  ///< it drafts branches, and says its second choices
 };
 
 /// Proposes continuations. It never decides what is accepted, so it cannot change a trajectory; it

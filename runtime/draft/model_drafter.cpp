@@ -41,7 +41,7 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
     const int paths = std::min(slot.limits.paths, options_.paths);
     jobs_.push_back({&slot, &text, static_cast<std::int32_t>(first), length, paths, {}});
     // No pass is run for the last token of a chain.
-    members_.push_back({slot.id, slot.assumed, length - 1});
+    members_.push_back({slot.id, slot.assumed, length - 1, slot.branch});
   }
   if (sequences_->suspended()) return;
   sequences_->begin(members_);
@@ -121,6 +121,7 @@ void ModelDrafter::write(const Job& job) {
     const std::span<const kernels::Ranked> level = job.level(i);
     path /= sum_of(level);  // times the best token's share, exp(0) / sum
     slot.output.set(i, level[0].token, i - 1, static_cast<float>(path));
+    if (!slot.runners_up.empty()) slot.runners_up[i] = level[1].token;
     for (int j = 1; j < job.paths && level[j].token >= 0; ++j) {
       const double share = std::exp(static_cast<double>(level[j].score) - level[0].score);
       leaves.push_back({level[j].token, i - 1, static_cast<float>(path * share)});

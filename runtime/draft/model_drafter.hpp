@@ -12,6 +12,9 @@
 // following a second token would cost as much as the first again and is reached only where the
 // first was wrong. A leaf that the target chooses saves the step its rejection would have ended.
 //
+// The second of the ranking is told, too: where the first turns out wrong, it is what the target
+// says in 0.68 of the cases on the embedded pair (tests/bench/README.md).
+//
 // DraftSequences holds the requests' texts and KV, and catches up.
 #pragma once
 

@@ -39,8 +39,9 @@ void ModelSequences::take_memory(std::shared_ptr<const model::Weights> weights) 
 
 void ModelSequences::drop_kv() {
   kv_ = kv::Sequences(options_.kv_blocks, options_.kv_block);
-  std::erase_if(requests_, [](const auto& entry) { return entry.second.left; });
-  for (auto& [id, s] : requests_) s.kv.reset();
+  std::erase_if(requests_,
+                [](const auto& entry) { return entry.second.left || entry.first.branch != 0; });
+  for (auto& [key, s] : requests_) s.kv.reset();
 }
 
 void ModelSequences::suspend() {
@@ -58,7 +59,7 @@ bool ModelSequences::resume() {
 }
 
 const ModelSequences::Sequence& ModelSequences::started(RequestId id) const {
-  const auto at = requests_.find(id);
+  const auto at = requests_.find({id, 0});
   if (at == requests_.end() || at->second.left)
     throw std::logic_error("draft for a request that was not started");
   return at->second;
@@ -66,6 +67,11 @@ const ModelSequences::Sequence& ModelSequences::started(RequestId id) const {
 
 ModelSequences::Sequence& ModelSequences::started(RequestId id) {
   return const_cast<Sequence&>(std::as_const(*this).started(id));
+}
+
+/// Leading tokens of these that are those drafted behind the committed text.
+std::size_t ModelSequences::agreed(const Sequence& s, std::span<const TokenId> tokens) {
+  return common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
 }
 
 void ModelSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
@@ -83,8 +89,7 @@ void ModelSequences::cut(Sequence& s, std::size_t size) {
 /// Puts these tokens, and no others, behind the committed text. Tokens drafted before keep their KV
 /// as far as they agree with these.
 void ModelSequences::assume(Sequence& s, std::span<const TokenId> tokens) {
-  const std::size_t kept =
-      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  const std::size_t kept = agreed(s, tokens);
   cut(s, s.text.committed + kept);
   append(s.text, tokens.subspan(kept));
   s.base = s.text.tokens.size();
@@ -95,7 +100,7 @@ void ModelSequences::close(Sequence& s) {
 }
 
 void ModelSequences::start(const DraftStart& start) {
-  const auto [at, added] = requests_.try_emplace(start.id);
+  const auto [at, added] = requests_.try_emplace({start.id, 0});
   Sequence& s = at->second;
   if (!added && !s.left) throw std::logic_error("a request was started twice");
   DraftText text;
@@ -110,10 +115,36 @@ void ModelSequences::start(const DraftStart& start) {
   s.left = false;
 }
 
+void ModelSequences::drop_branches(RequestId id,
+                                   const std::function<bool(const Sequence&)>& which) {
+  auto at = requests_.upper_bound({id, 0});
+  while (at != requests_.end() && at->first.id == id) {
+    const auto branch = at++;
+    if (!which(branch->second)) continue;
+    close(branch->second);
+    requests_.erase(branch);
+  }
+}
+
+/// Gives the request's sequence the tokens and KV of the branch that the target follows furthest,
+/// where it is further than the sequence's own. Branches that it contradicts go.
+void ModelSequences::follow(RequestId id, Sequence& s, std::span<const TokenId> tokens) {
+  Sequence* best = &s;
+  for (auto at = requests_.upper_bound({id, 0}); at != requests_.end() && at->first.id == id; ++at)
+    if (agreed(at->second, tokens) > agreed(*best, tokens)) best = &at->second;
+  if (best != &s) {
+    std::swap(s.kv, best->kv);
+    std::swap(s.text.tokens, best->text.tokens);
+  }
+  drop_branches(id, [&](const Sequence& branch) { return agreed(branch, tokens) < tokens.size(); });
+  for (auto at = requests_.upper_bound({id, 0}); at != requests_.end() && at->first.id == id; ++at)
+    at->second.text.committed += tokens.size();
+}
+
 void ModelSequences::commit(RequestId id, std::span<const TokenId> tokens) {
   Sequence& s = started(id);
-  const std::size_t kept =
-      common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
+  follow(id, s, tokens);
+  const std::size_t kept = agreed(s, tokens);
   if (kept < tokens.size()) {  // the drafted tokens behind follow on an unsaid text
     cut(s, s.text.committed + kept);
     append(s.text, tokens.subspan(kept));
@@ -123,13 +154,15 @@ void ModelSequences::commit(RequestId id, std::span<const TokenId> tokens) {
 
 void ModelSequences::leave(RequestId id) {
   Sequence& s = started(id);
+  drop_branches(id, [](const Sequence&) { return true; });
   s.left = true;
-  if (!s.kv) requests_.erase(id);
+  if (!s.kv) requests_.erase({id, 0});
 }
 
 void ModelSequences::finish(RequestId id) {
+  drop_branches(id, [](const Sequence&) { return true; });
   close(started(id));
-  requests_.erase(id);
+  requests_.erase({id, 0});
 }
 
 // Tokens beyond those that every round leaves: the last token, and the one before it when the draft
@@ -154,65 +187,148 @@ void ModelSequences::begin(std::span<Member> members) {
   pass_.clear();
   members_.clear();
   for (const Member& member : members) {
-    Sequence& s = started(member.id);
-    if (std::exchange(s.asked, round_) == round_)
+    Sequence& own = started(member.id);
+    const auto at = requests_.find({member.id, member.branch});
+    if (at != requests_.end() && std::exchange(at->second.asked, round_) == round_)
       throw std::logic_error("a request is in a round of drafts twice");
-    members_.push_back(&s);
+    members_.push_back(member.branch == 0 ? &own : nullptr);
   }
   order_.resize(members.size());
   std::iota(order_.begin(), order_.end(), 0);
+  const auto served = [&](int i) {
+    return members_[i] == nullptr ? -1 : static_cast<std::int64_t>(members_[i]->served);
+  };
   std::stable_sort(order_.begin(), order_.end(),
-                   [&](int a, int b) { return members_[a]->served > members_[b]->served; });
+                   [&](int a, int b) { return served(a) > served(b); });
   prompts_.clear();
-  std::int32_t taken = 0;  // blocks of the members served
-  for (const int i : order_) {
-    Sequence& s = *members_[i];
-    const RequestId id = members[i].id;
-    // Siblings share a prompt's blocks but the last, of which there is one more to fork from.
-    const auto shared = static_cast<std::int32_t>((s.text.prompt - 1) / options_.kv_block);
-    const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
-    const std::int32_t prompt_blocks = known ? 0 : shared + 1;
-    const std::int64_t positions =
-        std::int64_t{options_.kv_blocks - taken - prompt_blocks + shared} * options_.kv_block;
-    const auto size = static_cast<std::int64_t>(s.text.committed + members[i].assumed.size());
-    members[i].ahead = static_cast<int>(std::min<std::int64_t>(members[i].ahead, positions - size));
-    if (members[i].ahead < 0) {
-      members[i].ahead = -1;
-      members_[i] = nullptr;
-      continue;
-    }
-    s.served = round_;
-    assume(s, members[i].assumed);
-    reserve(id, s, size + members[i].ahead);
-    taken += prompt_blocks + static_cast<std::int32_t>(kv_.table(*s.kv).size()) - shared;
-    if (!known) prompts_.push_back(id.prompt);
-  }
+  taken_ = 0;
+  for (const int i : order_)
+    members_[i] = members[i].branch == 0 ? serve(members[i]) : serve_branch(members[i]);
 }
 
-void ModelSequences::reserve(RequestId id, Sequence& s, std::int64_t positions) {
+/// Lowers a member's positions past the assumed tokens to those with room. `shared`: blocks that it
+/// shares with those served. Whether there is room for its text.
+bool ModelSequences::fits(Member& member, std::int64_t size, std::int32_t shared) const {
+  const std::int64_t positions =
+      std::int64_t{options_.kv_blocks - taken_ + shared} * options_.kv_block;
+  member.ahead = static_cast<int>(std::min<std::int64_t>(member.ahead, positions - size));
+  if (member.ahead < 0) member.ahead = -1;
+  return member.ahead >= 0;
+}
+
+/// Blocks that a request's sequence takes beside those of its table that siblings share: of a
+/// prompt that nobody of the round has yet, all, and one more to fork from.
+std::int32_t ModelSequences::prompt_blocks(RequestId id, std::int32_t shared) const {
+  const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
+  return known ? 0 : shared + 1;
+}
+
+/// Counts the blocks of a request's sequence, which stays while the round lasts.
+void ModelSequences::hold(RequestId id, Sequence& own) {
+  own.served = round_;
+  const auto shared = static_cast<std::int32_t>((own.text.prompt - 1) / options_.kv_block);
+  taken_ +=
+      prompt_blocks(id, shared) + static_cast<std::int32_t>(kv_.table(*own.kv).size()) - shared;
+  prompts_.push_back(id.prompt);
+}
+
+ModelSequences::Sequence* ModelSequences::serve(Member& member) {
+  Sequence& s = started(member.id);
+  const auto shared = static_cast<std::int32_t>((s.text.prompt - 1) / options_.kv_block);
+  const auto size = static_cast<std::int64_t>(s.text.committed + member.assumed.size());
+  if (!fits(member, size, shared - prompt_blocks(member.id, shared))) return nullptr;
+  s.served = round_;
+  const auto kept = static_cast<std::int64_t>(s.text.committed + agreed(s, member.assumed));
+  drop_branches(member.id, [&](const Sequence& branch) {
+    return branch.shared > std::min(kept, size - 1);  // the row of the last token is run again
+  });
+  assume(s, member.assumed);
+  // begin() promises no more than is there.
+  if (!reserve(member.id, s, size + member.ahead, Victims::all))
+    throw std::logic_error("a draft model's KV pool exhausted");
+  hold(member.id, s);
+  return &s;
+}
+
+ModelSequences::Sequence* ModelSequences::serve_branch(Member& member) {
+  Sequence& own = started(member.id);
+  const int wanted = std::exchange(member.ahead, -1);
+  if (!own.kv || !kv_.holds_prompt(member.id.prompt)) return nullptr;
+  if (own.served != round_) hold(member.id, own);
+  const auto size = static_cast<std::int64_t>(own.text.committed + member.assumed.size());
+  auto at = requests_.find({member.id, member.branch});
+  if (at != requests_.end()) {
+    const Sequence& s = at->second;
+    const auto kept = static_cast<std::int64_t>(s.text.committed + agreed(s, member.assumed));
+    if (s.shared > std::min(kept, size - 1)) {
+      close(at->second);
+      requests_.erase(at);
+      at = requests_.end();
+    }
+  }
+  // A row that is run again must not be one that is shared.
+  const std::int64_t common = std::min<std::int64_t>(
+      {static_cast<std::int64_t>(own.text.committed + agreed(own, member.assumed)),
+       kv_.length(*own.kv), static_cast<std::int64_t>(own.base) - 1, size - 1});
+  if (at == requests_.end() && common < static_cast<std::int64_t>(own.text.prompt)) return nullptr;
+  const auto whole = static_cast<std::int32_t>(
+      (at != requests_.end() ? at->second.shared : common) / options_.kv_block);
+  member.ahead = wanted;
+  if (!fits(member, size, whole)) return nullptr;
+  const auto positions = static_cast<std::int32_t>(size + member.ahead);
+  if (at == requests_.end()) {
+    std::optional<kv::Handle> kv;
+    while (!(kv = kv_.branch(*own.kv, static_cast<std::int32_t>(common), positions))) {
+      if (!evict(Victims::unasked)) return leave_out(member);
+    }
+    at = requests_.try_emplace({member.id, member.branch}).first;
+    at->second.text = own.text;
+    at->second.kv = kv;
+    at->second.shared = whole * options_.kv_block;
+    at->second.asked = round_;
+  }
+  Sequence& s = at->second;
+  s.served = round_;
+  assume(s, member.assumed);
+  if (!reserve(member.id, s, positions, Victims::unasked)) return leave_out(member);
+  taken_ += static_cast<std::int32_t>(kv_.table(*s.kv).size()) - whole;
+  return &s;
+}
+
+ModelSequences::Sequence* ModelSequences::leave_out(Member& member) {
+  member.ahead = -1;
+  return nullptr;
+}
+
+bool ModelSequences::reserve(RequestId id, Sequence& s, std::int64_t positions, Victims victims) {
   const auto needed = static_cast<std::int32_t>(positions);
   for (;;) {
     if (s.kv) {
-      if (kv_.reserve(*s.kv, needed)) return;
+      if (kv_.reserve(*s.kv, needed)) return true;
     } else {
       s.kv = kv_.open(id.prompt, static_cast<std::int32_t>(s.text.prompt), needed);
-      if (s.kv) return;
+      if (s.kv) return true;
     }
-    evict_oldest();
+    if (!evict(victims)) return false;
   }
 }
 
-void ModelSequences::evict_oldest() {
+/// Gives up the KV that was in no round for longest, if there is any.
+bool ModelSequences::evict(Victims victims) {
   auto oldest = requests_.end();
   for (auto at = requests_.begin(); at != requests_.end(); ++at) {
     const Sequence& s = at->second;
     if (!s.kv || s.served == round_) continue;
+    if (victims == Victims::unasked && !s.left && at->first.branch == 0) continue;
     if (oldest == requests_.end() || s.served < oldest->second.served) oldest = at;
   }
-  // begin() promises no more than these hold.
-  if (oldest == requests_.end()) throw std::logic_error("a draft model's KV pool exhausted");
+  if (oldest == requests_.end()) return false;
+  // Branches share blocks that are counted as their request's.
+  if (oldest->first.branch == 0)
+    drop_branches(oldest->first.id, [](const Sequence&) { return true; });
   close(oldest->second);
-  if (oldest->second.left) requests_.erase(oldest);
+  if (oldest->second.left || oldest->first.branch != 0) requests_.erase(oldest);
+  return true;
 }
 
 /// Where several siblings hold nothing of their prompt, one goes first.

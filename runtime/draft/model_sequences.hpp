@@ -6,9 +6,14 @@
 // again, as after rounds that they sat out. The KV of a prompt is computed once for all its
 // responses, which share its blocks; when they have ended it stays behind while there is room
 // (kv::Sequences).
+//
+// A branch is a sequence of its own, which shares KV with its request's up to where it leaves it.
+// Branches that the target contradicts are dropped; one that it follows further than the request's
+// own takes its place.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +42,10 @@ class ModelSequences final : public DraftSequences {
   [[nodiscard]] const DraftText& text(RequestId id) const override { return started(id).text; }
   [[nodiscard]] int lag(RequestId id) const override;
 
+  [[nodiscard]] bool branches() const override { return true; }
+
+  /// A branch finds room after all requests' own sequences. It begins where those of its request
+  /// are computed: where there is no KV of them, the branch is not in the round.
   void begin(std::span<Member> members) override;
   void catch_up(const Reader& read) override;
   void extend(std::span<const Next> next, const Reader& read) override;
@@ -68,7 +77,17 @@ class ModelSequences final : public DraftSequences {
     std::size_t base = 0;          ///< tokens committed and assumed, in a round
     std::uint64_t asked = 0;       ///< the last round it was asked for in
     std::uint64_t served = 0;      ///< the last round it was in
+    std::int32_t shared = 0;       ///< of a branch: positions in blocks that are not its own
   };
+  /// A request's own sequence has branch 0, and comes before its branches.
+  struct Key {
+    RequestId id;
+    std::int32_t branch = 0;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+
+  /// KV that may be given up: any, or that of branches and of requests that left alone.
+  enum class Victims : std::uint8_t { all, unasked };
 
   /// A forward pass that is being put together.
   struct Pass {
@@ -87,8 +106,18 @@ class ModelSequences final : public DraftSequences {
   void cut(Sequence& s, std::size_t size);
   void assume(Sequence& s, std::span<const TokenId> tokens);
   void close(Sequence& s);
-  void reserve(RequestId id, Sequence& s, std::int64_t positions);
-  void evict_oldest();
+  void drop_branches(RequestId id, const std::function<bool(const Sequence&)>& which);
+  void follow(RequestId id, Sequence& s, std::span<const TokenId> tokens);
+  [[nodiscard]] static std::size_t agreed(const Sequence& s, std::span<const TokenId> tokens);
+  // Each finds room for a member; null: there is none.
+  [[nodiscard]] Sequence* serve(Member& member);
+  [[nodiscard]] Sequence* serve_branch(Member& member);
+  void hold(RequestId id, Sequence& own);
+  [[nodiscard]] bool fits(Member& member, std::int64_t size, std::int32_t shared) const;
+  [[nodiscard]] std::int32_t prompt_blocks(RequestId id, std::int32_t shared) const;
+  [[nodiscard]] static Sequence* leave_out(Member& member);
+  [[nodiscard]] bool reserve(RequestId id, Sequence& s, std::int64_t positions, Victims victims);
+  [[nodiscard]] bool evict(Victims victims);
   void compute(std::span<const int> members, const Reader& read);
   void add_rows(int member, std::size_t rows, bool read);
   void run_pass(const Reader& read);
@@ -103,7 +132,7 @@ class ModelSequences final : public DraftSequences {
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
   kv::Sequences kv_;
 
-  std::map<RequestId, Sequence> requests_;
+  std::map<Key, Sequence> requests_;
   std::uint64_t round_ = 0;
   std::uint64_t rows_ = 0;
 
@@ -111,6 +140,7 @@ class ModelSequences final : public DraftSequences {
   std::vector<Sequence*> members_;      ///< null: not in the round
   std::vector<int> order_;              ///< members, as they are served
   std::vector<std::uint32_t> prompts_;  ///< prompts of the members served
+  std::int32_t taken_ = 0;              ///< blocks of the members served
   std::vector<int> first_;              ///< members that compute at once
   std::vector<int> rest_;               ///< members that wait for a sibling to compute their prompt
   Pass pass_;

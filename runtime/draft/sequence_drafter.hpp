@@ -54,8 +54,8 @@ class SequenceDrafter : public Drafter,
   }
   [[nodiscard]] int lag(RequestId id) const override { return sequences_->lag(id); }
   /// A token's best child comes before its others. `levels` is asked before each pass that takes
-  /// drafts further. Throws std::logic_error when a request is in the batch twice, Error (internal)
-  /// when logits are not finite.
+  /// drafts further. Throws std::logic_error when a request, or a branch of it, is in the batch
+  /// twice, Error (internal) when logits are not finite.
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
   [[nodiscard]] bool present() const override { return !sequences_->suspended(); }
@@ -66,7 +66,8 @@ class SequenceDrafter : public Drafter,
   [[nodiscard]] Capabilities capabilities() override {
     return {.features = feature_bytes() > 0 ? this : nullptr,
             .state = this,
-            .memory = sequences_->gives_memory() ? this : nullptr};
+            .memory = sequences_->gives_memory() ? this : nullptr,
+            .branches = sequences_->branches()};
   }
 
   [[nodiscard]] std::size_t bytes() const { return sequences_->bytes(); }

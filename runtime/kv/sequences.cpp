@@ -69,6 +69,18 @@ void Sequences::put(Handle sequence, std::int32_t index, std::int32_t block) {
   if (block >= 0) edits_.push_back({sequence, index, block});
 }
 
+/// The handle of a new sequence, which is open.
+Handle Sequences::take_handle() {
+  if (free_.empty()) {
+    free_.push_back(static_cast<Handle>(sequences_.size()));
+    sequences_.emplace_back();
+  }
+  const Handle handle = free_.back();
+  free_.pop_back();
+  sequences_[handle].open = true;
+  return handle;
+}
+
 std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_length,
                                       std::int32_t positions, std::span<const TokenId> tokens) {
   if (prompt_length < 1 || positions < prompt_length)
@@ -83,14 +95,8 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
     if (!owner) leave(*known->second);
     return std::nullopt;
   }
-  if (free_.empty()) {
-    free_.push_back(static_cast<Handle>(sequences_.size()));
-    sequences_.emplace_back();
-  }
-  const Handle handle = free_.back();
-  free_.pop_back();
+  const Handle handle = take_handle();
   Sequence& s = sequences_[handle];
-  s.open = true;
   s.prompt_length = prompt_length;
   s.length = 0;
   s.table.clear();
@@ -99,6 +105,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   s.spare = -1;
   s.common = 0;
   s.grafts = false;
+  s.branched = false;
   if (owner) {
     prefixes_.push_back({.prompt = prompt,
                          .blocks = {},
@@ -154,6 +161,36 @@ void Sequences::graft(Handle sequence) {
   s.length = s.common * block_;
   s.grafts = false;
   positions_shared_ += static_cast<std::uint64_t>(s.length);
+}
+
+std::optional<Handle> Sequences::branch(Handle of, std::int32_t length, std::int32_t positions) {
+  const Sequence& from = at(of);
+  if (length > from.length || positions < length)
+    throw std::logic_error("a KV branch of what is not there");
+  if (from.waits || !from.prefix->ready || length < from.prompt_length) return std::nullopt;
+  const std::int32_t whole = length / block_;
+  if (!make_room(blocks_for(positions, block_) - whole)) return std::nullopt;
+  const Handle handle = take_handle();
+  sequences_[of].branched = true;
+  Sequence& s = sequences_[handle];
+  const Sequence& origin = sequences_[of];  // the vector may have grown
+  s.prompt_length = origin.prompt_length;
+  s.length = length;
+  s.table.clear();
+  s.waits = false;
+  s.owner = false;
+  s.branched = true;
+  s.common = 0;
+  s.grafts = false;
+  s.spare = -1;
+  s.prefix = origin.prefix;
+  use(*s.prefix);
+  for (std::int32_t index = 0; index < blocks_for(positions, block_); ++index) {
+    if (index < whole) pool_.share(origin.table[index]);
+    put(handle, index, index < whole ? origin.table[index] : pool_.acquire());
+  }
+  if (length % block_ != 0) copies_.push_back({written_block(origin, length - 1), s.table[whole]});
+  return handle;
 }
 
 std::int32_t Sequences::reserved(Handle sequence) const {
@@ -262,6 +299,9 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   // The block that the sequence writes next must be its own.
   if (s.prefix->ready && length < last_block(s) * block_)
     throw std::logic_error("KV rolled back into a prompt that is shared");
+  const auto next = static_cast<std::size_t>(length / block_);
+  if (s.branched && next < s.table.size() && pool_.holders(s.table[next]) > 1)
+    throw std::logic_error("KV rolled back into what branches share");
   s.length = length;
 }
 

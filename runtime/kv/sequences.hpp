@@ -10,6 +10,9 @@
 // Prompts that begin alike, as with one system prompt, share the full blocks of what they have in
 // common (a radix tree's edges, found by comparison): the first to be opened computes them, and
 // those that are opened meanwhile wait for them.
+//
+// A sequence may also branch off another in the midst of its response: it shares the whole blocks
+// before, and copies the one that it goes on in.
 #pragma once
 
 #include <cstdint>
@@ -85,6 +88,12 @@ class Sequences {
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
+  /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, which
+  /// are computed and have no moves pending; with room for `positions` positions. `of` stays open
+  /// until the next work is done. Where the pool is too full, or `of` does not hold a whole prompt
+  /// yet, returns nothing and changes nothing.
+  [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
+                                             std::int32_t positions);
   /// Grows an open sequence to room for `positions` positions in all. False, and nothing changed,
   /// where the pool is too full.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
@@ -118,7 +127,8 @@ class Sequences {
   /// Makes the row computed at `position` (>= length) the row of the next position: accepted rows
   /// of a draft tree move to where they belong. Call in order of position.
   void keep(Handle sequence, std::int32_t position);
-  /// Forgets positions from `length` on. Of a prompt that is shared only the last one may go.
+  /// Forgets positions from `length` on. Of a prompt that is shared only the last one may go, and
+  /// of whole blocks that branches share none.
   void roll_back(Handle sequence, std::int32_t length);
 
   /// Hands the work before the next forward pass over to the caller. `work` is overwritten; its
@@ -162,8 +172,9 @@ class Sequences {
     std::int32_t length = 0;
     /// Blocks by position; -1 for prompt blocks but the last while the sequence waits.
     std::vector<std::int32_t> table;
-    bool waits = false;  ///< for a sibling that computes the prompt
-    bool owner = false;  ///< computes the prompt for its siblings
+    bool waits = false;     ///< for a sibling that computes the prompt
+    bool owner = false;     ///< computes the prompt for its siblings
+    bool branched = false;  ///< is a branch, or has had some
     /// Of an owner: the block for its own copy of the prompt's last one, which its siblings get.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
@@ -184,6 +195,7 @@ class Sequences {
     return (s.prompt_length - 1) / block_;
   }
   [[nodiscard]] bool make_room(std::int32_t blocks);
+  [[nodiscard]] Handle take_handle();
   void put(Handle sequence, std::int32_t index, std::int32_t block);
   [[nodiscard]] std::int32_t written_block(const Sequence& s, std::int32_t position) const;
   void fork(Handle sequence);

@@ -1,8 +1,10 @@
 // The messages between verifiers and drafter ranks or draft servers.
 //
 // Drafter ranks: the verifier owns the committed text; a draft says after which tokens it goes on,
-// so that one that goes on from refuted tokens is dropped. A drafter rank that drafts by a head on
-// the target is sent the target's features, too (DraftFeatures).
+// so that one that goes on from refuted tokens is dropped. Beside a request's chain a drafter rank
+// may send branches, which leave the chain for another token: where the target says that token, its
+// draft is there already. A drafter rank that drafts by a head on the target is sent the target's
+// features, too (DraftFeatures).
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
 // (DraftUpdate: update_cst) and ask for others' tokens (DraftFetch: fetch_cst, answered by
@@ -83,8 +85,10 @@ struct DraftFeatures {
   std::vector<std::byte> features;  ///< of all rows, one behind the other
 };
 
-/// Tokens drafted for a request.
+/// Tokens drafted for a request, of its chain or of a branch.
 struct DraftPiece {
+  static constexpr std::int32_t kChain = -1;
+
   RequestId id;
   std::int32_t base = 0;  ///< response tokens before the piece, drafted ones included
   /// Response tokens that the drafter knew to be committed: shows whether a piece was drafted
@@ -92,6 +96,10 @@ struct DraftPiece {
   std::int32_t known = 0;
   std::int32_t first = 0;  ///< index into Drafts::tokens
   std::int32_t count = 0;
+  /// Index in the response of the token by which a branch leaves the chain that the drafter then
+  /// had, from `known` on; kChain: no branch. One branch leaves at an index.
+  std::int32_t leaves = kChain;
+  TokenId instead = 0;  ///< token there; the branch's drafted tokens follow it
 };
 
 /// Drafter to verifier.

@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/core/philox.hpp"
 #include "runtime/core/role.hpp"
+#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {
@@ -20,6 +22,10 @@ constexpr double kSignSeconds = 0.5;
 /// Exponents of feature values are below this. No model computes larger values, and they could
 /// overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
+
+/// Second choices after which one counts 1/e, and as how many of them the prior counts.
+constexpr double kSecondMemory = 1000;
+constexpr double kSecondPrior = 20;
 
 /// The upper 16 bits of a value hold its sign and exponent, in either dtype.
 bool in_range(std::span<const std::byte> values, DType type) {
@@ -43,9 +49,12 @@ DrafterRank::DrafterRank(Mailbox& mailbox, const Clock& clock,
       drafters_(std::move(drafters)),
       telemetry_(telemetry),
       options_(options),
-      tallies_(drafters_.size()) {
-  for (const auto& drafter : drafters_) {
-    if (draft::FeatureReader* reader = drafter->capabilities().features) readers_.push_back(reader);
+      tallies_(drafters_.size()),
+      acceptance_(std::vector<double>(drafters_.size(), policy::kUnknownAcceptance)) {
+  for (std::size_t d = 0; d < drafters_.size(); ++d) {
+    const draft::Capabilities can = drafters_[d]->capabilities();
+    if (can.features != nullptr) readers_.push_back(can.features);
+    if (can.branches && branching_ < 0) branching_ = static_cast<std::int32_t>(d);
   }
   for (const draft::FeatureReader* reader : readers_)
     feature_bytes_ = std::max(feature_bytes_, reader->feature_bytes());
@@ -141,36 +150,59 @@ void DrafterRank::open(int from, const DraftOpen& open) {
 /// Forgets a request. Its drafts count as wasted.
 void DrafterRank::drop(RequestId id) {
   const auto at = requests_.find(id);
-  const auto wasted = static_cast<std::uint32_t>(at->second.ahead.size());
-  summary_.wasted += wasted;
-  summary_.most_wasted = std::max(summary_.most_wasted, wasted);
+  waste(at->second.ahead.chain.size(), at->second.ahead.branched());
   requests_.erase(at);
 }
 
-/// Drafted tokens that were committed are no longer ahead. The first one that differs from the
-/// committed text is refuted, with all after it.
-void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
-  const auto agreed = static_cast<std::size_t>(
-      std::mismatch(r.ahead.begin(), r.ahead.end(), tokens.begin(), tokens.end()).first -
-      r.ahead.begin());
-  const bool goes_on = agreed == tokens.size();
-  for (std::size_t t = 0; t < r.ahead.size() && t <= agreed && t < tokens.size(); ++t) {
-    DraftTally& tally = tallies_[r.by[t]];
-    ++tally.tried;
-    tally.accepted += t < agreed ? 1 : 0;
-  }
+/// Counts tokens of a chain that one event wasted, and those of branches beside it.
+void DrafterRank::waste(std::size_t tokens, std::size_t of_branches) {
+  summary_.wasted += tokens + of_branches;
+  summary_.most_wasted = std::max(summary_.most_wasted, static_cast<std::uint32_t>(tokens));
+}
+
+/// Counts the verdicts on a chain of which the first `agreed` tokens were committed.
+void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
+                        std::span<const TokenId> tokens) {
   summary_.accepted += agreed;
-  const std::size_t gone = goes_on ? agreed : r.ahead.size();
-  if (gone > agreed) {
-    const auto wasted = static_cast<std::uint32_t>(gone - agreed);
-    summary_.wasted += wasted;
-    summary_.most_wasted = std::max(summary_.most_wasted, wasted);
+  for (std::size_t t = 0; t < chain.size() && t <= agreed && t < tokens.size(); ++t) {
+    const bool right = t < agreed;
+    DraftTally& tally = tallies_[chain.by[t]];
+    ++tally.tried;
+    tally.accepted += right ? 1 : 0;
+    acceptance_.record(chain.by[t], chain.scores[t], right);
+    if (!right && chain.runners_up[t] >= 0)
+      second_choices_.record(chain.runners_up[t] == tokens[t] ? 1 : 0, 1, kSecondMemory);
   }
-  const auto end = static_cast<std::ptrdiff_t>(gone);
-  r.ahead.erase(r.ahead.begin(), r.ahead.begin() + end);
-  r.scores.erase(r.scores.begin(), r.scores.begin() + end);
-  r.by.erase(r.by.begin(), r.by.begin() + end);
-  r.sent -= std::min(r.sent, gone);
+}
+
+/// Drafted tokens that were committed are no longer ahead. The first one that differs from the
+/// committed text is refuted, with all after it and all branches but the one that leaves there by
+/// the target's token: that is the chain from then on. `tokens` are the last of the response.
+void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
+  for (;;) {
+    DraftedChain& chain = r.ahead.chain;
+    const auto agreed = static_cast<std::size_t>(
+        std::mismatch(chain.tokens.begin(), chain.tokens.end(), tokens.begin(), tokens.end())
+            .first -
+        chain.tokens.begin());
+    tally(chain, agreed, tokens);
+    const std::int32_t said = r.response - static_cast<std::int32_t>(tokens.size() - agreed);
+    if (agreed == tokens.size()) {
+      chain.drop_front(agreed);
+      for (auto at = r.ahead.branches.begin();
+           at != r.ahead.branches.end() && at->first < r.response; at = r.ahead.branches.erase(at))
+        waste(0, at->second.chain.size());
+      return;
+    }
+    const auto at = r.ahead.branches.find(said);
+    const bool foreseen = at != r.ahead.branches.end() && at->second.instead == tokens[agreed];
+    DraftedChain next;
+    if (foreseen) next = std::exchange(at->second.chain, {});
+    waste(chain.size() - agreed, r.ahead.branched());
+    r.ahead = {std::move(next), {}};
+    if (!foreseen) return;
+    tokens = tokens.subspan(agreed + 1);
+  }
 }
 
 void DrafterRank::apply(int from, const DraftCommits& commits) {
@@ -191,7 +223,8 @@ void DrafterRank::apply(int from, const DraftCommits& commits) {
       if (commit.end == DraftEnd::left) drafter->leave(commit.id, now);
     }
     r.response += commit.count;
-    r.exhausted = false;
+    r.ahead.chain.exhausted = false;
+    for (auto& [leaves, branch] : r.ahead.branches) branch.chain.exhausted = false;
     judge(r, tokens);
     if (commit.end != DraftEnd::goes_on) drop(commit.id);
   }
@@ -229,8 +262,61 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
     }
     for (draft::FeatureReader* reader : readers_)
       reader->observe(stretch.id, stretch.first, features);
-    at->second.exhausted = false;
+    at->second.ahead.chain.exhausted = false;
   }
+}
+
+/// Lists the request's branches that could be drafted further. Returns the chance that the target
+/// says the whole chain.
+double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
+  const DraftedChain& chain = r.ahead.chain;
+  const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
+  double chance = 1;
+  for (std::size_t t = 0; t < chain.size(); ++t) {
+    const double right = acceptance_.estimate(chain.by[t], chain.scores[t]);
+    const double here = chance * (1 - right) * second;
+    chance *= right;
+    if (chain.by[t] != branching_ || chain.runners_up[t] < 0) continue;
+    Outcome outcome{id, r.response + static_cast<std::int32_t>(t), here};
+    std::size_t ahead = t + 1;
+    if (const auto at = r.ahead.branches.find(outcome.leaves); at != r.ahead.branches.end()) {
+      const DraftedChain& branch = at->second.chain;
+      if (branch.exhausted) continue;
+      ahead += branch.size();
+      for (std::size_t i = 0; i < branch.size(); ++i)
+        outcome.chance *= acceptance_.estimate(branch.by[i], branch.scores[i]);
+    }
+    if (static_cast<int>(ahead) < most_ahead(window(r))) outcomes_.push_back(outcome);
+  }
+  return chance;
+}
+
+/// Chooses the branches that are drafted further beside the requests that are asked for, the
+/// likeliest first.
+void DrafterRank::choose_outcomes() {
+  outcomes_.clear();
+  if (branching_ < 0 || !few() || (options_.calls.empty() && options_.shuffle == 0)) return;
+  policy::SureDrafts sure{static_cast<double>(asked_.size()), 0, 0};
+  for (const auto& [id, r] : requests_) {
+    const double chance = list_outcomes(id, r);
+    if (std::find(asked_.begin(), asked_.end(), id) != asked_.end()) sure.tokens += chance;
+    sure.context += static_cast<double>(prompts_.at(id.prompt).size()) + r.response;
+  }
+  sure.context /= static_cast<double>(std::max<std::size_t>(1, requests_.size()));
+  std::stable_sort(outcomes_.begin(), outcomes_.end(),
+                   [](const Outcome& a, const Outcome& b) { return a.chance > b.chance; });
+  const std::size_t most = static_cast<std::size_t>(options_.max_batch) - asked_.size();
+  outcomes_.resize(std::min(outcomes_.size(), most));
+  std::size_t count = 0;
+  if (options_.shuffle != 0) {
+    const auto seed = static_cast<std::uint32_t>(options_.shuffle);
+    count = philox4x32({drawn_++, 0, 0, 0}, {seed, 0})[0] % (outcomes_.size() + 1);
+  } else {
+    std::vector<double> chances;
+    for (const Outcome& outcome : outcomes_) chances.push_back(outcome.chance);
+    count = policy::outcomes_that_pay(options_.calls, sure, chances);
+  }
+  outcomes_.resize(count);
 }
 
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
@@ -244,9 +330,10 @@ bool DrafterRank::draft() {
     if (static_cast<int>(asked_.size()) == options_.max_batch) break;
     const bool limited = at_limit(at->second);
     held_up = held_up || limited;
-    if (!limited && !at->second.exhausted) asked_.push_back(at->first);
+    if (!limited && !at->second.ahead.chain.exhausted) asked_.push_back(at->first);
   }
-  if (asked_.empty()) {
+  choose_outcomes();
+  if (asked_.empty() && outcomes_.empty()) {
     if (!held_up) held_up_since_ = -1;
     if (held_up && held_up_since_ < 0) held_up_since_ = clock_.now();
     return false;
@@ -259,9 +346,9 @@ bool DrafterRank::draft() {
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
   for (std::size_t d = 0; d < drafters_.size(); ++d) {
-    if (!ask(static_cast<std::int32_t>(d))) break;
+    ask(static_cast<std::int32_t>(d));
   }
-  for (const RequestId id : asked_) requests_.at(id).exhausted = true;
+  for (const RequestId id : asked_) requests_.at(id).ahead.chain.exhausted = true;
   record.duration = clock_.now() - record.start;
   record.draft_duration = record.duration;
   record.drafted = static_cast<std::uint32_t>(summary_.drafted - before);
@@ -273,64 +360,113 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter for the requests still without a draft; false where there are none.
-bool DrafterRank::ask(std::int32_t drafter) {
-  if (asked_.empty()) return false;
+/// Asks a drafter for the requests still without a draft and, if it is the one, for outcomes.
+void DrafterRank::ask(std::int32_t drafter) {
+  const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
+  if (asked_.empty() && branches == 0) return;
   const auto width = static_cast<std::size_t>(std::max(options_.window, options_.longest));
-  tokens_.resize(asked_.size() * width);
+  tokens_.resize((asked_.size() + branches) * width);
   parents_.resize(tokens_.size());
   path_scores_.resize(tokens_.size());
+  runners_up_.assign(tokens_.size(), -1);
+  assumed_.resize(branches);
   slots_.clear();
-  for (std::size_t i = 0; i < asked_.size(); ++i) {
-    const OpenRequest& r = requests_.at(asked_[i]);
+  for (const RequestId id : asked_) {
+    const OpenRequest& r = requests_.at(id);
     // A draft reaches to the end of the next piece, or to the limit of tokens ahead.
-    const int unsent = static_cast<int>(r.ahead.size() - r.sent);
-    const int most =
-        std::min(piece(r) - unsent, most_ahead(window(r)) - static_cast<int>(r.ahead.size()));
-    slots_.push_back({.id = asked_[i],
-                      .limits = {most, most, 1},
-                      .output = {std::span(tokens_).subspan(i * width, width),
-                                 std::span(parents_).subspan(i * width, width),
-                                 std::span(path_scores_).subspan(i * width, width)},
-                      .assumed = r.ahead});
+    const DraftedChain& chain = r.ahead.chain;
+    add_slot(
+        id, chain.tokens,
+        std::min(piece(r) - chain.unsent(), most_ahead(window(r)) - static_cast<int>(chain.size())),
+        0);
+  }
+  for (std::size_t i = 0; i < branches; ++i) {
+    const Outcome& outcome = outcomes_[i];
+    OpenRequest& r = requests_.at(outcome.id);
+    const auto at = static_cast<std::size_t>(outcome.leaves - r.response);
+    const DraftedChain& chain = r.ahead.chain;
+    const DraftedBranch& branch =
+        r.ahead.branches.try_emplace(outcome.leaves, DraftedBranch{chain.runners_up[at], {}})
+            .first->second;
+    std::vector<TokenId>& assumed = assumed_[i];
+    assumed.assign(chain.tokens.begin(), chain.tokens.begin() + static_cast<std::ptrdiff_t>(at));
+    assumed.push_back(branch.instead);
+    assumed.insert(assumed.end(), branch.chain.tokens.begin(), branch.chain.tokens.end());
+    add_slot(outcome.id, assumed, 1, outcome.leaves + 1);
   }
   drafters_[drafter]->propose(slots_, clock_.now(), nullptr);
-  asked_.clear();
-  for (const draft::DraftSlot& slot : slots_) {
-    if (slot.count == 0) {
-      asked_.push_back(slot.id);
-      continue;
-    }
-    OpenRequest& r = requests_.at(slot.id);
-    float before = 1;
-    for (int t = 0; t < slot.count; ++t) {
-      r.ahead.push_back(slot.output.tokens[t]);
-      r.scores.push_back(before > 0 ? slot.output.scores[t] / before : 0);
-      before = slot.output.scores[t];
-      r.by.push_back(drafter);
-    }
-    summary_.drafted += slot.count;
+  for (std::size_t i = 0; i < branches; ++i) {
+    const draft::DraftSlot& slot = slots_[asked_.size() + i];
+    DraftedChain& chain = requests_.at(slot.id).ahead.branches.at(outcomes_[i].leaves).chain;
+    chain.exhausted = slot.count == 0;
+    take_draft(slot, drafter, chain);
   }
-  return true;
+  std::size_t without = 0;
+  for (std::size_t i = 0; i < asked_.size(); ++i) {
+    if (slots_[i].count == 0) {
+      asked_[without++] = slots_[i].id;
+    } else {
+      take_draft(slots_[i], drafter, requests_.at(slots_[i].id).ahead.chain);
+    }
+  }
+  asked_.resize(without);
+}
+
+void DrafterRank::add_slot(RequestId id, std::span<const TokenId> assumed, int most,
+                           std::int32_t branch) {
+  const auto width = static_cast<std::size_t>(std::max(options_.window, options_.longest));
+  const std::size_t at = slots_.size() * width;
+  slots_.push_back(
+      {.id = id,
+       .limits = {most, most, 1},
+       .output = {std::span(tokens_).subspan(at, width), std::span(parents_).subspan(at, width),
+                  std::span(path_scores_).subspan(at, width)},
+       .assumed = assumed,
+       .branch = branch,
+       .runners_up = std::span(runners_up_).subspan(at, width)});
+}
+
+void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
+                             DraftedChain& chain) {
+  float before = 1;
+  for (int t = 0; t < slot.count; ++t) {
+    chain.tokens.push_back(slot.output.tokens[t]);
+    chain.scores.push_back(before > 0 ? slot.output.scores[t] / before : 0);
+    before = slot.output.scores[t];
+    chain.by.push_back(drafter);
+    chain.runners_up.push_back(slot.runners_up[t]);
+  }
+  summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
 /// Sends complete pieces, and shorter ones that no drafter can extend. A request whose verifier has
 /// no drafted token left is sent any piece: the verifier would decode plainly otherwise.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
-  for (auto& [id, r] : requests_) {
-    const auto unsent = static_cast<int>(r.ahead.size() - r.sent);
-    if (unsent == 0 || (unsent < piece(r) && r.sent > 0 && !r.exhausted)) continue;
-    if (mailbox_.full({r.verifier, Address::Port::role})) continue;
+  const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {
     Drafts& to = drafts[r.verifier];
-    to.pieces.push_back({id, r.response + static_cast<std::int32_t>(r.sent), r.response,
-                         static_cast<std::int32_t>(to.tokens.size()), unsent});
+    piece.base += static_cast<std::int32_t>(chain.sent);
+    piece.known = r.response;
+    piece.first = static_cast<std::int32_t>(to.tokens.size());
+    piece.count = chain.unsent();
+    to.pieces.push_back(piece);
     float path = 1;
-    for (std::size_t t = r.sent; t < r.ahead.size(); ++t) {
-      to.tokens.push_back(r.ahead[t]);
-      to.scores.push_back(path *= r.scores[t]);
+    for (std::size_t t = chain.sent; t < chain.size(); ++t) {
+      to.tokens.push_back(chain.tokens[t]);
+      to.scores.push_back(path *= chain.scores[t]);
     }
-    r.sent = r.ahead.size();
+    chain.sent = chain.size();
+  };
+  for (auto& [id, r] : requests_) {
+    if (mailbox_.full({r.verifier, Address::Port::role})) continue;
+    DraftedChain& chain = r.ahead.chain;
+    if (chain.unsent() > 0 && (chain.unsent() >= piece(r) || chain.sent == 0 || chain.exhausted))
+      send(r, chain, {.id = id, .base = r.response});
+    for (auto& [leaves, branch] : r.ahead.branches) {
+      if (branch.chain.unsent() == 0) continue;
+      send(r, branch.chain,
+           {.id = id, .base = leaves + 1, .leaves = leaves, .instead = branch.instead});
+    }
   }
   for (const auto& [verifier, message] : drafts) say(verifier, message);
   if (!drafts.empty()) mailbox_.flush();

@@ -15,9 +15,12 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/types.hpp"
+#include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/policy/length/acceptance.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/protocol/participant.hpp"
+#include "runtime/roles/drafted_text.hpp"
 
 namespace paceline::roles {
 
@@ -36,14 +39,23 @@ struct DrafterOptions {
   int longest = 0;
   /// Tokens after which a draft is sent, at most `window`; 0: `window`.
   int piece = 0;
-  int max_batch = 64;            ///< requests drafted for in one call
+  int max_batch = 64;  ///< rows of one call
+  /// Seconds of a call that drafts one token, by rows, of the first drafter that drafts branches;
+  /// without points nothing is drafted for outcomes.
+  CostCurve calls = {};
+  std::uint64_t shuffle = 0;     ///< not 0: seed by which outcomes are drafted for at random
   DType features = DType::bf16;  ///< of the target's features, where a drafter reads them
 };
 
 /// The rank drafts a few tokens for each of its requests in turn, as far ahead of the verifier's
 /// answers as the window allows. Drafters are asked in order, each for the requests for which the
-/// earlier ones found nothing. Drafts are chains: a verifier that is behind could not use a tree's
-/// other branches.
+/// earlier ones found nothing. Drafts are chains.
+///
+/// With few requests it also drafts for outcomes, as far as that pays (policy/length/outcomes.hpp):
+/// branches that leave a request's chain for the drafter's second choice. Where the target goes one
+/// of these ways, the branch becomes the chain, and its draft is there when the verifier's step
+/// ends. Else the verifier's next step would have none, for its drafter hears of a refutation only
+/// when that step has begun. Where rows are cheap, the verifier tries branches beside the chain.
 ///
 /// A head drafts from the target's features, which verifiers send. Past the last position that has
 /// some it goes on from its own features, as EAGLE's chain does, and computes these rows anew once
@@ -70,14 +82,16 @@ class DrafterRank final : public protocol::Participant {
  private:
   struct OpenRequest {
     int verifier = 0;
-    std::uint64_t version = 0;     ///< of the request's holder, the verifier
-    int window = 1;                ///< of this request, at most DrafterOptions::window
-    std::int32_t response = 0;     ///< committed tokens
-    std::vector<TokenId> ahead;    ///< drafted after the committed text
-    std::vector<float> scores;     ///< [ahead] of each token, given those before it
-    std::vector<std::int32_t> by;  ///< [ahead] the drafter that found each token
-    std::size_t sent = 0;          ///< tokens of `ahead` that the verifier was sent
-    bool exhausted = false;        ///< no drafter finds more until the verifier's next message
+    std::uint64_t version = 0;  ///< of the request's holder, the verifier
+    int window = 1;             ///< of this request, at most DrafterOptions::window
+    std::int32_t response = 0;  ///< committed tokens
+    DraftedText ahead;          ///< drafted after them
+  };
+  /// A branch that might be drafted further.
+  struct Outcome {
+    RequestId id;
+    std::int32_t leaves = 0;
+    double chance = 0;  ///< that the target says all the branch's tokens
   };
   /// A verifier that sends a message gets one back within kSignSeconds, be it without drafts.
   struct Correspondence {
@@ -91,9 +105,15 @@ class DrafterRank final : public protocol::Participant {
   void observe(int from, const protocol::DraftFeatures& message);
   [[nodiscard]] bool usable(const protocol::DraftFeatures& message) const;
   void judge(OpenRequest& r, std::span<const TokenId> tokens);
+  void tally(const DraftedChain& chain, std::size_t agreed, std::span<const TokenId> tokens);
+  void waste(std::size_t tokens, std::size_t of_branches);
   void drop(RequestId id);
   bool draft();
-  bool ask(std::int32_t drafter);
+  double list_outcomes(RequestId id, const OpenRequest& r);
+  void choose_outcomes();
+  void ask(std::int32_t drafter);
+  void add_slot(RequestId id, std::span<const TokenId> assumed, int most, std::int32_t branch);
+  void take_draft(const draft::DraftSlot& slot, std::int32_t drafter, DraftedChain& chain);
   void send_due();
   [[nodiscard]] bool few() const {
     return options_.longest > 0 && requests_.size() <= kFewRequests;
@@ -107,7 +127,7 @@ class DrafterRank final : public protocol::Participant {
     return few() ? 1 : r.window;
   }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
-    return static_cast<int>(r.ahead.size()) >= protocol::most_ahead(window(r));
+    return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window(r));
   }
   void say(int verifier, const protocol::Drafts& drafts);
 
@@ -127,13 +147,20 @@ class DrafterRank final : public protocol::Participant {
   std::optional<policy::Placement> next_place_;
   RankSummary summary_;
   std::vector<DraftTally> tallies_;
+  std::int32_t branching_ = -1;  ///< the drafter that drafts branches; -1: none does
+  policy::AcceptanceModel acceptance_;
+  policy::FadingShare second_choices_;  ///< right where the first ones were wrong
+  std::uint32_t drawn_ = 0;             ///< random numbers
 
   // State of the call under way.
-  std::vector<RequestId> asked_;  ///< requests without a draft yet
+  std::vector<RequestId> asked_;   ///< requests without a draft yet
+  std::vector<Outcome> outcomes_;  ///< to be drafted beside, of any drafter
   std::vector<draft::DraftSlot> slots_;
-  std::vector<TokenId> tokens_;        ///< [slots, window]
-  std::vector<std::int32_t> parents_;  ///< likewise
-  std::vector<float> path_scores_;     ///< likewise
+  std::vector<std::vector<TokenId>> assumed_;  ///< of branches
+  std::vector<TokenId> tokens_;                ///< [slots, window]
+  std::vector<TokenId> runners_up_;            ///< likewise
+  std::vector<std::int32_t> parents_;          ///< likewise
+  std::vector<float> path_scores_;             ///< likewise
 };
 
 }  // namespace paceline::roles

@@ -562,6 +562,7 @@ RankSummary Verifier::summary() const {
     const speculation::RemoteDrafter::Counts counts = ports_.remote->counts();
     summary.late = counts.late;
     summary.stale = counts.stale;
+    summary.foreseen = counts.foreseen;
     summary.invalid = counts.invalid + counts.flooded;
   }
   if (ports_.siblings != nullptr) {

@@ -103,6 +103,7 @@ void check(const AcceptanceSettings& settings) {
     check_range(whose, "mean", method.mean, 0, 1);
     check_range(whose, "length_correlation", method.length_correlation, -1, 1);
     check_range(whose, "score_spread", method.score_spread, 0, 1);
+    check_range(whose, "second_choice", method.second_choice, 0, 1);
     const double most = std::sqrt(method.mean * (1 - method.mean));
     if (method.spread != 0 && !(method.spread > 0 && method.spread < most)) {
       throw UsageError(fmt::format("{}: spread is {}, expected less than {:.4g}, as the mean is {}",
@@ -169,6 +170,11 @@ RequestDrafts::Chance RequestDrafts::chance(int method, std::int32_t index, doub
 bool RequestDrafts::agrees(int method, std::int32_t index, double rate) const {
   const Chance token = chance(method, index, rate);
   return token.outcome < token.chance;
+}
+
+bool RequestDrafts::second_agrees(int method, std::int32_t index) const {
+  return uniform(noise_, Draw::second_choice, static_cast<std::uint32_t>(index),
+                 static_cast<std::uint32_t>(method)) < settings_->methods[method].second_choice;
 }
 
 double RequestDrafts::score(int method, std::int32_t index, double rate) const {

@@ -35,6 +35,10 @@ struct MethodAcceptance {
   /// evenly about the rate, by this share of its distance from 0 or 1, and the score tells them. 0:
   /// it knows the rate alone. Assumed.
   double score_spread = 0.5;
+  /// Share of second choices that are right where the first ones are wrong, of a method that says
+  /// them. The embedded pair's is 0.68 (tests/bench/README.md), less in proportion because the
+  /// token after them is accepted less often there than others are: 0.87 of 0.95.
+  double second_choice = 0.62;
   /// Factor of the rate by finished siblings' responses; empty: they do not matter.
   std::vector<CurvePoint> by_references = {};
   /// Factor of the rate by tokens of the response so far; empty: they do not matter.
@@ -103,6 +107,8 @@ class RequestDrafts {
   /// Whether the method's token is the target's, at that rate: true for as large a share of
   /// positions.
   [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const;
+  /// Whether the method's second choice is the target's token, where its first is not.
+  [[nodiscard]] bool second_agrees(int method, std::int32_t index) const;
   /// The method's score of its token, given the text before: its factor of the path's score
   /// (draft/draft.hpp). Of tokens with a score s, a share s agree.
   [[nodiscard]] double score(int method, std::int32_t index, double rate) const;
@@ -127,7 +133,8 @@ inline constexpr TokenId kModelledStop = 0;
 /// which stands where the response's length says. `vocabulary`: at least 3.
 [[nodiscard]] TokenId modelled_token(const NoiseKey& noise, std::int32_t index,
                                      std::int32_t vocabulary);
-/// A drafted token that does not agree with `token`: neither it nor kModelledStop.
+/// A drafted token that does not agree with `token`: neither it nor kModelledStop. Of another one,
+/// it is wrong as well where the vocabulary has at least 4 tokens.
 [[nodiscard]] TokenId wrong_token(TokenId token, std::int32_t vocabulary);
 
 }  // namespace paceline::sim

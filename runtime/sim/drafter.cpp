@@ -82,9 +82,15 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
       const double rate = r.response->drafts.rate(method_, at, references);
       const TokenId token = responses_.token(*r.response, at);
       const bool agrees = r.response->drafts.agrees(method_, at, rate);
+      const TokenId wrong = wrong_token(token, responses_.vocab());
       path *= static_cast<float>(r.response->drafts.score(method_, at, rate));
-      slot.output.set(slot.count, agrees ? token : wrong_token(token, responses_.vocab()),
-                      slot.count - 1, path);
+      slot.output.set(slot.count, agrees ? token : wrong, slot.count - 1, path);
+      if (!slot.runners_up.empty()) {
+        const bool second = !agrees && r.response->drafts.second_agrees(method_, at);
+        slot.runners_up[slot.count] = second   ? token
+                                      : agrees ? wrong
+                                               : wrong_token(wrong, responses_.vocab());
+      }
       if (agrees && right.back() == at - r.tokens) ++right.back();
       ++slot.count;
     }
@@ -101,7 +107,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
   for (std::size_t i = 0; i < batch.size(); ++i) {
     DraftedRequest& r = requests_.at(batch[i].id);
     context += text(r);
-    behind += lag(r);
+    if (batch[i].branch == 0) behind += lag(r);  // a branch goes on from what the chain computes
     // A draft leaves the KV of all its tokens but the last, which nothing followed.
     const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));

@@ -49,7 +49,8 @@ class ModelledDrafter : public draft::Drafter,
     const bool computes = !costs_.catch_up.empty();
     return {.state = computes ? this : nullptr,
             .siblings = learns_ ? this : nullptr,
-            .memory = computes ? this : nullptr};
+            .memory = computes ? this : nullptr,
+            .branches = computes};
   }
 
  protected:

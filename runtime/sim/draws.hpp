@@ -13,21 +13,22 @@ namespace paceline::sim {
 enum class Draw : std::uint32_t {
   prompt_length = 0,
   prompt_token = 1,
-  group_length = 2,   ///< the siblings' common part
-  length = 3,         ///< a response's own part
-  request = 4,        ///< how easy a request is for all methods
-  method = 5,         ///< how easy it is for one method
-  token = 6,          ///< a token of the response
-  drift = 7,          ///< drift of a response's difficulty
-  common_token = 8,   ///< whether a token is drafted by all methods alike
-  method_token = 9,   ///< whether a token is drafted by one method
-  message = 10,       ///< faults of a message on its way
-  transfer = 11,      ///< whether a transfer fails
-  fault = 12,         ///< victim and time of a fault
-  damage = 13,        ///< whether a stored block is damaged
-  stop_request = 14,  ///< request whose recorded trees another one has (stop_points.hpp)
-  stop_point = 15,    ///< recorded tree of a draft
-  tree_path = 16,     ///< tokens of a recorded tree that are the target's
+  group_length = 2,    ///< the siblings' common part
+  length = 3,          ///< a response's own part
+  request = 4,         ///< how easy a request is for all methods
+  method = 5,          ///< how easy it is for one method
+  token = 6,           ///< a token of the response
+  drift = 7,           ///< drift of a response's difficulty
+  common_token = 8,    ///< whether a token is drafted by all methods alike
+  method_token = 9,    ///< whether a token is drafted by one method
+  message = 10,        ///< faults of a message on its way
+  transfer = 11,       ///< whether a transfer fails
+  fault = 12,          ///< victim and time of a fault
+  damage = 13,         ///< whether a stored block is damaged
+  stop_request = 14,   ///< request whose recorded trees another one has (stop_points.hpp)
+  stop_point = 15,     ///< recorded tree of a draft
+  tree_path = 16,      ///< tokens of a recorded tree that are the target's
+  second_choice = 17,  ///< whether a method's second choice is right where its first is wrong
 };
 
 /// Four random words. The counter's first word is above all that token noise uses, which ends at a

@@ -30,6 +30,7 @@ class ModelledHead final : public ModelledDrafter {
   /// A head keeps its one layer: giving it up would gain little.
   [[nodiscard]] draft::Capabilities capabilities() override {
     draft::Capabilities own = ModelledDrafter::capabilities();
+    own.branches = false;
     own.memory = nullptr;
     return own;
   }

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/protocol/messages.hpp"
 
 namespace paceline::speculation {
@@ -94,8 +95,7 @@ void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
 }
 
 void RemoteDrafter::take_back(RequestId id, RemoteRequest& r, DraftEnd how) {
-  counts_.stale += r.ahead.size();
-  r.ahead.clear();
+  drop_drafts(r);
   r.unsent = {};
   if (r.rank < 0) return;
   Link& link = links_.at(r.rank);
@@ -124,16 +124,38 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
     commits.tokens.insert(commits.tokens.end(), tokens.begin(), tokens.end());
   }
   for (const TokenId token : tokens) {
+    const auto index = static_cast<std::int32_t>(r.response.size());
     r.response.push_back(token);
-    if (r.ahead.empty()) continue;
-    if (r.ahead.front().token == token) {
+    const bool known = !r.ahead.empty();
+    const bool agrees = known && r.ahead.front().token == token;
+    Branch branch;
+    if (auto at = r.branches.extract(index)) branch = std::move(at.mapped());
+    const bool taken = !agrees && !branch.ahead.empty() && branch.instead == token;
+    if (!taken) counts_.stale += branch.ahead.size();
+    if (agrees) {
       r.ahead.pop_front();
-      continue;
+    } else if (known || taken) {
+      refute(r, index + 1);
+      drop_drafts(r);  // branches that left later left a chain that is refuted
+      if (taken) r.ahead = std::move(branch.ahead);
+      counts_.foreseen += taken ? 1 : 0;
     }
-    r.refuted = static_cast<std::int32_t>(r.response.size());
-    counts_.stale += r.ahead.size();
-    r.ahead.clear();
   }
+}
+
+void RemoteDrafter::drop_drafts(RemoteRequest& r) {
+  counts_.stale += r.ahead.size();
+  r.ahead.clear();
+  drop_branches(r);
+}
+
+void RemoteDrafter::drop_branches(RemoteRequest& r) {
+  for (const auto& [leaves, branch] : r.branches) counts_.stale += branch.ahead.size();
+  r.branches.clear();
+}
+
+void RemoteDrafter::refute(RemoteRequest& r, std::int32_t length) {
+  if (length > r.refuted) r.before = std::exchange(r.refuted, length);
 }
 
 void RemoteDrafter::observe(RequestId id, std::int32_t first, std::span<const std::byte> features) {
@@ -231,9 +253,9 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
 /// Tokens drafted so far are dropped: the rank begins anew from the text as it is now.
 void RemoteDrafter::open(Link& link, RequestId id) {
   RemoteRequest& r = requests_.at(id);
-  counts_.stale += r.ahead.size();
-  r.ahead.clear();
+  drop_drafts(r);
   r.refuted = static_cast<std::int32_t>(r.response.size());
+  r.before = r.refuted;
   r.opened = true;
   r.follows = true;
   DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window, r.sampling};
@@ -291,8 +313,11 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
     const auto at = requests_.find(piece.id);
     if (at == requests_.end() || at->second.rank != from) {
       counts_.stale += piece.count;  // its request has ended or moved since
-    } else if (extend(at->second, piece, *drafts)) {
+    } else if (piece.leaves == DraftPiece::kChain ? extend(at->second, piece, *drafts)
+                                                  : extend_branch(at->second, piece, *drafts)) {
       worth = Worth::drafts;
+    } else {
+      counts_.stale += piece.count;
     }
   }
   return worth;
@@ -303,6 +328,10 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
   if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.known < 0 ||
       piece.base < piece.known || piece.base - piece.known > most - piece.count ||
       std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))
+    return false;
+  if (piece.leaves != DraftPiece::kChain &&
+      (piece.leaves < piece.known || piece.leaves >= piece.base || piece.instead < 0 ||
+       piece.instead >= options_.vocab))
     return false;
   float before = 1;
   for (std::int32_t i = piece.first; i < piece.first + piece.count; ++i) {
@@ -320,25 +349,66 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // sense reaches less than two windows past the text it was drafted from, so no more is ever ahead.
 // A piece that knows more of the text than was said is dropped as well.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
-  const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
-  const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
+  return piece.known >= r.refuted && append(r, piece, drafts);
+}
+
+// A branch must leave the chain that is there. Where the target has come to the token by which it
+// leaves, this must be the target's own. The branch may have left the chain before, then, if it
+// foresaw the last refutation, of which its rank has yet to hear.
+bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
+  const auto committed = static_cast<std::int32_t>(r.response.size());
+  if (piece.leaves < committed) {
+    const std::int32_t least = piece.leaves + 1 == r.refuted ? r.before : r.refuted;
+    if (r.response[piece.leaves] != piece.instead || piece.known < least) return false;
+    if (piece.leaves + 1 > r.refuted) {
+      refute(r, piece.leaves + 1);
+      drop_branches(r);
+    }
+    return append(r, piece, drafts);
+  }
+  const auto at = r.branches.find(piece.leaves);
+  const bool goes_on = at != r.branches.end() && at->second.instead == piece.instead;
+  const std::size_t there = goes_on ? at->second.ahead.size() : 0;
+  if (piece.known < r.refuted || piece.known > committed ||
+      piece.leaves + 1 + static_cast<std::int32_t>(there) != piece.base)
+    return false;
+  if (!goes_on) {
+    if (at != r.branches.end()) counts_.stale += at->second.ahead.size();
+    r.branches[piece.leaves] = {piece.instead, {}};
+  }
+  add(r.branches[piece.leaves].ahead, piece, drafts, 0);
+  return true;
+}
+
+/// Appends what of a piece of the chain the target has not said, if it goes on from what is ahead.
+/// A piece that the target has contradicted shows that the rank's chain is refuted there.
+bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);
-  const std::int32_t there = committed + static_cast<std::int32_t>(r.ahead.size());
-  const bool agrees = said == 0 || std::equal(tokens.begin(), tokens.begin() + said,
-                                              r.response.begin() + piece.base);
-  if (!agrees) r.refuted = std::max(r.refuted, piece.base + said);
-  if (!agrees || piece.known < r.refuted || piece.known > committed || piece.base + said != there) {
-    counts_.stale += piece.count;
+  for (std::int32_t i = 0; i < said; ++i) {
+    if (drafts.tokens[piece.first + i] == r.response[piece.base + i]) continue;
+    refute(r, piece.base + i + 1);
+    drop_branches(r);
     return false;
   }
+  if (piece.known > committed ||
+      piece.base + said != committed + static_cast<std::int32_t>(r.ahead.size()))
+    return false;
   counts_.stale += said;
-  float before = said > 0 ? scores[said - 1] : 1;
-  for (std::int32_t i = said; i < piece.count; ++i) {
-    r.ahead.push_back({tokens[i], before > 0 ? scores[i] / before : 0});
+  add(r.ahead, piece, drafts, said);
+  return true;
+}
+
+/// Adds a piece's tokens from number `from` on to those ahead.
+void RemoteDrafter::add(std::deque<Ahead>& ahead, const DraftPiece& piece, const Drafts& drafts,
+                        std::int32_t from) {
+  const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
+  const auto scores = std::span(drafts.scores).subspan(piece.first, piece.count);
+  float before = from > 0 ? scores[from - 1] : 1;
+  for (std::int32_t i = from; i < piece.count; ++i) {
+    ahead.push_back({tokens[i], before > 0 ? scores[i] / before : 0});
     before = scores[i];
   }
-  return true;
 }
 
 void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
@@ -360,7 +430,34 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
       slot.output.set(i, r.ahead[assumed + i].token, i - 1, path);
     }
     slot.count = most;
+    if (slot.limits.paths > 1) add_branches(r, slot);
     counts_.late += most == 0 ? 1 : 0;
+  }
+}
+
+/// Adds the branches that leave a chain to it, the earliest first.
+void RemoteDrafter::add_branches(const RemoteRequest& r, draft::DraftSlot& slot) {
+  const int chain = slot.count;
+  const int most = std::min(slot.limits.max_tokens, slot.output.capacity());
+  const auto first = static_cast<std::int32_t>(r.response.size() + slot.assumed.size());
+  for (auto at = r.branches.lower_bound(first); at != r.branches.end(); ++at) {
+    const auto& [leaves, branch] = *at;
+    int level = leaves - first;
+    if (level >= chain) return;
+    std::int32_t parent = level - 1;
+    const float before = parent < 0 ? 1 : slot.output.scores[parent];
+    float path = (before - slot.output.scores[level]) * static_cast<float>(policy::kSecondChoice);
+    const auto add = [&](TokenId token) {
+      if (slot.count == most || level++ == slot.limits.max_length) return false;
+      slot.output.set(slot.count, token, parent, path);
+      parent = slot.count++;
+      return true;
+    };
+    if (!add(branch.instead)) continue;
+    for (const Ahead& ahead : branch.ahead) {
+      path *= ahead.conditional;
+      if (!add(ahead.token)) break;
+    }
   }
 }
 

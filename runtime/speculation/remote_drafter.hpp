@@ -30,6 +30,11 @@ struct RemoteOptions {
 /// once; where none have, there is no draft, and the verifier decodes plainly rather than waits.
 /// Requests of a prompt go to one rank, so that it computes the prompt once.
 ///
+/// Branches wait beside a request's chain until the target has said the token where they leave it.
+/// Where several paths are asked for, a draft is the tree of both. A branch that left with the
+/// target's token is the chain from then on, while the rank, which has yet to hear of it, still
+/// sends it as a branch.
+///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped; a rank that floods has most of its messages dropped unread. A rank whose mailbox is
 /// full, since it does not read, is sent no more; once there is room again it is told anew of the
@@ -69,11 +74,12 @@ class RemoteDrafter final : public draft::Drafter,
   void close();
 
   struct Counts {
-    std::uint64_t drafted = 0;  ///< tokens that arrived
-    std::uint64_t stale = 0;    ///< arrived tokens off the text that was said, or said already
-    std::uint64_t invalid = 0;  ///< messages and pieces that made no sense
-    std::uint64_t flooded = 0;  ///< messages dropped unread
-    std::uint64_t late = 0;     ///< drafts asked for when none had arrived
+    std::uint64_t drafted = 0;   ///< tokens that arrived
+    std::uint64_t stale = 0;     ///< arrived tokens off the text that was said, or said already
+    std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
+    std::uint64_t flooded = 0;   ///< messages dropped unread
+    std::uint64_t late = 0;      ///< drafts asked for when none had arrived
+    std::uint64_t foreseen = 0;  ///< refutations after which a branch went on
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
@@ -82,18 +88,24 @@ class RemoteDrafter final : public draft::Drafter,
     TokenId token;
     float conditional;  ///< score given the tokens before
   };
+  struct Branch {
+    TokenId instead = 0;
+    std::deque<Ahead> ahead;  ///< drafted tokens after it
+  };
   struct RemoteRequest {
     int rank = -1;  ///< its drafter's; -1: it has none
     NoiseKey noise;
     std::uint64_t version = 0;  ///< of its holder
     int window = 0;             ///< 0: nobody is to draft for it
     RequestSampling sampling;
-    std::vector<TokenId> response;  ///< committed tokens
-    std::int32_t refuted = 0;       ///< response length just after the last refuted token
-    std::deque<Ahead> ahead;        ///< drafted tokens after the committed text
-    draft::Features unsent;         ///< features that its rank is to be sent
-    bool opened = false;            ///< its rank was told of it
-    bool follows = false;           ///< its rank was told of all that was committed since, too
+    std::vector<TokenId> response;            ///< committed tokens
+    std::int32_t refuted = 0;                 ///< response length just after the last refuted token
+    std::int32_t before = 0;                  ///< `refuted` until then
+    std::deque<Ahead> ahead;                  ///< drafted tokens after the committed text
+    std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves, past the committed text
+    draft::Features unsent;                   ///< features that its rank is to be sent
+    bool opened = false;                      ///< its rank was told of it
+    bool follows = false;  ///< its rank was told of all that was committed since, too
   };
   struct Link {
     DrafterWatch watch;
@@ -110,7 +122,16 @@ class RemoteDrafter final : public draft::Drafter,
   bool send_features(int rank, Link& link);
   static void hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests);
   DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
+  void drop_drafts(RemoteRequest& r);
+  void drop_branches(RemoteRequest& r);
+  static void refute(RemoteRequest& r, std::int32_t length);
   bool extend(RemoteRequest& r, const protocol::DraftPiece& piece, const protocol::Drafts& drafts);
+  bool extend_branch(RemoteRequest& r, const protocol::DraftPiece& piece,
+                     const protocol::Drafts& drafts);
+  bool append(RemoteRequest& r, const protocol::DraftPiece& piece, const protocol::Drafts& drafts);
+  static void add(std::deque<Ahead>& ahead, const protocol::DraftPiece& piece,
+                  const protocol::Drafts& drafts, std::int32_t from);
+  static void add_branches(const RemoteRequest& r, draft::DraftSlot& slot);
   [[nodiscard]] bool makes_sense(const protocol::DraftPiece& piece,
                                  const protocol::Drafts& drafts) const;
   void give(RequestId id, RemoteRequest& r);

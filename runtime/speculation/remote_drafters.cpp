@@ -32,6 +32,7 @@ RemoteDrafter::Counts RemoteDrafters::counts() const {
     sum.invalid += own.invalid;
     sum.flooded += own.flooded;
     sum.late += own.late;
+    sum.foreseen += own.foreseen;
   }
   return sum;
 }

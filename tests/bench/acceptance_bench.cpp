@@ -59,6 +59,9 @@ struct Tally {
   double drafted = 0;
   double drafts = 0;                     ///< that are not empty
   std::vector<double> judged, accepted;  ///< [position - 1] with all before accepted
+  double refuted = 0;                    ///< tokens of chains with a second choice
+  double second = 0;                     ///< of them, those whose second choice was right
+  double after = 0, after_accepted = 0;  ///< first tokens of drafts after these
 };
 
 /// Takes one draft against what the target says next; returns the number of tokens accepted.
@@ -76,6 +79,10 @@ int judge(const draft::DraftSlot& slot, std::span<const TokenId> next, Tally& ta
     }
     if (!drafted) break;
     tally.judged[length] += 1;
+    if (!accepted && !slot.runners_up.empty()) {
+      tally.refuted += 1;
+      tally.second += slot.runners_up[at + 1] == next[length] ? 1 : 0;
+    }
     if (accepted) tally.accepted[length++] += 1;
   }
   return length;
@@ -103,6 +110,8 @@ struct Active {
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> parents;
   std::vector<float> scores;
+  std::vector<TokenId> runners_up;  ///< of chains, where the drafter says them
+  bool second = false;              ///< the last draft's second choice was right where it ended
 };
 
 /// `grouped`: siblings are known to the drafter as such, else each is alone with its prompt.
@@ -113,6 +122,7 @@ Tally replay(draft::Drafter& drafter, const std::vector<Response>& responses, in
   tally.accepted.resize(limits.max_length);
   std::vector<Active> active;
   std::vector<draft::DraftSlot> slots;
+  const bool seconds = drafter.capabilities().branches && limits.paths == 1;
   std::size_t next = 0;
   double now = 0;
   while (next < responses.size() || !active.empty()) {
@@ -126,16 +136,26 @@ Tally replay(draft::Drafter& drafter, const std::vector<Response>& responses, in
       drafter.commit(id, std::span(r.tokens).first(1), now);
       active.push_back({&r, id, 1, std::vector<TokenId>(limits.max_tokens),
                         std::vector<std::int32_t>(limits.max_tokens),
-                        std::vector<float>(limits.max_tokens)});
+                        std::vector<float>(limits.max_tokens),
+                        std::vector<TokenId>(seconds ? limits.max_tokens : 0), false});
     }
     slots.clear();
     for (Active& a : active)
-      slots.push_back({.id = a.id, .limits = limits, .output = {a.tokens, a.parents, a.scores}});
+      slots.push_back({.id = a.id,
+                       .limits = limits,
+                       .output = {a.tokens, a.parents, a.scores},
+                       .runners_up = a.runners_up});
     drafter.propose(slots, now);
     for (std::size_t i = 0; i < active.size(); ++i) {
       Active& a = active[i];
       const std::span<const TokenId> rest = std::span(a.response->tokens).subspan(a.at);
+      const double right = tally.second;
       const std::size_t accepted = judge(slots[i], rest, tally);
+      if (a.second && slots[i].count > 0) {
+        tally.after += 1;
+        tally.after_accepted += accepted > 0 ? 1 : 0;
+      }
+      a.second = tally.second > right;
       const std::size_t committed = std::min(rest.size(), accepted + 1);
       observe(drafter, a.id, *a.response, a.at, a.at + committed);
       drafter.commit(a.id, rest.first(committed), now);
@@ -159,6 +179,9 @@ void print(const char* name, int paths, const Tally& t) {
     if (t.judged[i] == 0) break;
     std::printf(" %.3f", t.accepted[i] / t.judged[i]);
   }
+  if (t.after > 0)
+    std::printf("; second choices %.3f, the token after them %.3f", t.second / t.refuted,
+                t.after_accepted / t.after);
   std::printf("\n");
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # moving.sh PACELINE: one digest whatever moves: requests between groups, by transfer, by computing again
 # and by both, at random and to balance, under delayed messages and over TCP; groups that join into larger ones;
-# drafter ranks of any number and window, whose waste keeps to what the window allows; stops and kills with all of it.
+# drafter ranks of any number and window, whose waste keeps to what the window allows, and that draft for outcomes; stops and kills with all of it.
 source "$(dirname "$0")/lib.sh"
 
 rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
@@ -94,13 +94,15 @@ for window in 1 3 8; do
     fi
   fi
 done
-run "2 verifiers, 1 drafter" 3 --set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[$model]" "${shuffle[@]}"
+run "2 verifiers, 1 drafter, outcomes at random" 3 --set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[$model]" \
+  --set test.shuffle=[moves,outcomes]
+counted "refutations with a draft there" foreseen
 run "2 verifiers, 2 drafters, two methods" 4 --set layout.drafters=2 "${ahead[@]}" --set speculation.window=2 \
   --set "speculation.drafters=[{method: suffix}, $model]"
 run "TP 2 and a drafter" 3 --set layout.drafters=1 --set layout.verifier_tp=2 "${ahead[@]}" --set "speculation.drafters=[$model]"
 run "goodput with a drafter rank" 2 --set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]"
 
-all=(--set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[{method: ngram}, $model]" "${shuffle[@]}")
+all=(--set layout.drafters=1 "${ahead[@]}" --set "speculation.drafters=[{method: ngram}, $model]" --set test.shuffle=[moves,outcomes])
 for seed in 1 2 3; do
   run "everything, messages delayed under seed $seed" 3 "${all[@]}" "${delays[@]}" --set test.seed=$seed \
     --set speculation.window=$((seed * 2))

@@ -36,7 +36,7 @@ rollout 1 "$work/reference" || { cat "$work/reference.log"; exit 1; }
 reference=$(digest "$work/reference")
 model="{method: model, path: $root/configs/models/draft}"
 ahead=(--set layout.drafters=1 --set "speculation.drafters=[{method: ngram}, $model]")
-shuffle=(--set test.shuffle=[moves,roles])
+shuffle=(--set test.shuffle=[moves,roles,outcomes])
 changes "verifiers and spare ranks" 3
 changes "groups of TP 2 and 1" 4 --set layout.verifier_tp=[2,1,1] "${shuffle[@]}"
 changes "drafters, drafts always" 3 "${ahead[@]}" --set speculation.policy=fixed "${shuffle[@]}"

@@ -245,7 +245,7 @@ class Soak:
         ranks = sum(degrees)
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
                     f"schedule.move_kv={pick(MOVES)}",
-                    f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory') if pick([True, False]))}]",
+                    f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory', 'outcomes') if pick([True, False]))}]",
                     f"schedule.chunk={pick(['auto', 0, 16, 50, 'grow'])}",
                     f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",

@@ -151,7 +151,7 @@ class Draw:
         return settings
 
     def schedule(self) -> List[str]:
-        shares = {"moves": 0.5, "roles": 0.3, "races": 0.3, "memory": 0.5}
+        shares = {"moves": 0.5, "roles": 0.3, "races": 0.3, "memory": 0.5, "outcomes": 0.5}
         shuffled = [name for name, share in shares.items() if self.often(share)]
         return [f"test.shuffle=[{', '.join(shuffled)}]", f"test.seed={self.random.randrange(1 << 32)}",
                 f"schedule.rebalance={self.flag(0.8)}",

@@ -328,6 +328,42 @@ TEST(Sequences, WholeBlocksAreSharedWhileTheSequenceGoesOn) {
   EXPECT_LT(sequences.blocks_used(), used);
 }
 
+TEST(Sequences, ABranchSharesWholeBlocksAndGoesOnInACopy) {
+  Sequences sequences(16, kBlock);
+  Cache cache(16);
+  const Handle own = *sequences.open(1, 5, 16);
+  EXPECT_FALSE(sequences.branch(own, 0, 8)) << "no whole prompt";
+  compute(sequences, cache, own, 14, 100);
+  const std::int32_t used = sequences.blocks_used();
+  const Handle branch = *sequences.branch(own, 10, 14);
+  const Handle whole = *sequences.branch(own, 12, 13);
+  EXPECT_EQ(sequences.blocks_used(), used + 2 + 1);
+  compute(sequences, cache, branch, 4, 500);
+  compute(sequences, cache, whole, 1, 600);
+  for (std::int32_t p = 0; p < 14; ++p) {
+    EXPECT_EQ(cache.at(own, p), 100 + p);
+    EXPECT_EQ(cache.at(branch, p), p < 10 ? 100 + p : 490 + p);
+    if (p < 13) {
+      EXPECT_EQ(cache.at(whole, p), p < 12 ? 100 + p : 588 + p);
+    }
+  }
+  // What is shared stays as it is while it is shared.
+  EXPECT_THROW(sequences.roll_back(own, 11), std::logic_error);
+  EXPECT_THROW(sequences.roll_back(branch, 7), std::logic_error);
+  sequences.roll_back(branch, 8);
+  sequences.close(own);
+  EXPECT_THROW(sequences.roll_back(whole, 7), std::logic_error);
+  sequences.close(branch);
+  sequences.roll_back(whole, 7);
+  compute(sequences, cache, whole, 1, 700);
+  EXPECT_EQ(cache.at(whole, 6), 106);
+  EXPECT_EQ(cache.at(whole, 7), 700);
+  EXPECT_FALSE(sequences.branch(whole, 8, 8 + 16 * kBlock)) << "no room";
+  EXPECT_THROW((void)sequences.branch(whole, 9, 12), std::logic_error);
+  sequences.close(whole);
+  EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle());
+}
+
 TEST(Sequences, CallsThatMakeNoSenseAreFaults) {
   Sequences sequences(8, kBlock);
   EXPECT_THROW((void)sequences.open(1, 0, 4), std::logic_error);
@@ -342,14 +378,16 @@ TEST(Sequences, CallsThatMakeNoSenseAreFaults) {
   EXPECT_THROW(sequences.close(h), std::logic_error);
 }
 
-/// Random sequences of random prompts that open, grow by chains and trees, roll back, close, leave,
-/// and a pool that is resized: each sequence always reads what it wrote.
+/// Random sequences of random prompts that open, grow by chains and trees, branch, roll back,
+/// close, leave, and a pool that is resized: each sequence always reads what it wrote.
 TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
   struct Live {
     std::uint32_t prompt;
     std::int32_t prompt_length;
     std::vector<std::int64_t> text;
+    std::int32_t fixed = 0;  ///< positions that may be shared with branches
   };
+  int branches = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     std::mt19937_64 random(seed);
     const auto below = [&](std::uint64_t n) { return static_cast<std::int32_t>(random() % n); };
@@ -363,14 +401,14 @@ TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
       return -static_cast<std::int64_t>(prompt * 100 + p + 2);
     };
     for (int turn = 0; turn < 600; ++turn) {
-      const int what = below(12);
+      const int what = below(13);
       const auto some = [&] { return std::next(live.begin(), below(live.size())); };
       if (what < 3) {
         const auto prompt = static_cast<std::uint32_t>(below(4));
         const std::int32_t length =
             3 + 4 * static_cast<std::int32_t>(prompt) - (prompt == 2 ? 3 : 0);
         if (const auto h = sequences.open(prompt, length, length + below(20)))
-          live[*h] = {prompt, length, {}};
+          live[*h] = {prompt, length, {}, 0};
       } else if (what == 3 && !live.empty()) {
         const auto it = some();
         sequences.close(it->first);
@@ -386,6 +424,19 @@ TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
       } else if (what == 5 && !parcels.empty()) {
         sequences.release(parcels.back().first);
         parcels.pop_back();
+      } else if (what == 12 && !live.empty()) {
+        auto& [h, s] = *some();
+        const auto length = static_cast<std::int32_t>(s.text.size());
+        if (length <= s.prompt_length) continue;
+        const std::int32_t at = s.prompt_length + below(length - s.prompt_length + 1);
+        cache.apply(sequences);
+        const auto branch = sequences.branch(h, at, at + 1 + below(6));
+        cache.apply(sequences);
+        if (!branch) continue;
+        ++branches;
+        s.fixed = std::max(s.fixed, at / kBlock * kBlock);
+        live[*branch] = {
+            s.prompt, s.prompt_length, {s.text.begin(), s.text.begin() + at}, at / kBlock * kBlock};
       } else if (what == 6) {
         cache.apply(sequences);
         const std::int32_t wanted = 20 + below(40);
@@ -404,7 +455,7 @@ TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
           for (std::int32_t p = 0; p < length; ++p) s.text.push_back(prompt_value(s.prompt, p));
         }
         if (below(8) == 0) {
-          const std::int32_t least = std::max(length - 3, s.prompt_length);
+          const std::int32_t least = std::max({length - 3, s.prompt_length, s.fixed});
           if (least < length) sequences.roll_back(h, least);
         }
         length = sequences.length(h);
@@ -447,6 +498,7 @@ TEST(Sequences, EverySequenceReadsItsOwnTextWhateverHappens) {
     for (auto& [parcel, text] : parcels) sequences.release(parcel);
     EXPECT_EQ(sequences.blocks_used(), sequences.blocks_idle()) << "blocks leak";
   }
+  EXPECT_GT(branches, 100);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 namespace paceline::roles::test {
 
 /// Says what the target will say, but for errors; it is wrong the same way whenever it is asked.
-/// `reads`: what the runner has of the target, as a head does: it drafts where it knows that of the
-/// text's last position but one.
+/// Its second choice is right for one in two errors. `reads`: what the runner has of the target, as
+/// a head does: it drafts where it knows that of the text's last position but one.
 class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   OracleDrafter(const Responses& truth, double accuracy, bool reads = false)
@@ -33,7 +33,7 @@ class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
     features_.erase(id);
   }
   [[nodiscard]] draft::Capabilities capabilities() override {
-    return {.features = reads_ ? this : nullptr};
+    return {.features = reads_ ? this : nullptr, .branches = !reads_};
   }
   [[nodiscard]] std::size_t feature_bytes() const override { return sizeof(TokenId); }
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override {
@@ -54,8 +54,11 @@ class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
       if (reads_ && features_[slot.id].end + 1 < static_cast<std::int64_t>(text)) continue;
       std::size_t at = sizes_.at(slot.id) + slot.assumed.size();
       for (slot.count = 0; slot.count < slot.limits.max_length && at < said.size(); ++at) {
-        slot.output.set(slot.count, right(slot.id, at, accuracy_) ? said[at] : (said[at] + 1) % 40,
-                        slot.count - 1, 1);
+        const bool first = right(slot.id, at, accuracy_);
+        slot.output.set(slot.count, first ? said[at] : (said[at] + 1) % 40, slot.count - 1, 1);
+        if (!slot.runners_up.empty())
+          slot.runners_up[slot.count] =
+              second_right(slot.id, at, accuracy_) ? said[at] : (said[at] + 2) % 40;
         ++slot.count;
       }
     }
@@ -64,6 +67,10 @@ class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
   static bool right(RequestId id, std::size_t at, double accuracy) {
     std::mt19937 random(id.prompt * 1000 + id.sample * 100 + at);
     return random() % 1000 < accuracy * 1000;
+  }
+  /// Whether its second choice is right there.
+  static bool second_right(RequestId id, std::size_t at, double accuracy) {
+    return !right(id, at, accuracy) && at % 2 == 0;
   }
 
  private:

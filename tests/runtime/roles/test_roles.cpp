@@ -197,6 +197,28 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
   }
 }
 
+TEST(Roles, DraftsForOutcomesChangeNothingAndAreThereInTime) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  std::uint64_t foreseen = 0;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    const auto how = seed % 4 == 0 ? chaos::Misbehaviour::garbage : chaos::Misbehaviour::none;
+    Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
+    moves.shuffle_roles = seed % 6 == 5;
+    const int window = 1 + static_cast<int>(seed % 5);
+    const Outcome outcome = simulate(
+        1 + static_cast<int>(seed % 3), seed, empty_responses(7, 4), 0, -1, moves,
+        {1 + static_cast<int>(seed / 2 % 2), window, &reference.finished, 0.8, how, false, true});
+    EXPECT_TRUE(outcome.complete);
+    expect_same(reference.finished, outcome.finished);
+    for (const RankSummary& drafter : outcome.drafters) {
+      EXPECT_LE(drafter.most_wasted, 4 * static_cast<std::uint32_t>(window) - 1);
+      EXPECT_GE(drafter.drafted, drafter.accepted + drafter.wasted);
+    }
+    foreseen += outcome.remote.foreseen;
+  }
+  EXPECT_GT(foreseen, 50U);
+}
+
 // Each row that arrives is that of its position, whatever moves, whoever drafts and whatever
 // becomes of ranks; and there are drafts.
 TEST(Roles, WhatTheTargetComputesReachesDrafterRanks) {

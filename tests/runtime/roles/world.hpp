@@ -65,6 +65,7 @@ struct DrafterRanks {
   double accuracy = 0.8;
   chaos::Misbehaviour misbehaviour = chaos::Misbehaviour::none;
   bool features = false;  ///< they read what the target computes
+  bool outcomes = false;  ///< they draft for outcomes, at random
 };
 
 /// How requests move in a run, and roles change.
@@ -164,6 +165,7 @@ struct VerifierRank {
           speculation::RemoteOptions{
               .vocab = kVocab,
               .window = around.drafters.window,
+              .longest = around.drafters.outcomes ? 2 * around.drafters.window : 0,
               .patience = 2,
               .feature_bytes = around.drafters.features ? group.feature_bytes() : 0},
           [&around](const std::string& text) { around.warnings.push_back(text); });
@@ -247,14 +249,18 @@ class Rank final : public sim::Actor {
                                           placement.epoch);
       }
     } else if (role == Role::drafter) {
+      const bool outcomes = around_.drafters.outcomes;
       std::vector<std::unique_ptr<draft::Drafter>> made;
       made.push_back(std::make_unique<OracleDrafter>(
           *around_.drafters.truth, around_.drafters.accuracy, around_.drafters.features));
-      other_ = std::make_unique<DrafterRank>(misbehaving_, clock, std::move(made), telemetry_,
-                                             DrafterOptions{.place = *placement.drafter(rank_),
-                                                            .window = around_.drafters.window,
-                                                            .max_batch = 5,
-                                                            .features = DType::f32});
+      other_ = std::make_unique<DrafterRank>(
+          misbehaving_, clock, std::move(made), telemetry_,
+          DrafterOptions{.place = *placement.drafter(rank_),
+                         .window = around_.drafters.window,
+                         .longest = outcomes ? 2 * around_.drafters.window : 0,
+                         .max_batch = outcomes ? 20 : 5,
+                         .shuffle = outcomes ? around_.seed + 1 : 0,
+                         .features = DType::f32});
     } else {
       other_ = std::make_unique<Spare>(mailbox_, rank_);
     }

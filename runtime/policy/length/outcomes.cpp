@@ -1,0 +1,31 @@
+#include "runtime/policy/length/outcomes.hpp"
+
+namespace paceline::policy {
+namespace {
+
+/// Chance of a text below which nobody drafts on from it, be it free.
+constexpr double kLeast = 0.01;
+
+}  // namespace
+
+std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
+                              std::span<const double> chances) {
+  if (calls.empty()) return 0;
+  const auto rate = [&](double tokens, double further) {
+    const double rows = sure.rows + further;
+    return rows > 0 ? tokens / calls.seconds(rows, sure.context) : 0;
+  };
+  double tokens = sure.tokens;
+  double best = rate(tokens, 0);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < chances.size() && chances[i] >= kLeast; ++i) {
+    tokens += chances[i];
+    const double now = rate(tokens, static_cast<double>(i + 1));
+    if (now <= best) continue;
+    best = now;
+    count = i + 1;
+  }
+  return count;
+}
+
+}  // namespace paceline::policy

@@ -1,0 +1,53 @@
+// What a drafter rank has drafted for a request: a chain after the committed text, and branches
+// that leave it for the drafter's second choices.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/core/types.hpp"
+
+namespace paceline::roles {
+
+/// Drafted tokens, one after another.
+struct DraftedChain {
+  std::vector<TokenId> tokens;
+  std::vector<float> scores;        ///< [tokens] of each token, given those before it
+  std::vector<std::int32_t> by;     ///< [tokens] the drafter that found each token
+  std::vector<TokenId> runners_up;  ///< [tokens] that drafter's second choice; -1: none
+  std::size_t sent = 0;             ///< tokens that the verifier was sent
+  bool exhausted = false;           ///< no drafter finds more until the verifier's next message
+
+  [[nodiscard]] std::size_t size() const { return tokens.size(); }
+  [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
+  void drop_front(std::size_t count) {
+    const auto end = static_cast<std::ptrdiff_t>(count);
+    tokens.erase(tokens.begin(), tokens.begin() + end);
+    scores.erase(scores.begin(), scores.begin() + end);
+    by.erase(by.begin(), by.begin() + end);
+    runners_up.erase(runners_up.begin(), runners_up.begin() + end);
+    sent -= std::min(sent, count);
+  }
+};
+
+/// Tokens drafted for the case that the target leaves the chain.
+struct DraftedBranch {
+  TokenId instead = 0;  ///< of the chain's token there
+  DraftedChain chain;   ///< after it
+};
+
+struct DraftedText {
+  DraftedChain chain;
+  std::map<std::int32_t, DraftedBranch> branches;  ///< by index in the response where each leaves
+
+  [[nodiscard]] std::size_t branched() const {
+    std::size_t tokens = 0;
+    for (const auto& [leaves, branch] : branches) tokens += branch.chain.size();
+    return tokens;
+  }
+};
+
+}  // namespace paceline::roles
