@@ -44,6 +44,10 @@ std::vector<Row> rows_of(double seconds) {
   };
   return {
       {"busy, % of time", 1, [=](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
+      {"of it for outcomes, %", 1,
+       [](const RankSummary& s) {
+         return 100 * s.outcome_seconds / std::max(s.busy_seconds, 1e-9);
+       }},
       {"idle, % of time", 1, [=](const RankSummary& s) { return 100 * s.idle_seconds / seconds; }},
       {"starting, % of time", 1,
        [=](const RankSummary& s) { return 100 * starting_seconds(s, seconds) / seconds; }},
@@ -120,7 +124,7 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   for (const RankSummary& s : summaries) {
     starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
-    if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds;
+    if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
     // A policy that asks whether drafts pay expects some to be refused. A group's members verify
     // the drafts that their leader counts. (Of a rank whose role changed, the last group is known.)

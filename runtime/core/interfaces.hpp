@@ -207,6 +207,7 @@ struct RankSummary {
   std::uint64_t foretold = 0;  ///< tokens of its own responses that racers committed first
   std::uint64_t wasted = 0;    ///< drafter rank: tokens that were refuted, or followed refuted ones
   std::uint32_t most_wasted = 0;            ///< most tokens wasted by one refutation
+  double outcome_seconds = 0;               ///< busy: drafting for outcomes alone
   std::uint64_t moved = 0;                  ///< requests that left, as RequestEventKind
   std::uint64_t positions_transferred = 0;  ///< of KV, with requests or out of a store
   std::uint64_t preempted = 0;              ///< requests preempted in the middle of a lease

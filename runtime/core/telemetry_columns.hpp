@@ -152,6 +152,7 @@ inline constexpr auto kColumns<RankSummary> =
                Column{"preempted", &RankSummary::preempted, "requests"},
                Column{"recomputed", &RankSummary::recomputed, "positions"},
                Column{"prefix_shared", &RankSummary::prefix_shared, "positions"},
+               Column{"outcome_seconds", &RankSummary::outcome_seconds, "s"},
                Column{"late", &RankSummary::late, "drafts"},
                Column{"stale", &RankSummary::stale, "tokens"},
                Column{"foreseen", &RankSummary::foreseen, "drafts"},

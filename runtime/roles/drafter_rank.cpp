@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -26,6 +27,9 @@ constexpr int kMostExponent = 96;
 /// Second choices after which one counts 1/e, and as how many of them the prior counts.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
+
+/// Share of the newest time between two answers in their average.
+constexpr double kNewest = 0.05;
 
 /// The upper 16 bits of a value hold its sign and exponent, in either dtype.
 bool in_range(std::span<const std::byte> values, DType type) {
@@ -104,6 +108,7 @@ void DrafterRank::take(const Envelope& envelope) {
       envelope.from, *message,
       on<DraftCommits>(for_this_place,
                        [&](Address, DraftCommits& commits) {
+                         note_answer();
                          apply(from, commits);
                          verifiers_[from].waits = true;
                        }),
@@ -205,6 +210,16 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   }
 }
 
+/// Learns how soon after one another verifiers answer.
+void DrafterRank::note_answer() {
+  const double now = clock_.now();
+  if (answered_ >= 0) {
+    const double since = now - answered_;
+    between_answers_ += (between_answers_ > 0 ? kNewest : 1) * (since - between_answers_);
+  }
+  answered_ = now;
+}
+
 void DrafterRank::apply(int from, const DraftCommits& commits) {
   const double now = clock_.now();
   for (const DraftCommit& commit : commits.commits) {
@@ -296,7 +311,8 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
   if (branching_ < 0 || !few() || (options_.calls.empty() && options_.shuffle == 0)) return;
-  policy::SureDrafts sure{static_cast<double>(asked_.size()), 0, 0};
+  policy::SureDrafts sure{.rows = static_cast<double>(asked_.size())};
+  if (between_answers_ > 0) sure.answers = 1 / between_answers_;
   for (const auto& [id, r] : requests_) {
     const double chance = list_outcomes(id, r);
     if (std::find(asked_.begin(), asked_.end(), id) != asked_.end()) sure.tokens += chance;
@@ -342,7 +358,10 @@ bool DrafterRank::draft() {
   StepRecord record;
   record.start = clock_.now();
   record.role = static_cast<std::uint32_t>(Role::drafter);
-  record.requests = static_cast<std::uint32_t>(asked_.size());
+  const bool sure = !asked_.empty();
+  std::set<RequestId> requests(asked_.begin(), asked_.end());
+  for (const Outcome& outcome : outcomes_) requests.insert(outcome.id);
+  record.requests = static_cast<std::uint32_t>(requests.size());
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
   for (std::size_t d = 0; d < drafters_.size(); ++d) {
@@ -356,6 +375,7 @@ bool DrafterRank::draft() {
   telemetry_.step(record);
   ++summary_.steps;
   summary_.busy_seconds += record.duration;
+  if (!sure) summary_.outcome_seconds += record.duration;
   summary_.waited_seconds += record.waited;
   return true;
 }

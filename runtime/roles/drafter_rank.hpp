@@ -102,6 +102,7 @@ class DrafterRank final : public protocol::Participant {
   void take(const Envelope& envelope);
   void open(int from, const protocol::DraftOpen& open);
   void apply(int from, const protocol::DraftCommits& commits);
+  void note_answer();
   void observe(int from, const protocol::DraftFeatures& message);
   [[nodiscard]] bool usable(const protocol::DraftFeatures& message) const;
   void judge(OpenRequest& r, std::span<const TokenId> tokens);
@@ -151,10 +152,12 @@ class DrafterRank final : public protocol::Participant {
   policy::AcceptanceModel acceptance_;
   policy::FadingShare second_choices_;  ///< right where the first ones were wrong
   std::uint32_t drawn_ = 0;             ///< random numbers
+  double answered_ = -1;                ///< time of the last answer of a verifier; -1: none yet
+  double between_answers_ = 0;          ///< seconds, of late; 0: not known
 
   // State of the call under way.
   std::vector<RequestId> asked_;   ///< requests without a draft yet
-  std::vector<Outcome> outcomes_;  ///< to be drafted beside, of any drafter
+  std::vector<Outcome> outcomes_;  ///< to be drafted for beside them
   std::vector<draft::DraftSlot> slots_;
   std::vector<std::vector<TokenId>> assumed_;  ///< of branches
   std::vector<TokenId> tokens_;                ///< [slots, window]

@@ -1,5 +1,7 @@
 #include "runtime/policy/length/outcomes.hpp"
 
+#include <algorithm>
+
 namespace paceline::policy {
 namespace {
 
@@ -13,7 +15,10 @@ std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
   if (calls.empty()) return 0;
   const auto rate = [&](double tokens, double further) {
     const double rows = sure.rows + further;
-    return rows > 0 ? tokens / calls.seconds(rows, sure.context) : 0;
+    if (rows == 0) return 0.0;
+    const double seconds = calls.seconds(rows, sure.context);
+    const double delayed = sure.rows > 0 ? 0 : std::min(1.0, seconds * sure.answers) / 2;
+    return (tokens - delayed) / seconds;
   };
   double tokens = sure.tokens;
   double best = rate(tokens, 0);

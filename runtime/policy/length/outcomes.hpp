@@ -24,11 +24,14 @@ struct SureDrafts {
   double rows = 0;
   double tokens = 0;   ///< of them that the target will say, on average
   double context = 0;  ///< positions that a row attends to, on average
+  double answers = 0;  ///< messages of verifiers a second, after which there is more to draft
 };
 
 /// The number of further rows that make a call draft the most tokens a second that the target will
-/// say. chances: of each, falling: that the target says the text that its token follows. `calls`:
-/// seconds of a call by rows; without points nothing is known to pay.
+/// say. A call without sure rows must not wait for them: where an answer comes while it runs, it
+/// delays the next sure row by half of itself, on average, and so costs half a token. chances: of
+/// each, falling: that the target says the text that its token follows. `calls`: seconds of a call
+/// by rows; without points nothing is known to pay.
 [[nodiscard]] std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
                                             std::span<const double> chances);
 

@@ -202,5 +202,38 @@ TEST_F(Branches, ComputeARowForATokenAndGoOnWhereTheTargetTakesOne) {
   drafter->finish(r.id, 0);
 }
 
+TEST_F(Branches, LeaveTheirKVToRequestsThatWaitForTheTarget) {
+  ModelDrafterOptions o = options();
+  o.max_requests = 8;
+  std::vector<Branching> requests{{four()[0], {}, {}, {}}, {four()[1], {}, {}, {}}};
+  const auto blocks = [](const Told& told) {
+    return static_cast<std::int32_t>((told.prompt.size() + 8) / 16 + 2);
+  };
+  o.kv_blocks = blocks(requests[0]) + blocks(requests[1]);
+  const auto drafter = make(small(), {}, o);
+  for (Branching& r : requests) {
+    drafter->start(r.start(), 0);
+    for (int i = 0; i < 5; ++i) {
+      std::vector<Wish> chain{{&r, 0, r.chain, {}, {}}};
+      draft(*drafter, chain);
+      take(chain);
+    }
+  }
+  std::vector<Wish> branches;
+  Branching& last = requests[1];
+  for (std::size_t at = 0; at < 5; ++at) {
+    last.branches.try_emplace(at, Text{last.seconds[at]});
+    branches.push_back({&last, at + 1, last.assumed(at), {}, {}});
+  }
+  draft(*drafter, branches);
+  EXPECT_TRUE(std::any_of(branches.begin(), branches.end(), [](const Wish& wish) {
+    return wish.token.empty();
+  })) << "room for all of them";
+  const std::uint64_t before = drafter->rows();
+  std::vector<Wish> goes_on{{&requests[0], 0, requests[0].chain, {}, {}}};
+  draft(*drafter, goes_on);
+  EXPECT_EQ(drafter->rows() - before, 1U) << "the request that waited has lost its KV";
+}
+
 }  // namespace
 }  // namespace paceline::draft

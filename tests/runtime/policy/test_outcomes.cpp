@@ -22,6 +22,17 @@ TEST(Outcomes, AsManyAreDraftedAsMakeACallDraftTheMostASecond) {
   EXPECT_EQ(outcomes_that_pay(linear, {0, 0, 100}, chances), 1U);
 }
 
+TEST(Outcomes, ACallOfTheirOwnMustBeWorthTheDelayOfWhatComesMeanwhile) {
+  const CostCurve free({{1, 1}, {8, 1}});
+  const std::vector<double> chances{0.06, 0.03, 0.02};
+  EXPECT_EQ(outcomes_that_pay(free, {0, 0, 0, 0}, chances), 3U);
+  EXPECT_EQ(outcomes_that_pay(free, {0, 0, 0, 0.2}, chances), 3U) << "0.11 - 0.2 / 2";
+  EXPECT_EQ(outcomes_that_pay(free, {0, 0, 0, 0.25}, chances), 0U);
+  EXPECT_EQ(outcomes_that_pay(free, {0, 0, 0, 1000}, std::vector<double>{0.51}), 1U);
+  // Sure rows wait for nothing.
+  EXPECT_EQ(outcomes_that_pay(free, {1, 0.5, 0, 0.25}, chances), 3U);
+}
+
 TEST(Outcomes, NothingIsDraftedForNextToNothingOrAtUnknownCosts) {
   const CostCurve free({{1, 1}, {8, 1}});
   EXPECT_EQ(outcomes_that_pay(free, {1, 1, 0}, std::vector<double>{0.1, 0.005, 0.001}), 1U);

@@ -200,6 +200,7 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
 TEST(Roles, DraftsForOutcomesChangeNothingAndAreThereInTime) {
   const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
   std::uint64_t foreseen = 0;
+  std::uint64_t while_roles_change = 0;
   for (unsigned seed = 0; seed < 24; ++seed) {
     const auto how = seed % 4 == 0 ? chaos::Misbehaviour::garbage : chaos::Misbehaviour::none;
     Moves moves{.shuffle = seed % 2 == 1, .costs = policy::costs_by_position(1, 1)};
@@ -214,9 +215,11 @@ TEST(Roles, DraftsForOutcomesChangeNothingAndAreThereInTime) {
       EXPECT_LE(drafter.most_wasted, 4 * static_cast<std::uint32_t>(window) - 1);
       EXPECT_GE(drafter.drafted, drafter.accepted + drafter.wasted);
     }
-    foreseen += outcome.remote.foreseen;
+    foreseen += outcome.foreseen;
+    if (moves.shuffle_roles) while_roles_change += outcome.foreseen;
   }
   EXPECT_GT(foreseen, 50U);
+  EXPECT_GT(while_roles_change, 10U);
 }
 
 // Each row that arrives is that of its position, whatever moves, whoever drafts and whatever

@@ -228,6 +228,7 @@ class Rank final : public sim::Actor {
   std::uint64_t raced = 0;                    ///< as a verifier, tokens committed for others
   std::uint64_t foretold = 0;                 ///< likewise, tokens that others said first
   speculation::RemoteDrafter::Counts remote;  ///< likewise, the last time
+  std::uint64_t foreseen = 0;                 ///< RemoteDrafter::Counts, of each time
 
  private:
   void become(const policy::Placement& placement) {
@@ -275,6 +276,7 @@ class Rank final : public sim::Actor {
       foretold += summary.foretold;
       verifier_->remote.close();
       remote = verifier_->remote.counts();
+      foreseen += remote.foreseen;
     }
     if (const auto* drafter = dynamic_cast<const DrafterRank*>(role_)) {
       drafted.push_back(drafter->summary());
@@ -324,6 +326,7 @@ struct Outcome {
   std::vector<RankSummary> drafters;
   DraftTally tally;                           ///< of all drafter ranks
   speculation::RemoteDrafter::Counts remote;  ///< of the first rank
+  std::uint64_t foreseen = 0;                 ///< by all verifiers
   std::vector<std::string> warnings;
 };
 
@@ -408,6 +411,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
     outcome.raced += rank.raced;
     outcome.foretold += rank.foretold;
     if (r == 0) outcome.remote = rank.remote;
+    outcome.foreseen += rank.foreseen;
     outcome.sent += around.blocks.open(r, 0).traffic().sent;
     EXPECT_TRUE(rank.sink.waiting.empty()) << "something was never flushed";
     for (auto& [request, t] : rank.sink.finished) {
