@@ -15,10 +15,12 @@ product=(
   libhdf5-dev libxxhash-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev
+  libjpeg62-turbo-dev libpng-dev libwebp-dev
 )
 reader=(python3 python3-h5py python3-numpy)  # in io/python
 run=(
   openmpi-bin libucx0 libhdf5-103-1 libxxhash0 libyaml-cpp0.7 libfmt9 libpcre2-8-0 libutf8proc2
+  libjpeg62-turbo libpng16-16 libwebp7 libwebpdemux2
 )
 tests=(
   libgtest-dev zlib1g-dev hdf5-tools

@@ -1,0 +1,99 @@
+#include "io/checkpoint/image_processor_reader.hpp"
+
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/json_section.hpp"
+#include "io/checkpoint/json_text.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int32_t kMostPixels = 1 << 30;  // of a resized picture; far above any model's
+constexpr int kBicubic = 3;                    // PIL.Image.Resampling
+
+// Channels' values: a list of three numbers.
+void read_channels(const JsonSection& config, const char* key, double above,
+                   std::array<double, 3>& channels) {
+  const json* list = config.find(key);
+  if (list == nullptr) return;
+  const auto valid = [above](const json& value) {
+    return value.is_number() && value.get<double>() >= above && value.get<double>() <= 1e6;
+  };
+  if (!list->is_array() || list->size() != channels.size() || !valid((*list)[0]) ||
+      !valid((*list)[1]) || !valid((*list)[2]))
+    config.fail_expected(key, "a list of three numbers of at least " + json(above).dump());
+  for (std::size_t i = 0; i < channels.size(); ++i) channels[i] = (*list)[i].get<double>();
+}
+
+// Bounds of a resized picture: "size" as of transformers 4.50 and later, and by their first names,
+// which count where both are there.
+void read_bounds(const JsonSection& config, ImageProcessorConfig& processor) {
+  const auto read = [&processor](const JsonSection& section, const char* least, const char* most) {
+    if (const auto pixels = section.integer(least, 1, kMostPixels)) processor.min_pixels = *pixels;
+    if (const auto pixels = section.integer(most, 1, kMostPixels)) processor.max_pixels = *pixels;
+  };
+  if (const json* size = config.find("size")) {
+    if (!size->is_object()) config.fail_expected("size", "an object");
+    const JsonSection section(*size, config.file(), config.prefix() + "size.");
+    if (config.find("min_pixels") == nullptr) section.require({{"shortest_edge"}});
+    if (config.find("max_pixels") == nullptr) section.require({{"longest_edge"}});
+    read(section, "shortest_edge", "longest_edge");
+  }
+  read(config, "min_pixels", "max_pixels");
+  if (processor.min_pixels > processor.max_pixels) {
+    config.fail_expected(config.find("min_pixels") != nullptr ? "min_pixels" : "size",
+                         "at most max_pixels, " + std::to_string(processor.max_pixels));
+  }
+}
+
+ImageProcessorConfig read_processor(const JsonSection& config) {
+  constexpr std::array<std::string_view, 2> classes{"Qwen2VLImageProcessor",
+                                                    "Qwen2VLImageProcessorFast"};
+  const std::string found = config.text("image_processor_type").value_or(std::string(classes[0]));
+  if (found != classes[0] && found != classes[1])
+    config.fail_choice("image_processor_type", found, classes);
+  for (const char* step : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
+    if (config.find(step) != nullptr && !config.flag(step)) config.fail_expected(step, "true");
+  }
+  if (config.integer("resample", 0, 5).value_or(kBicubic) != kBicubic)
+    config.fail_expected("resample", "3 (bicubic)");
+
+  ImageProcessorConfig processor;
+  const auto read_size = [&config](const char* key, std::int32_t most, std::int32_t& size) {
+    size = config.integer(key, 1, most).value_or(size);
+  };
+  read_size("patch_size", 256, processor.patch);
+  read_size("temporal_patch_size", 16, processor.temporal_patch);
+  read_size("merge_size", 16, processor.merge);
+  read_bounds(config, processor);
+  processor.rescale = config.number("rescale_factor", 0, 1).value_or(processor.rescale);
+  read_channels(config, "image_mean", 0, processor.mean);
+  read_channels(config, "image_std", 1e-6, processor.deviation);
+  return processor;
+}
+
+}  // namespace
+
+ImageProcessorConfig parse_image_processor(std::string_view text, const std::string& name) {
+  const json root = parse_json_object(text, name);
+  const JsonSection config(root, name, "");
+  const json* inner = config.find("image_processor");
+  if (inner == nullptr) return read_processor(config);
+  if (!inner->is_object()) config.fail_expected("image_processor", "an object");
+  return read_processor(JsonSection(*inner, name, "image_processor."));
+}
+
+ImageProcessorConfig load_image_processor(const std::string& directory) {
+  const std::string path = fs::path(directory) / "preprocessor_config.json";
+  const std::string other = fs::path(directory) / "processor_config.json";
+  const std::string& file = !fs::exists(path) && fs::exists(other) ? other : path;
+  return parse_image_processor(read_text_file(file), file);
+}
+
+}  // namespace paceline::io
