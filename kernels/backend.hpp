@@ -20,6 +20,7 @@
 // its own.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,7 @@
 
 #include "runtime/core/error.hpp"
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/rotary_position.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 #include "runtime/core/weight_source.hpp"
@@ -202,6 +204,17 @@ struct Segment {
   int before = 0;  ///< rows of the tree that earlier passes computed
 };
 
+/// Further input of a batch that has rows of pictures. The cpu backend's alone: others throw.
+struct PictureInput {
+  /// [rows] what positions turn rows by, below Batch::positions. Empty: each row's position.
+  std::span<const RotaryPosition> rotary;
+  /// [rows] what a row is instead of its token's embedding, fp32 in host memory; null: nothing
+  /// else. Empty: no row is.
+  std::span<const float* const> embeddings;
+
+  [[nodiscard]] bool empty() const { return rotary.empty() && embeddings.empty(); }
+};
+
 /// Input of one pass. Memory that it points to stays as it is until the pass has run.
 struct Batch {
   std::span<const TokenId> tokens;           ///< [rows]
@@ -212,6 +225,7 @@ struct Batch {
   std::byte* cache = nullptr;  ///< block 0 of the KV pool, memory of the backend
   std::int32_t vocab = 0;      ///< tokens are below it
   std::int32_t positions = 0;  ///< positions are below it
+  PictureInput pictures = {};
 };
 
 /// Neighbouring rows that the operations of a pass compute: of the batch, and of the wanted logits.
@@ -248,6 +262,9 @@ struct RopeTable {
   const float* cos_sin = nullptr;
   int head_dim = 0;
   int max_position = 0;
+  /// Pairs that each part of a RotaryPosition turns, in this order; all of them, where a batch has
+  /// such positions.
+  std::array<int, 3> sections{};
 };
 
 /// Which experts a row takes, and their weights.
@@ -288,6 +305,11 @@ struct QkvParams {
   float norm_epsilon = 0;
 };
 
+enum class Gelu : std::uint8_t {
+  exact,  ///< x / 2 * (1 + erf(x / sqrt(2)))
+  quick,  ///< x * sigmoid(1.702 x)
+};
+
 /// The operations of a pass on rows(): all rows, or a part of whole segments. A part is a pass of
 /// its own to its operations: row 0 is its first, and pointers are to that row's place. embed(),
 /// rope_and_store(), attention() and gather_rows() compute the part's rows of the batch, the others
@@ -298,13 +320,28 @@ class Operations {
   [[nodiscard]] virtual const PassRows& rows() const = 0;
 
   /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. Adding -0
-  /// changes no number: with a part of the table on each rank the sum is the row, to the bit.
+  /// changes no number: with a part of the table on each rank the sum is the row, to the bit. A row
+  /// of a picture is PictureInput::embeddings'.
   virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
   /// rounded to `dtype`. x, delta: [rows, width] fp32; out: [rows, width] of dtype.
   virtual void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
                            int rows, int width, DType dtype, std::byte* out) = 0;
+
+  /// As add_rmsnorm(), but out[r, :] = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias.
+  /// The cpu backend's alone: others throw.
+  virtual void add_layernorm(float* /*x*/, const float* /*delta*/, const float* /*weight*/,
+                             const float* /*bias*/, float /*epsilon*/, int /*rows*/, int /*width*/,
+                             DType /*dtype*/, std::byte* /*out*/) {
+    throw Error(ExitCode::internal, "this backend has no operations of towers");
+  }
+
+  /// out = gelu(in), rounded to dtype. in: [rows, width] fp32; out: the same shape. Likewise.
+  virtual void gelu(Gelu /*kind*/, const float* /*in*/, int /*rows*/, int /*width*/,
+                    DType /*dtype*/, std::byte* /*out*/) {
+    throw Error(ExitCode::internal, "this backend has no operations of towers");
+  }
 
   /// x[r, :] += bias. x: [rows, width] fp32; bias: [width]. For row-parallel projections, whose
   /// bias comes after the sum over ranks.

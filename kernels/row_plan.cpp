@@ -44,6 +44,15 @@ void RowPlan::set(const Batch& batch) {
     }
   }
   expect(rows_.size() == batch.tokens.size(), "segments do not cover the rows");
+  const PictureInput& pictures = batch.pictures;
+  expect((pictures.rotary.empty() || pictures.rotary.size() == rows_.size()) &&
+             (pictures.embeddings.empty() || pictures.embeddings.size() == rows_.size()),
+         "pictures of other rows");
+  for (const RotaryPosition& at : pictures.rotary) {
+    expect(std::min({at.frame, at.row, at.column}) >= 0 &&
+               std::max({at.frame, at.row, at.column}) < batch.positions,
+           "position outside the rotary table");
+  }
   for (const std::int32_t row : batch.logit_rows) {
     expect(row >= 0 && row < static_cast<int>(rows_.size()), "logits of a row that is not there");
   }

@@ -53,6 +53,16 @@ ShardMap read_index(const std::string& path) {
   return shards;
 }
 
+// The name of a tensor as models that read pictures were published first. transformers 4.52 and
+// later save their decoders in "model.language_model", and their towers in "model.visual".
+std::string first_name(const std::string& name) {
+  constexpr std::string_view text = "model.language_model.";
+  constexpr std::string_view visual = "model.visual.";
+  if (name.starts_with(text)) return "model." + name.substr(text.size());
+  if (name.starts_with(visual)) return name.substr(visual.find("visual"));
+  return name;
+}
+
 // Names another known format that a directory without safetensors holds. PyTorch's own files are
 // pickles, which run code when they are read.
 std::string other_weights(const std::string& directory) {
@@ -143,7 +153,8 @@ struct Checkpoint::State {
     shards.back().data_begin = header.data_begin;
     std::size_t found = 0;
     for (const StoredTensor& stored : header.tensors) {
-      const auto known = tensors.find(stored.name);
+      const std::string name = first_name(stored.name);
+      const auto known = tensors.find(name);
       if (known != tensors.end()) {
         throw DataError(path + ": tensor " + show_text(stored.name) +
                         ": duplicate; it is also in " + shards[known->second.shard].file.path());
@@ -152,13 +163,13 @@ struct Checkpoint::State {
         throw DataError(path + ": tensor " + show_text(stored.name) +
                         ": not listed for this file in " + index);
       }
-      tensors.emplace(stored.name, indexed(stored, bytes));
+      tensors.emplace(name, indexed(stored, bytes));
       total_bytes += stored.end - stored.begin;
       ++found;
     }
     if (promised == nullptr || found == promised->size()) return;
     for (const std::string& name : *promised) {
-      const auto tensor = tensors.find(name);
+      const auto tensor = tensors.find(first_name(name));
       if (tensor == tensors.end() || tensor->second.shard != shards.size() - 1) {
         throw DataError(path + ": tensor " + show_text(name) + ": missing; " + index +
                         " lists it for this file");

@@ -22,6 +22,9 @@ namespace paceline::io {
 /// Weights are BF16, F16, F32 or F8_E4M3. A tensor of another known dtype (a stored integer buffer,
 /// say) is accepted at opening and is a DataError when looked up.
 ///
+/// Tensors "model.language_model.*" and "model.visual.*" go by the names under which models that
+/// read pictures were published first, "model.*" and "visual.*".
+///
 /// A matrix X of F8_E4M3 has the scales of its blocks of 128 x 128 in a tensor X_scale_inv of F32
 /// or BF16, which is none of names().
 class Checkpoint final : public WeightSource {

@@ -54,10 +54,12 @@ std::string prefix_of_layer(std::int32_t number) {
   return "model.layers." + std::to_string(number) + ".";
 }
 
-// Whether transformers ignores the tensor too: it is derived, or of a layer behind the last, which
-// predicts the token after the next.
+// Whether the decoder has no use for the tensor, in transformers either: it is derived, of a layer
+// behind the last, which predicts the token after the next, or of a tower that config.json does not
+// describe.
 bool is_harmless(const ModelConfig& config, std::string_view name) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (config.vision && !config.vision->tower && name.starts_with("visual.")) return true;
   for (std::int32_t next = 0; next < config.next_token_layers; ++next) {
     if (name.starts_with(prefix_of_layer(config.layers + next))) return true;
   }
@@ -99,6 +101,12 @@ void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights)
   for (ExpectedTensor& expected : expected_tensors(describe(stored))) {
     check_shape(find_expected(config, weights, expected), weights, expected, config.fp8);
     names.insert(std::move(expected.name));
+  }
+  if (config.vision && config.vision->tower) {
+    for (ExpectedTensor& expected : expected_tensors(config.family->describe_tower(config))) {
+      check_shape(find_expected(config, weights, expected), weights, expected, false);
+      names.insert(std::move(expected.name));
+    }
   }
   for (const std::string_view name : weights.names()) {
     if (!names.contains(name) && !is_harmless(config, name)) {

@@ -13,6 +13,7 @@
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_parts.hpp"
 #include "io/checkpoint/rope_reader.hpp"
+#include "io/checkpoint/tower_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/core/float8.hpp"
 
@@ -22,14 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The family whose name `key` gives. Families that are not `computed` count only where models are
-/// priced.
-const Family& known_family(const JsonSection& config, const Families& families, bool computed,
-                           const char* key, const std::string& found,
-                           std::string_view Family::*name) {
+/// The family whose name `key` gives.
+const Family& known_family(const JsonSection& config, const Families& families, const char* key,
+                           const std::string& found, std::string_view Family::*name) {
   std::vector<std::string_view> supported;
   for (const Family* family : families.models) {
-    if (computed && !family->computed) continue;
     if (found == family->*name) return *family;
     supported.push_back(family->*name);
   }
@@ -45,13 +43,13 @@ const Family& read_family(const JsonSection& config, const Families& families, b
     if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
       config.fail_expected("architectures", "a list with one name");
     }
-    by_class = &known_family(config, families, computed, "architectures",
-                             (*list)[0].get<std::string>(), &Family::class_name);
+    by_class = &known_family(config, families, "architectures", (*list)[0].get<std::string>(),
+                             &Family::class_name);
   }
   const std::optional<std::string> type = config.text("model_type");
   if (by_class == nullptr) {
     if (!type) config.fail("architectures", "missing, and model_type too");
-    return known_family(config, families, computed, "model_type", *type, &Family::model_type);
+    return known_family(config, families, "model_type", *type, &Family::model_type);
   }
   if (type && computed && *type != by_class->model_type &&
       (type->empty() || *type != by_class->other_model_type)) {
@@ -174,6 +172,39 @@ std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
   return ids;
 }
 
+/// The object with a decoder's keys.
+struct DecoderKeys {
+  json keys;
+  std::string prefix;  // of the object in messages
+};
+
+// Finds the keys of a decoder: of a model that reads pictures, newer files have them in an object
+// "text_config", beside which are some of the whole model that are the decoder's too.
+DecoderKeys decoder_keys(const JsonSection& config, const Family& family) {
+  const json* inner = family.describe_tower != nullptr ? config.find("text_config") : nullptr;
+  if (inner == nullptr) return {config.object(), ""};
+  if (!inner->is_object()) config.fail_expected("text_config", "an object");
+  json text = *inner;
+  if (config.flag("tie_word_embeddings")) text["tie_word_embeddings"] = true;
+  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "quantization_config"}) {
+    if (const json* whole = config.find(key); whole != nullptr && !text.contains(key))
+      text[key] = *whole;
+  }
+  return {std::move(text), "text_config."};
+}
+
+void read_vision(const JsonSection& config, const JsonSection& text, ModelConfig& model) {
+  // transformers has other defaults for these than of other families.
+  text.require({{"rms_norm_eps"}});
+  VisionConfig& vision = model.vision.emplace();
+  const auto token = [&](const char* key) {
+    return config.integer(key, 0, model.vocab - 1).value_or(-1);
+  };
+  vision.image_token = token("image_token_id");
+  vision.video_token = token("video_token_id");
+  vision.tower = read_tower(config, model.family->tower, model.hidden);
+}
+
 // Throws on a directory with an adapter's configuration and no model's.
 void require_no_adapter(const std::string& directory) {
   const std::string path = fs::path(directory) / "adapter_config.json";
@@ -237,10 +268,12 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
                                const std::string& name, std::string_view generation_text,
                                const std::string& generation_name) {
   const json root = parse_json_object(text, name);
-  const JsonSection config(root, name, "");
+  const JsonSection whole(root, name, "");
 
   ModelConfig model;
-  model.family = &read_family(config, families, true);
+  model.family = &read_family(whole, families, true);
+  const DecoderKeys decoder = decoder_keys(whole, *model.family);
+  const JsonSection config(decoder.keys, name, decoder.prefix);
   constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
                                                 "intermediate_size",   "num_hidden_layers",
                                                 "num_attention_heads", "max_position_embeddings"};
@@ -251,6 +284,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   if (model.family->latent_attention) read_latent(config, model);
   read_experts(config, model);
   read_biases(config, model);
+  if (model.family->describe_tower != nullptr) read_vision(whole, config, model);
   read_rope(config, model);
   check_windows(config, model);
   model.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 0, 1).value_or(1e-6));
@@ -280,9 +314,11 @@ std::string generation_config_path(const std::string& directory, const std::stri
 ModelConfig parse_model_sizes(const Families& families, std::string_view text,
                               const std::string& name) {
   const json root = parse_json_object(text, name);
-  const JsonSection config(root, name, "");
+  const JsonSection whole(root, name, "");
   ModelConfig model;
-  model.family = &read_family(config, families, false);
+  model.family = &read_family(whole, families, false);
+  const DecoderKeys decoder = decoder_keys(whole, *model.family);
+  const JsonSection config(decoder.keys, name, decoder.prefix);
   constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
                                                 "num_hidden_layers", "num_attention_heads"};
   config.require(required);

@@ -19,10 +19,13 @@ constexpr std::int32_t most_positions = 1 << 30;
 constexpr double min_theta = 1e-20;
 constexpr double max_theta = 1e15;
 
-// Reads "rope_type", or "type" as it was called first; absent means default.
-std::string read_type(const JsonSection& rope) {
-  const auto type = rope.text("rope_type");
-  const auto old_type = rope.text("type");
+// Reads "rope_type", or "type" as it was called first; absent means default, as does the mrope of
+// models that read pictures.
+std::string read_type(const JsonSection& rope, bool vision) {
+  auto type = rope.text("rope_type");
+  if (vision && type == "mrope") type = "default";
+  auto old_type = rope.text("type");
+  if (vision && old_type == "mrope") old_type = "default";
   if (type && old_type && *type != *old_type) {
     rope.fail_expected("type", "the same as rope_type, " + show_text(*type));
   }
@@ -138,7 +141,7 @@ void stretch_context(const JsonSection& rope, ModelConfig& model) {
 }
 
 void read_scaling(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
-  const std::string type = read_type(rope);
+  const std::string type = read_type(rope, model.vision.has_value());
   if (type == "linear") model.rope_scaling = LinearRopeScaling{read_factor(rope)};
   if (type == "dynamic") {
     model.rope_scaling = DynamicRopeScaling{read_factor(rope)};
@@ -167,6 +170,28 @@ void check_same(const JsonSection& config) {
   const json* older = config.find("rope_scaling");
   if (newer != nullptr && older != nullptr && plain(*newer) != plain(*older))
     config.fail_expected("rope_scaling", "nothing beside rope_parameters, or the same");
+}
+
+// Reads how a head's pairs are shared out to the three parts of a row's position.
+void read_sections(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
+  // transformers has another default for it than of other families.
+  if (config.find("rope_theta") == nullptr) rope.require({{"rope_theta"}});
+  rope.require({{"mrope_section"}});
+  const json& list = *rope.find("mrope_section");
+  const std::int32_t half = model.rope_dim() / 2;
+  std::array<std::int32_t, 3>& sections = model.vision->rope_sections;
+  std::int32_t sum = 0;
+  const auto valid = [half](const json& pairs) {
+    return pairs.is_number_integer() && pairs >= 0 && pairs <= half;
+  };
+  const bool listed = list.is_array() && list.size() == sections.size() &&
+                      std::all_of(list.begin(), list.end(), valid);
+  for (std::size_t i = 0; listed && i < sections.size(); ++i)
+    sum += sections[i] = list[i].get<std::int32_t>();
+  if (sum != half) {
+    rope.fail_expected("mrope_section",
+                       "three whole numbers that add up to half a head, " + std::to_string(half));
+  }
 }
 
 void check_whole(const JsonSection& section) {
@@ -204,6 +229,9 @@ void read_rope(const JsonSection& config, ModelConfig& model) {
     const JsonSection rope(*object, config.file(), std::string(key) + ".");
     read_scaling(config, rope, model);
     stretch_context(rope, model);
+    if (model.vision) read_sections(config, rope, model);
+  } else if (model.vision) {
+    config.require({{"rope_scaling"}});
   }
 }
 

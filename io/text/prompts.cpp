@@ -402,6 +402,11 @@ class PromptReader {
 
   /// Applies the limit on length.
   void keep(Prompt prompt, std::size_t uid_offset, const Member& source) {
+    for (const TokenId id : options_.placeholders) {
+      if (std::find(prompt.tokens.begin(), prompt.tokens.end(), id) != prompt.tokens.end())
+        refuse(source, "token " + std::to_string(id) +
+                           " stands for a picture or a film, which are not supported");
+    }
     const std::int32_t context = options_.request.context;
     // Longest response of the line's own; 0: none that counts here.
     const std::int32_t own = context > 0 ? prompt.sampling.max_tokens.value_or(0) : 0;

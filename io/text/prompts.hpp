@@ -31,6 +31,8 @@ struct PromptOptions {
   bool estimate = false;
   /// Other names of fields in this file; every line has them.
   PromptKeys keys = {};
+  /// Tokens that stand for rows of pictures and films, which are not supported: no prompt has one.
+  std::vector<TokenId> placeholders = {};
   /// The run's sampling. A line with its own max_tokens has its own longest prompt: the rest of
   /// request.context, where there is such a limit.
   RequestOptions request = {};

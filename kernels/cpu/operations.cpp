@@ -1,8 +1,10 @@
 #include "kernels/cpu/operations.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "kernels/cpu/bf16.hpp"
@@ -44,8 +46,13 @@ void CpuOperations::embed(const Embedding& embedding, float* out) {
   const TensorView& table = *slice.matrix;
   expect(batch_->vocab <= table.shape[0], "token outside the embedding table");
   const std::int64_t width = slice.columns;
+  const std::span<const float* const> given = of_rows(batch_->pictures.embeddings);
   for (int r = 0; r < rows_.rows; ++r) {
     float* to = out + r * width;
+    if (!given.empty() && given[r] != nullptr) {
+      std::copy_n(given[r], width, to);
+      continue;
+    }
     if (tokens_[r] < slice.first_row || tokens_[r] >= slice.first_row + slice.rows) {
       std::fill_n(to, width, -0.0F);
       continue;
@@ -153,6 +160,29 @@ void CpuOperations::add_gated(float* x, const float* delta, const float* gates, 
   });
 }
 
+namespace {
+
+/// cos and sin of a position of three parts: the table's, where they are equal, else put together
+/// in `composed`.
+const float* compose(const RopeTable& rope, const RotaryPosition& at, float* composed) {
+  const auto of = [&rope](std::int32_t position) {
+    return rope.cos_sin + static_cast<std::size_t>(position) * rope.head_dim;
+  };
+  if (at.frame == at.row && at.frame == at.column) return of(at.frame);
+  const int half = rope.head_dim / 2;
+  int first = 0;
+  for (int part = 0; part < 3; ++part) {
+    const float* from = of(part == 0 ? at.frame : part == 1 ? at.row : at.column);
+    const int pairs = rope.sections[part];
+    std::copy_n(from + first, pairs, composed + first);
+    std::copy_n(from + half + first, pairs, composed + half + first);
+    first += pairs;
+  }
+  return composed;
+}
+
+}  // namespace
+
 void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                                    const float* qkv, std::byte* q_out) {
   const KvShape& kv = batch_->kv;
@@ -160,6 +190,10 @@ void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rop
       params.head_dim % kHeadDimStep == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
       "head or KV block of an unsupported size");
   expect(batch_->positions <= rope.max_position, "position outside the rotary table");
+  const std::span<const RotaryPosition> rotary = of_rows(batch_->pictures.rotary);
+  expect(rotary.empty() ||
+             2 * std::accumulate(rope.sections.begin(), rope.sections.end(), 0) == params.head_dim,
+         "rotary positions of three parts, of a model without them");
   const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
                          kv.block,      kv.dtype == DType::bf16, params.q_norm,
                          params.k_norm, params.norm_epsilon};
@@ -171,7 +205,10 @@ void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rop
     const RowPlace& place = places_[r];
     RopeRow row;
     row.qkv = qkv + r * qkv_width;
-    row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim;
+    std::array<float, kMaxHeadDim> composed;
+    row.cos_sin = rotary.empty()
+                      ? rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim
+                      : compose(rope, rotary[r], composed.data());
     row.q_out = q_out + r * q_bytes;
     row.layer = batch_->cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
     row.slot = place.slot;

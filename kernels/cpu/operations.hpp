@@ -67,6 +67,9 @@ class CpuOperations final : public Operations {
     experts_.compute(bank, choices, in, rows, dtype, work, out);
   }
   void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
+  void add_layernorm(float* x, const float* delta, const float* weight, const float* bias,
+                     float epsilon, int rows, int width, DType dtype, std::byte* out) override;
+  void gelu(Gelu kind, const float* in, int rows, int width, DType dtype, std::byte* out) override;
   void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
                      int out_width, int first_column) override;
   void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
@@ -81,6 +84,12 @@ class CpuOperations final : public Operations {
   /// Calls f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
   template <class F>
   void for_panels(const Product& product, int panels, F&& f);
+
+  /// The rows' part of what a batch has for each row, or for none.
+  template <class T>
+  [[nodiscard]] std::span<const T> of_rows(std::span<const T> all) const {
+    return all.empty() ? all : all.subspan(rows_.first_row, rows_.rows);
+  }
 
   const KernelTable& kernels_;
   ThreadPool& pool_;

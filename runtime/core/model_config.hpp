@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -83,6 +84,39 @@ struct LatentConfig {
   static constexpr float kNormEpsilon = 1e-6F;
 };
 
+/// The tower of a model that reads pictures (TowerDescription): sizes in elements.
+struct TowerConfig {
+  std::int32_t layers = 0;
+  std::int32_t width = 0;
+  std::int32_t heads = 0;
+  std::int32_t intermediate = 0;    ///< width of an MLP
+  std::int32_t patch = 14;          ///< as of ImageProcessorConfig
+  std::int32_t temporal_patch = 2;  ///< likewise
+  std::int32_t merge = 2;           ///< likewise
+  double rope_theta = 10000.0;
+  /// Side of a window, in rows of the tower's result, within which layers attend; 0: no layer does.
+  std::int32_t window = 0;
+  std::vector<std::int32_t> whole_layers;  ///< ascending; those that attend to all, beside windows
+
+  [[nodiscard]] std::int32_t head_dim() const { return width / heads; }
+  [[nodiscard]] std::int64_t patch_elements() const {
+    return std::int64_t{3} * temporal_patch * patch * patch;
+  }
+  [[nodiscard]] bool is_windowed(std::int32_t layer) const {
+    return window > 0 && !std::binary_search(whole_layers.begin(), whole_layers.end(), layer);
+  }
+};
+
+/// What a model that reads pictures has beside its decoder of text.
+struct VisionConfig {
+  std::optional<TowerConfig> tower;  ///< none: the files say nothing of it
+  TokenId image_token = -1;          ///< stands in a text for each row of a picture; -1: none does
+  TokenId video_token = -1;          ///< likewise of films, which are not supported
+  /// Pairs of a head that a row's frame rotates, those after them that its row in the picture does,
+  /// and its column: all of rope_dim() / 2 (mrope_section, arXiv 2409.12191, section 2.1).
+  std::array<std::int32_t, 3> rope_sections{};
+};
+
 /// A decoder with gated MLPs. Sizes in elements.
 struct ModelConfig {
   const Family* family = nullptr;  ///< set wherever a description is asked for
@@ -99,6 +133,7 @@ struct ModelConfig {
   std::int32_t next_token_layers = 0;
   std::optional<ExpertConfig> experts;
   std::optional<LatentConfig> latent;
+  std::optional<VisionConfig> vision;
   float norm_epsilon = 1e-6F;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;

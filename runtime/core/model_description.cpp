@@ -57,6 +57,27 @@ class Tensors {
     add(layer.mlp_norm);
     std::visit([this](const auto& mlp) { add(mlp); }, layer.mlp);
   }
+  void add(const BiasedNorm& norm) {
+    add(norm.weight);
+    add(norm.bias);
+  }
+  void add(const PlainMlp& mlp) {
+    add(mlp.up);
+    add(mlp.down);
+  }
+  void add(const TowerLayer& layer) {
+    add(layer.attention_norm);
+    add(layer.qkv);
+    add(layer.output);
+    add(layer.mlp_norm);
+    std::visit([this](const auto& mlp) { add(mlp); }, layer.mlp);
+  }
+  void add(const TowerDescription& tower) {
+    add(tower.patch.name + ".weight", tower.patch_shape);
+    for (const TowerLayer& layer : tower.layers) add(layer);
+    add(tower.merger_norm);
+    add(tower.merger);
+  }
   [[nodiscard]] std::vector<ExpectedTensor> take() { return std::move(all_); }
 
  private:
@@ -117,6 +138,12 @@ std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head) {
   all.add(head.final_norm);
   all.add(head.output);
   all.add(head.embedding);
+  return all.take();
+}
+
+std::vector<ExpectedTensor> expected_tensors(const TowerDescription& tower) {
+  Tensors all;
+  all.add(tower);
   return all.take();
 }
 

@@ -124,6 +124,34 @@ struct HeadDescription {
   std::optional<Projection> embedding;  ///< none: the target's
 };
 
+/// Weights of a norm, with or without a bias.
+struct BiasedNorm {
+  Norm weight;
+  std::optional<StoredVector> bias;  ///< of a LayerNorm; none: it is an RMSNorm
+};
+
+/// down(act(up(x))), with biases
+struct PlainMlp {
+  Projection up, down;
+};
+
+struct TowerLayer {
+  BiasedNorm attention_norm;
+  Projection qkv;  ///< q, k and v, each of all heads
+  Projection output;
+  BiasedNorm mlp_norm;
+  std::variant<PlainMlp, GatedMlp> mlp;  ///< a plain one's activation is x * sigmoid(1.702 x)
+};
+
+/// The tower that makes rows of a decoder's input of a picture's patches. Every rank has it whole.
+struct TowerDescription {
+  Projection patch;                       ///< [width, patch elements]
+  std::vector<std::int64_t> patch_shape;  ///< as it is stored
+  std::vector<TowerLayer> layers;
+  BiasedNorm merger_norm;
+  PlainMlp merger;  ///< of merge * merge patches; its activation is GELU
+};
+
 /// A tensor that a checkpoint must hold. Shape in elements, row-major.
 struct ExpectedTensor {
   std::string name;
@@ -132,6 +160,7 @@ struct ExpectedTensor {
 /// Embedding first, then layer by layer, then norm and head (no head when embeddings are tied).
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelDescription& model);
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head);
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const TowerDescription& tower);
 
 /// Elements of the matrices of a layer; norms and biases, less than a thousandth of a model, are
 /// left out.
@@ -151,6 +180,9 @@ enum class Windows : std::uint8_t {
   by_layer,  ///< of the layers that the file names
 };
 
+/// Keys under which config.json speaks of a tower.
+enum class TowerKeys : std::uint8_t { none, qwen2_vl, qwen2_5_vl };
+
 /// Keys under which config.json speaks of experts.
 enum class ExpertKeys : std::uint8_t { none, qwen2, qwen3, mixtral, deepseek };
 
@@ -168,7 +200,10 @@ struct Family {
   bool needs_head_dim = false;             ///< the file must say head_dim
   Windows windows = Windows::unknown;
   ExpertKeys experts = ExpertKeys::none;
+  TowerKeys tower = TowerKeys::none;
   bool latent_attention = false;
+  /// Its tower for pictures (ModelConfig::vision), tensors "visual.*"; null: it reads text alone.
+  TowerDescription (*describe_tower)(const ModelConfig& config) = nullptr;
   /// Its next-token layer; null: models of the family have none.
   HeadDescription (*describe_next_token)(const MtpConfig& config) = nullptr;
   bool computed = true;  ///< false: known to the simulation alone

@@ -45,7 +45,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
     throw Error(ExitCode::internal, "weights of another rank's share of a model");
   recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1, group.recordable()});
   rope_ = kernels::upload(backend_, rope_table(config, max_position));
-  rope_view_ = {floats(rope_), config.rope_dim(), max_position};
+  rope_view_ = {floats(rope_), config.rope_dim(), max_position,
+                config.vision ? config.vision->rope_sections : std::array<int, 3>{}};
 
   const kernels::PassRows most = backend_.padded({max_rows, max_logit_rows});
   if (config.experts)
@@ -79,9 +80,11 @@ kernels::KvShape Decoder::kv_shape(int block, bool routing) const {
 const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
-                              std::byte* cache) {
+                              std::byte* cache, const kernels::PictureInput& pictures) {
+  if (!pictures.empty() && backend_.info().name != "cpu")
+    throw Error(ExitCode::internal, "pictures on a backend that reads none");
   backend_.begin({tokens, segments, logit_rows, weights_->shard().heads, kv, cache,
-                  weights_->config().vocab, rope_view_.max_position});
+                  weights_->config().vocab, rope_view_.max_position, pictures});
   backend_.run(*recording_, [this](kernels::Operations& operations) { compute(operations); });
   return logits_.row(0);
 }

@@ -49,10 +49,10 @@ class Decoder {
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
   /// memory of the backend. Valid until the next call. cache: as kv_shape() says, the same in every
-  /// call.
+  /// call. `pictures`: of models with ModelConfig::vision.
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
-                       std::byte* cache);
+                       std::byte* cache, const kernels::PictureInput& pictures = {});
 
   /// What a head on the target reads of each row of the last pass: the residual stream, not
   /// normalised, as it enters the layers that the decoder was made for, one after the other, of the

@@ -157,6 +157,19 @@ AttentionWeights WeightLoader::attention(const GroupedAttention& attention, cons
   return weights;
 }
 
+std::unique_ptr<kernels::Linear> WeightLoader::pack_flat(const Projection& matrix) {
+  TensorView flat = tensor(matrix.name + ".weight");
+  flat.shape = {matrix.outputs, matrix.inputs};
+  const MatrixSlice slice{&flat, 0, matrix.outputs, 0, matrix.inputs};
+  try {
+    auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_);
+    bytes_ += packed->bytes();
+    return packed;
+  } catch (const kernels::UnusableWeight& bad) {
+    fail(matrix.name + ".weight", bad);
+  }
+}
+
 std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
   const MatrixSlice slice = slice_of(part);
   const kernels::PackPlace place = take_place(part.rows, part.columns, false);

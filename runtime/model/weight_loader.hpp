@@ -57,6 +57,11 @@ class WeightLoader {
   [[nodiscard]] Vector uploaded(const Norm& norm) const {
     return kernels::upload(backend_, vector_of(norm.name + ".weight", 0, norm.width));
   }
+  [[nodiscard]] Vector uploaded(const StoredVector& vector) const {
+    return kernels::upload(backend_, vector_of(vector.name, 0, vector.width));
+  }
+  /// A matrix that is stored in more dimensions, whose elements after the first are its inputs.
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_flat(const Projection& matrix);
   /// A rank's share of a layer.
   [[nodiscard]] LayerWeights layer(const LayerDescription& layer, const Shard& shard);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }

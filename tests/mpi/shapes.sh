@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # shapes.sh PACELINE: models of head sizes and widths that few have give one digest over batch, ranks, tensor
 # parallelism and speculation, and so do checkpoints of every kind: a head of its own beside tied embeddings, fp16, fp8,
-# scaled rotary embeddings. What cannot be computed is refused by check as by rollout.
+# scaled rotary embeddings, a tower for
+# pictures. What cannot be computed is refused by check as by rollout.
 source "$(dirname "$0")/lib.sh"
 for i in $(seq 0 7); do
   tokens=$(seq -s, $((i + 1)) 3 $((i * 11 + 7)))
@@ -129,6 +130,9 @@ for dtype in fp32 bf16; do
 done
 run "fp8 without a dtype is bf16" 2 "${fp8[@]}"
 one_digest "YaRN" bf16 "$parity/qwen2-yarn" "${layouts[2]}"
+pictures=$root/tests/models/parity_pictures
+one_digest "the text of Qwen2-VL" bf16 "$pictures/qwen2-vl" "${layouts[2]}"
+one_digest "the text of Qwen2.5-VL" bf16 "$pictures/qwen2.5-vl-nested" "${layouts[2]}"
 one_digest "dynamic scaling" bf16 "$parity/llama-dynamic" "${layouts[2]}"
 says "its context is told of" 1 "the context is limited to the 214 tokens" "$work/run.log"
 
@@ -151,6 +155,9 @@ for head in 100 320; do
   path=$(model "heads-$head" head_dim=$head)
   refused "heads of $head" "65 65" "heads-$head/config.json: head_dim.*multiple of 8 up to 256, found $head" 2 --set model.path="$path"
 done
+echo '{"prompt_tokens": [5, 302, 300, 303, 7]}' >"$work/picture.jsonl"
+refused "a picture's place in a prompt" "65 65" "picture.jsonl:1:.*token 300 stands for a picture or a film, which are not supported" 2 \
+  --set model.path="$pictures/qwen2-vl" --set prompts.path="$work/picture.jsonl"
 path=$(model many EXPERTS=mixtral num_experts_per_tok=9)
 refused "more experts a token than there are" "65 65" "many/config.json: num_experts_per_tok: .*from 1 to 8, found 9" 2 --set model.path="$path"
 path=$(model three EXPERTS=mixtral num_key_value_heads=4 num_local_experts=6)

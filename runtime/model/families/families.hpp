@@ -12,7 +12,8 @@ extern const Family mistral;  ///< without a sliding window, which makes it a Ll
 extern const Family mixtral;
 extern const Family qwen2;
 extern const Family qwen2_moe;
-extern const Family qwen2_vl;  ///< the text part; simulated alone
+extern const Family qwen2_vl;
+extern const Family qwen2_5_vl;
 extern const Family qwen3;
 extern const Family qwen3_moe;
 extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2

@@ -1,4 +1,4 @@
-// Qwen2, Qwen2.5, and the text part of Qwen2-VL.
+// Qwen2 and Qwen2.5.
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/families/layers.hpp"
 
@@ -9,12 +9,5 @@ const Family qwen2{.class_name = "Qwen2ForCausalLM",
                    .describe = dense_decoder,
                    .qkv_bias = true,
                    .windows = Windows::by_layer};
-
-const Family qwen2_vl{.class_name = "Qwen2VLForConditionalGeneration",
-                      .model_type = "qwen2_vl",
-                      .describe = dense_decoder,
-                      .qkv_bias = true,
-                      .windows = Windows::by_layer,
-                      .computed = false};
 
 }  // namespace paceline::model

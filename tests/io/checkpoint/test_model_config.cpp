@@ -166,8 +166,8 @@ TEST(ModelConfig, UnsupportedModels) {
       error_with(qwen2(), "architectures", {"Qwen2ForCausalLm"}),
       "config.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, "
       "MixtralForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM, "
-      "Qwen3MoeForCausalLM or DeepseekV3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is "
-      "Qwen2ForCausalLM");
+      "Qwen3MoeForCausalLM, Qwen2VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration or "
+      "DeepseekV3ForCausalLM, found 'Qwen2ForCausalLm'; the nearest is Qwen2ForCausalLM");
   EXPECT_EQ(error_with(qwen2(), "architectures", {"A", "B"}),
             "config.json: architectures: expected a list with one name, found [\"A\",\"B\"]");
   json by_type = qwen2();
@@ -175,7 +175,7 @@ TEST(ModelConfig, UnsupportedModels) {
   EXPECT_EQ(parse(by_type).family, &model::qwen2);
   EXPECT_EQ(error_with(by_type, "model_type", "gemma"),
             "config.json: model_type: expected llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, "
-            "qwen3_moe or deepseek_v3, found 'gemma'");
+            "qwen3_moe, qwen2_vl, qwen2_5_vl or deepseek_v3, found 'gemma'");
   EXPECT_EQ(error_without(by_type, "model_type"),
             "config.json: architectures: missing, and model_type too");
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),
@@ -570,6 +570,157 @@ TEST(ModelConfig, FilesOfADirectory) {
   EXPECT_EQ(
       test::message_of<DataError>([&] { (void)load_model_config(model::families(), d.path()); }),
       d.file("config.json") + ": duplicate key \"a\"");
+}
+
+// As Qwen2.5-VL was published: one object.
+json qwen2_5_vl() {
+  json config = qwen2();
+  config["architectures"] = {"Qwen2_5_VLForConditionalGeneration"};
+  config["model_type"] = "qwen2_5_vl";
+  config["image_token_id"] = 151655;
+  config["video_token_id"] = 151656;
+  config["vision_start_token_id"] = 151652;
+  config["vision_config"] = json::object();
+  config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {8, 12, 12}}};
+  return config;
+}
+
+TEST(ModelConfig, DecodersOfModelsThatReadPictures) {
+  const ModelConfig m = parse(qwen2_5_vl());
+  EXPECT_EQ(m.family, &model::qwen2_5_vl);
+  EXPECT_TRUE(m.attention_bias);
+  ASSERT_TRUE(m.vision);
+  EXPECT_EQ(m.vision->image_token, 151655);
+  EXPECT_EQ(m.vision->video_token, 151656);
+  EXPECT_EQ(m.vision->rope_sections, (std::array<std::int32_t, 3>{8, 12, 12}));
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(m.rope_scaling));
+  EXPECT_EQ(m.placeholders, (std::vector<TokenId>{151655, 151656, 151652}));
+  EXPECT_FALSE(parse(qwen2()).vision);
+  // As transformers 4.5 wrote it, and with YaRN.
+  json config = qwen2_5_vl();
+  config["rope_scaling"] = {
+      {"type", "default"}, {"rope_type", "default"}, {"mrope_section", {8, 12, 12}}};
+  EXPECT_EQ(parse(config).vision->rope_sections[1], 12);
+  config["rope_scaling"] = {{"type", "yarn"},
+                            {"mrope_section", {8, 12, 12}},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 32768}};
+  EXPECT_TRUE(std::holds_alternative<YarnRopeScaling>(parse(config).rope_scaling));
+}
+
+// As transformers 4.52 and later save it: the decoder's keys in an object of their own.
+TEST(ModelConfig, DecodersInATextConfig) {
+  json text = qwen2_5_vl();
+  json config;
+  for (const char* key :
+       {"architectures", "model_type", "image_token_id", "video_token_id", "vision_config"}) {
+    config[key] = text[key];
+    text.erase(key);
+  }
+  text["tie_word_embeddings"] = false;
+  text.erase("torch_dtype");
+  text.erase("rope_theta");
+  text.erase("rope_scaling");
+  text["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 500000.0}, {"mrope_section", {8, 12, 12}}};
+  text["model_type"] = "qwen2_5_vl_text";
+  config["text_config"] = text;
+  config["dtype"] = "bfloat16";
+  config["tie_word_embeddings"] = true;
+  const ModelConfig m = parse(config);
+  EXPECT_EQ(m.hidden, 896);
+  EXPECT_EQ(m.rope_theta, 500000.0);
+  EXPECT_EQ(m.dtype, DType::bf16);
+  EXPECT_TRUE(m.tied_embeddings);
+  EXPECT_EQ(m.eos, std::vector<TokenId>{151645});
+  EXPECT_EQ(m.vision->image_token, 151655);
+  config["text_config"].erase("hidden_size");
+  EXPECT_EQ(error_with(config, "text_config", config["text_config"]),
+            "config.json: missing keys: text_config.hidden_size");
+  EXPECT_EQ(error_with(config, "text_config", 5),
+            "config.json: text_config: expected an object, found 5");
+}
+
+TEST(ModelConfig, SectionsOfAHeadAreChecked) {
+  const auto with = [](const json& sections) {
+    return error_with(qwen2_5_vl(), "rope_scaling",
+                      {{"type", "mrope"}, {"mrope_section", sections}});
+  };
+  const std::string expected =
+      "config.json: rope_scaling.mrope_section: expected three whole numbers that add up to half "
+      "a head, 32, found ";
+  EXPECT_EQ(with({8, 12, 13}), expected + "[8,12,13]");
+  EXPECT_EQ(with({8, 24}), expected + "[8,24]");
+  EXPECT_EQ(with({-8, 20, 20}), expected + "[-8,20,20]");
+  EXPECT_EQ(error_with(qwen2_5_vl(), "rope_scaling", {{"type", "mrope"}}),
+            "config.json: missing keys: rope_scaling.mrope_section");
+  EXPECT_EQ(error_without(qwen2_5_vl(), "rope_scaling"), "config.json: missing keys: rope_scaling");
+  EXPECT_EQ(error_without(qwen2_5_vl(), "rope_theta"),
+            "config.json: missing keys: rope_scaling.rope_theta");
+  EXPECT_EQ(error_with(qwen2(), "rope_scaling", {{"type", "mrope"}}),
+            "config.json: rope_scaling.type: expected default, linear, dynamic, yarn or llama3, "
+            "found 'mrope'");
+}
+
+json with_tower(json config, const json& tower) {
+  config["vision_config"] = tower;
+  return config;
+}
+
+// As published.
+json qwen2_5_vl_tower() {
+  return json::parse(R"({"depth": 32, "hidden_act": "silu", "hidden_size": 1280,
+    "intermediate_size": 3420, "num_heads": 16, "in_chans": 3, "out_hidden_size": 896,
+    "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "window_size": 112,
+    "fullatt_block_indexes": [31, 7, 15, 23], "tokens_per_second": 2, "temporal_patch_size": 2})");
+}
+
+TEST(ModelConfig, Towers) {
+  EXPECT_FALSE(parse(qwen2_5_vl()).vision->tower);
+  const ModelConfig newer = parse(with_tower(qwen2_5_vl(), qwen2_5_vl_tower()));
+  const TowerConfig& windowed = *newer.vision->tower;
+  EXPECT_EQ(windowed.head_dim(), 80);
+  EXPECT_EQ(windowed.intermediate, 3420);
+  EXPECT_EQ(windowed.window, 4);
+  EXPECT_FALSE(windowed.is_windowed(7));
+  EXPECT_TRUE(windowed.is_windowed(8));
+  EXPECT_EQ(windowed.patch_elements(), 1176);
+  json older = qwen2_5_vl();
+  older["architectures"] = {"Qwen2VLForConditionalGeneration"};
+  older["model_type"] = "qwen2_vl";
+  const json tower = json::parse(R"({"depth": 32, "embed_dim": 1280, "mlp_ratio": 4,
+    "num_heads": 16, "in_chans": 3, "hidden_size": 896, "patch_size": 14,
+    "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2})");
+  const ModelConfig model = parse(with_tower(older, tower));
+  EXPECT_EQ(model.vision->tower->intermediate, 5120);
+  EXPECT_FALSE(model.vision->tower->is_windowed(0));
+  // 5-dimensional patches, and every layer.
+  const std::vector<ExpectedTensor> tensors = expected_tensors(model.family->describe_tower(model));
+  EXPECT_EQ(tensors[0].name, "visual.patch_embed.proj.weight");
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{1280, 3, 2, 14, 14}));
+  EXPECT_EQ(tensors.size(), 1 + 32 * 12 + 6U);
+}
+
+TEST(ModelConfig, TowersThatAreNotComputedAreRefused) {
+  const auto with = [](const char* key, const json& value) {
+    json tower = qwen2_5_vl_tower();
+    tower[key] = value;
+    return error_with(qwen2_5_vl(), "vision_config", tower);
+  };
+  const std::string at = "config.json: vision_config.";
+  EXPECT_EQ(with("hidden_act", "gelu"), at + "hidden_act: expected silu, found 'gelu'");
+  EXPECT_EQ(with("out_hidden_size", 3584), at + "out_hidden_size: expected 896, found 3584");
+  EXPECT_EQ(with("in_chans", 1), at + "in_chans: expected 3, found 1");
+  EXPECT_EQ(with("num_heads", 12),
+            at + "num_heads: expected heads of a multiple of 8 elements up to 256, of 1280 in all, "
+                 "found 12");
+  EXPECT_EQ(with("window_size", 20), at + "window_size: expected at least 28, found 20");
+  EXPECT_EQ(with("fullatt_block_indexes", {32}),
+            at + "fullatt_block_indexes: expected a list of layers below depth, 32, found [32]");
+  json tower = qwen2_5_vl_tower();
+  tower.erase("window_size");
+  EXPECT_EQ(error_with(qwen2_5_vl(), "vision_config", tower),
+            "config.json: missing keys: vision_config.window_size");
 }
 
 }  // namespace

@@ -168,7 +168,8 @@ TEST(ModelSizes, ErrorsNameFileAndKey) {
       message(R"({"architectures": ["Qwen3MoEForCausalLM"]})"),
       "c.json: architectures: expected LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
       "Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
-      "Qwen2VLForConditionalGeneration or DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the "
+      "Qwen2VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration or "
+      "DeepseekV3ForCausalLM, found 'Qwen3MoEForCausalLM'; the "
       "nearest is "
       "Qwen3MoeForCausalLM");
   std::string text = qwen3_moe("");

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,12 +10,12 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
-#include "io/checkpoint/safetensors.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/executor.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
+#include "tests/runtime/model/answers.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
 namespace paceline {
@@ -36,30 +35,6 @@ std::vector<Case> cases() {
   return made;
 }
 
-/// The fp32 tensors of a file of answers.
-class Answers {
- public:
-  explicit Answers(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    bytes_.resize(text.size() / sizeof(float) + 1);
-    std::memcpy(bytes_.data(), text.data(), text.size());
-    const std::span<const std::byte> view(reinterpret_cast<const std::byte*>(bytes_.data()),
-                                          text.size());
-    header_ = io::parse_safetensors(view, path.string());
-  }
-  [[nodiscard]] const float* find(const std::string& name) const {
-    for (const io::StoredTensor& tensor : header_.tensors) {
-      if (tensor.name == name) return bytes_.data() + tensor.begin / sizeof(float);
-    }
-    throw std::out_of_range(name);
-  }
-
- private:
-  std::vector<float> bytes_;
-  io::SafetensorsHeader header_;
-};
-
 class Parity : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -73,7 +48,7 @@ class Parity : public testing::TestWithParam<Case> {
     io::check_tensor_shapes(config_, *weights_);
     if (io::has_own_head(config_, *weights_)) config_.tied_embeddings = false;
     if (config_.experts) config_.experts->wide_router = io::stores_wide_router(config_, *weights_);
-    answers_ = std::make_unique<Answers>(folder / "reference.safetensors");
+    answers_ = std::make_unique<test::Answers>(folder / "reference.safetensors");
     backend_ = kernels::test::backend_named(GetParam().backend);
   }
 
@@ -115,7 +90,7 @@ class Parity : public testing::TestWithParam<Case> {
   nlohmann::json reference_;
   ModelConfig config_;
   std::unique_ptr<io::Checkpoint> weights_;
-  std::unique_ptr<Answers> answers_;
+  std::unique_ptr<test::Answers> answers_;
   std::shared_ptr<kernels::Backend> backend_;
   fabric::SingleRankGroup group_;
 };

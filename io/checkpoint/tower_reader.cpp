@@ -1,0 +1,91 @@
+#include "io/checkpoint/tower_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace paceline::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int32_t kMostWidth = 1 << 20;  // elements; far above any tower
+
+void require_value(const JsonSection& tower, const char* key, std::int32_t value) {
+  if (tower.integer(key, 0, kMostWidth).value_or(value) != value)
+    tower.fail_expected(key, std::to_string(value));
+}
+
+void require_activation(const JsonSection& tower, std::string_view activation) {
+  const std::string found = tower.text("hidden_act").value_or(std::string(activation));
+  if (found != activation) tower.fail_choice("hidden_act", found, {{activation}});
+}
+
+void read_qwen2_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
+  tower.require({{"depth", "embed_dim", "num_heads"}});
+  read.width = *tower.integer("embed_dim", 1, kMostWidth);
+  read.intermediate = read.width * tower.integer("mlp_ratio", 1, 64).value_or(4);
+  require_activation(tower, "quick_gelu");
+  require_value(tower, "hidden_size", hidden);
+}
+
+// Windows are given in pixels, and have a whole number of the tower's results on a side.
+void read_windows(const JsonSection& tower, TowerConfig& read) {
+  const std::int32_t side = read.patch * read.merge;
+  const std::int32_t pixels = *tower.integer("window_size", 1, kMostWidth);
+  read.window = pixels / side;
+  if (read.window < 1) tower.fail_expected("window_size", "at least " + std::to_string(side));
+  const json& list = *tower.find("fullatt_block_indexes");
+  const auto valid = [&read](const json& layer) {
+    return layer.is_number_integer() && layer >= 0 && layer < read.layers;
+  };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), valid)) {
+    tower.fail_expected("fullatt_block_indexes",
+                        "a list of layers below depth, " + std::to_string(read.layers));
+  }
+  read.whole_layers = list.get<std::vector<std::int32_t>>();
+  std::sort(read.whole_layers.begin(), read.whole_layers.end());
+}
+
+void read_qwen2_5_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
+  tower.require({{"depth", "hidden_size", "intermediate_size", "num_heads", "window_size",
+                  "fullatt_block_indexes"}});
+  read.width = *tower.integer("hidden_size", 1, kMostWidth);
+  read.intermediate = *tower.integer("intermediate_size", 1, kMostWidth);
+  require_activation(tower, "silu");
+  require_value(tower, "out_hidden_size", hidden);
+  read_windows(tower, read);
+}
+
+}  // namespace
+
+std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
+                                      std::int32_t hidden) {
+  const json* object = config.find("vision_config");
+  if (object == nullptr || (object->is_object() && object->empty())) return std::nullopt;
+  if (!object->is_object()) config.fail_expected("vision_config", "an object");
+  const JsonSection tower(*object, config.file(), "vision_config.");
+  TowerConfig read;
+  tower.require({{"depth", "num_heads"}});
+  read.layers = *tower.integer("depth", 1, 4096);
+  read.heads = *tower.integer("num_heads", 1, 1 << 14);
+  read.patch = tower.integer("patch_size", 1, 256).value_or(read.patch);
+  read.temporal_patch = tower.integer("temporal_patch_size", 1, 16).value_or(read.temporal_patch);
+  read.merge = tower.integer("spatial_merge_size", 1, 16).value_or(read.merge);
+  for (const char* channels : {"in_channels", "in_chans"}) require_value(tower, channels, 3);
+  if (keys == TowerKeys::qwen2_vl) read_qwen2_vl(tower, read, hidden);
+  if (keys == TowerKeys::qwen2_5_vl) read_qwen2_5_vl(tower, read, hidden);
+  // Rows and columns turn a quarter of a head's elements each, twice.
+  if (read.width % read.heads != 0 || read.head_dim() % 8 != 0 || read.head_dim() > 256) {
+    tower.fail_expected("num_heads", "heads of a multiple of 8 elements up to 256, of " +
+                                         std::to_string(read.width) + " in all");
+  }
+  if (const json* rope = tower.find("rope_parameters")) {
+    if (!rope->is_object()) tower.fail_expected("rope_parameters", "an object");
+    const JsonSection section(*rope, config.file(), "vision_config.rope_parameters.");
+    read.rope_theta = section.number("rope_theta", 1, 1e15).value_or(read.rope_theta);
+  }
+  return read;
+}
+
+}  // namespace paceline::io

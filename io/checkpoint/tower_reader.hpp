@@ -1,0 +1,16 @@
+// The tower for pictures in config.json. Private to this folder.
+#pragma once
+
+#include <optional>
+
+#include "io/checkpoint/json_section.hpp"
+#include "runtime/core/model_config.hpp"
+
+namespace paceline::io {
+
+/// Reads "vision_config". `hidden`: the decoder's, which the tower's results have too. nullopt: the
+/// file has none, or an empty one.
+[[nodiscard]] std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
+                                                    std::int32_t hidden);
+
+}  // namespace paceline::io
