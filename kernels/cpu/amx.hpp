@@ -5,6 +5,9 @@
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
+#if defined(PACELINE_TILES_IN_SOFTWARE)
+#include "kernels/cpu/tiles_in_software.hpp"
+#endif
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
@@ -34,7 +37,11 @@ PACELINE_INLINE void configure_tiles(int first, int second) {
     config.rows[t] = static_cast<std::uint8_t>(rows[t]);
     config.row_bytes[t] = kRowBytes;
   }
+#if defined(PACELINE_TILES_IN_SOFTWARE)
+  software_configure(config);
+#else
   asm volatile("ldtilecfg %0" : : "m"(config));
+#endif
   configured_tiles = wanted;
 }
 

@@ -24,6 +24,9 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
 constinit thread_local int configured_tiles = 0;
+#if defined(PACELINE_TILES_IN_SOFTWARE)
+thread_local SoftwareTiles software_tiles = {};
+#endif
 
 namespace {
 

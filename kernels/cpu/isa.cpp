@@ -27,7 +27,9 @@ const cpu::KernelTable* find_table(const std::string& isa) {
   return nullptr;
 }
 
-#if defined(PACELINE_X86)
+#if defined(PACELINE_TILES_IN_SOFTWARE)
+bool tiles_permitted() { return true; }
+#elif defined(PACELINE_X86)
 /// Whether the tile unit exists and the kernel lets this process use it. Threads started later
 /// inherit the permission.
 bool tiles_permitted() {
