@@ -100,22 +100,32 @@ void warn_of_no_history(const Inputs& inputs) {
         path);
 }
 
-std::vector<std::string> prompt_contents(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
-                                         const Plan& plan) {
-  std::vector<std::string> contents;
-  if (!plan.draft_servers.history) return contents;
-  for (const Prompt& prompt : inputs.prompts.prompts)
-    contents.push_back(content_uid(prompt.tokens));
-  broadcast(mpi, contents);
-  return contents;
+ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                             const Plan& plan) {
+  ServedPrompts served;
+  if (plan.draft_servers.history) {
+    for (const Prompt& prompt : inputs.prompts.prompts)
+      served.contents.push_back(content_uid(prompt.tokens));
+    broadcast(mpi, served.contents);
+  }
+  if (inputs.sizes.own_samples && !plan.draft_servers.ranks.empty()) {
+    served.samples = own_samples(inputs);
+    broadcast(mpi, served.samples);
+  }
+  return served;
 }
 
-draft::LogLimits draft_log_limits(const Inputs& inputs) {
-  // Only rank 0 knows what lines say; where some do, groups stay.
+std::vector<std::uint32_t> own_samples(const Inputs& inputs) {
+  std::vector<std::uint32_t> samples;
+  if (!inputs.sizes.own_samples) return samples;
+  for (const Prompt& prompt : inputs.prompts.prompts) samples.push_back(inputs.samples_of(prompt));
+  return samples;
+}
+
+draft::LogLimits draft_log_limits(const Inputs& inputs, const std::vector<std::uint32_t>& samples) {
   return {.max_bytes = suffix_drafter(inputs)->max_memory,
-          .samples = inputs.sizes.own_samples
-                         ? 0
-                         : static_cast<std::uint32_t>(inputs.config.prompts.samples)};
+          .samples = static_cast<std::uint32_t>(inputs.config.prompts.samples),
+          .own_samples = samples};
 }
 
 speculation::DraftClientOptions draft_client_options(const Inputs& inputs, const Plan& plan,
@@ -126,12 +136,12 @@ speculation::DraftClientOptions draft_client_options(const Inputs& inputs, const
 }
 
 DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
-                                     const Plan& plan, const std::vector<std::string>& contents,
+                                     const Plan& plan, const ServedPrompts& prompts,
                                      fabric::UcxFabric& network, const Clock& clock) {
   if (!hosts_draft_server(plan, mpi.rank())) return;
   mailbox_ = &network.mailbox(Address::Port::draft_server);
   thread_ =
-      std::jthread([this, &mpi, &inputs, &plan, &contents, &clock](const std::stop_token& stopped) {
+      std::jthread([this, &mpi, &inputs, &plan, &prompts, &clock](const std::stop_token& stopped) {
         try {
           const auto stalling =
               misbehaving(inputs.config.test, inputs.config.test.faults.draft_servers, *mailbox_,
@@ -141,9 +151,10 @@ DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const In
           Mailbox& mailbox = stalling ? *stalling : *mailbox_;
           std::unique_ptr<io::RunHistory> history;
           if (inputs.config.speculation.history)
-            history =
-                read_history(inputs, contents, mpi.rank() == plan.draft_servers.ranks.front());
-          roles::DraftServer server(mailbox, clock, draft_log_limits(inputs), history.get());
+            history = read_history(inputs, prompts.contents,
+                                   mpi.rank() == plan.draft_servers.ranks.front());
+          roles::DraftServer server(mailbox, clock, draft_log_limits(inputs, prompts.samples),
+                                    history.get());
           protocol::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
         } catch (...) {
           abort_job(mpi, current_fault());

@@ -25,13 +25,23 @@ namespace paceline::app {
 /// Warns the user where the runs of speculation.history are not there.
 void warn_of_no_history(const Inputs& inputs);
 
-/// content_uid() of each prompt, which rank 0 alone has, for servers that tell what earlier steps
-/// said; empty where none does. Collective.
-[[nodiscard]] std::vector<std::string> prompt_contents(const fabric::MpiEnvironment& mpi,
-                                                       const Inputs& inputs, const Plan& plan);
+/// What draft servers know of the prompts.
+struct ServedPrompts {
+  /// [prompts] content_uid() of each, where servers tell what earlier steps said; else empty.
+  std::vector<std::string> contents;
+  std::vector<std::uint32_t> samples;  ///< [prompts] responses to each, where lines say so
+};
 
-/// Limits of a server's log: a server holds no more than a client's trees may.
-[[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs);
+/// Of the prompts, which rank 0 alone has. Collective.
+[[nodiscard]] ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
+                                           const Plan& plan);
+/// Responses to each prompt, where lines have their own; else nothing. Of rank 0's inputs.
+[[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
+
+/// Limits of a server's log: a server holds no more than a client's trees may. `samples`: as
+/// own_samples().
+[[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
+                                                const std::vector<std::uint32_t>& samples);
 
 /// Options of the draft client of this rank, as a verifier in the placement of this epoch.
 [[nodiscard]] speculation::DraftClientOptions draft_client_options(const Inputs& inputs,
@@ -44,10 +54,9 @@ void warn_of_no_history(const Inputs& inputs);
 /// (speculation.history) itself, so that no draft waits for files.
 class DraftServerThread {
  public:
-  /// References outlive this. `contents`: as prompt_contents(). A fault in the thread ends the job.
+  /// References outlive this. A fault in the thread ends the job.
   DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
-                    const std::vector<std::string>& contents, fabric::UcxFabric& network,
-                    const Clock& clock);
+                    const ServedPrompts& prompts, fabric::UcxFabric& network, const Clock& clock);
   ~DraftServerThread();
   DraftServerThread(const DraftServerThread&) = delete;
   DraftServerThread& operator=(const DraftServerThread&) = delete;

@@ -246,7 +246,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     return;
   }
 
-  const std::vector<std::string> contents = prompt_contents(mpi, inputs, plan);
+  const ServedPrompts prompts = served_prompts(mpi, inputs, plan);
   bool complete = false;
   Outcome outcome;
   RankReport report;
@@ -291,7 +291,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                                             (coordinated && !coordinator->complete())));
     };
     {
-      const DraftServerThread server(mpi, inputs, plan, contents, *network, clock);
+      const DraftServerThread server(mpi, inputs, plan, prompts, *network, clock);
       report = run_role(mpi, inputs, machine, plan,
                         {output.attempt, output.left,
                          share_of_unscored(mpi, inputs, plan, output.earlier.unscored), stop},

@@ -259,8 +259,8 @@ void Job::add_draft_servers() {
     auto actor = std::make_unique<DraftServerActor>();
     const sim::ActorId id = world_.add(*actor, settings_.nodes);
     post_.belongs(address, id);
-    actor->serve(
-        std::make_unique<roles::DraftServer>(mailbox, world_.clock(id), draft_log_limits(inputs)));
+    actor->serve(std::make_unique<roles::DraftServer>(
+        mailbox, world_.clock(id), draft_log_limits(inputs, own_samples(inputs))));
     draft_servers_.emplace(id, std::move(actor));
   }
 }

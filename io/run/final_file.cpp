@@ -25,7 +25,8 @@ namespace {
 void check_complete(const ShardIndex& index, const RunManifest& manifest) {
   const ResponseOrder order(manifest);
   if (index.finished.size() == order.size()) return;
-  std::uint64_t next = 0;  // the first missing one
+  // The first missing one: all of the index are the run's, each once, in its order.
+  std::uint64_t next = 0;
   for (const StoredResponse& entry : index.finished) {
     if (entry.id() != order.at(next)) break;
     ++next;

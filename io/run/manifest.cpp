@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -26,7 +27,8 @@ double shortest(float value) {
   return result;
 }
 
-constexpr TokenId kMostTokens = 1 << 24;  // in a vocabulary
+constexpr TokenId kMostTokens = 1 << 24;          // in a vocabulary
+constexpr std::uint64_t kMostPrompts = 1U << 28;  // whose numbers of samples memory holds
 
 /// Ranges [[first, last], ...] of ascending ids, which may be many and contiguous.
 Json ranges_of(std::span<const TokenId> ids) {
@@ -97,8 +99,9 @@ SamplingParams sampling_from(const Json& json) {
   if (json.contains("logit_bias")) {
     for (const auto& [token, bias] : json.at("logit_bias").items()) {
       TokenId id = -1;
-      std::from_chars(token.data(), token.data() + token.size(), id);
-      if (id < 0) throw IoError("a bias of a token that is none: " + token);
+      const char* const end = token.data() + token.size();
+      if (std::from_chars(token.data(), end, id).ptr != end || id < 0)
+        throw IoError("a bias of a token that is none: " + token);
       s.logit_bias.push_back({id, bias.get<float>()});
     }
     std::sort(s.logit_bias.begin(), s.logit_bias.end(),
@@ -176,6 +179,8 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
     json.at("vocabulary").get_to(m.vocabulary);
     json.at("prompts_fingerprint").get_to(m.prompts_fingerprint);
     json.at("prompts").get_to(m.prompts);
+    if (m.prompts > kMostPrompts)
+      throw IoError(name + ": more prompts than a run can have: " + std::to_string(m.prompts));
     json.at("samples").get_to(m.samples);
     m.sampling = sampling_from(json.at("sampling"));
     if (m.sampling.keep_routing) {
@@ -190,6 +195,8 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
         const auto prompts = run.at(1).get<std::uint64_t>();
         if (prompts > m.prompts - m.own_samples.size())
           throw IoError(name + ": samples of more prompts than there are");
+        if (run.at(0).get<std::uint32_t>() > m.samples)
+          throw IoError(name + ": more samples of a prompt than of any");
         m.own_samples.insert(m.own_samples.end(), prompts, run.at(0).get<std::uint32_t>());
       }
       if (m.own_samples.size() != m.prompts)
@@ -230,10 +237,16 @@ ResponseOrder::ResponseOrder(const RunManifest& manifest)
 }
 
 std::uint64_t ResponseOrder::place(RequestId id) const {
-  return (firsts_.empty() ? id.prompt * samples_ : firsts_.at(id.prompt)) + id.sample;
+  const bool alike = firsts_.empty();
+  const std::uint64_t end =
+      alike ? (id.prompt + std::uint64_t{1}) * samples_ : firsts_.at(id.prompt + std::size_t{1});
+  const std::uint64_t place = (alike ? id.prompt * samples_ : firsts_[id.prompt]) + id.sample;
+  if (place >= end || end > size_) throw std::logic_error("a response that its run does not have");
+  return place;
 }
 
 RequestId ResponseOrder::at(std::uint64_t place) const {
+  if (place >= size_) throw std::logic_error("a response that its run does not have");
   if (firsts_.empty())
     return {static_cast<std::uint32_t>(place / samples_),
             static_cast<std::uint32_t>(place % samples_)};

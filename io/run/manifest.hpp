@@ -46,7 +46,7 @@ struct RunManifest {
   std::uint64_t vocabulary = 0;     ///< token ids are below it
   std::string prompts_fingerprint;  ///< prompts_fingerprint() below
   std::uint64_t prompts = 0;        ///< number of prompts
-  std::uint32_t samples = 1;        ///< responses a prompt; the most that one has
+  std::uint32_t samples = 1;        ///< responses to a prompt: the most that any prompt has
   /// [prompts] responses to each, where lines have their own; empty: `samples`.
   std::vector<std::uint32_t> own_samples;
   SamplingParams sampling;  ///< with the seed
@@ -61,9 +61,15 @@ struct RunManifest {
   std::string backend;
   std::string isa;
   DType dtype = DType::bf16;  ///< compute dtype
+
+  /// Responses to a prompt, which is below `prompts`.
+  [[nodiscard]] std::uint32_t samples_of(std::uint64_t prompt) const {
+    return own_samples.empty() ? samples : own_samples.at(prompt);
+  }
 };
 
-/// The places of a run's responses in (prompt, sample) order.
+/// The places of a run's responses in (prompt, sample) order. Functions throw std::logic_error
+/// where the run has no such response.
 class ResponseOrder {
  public:
   explicit ResponseOrder(const RunManifest& manifest);

@@ -3,8 +3,7 @@
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
 //   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
 //       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
-//   /top_ids i32, /top_logprob f32 [tokens * K], likewise, of runs with sampling.logprobs: the K
-//   most
+//   /top_ids i32, /top_logprob f32 [tokens * K], likewise, of runs with sampling.logprobs: the most
 //       probable tokens in the place of each, best first; /top_ids has the attribute width: K
 //   /turns compound, of runs with an environment: the turns of each response, flushed before /index
 //   /routed_experts, /routing: as routing.hpp says, likewise, of runs that keep experts

@@ -227,7 +227,7 @@ void warn_of_disagreement(const std::vector<StoredResponse>& sorted, ShardIndex&
 bool possible(const IndexRow& row, const RunManifest& manifest) {
   const auto most = static_cast<std::uint64_t>(
       std::max({manifest.sampling.max_tokens, manifest.longest_response, 0}));
-  return row.prompt < manifest.prompts && row.sample < manifest.samples &&
+  return row.prompt < manifest.prompts && row.sample < manifest.samples_of(row.prompt) &&
          row.weight_version == manifest.weight_version && is_finish_reason(row.finish_reason) &&
          (row.finished() ? row.length <= most : row.length < most);
 }

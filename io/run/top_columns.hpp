@@ -1,9 +1,8 @@
 // The most probable tokens in the place of each (SamplingParams::logprobs), in files of a whole
 // run. Private to this folder.
 //
-//   GROUP/top_ids i32, GROUP/top_logprob f32 [tokens * K], GROUP being /trajectories or /scores:
-//   best
-//       first. top_ids has the attribute width: K
+//   GROUP/top_ids i32, GROUP/top_logprob f32 [tokens * K], best first; /trajectories or /scores is
+//       the GROUP. top_ids has the attribute width: K
 #pragma once
 
 #include <cstdint>

@@ -153,11 +153,12 @@ bool RequestReader::read_ends(const Member& member, std::string_view key) {
   return honour(&RequestReader::read_stop_strings);
 }
 
-/// Reads a field about how tokens are drawn. False: it is none. What the run has anyway is data.
+/// Reads a field about how tokens are drawn. False: it is none. What the run has anyway is named,
+/// for another configuration may score the responses, but takes nothing's place.
 bool RequestReader::read_draw(const Member& member, std::string_view key) {
   const auto differs = [&](double run) {
-    if (repeats(parse(member), run)) return false;
     honoured_.emplace_back(key);
+    if (repeats(parse(member), run)) return false;
     draws_ = true;
     return true;
   };
@@ -172,8 +173,10 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
     return true;
   }
   if (key == "logit_bias") {
-    if (is_empty(parse(member))) return true;
-    read_logit_bias(member, parse(member));
+    const Json value = parse(member);
+    const bool clears = value.is_object() && !options_.sampling.logit_bias.empty();
+    if (is_empty(value) && !clears) return true;
+    read_logit_bias(member, value);
     honoured_.emplace_back(key);
     return true;
   }

@@ -76,7 +76,7 @@ void GroupLogs::end(RequestId id, LogClient from, double now) {
   Text& text = group.texts[{0, id.sample}];
   if (std::exchange(text.ended, true)) return;
   group.stretches.push_back({from, text.tokens.size(), id.sample, 0, true});
-  if (++group.ended == limits_.samples) erase(groups_.find(id.prompt));
+  if (++group.ended == limits_.samples_of(id.prompt)) erase(groups_.find(id.prompt));
 }
 
 std::uint64_t GroupLogs::held(RequestId id) const {

@@ -40,7 +40,12 @@ struct LoggedText {
 struct LogLimits {
   std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
   std::uint32_t samples = 0;  ///< responses to a prompt: a group goes when all have ended; 0: never
-  double ttl = 3600;          ///< of a group that nobody asks for or adds to, seconds
+  std::vector<std::uint32_t> own_samples = {};  ///< [prompts] where they differ; else empty
+  double ttl = 3600;  ///< of a group that nobody asks for or adds to, seconds
+
+  [[nodiscard]] std::uint32_t samples_of(std::uint32_t prompt) const {
+    return prompt < own_samples.size() ? own_samples[prompt] : samples;
+  }
 };
 
 /// A client that adds to a log. It reads nothing of what it said itself.

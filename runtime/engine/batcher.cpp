@@ -269,7 +269,9 @@ bool Batcher::expects(RequestId id) {
 bool Batcher::can_run(Request& r) {
   if (!kv_.ready(r.kv)) return false;
   take_arrived(r);
-  return remaining(r) > 0;
+  const bool runs = remaining(r) > 0;
+  kv_.pause(r.kv, !runs);
+  return runs;
 }
 
 StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
@@ -277,12 +279,16 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
   step_.parts.push_back(
       {static_cast<std::int32_t>(step_.tokens.size()), rows, kv_.length(r.kv), r.kv});
   of_part_ = {};
+  ++counts_.requests;
+  return step_.parts.back();
+}
+
+/// Says what the samples of the part last added have in common: called where it has some.
+void Batcher::note_part(const Request& r) {
   of_part_.draw = step_.add_draw(r.sampling.draw);
   of_part_.first_note = static_cast<std::int32_t>(step_.notes.size());
   of_part_.notes = static_cast<std::int32_t>(r.notes.all().size());
   step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
-  ++counts_.requests;
-  return step_.parts.back();
 }
 
 StepSample& Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t depth) {
@@ -321,7 +327,9 @@ void Batcher::add_rows(Request& r, std::int32_t rows) {
   add(r.prompt, first, std::min(end, prompt));
   add(r.trajectory.tokens, std::max(first - prompt, 0), end - prompt);
   draft_index_.resize(step_.tokens.size(), -1);
-  if (end == r.text()) add_sample(r, part.first_row + rows - 1, 0);
+  if (end < r.text()) return;
+  note_part(r);
+  add_sample(r, part.first_row + rows - 1, 0);
 }
 
 void Batcher::add_draft(Request& r, const DraftTree& draft) {
@@ -329,6 +337,7 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
     throw std::logic_error("a draft is longer than there is room for");
   rows_.lay_out(draft);
   StepPart& part = add_part(r, rows_.size());
+  note_part(r);
   if (!rows_.chain()) {
     part.first_parent = static_cast<std::int32_t>(step_.parents.size());
     step_.parents.insert(step_.parents.end(), rows_.parent().begin(), rows_.parent().end());

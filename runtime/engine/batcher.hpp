@@ -242,6 +242,7 @@ class Batcher {
   [[nodiscard]] std::int32_t remaining(const Request& r) const;
   [[nodiscard]] bool decodes(const Request& r) const;
   StepPart& add_part(Request& r, std::int32_t rows);
+  void note_part(const Request& r);
   void add_rows(Request& r, std::int32_t rows);
   void add_draft(Request& r, const DraftTree& draft);
   StepSample& add_sample(const Request& r, std::int32_t row, std::int32_t depth);

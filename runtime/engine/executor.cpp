@@ -101,17 +101,39 @@ void Executor::work(const kv::Work& work) {
   if (work.blocks > 0 && bytes < cache_->size()) cache_->resize(bytes);
 }
 
-/// Gives sample_rows_, which are of the step's samples from `first` on, the edits of their logits.
-void Executor::edit_rows(const Step& step, int first) {
+/// Gives sample_rows_ from `begin` on, which are of the step's samples from `first` on, the edits
+/// of their logits, for as many rows as there is memory for. Returns the end of these rows.
+std::size_t Executor::edit_rows(const Step& step, int first, std::size_t begin,
+                                SampleNotes& notes) {
+  constexpr std::size_t kMostEdits = 1 << 20;
+  constexpr std::size_t kFewestRows = 64;  // for all threads to have some
   edits_.clear();
   std::vector<std::size_t> ends;
-  for (std::size_t i = 0; i < sample_rows_.size(); ++i) {
-    const StepSample& s = step.samples[first + i];
-    append_edits(step, s, s.draw < 0 ? sampling_.draw() : step.draws[s.draw], notes_, edits_);
+  while (begin + ends.size() < sample_rows_.size() &&
+         (ends.size() < kFewestRows || edits_.size() < kMostEdits)) {
+    const StepSample& s = step.samples[first + begin + ends.size()];
+    append_edits(notes.of(s), s.draw < 0 ? sampling_.draw() : step.draws[s.draw], edits_);
     ends.push_back(edits_.size());
   }
-  for (std::size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
-    sample_rows_[i].edits = std::span(edits_).subspan(begin, ends[i] - begin);
+  for (std::size_t i = 0, from = 0; i < ends.size(); from = ends[i++])
+    sample_rows_[begin + i].edits = std::span(edits_).subspan(from, ends[i] - from);
+  return begin + ends.size();
+}
+
+/// Samples sample_rows_, which are of the step's samples from `first` on. `logits`: [rows, vocab].
+void Executor::sample_rows(const Step& step, int first, const float* logits,
+                           std::span<kernels::Sampled> out) {
+  const int vocab = decoder_.weights().config().vocab;
+  const auto most = static_cast<std::size_t>(sampling_.keep_masks ? sampling_.top_k : 0);
+  kept_rows_.resize(out.size() * most);
+  SampleNotes notes(step);
+  for (std::size_t begin = 0, end = 0; begin < out.size(); begin = end) {
+    end = step.notes.empty() ? out.size() : edit_rows(step, first, begin, notes);
+    backend_.sample(logits + begin * vocab, vocab, vocab,
+                    std::span(sample_rows_).subspan(begin, end - begin),
+                    out.subspan(begin, end - begin),
+                    std::span(kept_rows_).subspan(begin * most, (end - begin) * most));
+  }
 }
 
 void Executor::sample(const Step& step, const float* logits) {
@@ -137,16 +159,14 @@ void Executor::sample(const Step& step, const float* logits) {
     sample_rows_.push_back({s.noise, s.index, draw.temperature, draw.top_k, draw.top_p, draw.min_p,
                             banned(s), s.given});
   }
-  if (!step.notes.empty()) edit_rows(step, first);
 
   kept_ids_.clear();
   top_.clear();
   const auto sample_own = [&](const float* rows, std::span<kernels::Sampled> out) {
     const auto most = static_cast<std::size_t>(sampling_.keep_masks ? sampling_.top_k : 0);
-    kept_rows_.resize(out.size() * most);
     top_.resize(out.size() * sampling_.logprobs);
     try {
-      backend_.sample(rows, vocab, vocab, sample_rows_, out, kept_rows_);
+      sample_rows(step, first, rows, out);
       if (sampling_.logprobs > 0)
         backend_.top(rows, vocab, vocab, static_cast<int>(out.size()), sampling_.logprobs, top_);
     } catch (const kernels::UnusableLogits& bad) {

@@ -8,6 +8,7 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/engine/logit_edits.hpp"
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
 
@@ -49,7 +50,10 @@ class Executor final : public StepRunner {
  private:
   void work(const kv::Work& work);
   void sample(const Step& step, const float* logits);
-  void edit_rows(const Step& step, int first);
+  void sample_rows(const Step& step, int first, const float* logits,
+                   std::span<kernels::Sampled> out);
+  [[nodiscard]] std::size_t edit_rows(const Step& step, int first, std::size_t begin,
+                                      SampleNotes& notes);
 
   kernels::Backend& backend_;
   TensorParallelGroup& group_;
@@ -68,8 +72,7 @@ class Executor final : public StepRunner {
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
-  std::vector<kernels::LogitEdit> edits_;  ///< of my samples, one after the other
-  TokenNotes notes_;                       ///< working memory
+  std::vector<kernels::LogitEdit> edits_;  ///< of some of my samples, one after the other
   std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
   std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
   std::vector<TokenId> kept_ids_;          ///< ids of all samples, one after the other

@@ -63,9 +63,11 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
   StepSample of_part;  // what its samples have in common
   of_part.draw = step_.add_draw(r.given.draw);
   of_part.first_note = static_cast<std::int32_t>(step_.notes.size());
-  of_part.notes = static_cast<std::int32_t>(r.notes.all().size());
+  if (length + rows >= prompt) {  // some of its rows have samples
+    of_part.notes = static_cast<std::int32_t>(r.notes.all().size());
+    step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
+  }
   of_part.first_since = of_part.first_note + of_part.notes;
-  step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
   for (std::int32_t row = 0; row < rows; ++row) {
     const std::int32_t position = length + row;
     step_.tokens.push_back(position < prompt ? r.given.prompt[position]

@@ -30,11 +30,14 @@ void Sequences::leave(Prefix& prefix) {
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
-  for (Sequence& s : sequences_) {
-    if (s.open && s.grafts && s.source == prefix) s.grafts = false;  // it computes all itself
+  std::vector<Handle> left;  // who waited for it
+  for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
+    const Sequence& s = sequences_[handle];
+    if (s.open && s.grafts && s.source == prefix) left.push_back(handle);
   }
   prefix_of_prompt_.erase(prefix->prompt);
   prefixes_.erase(prefix);
+  for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
 /// Blocks that prompts have in common become free with the last of them.
@@ -106,6 +109,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   s.common = 0;
   s.grafts = false;
   s.branched = false;
+  s.paused = false;
   if (owner) {
     prefixes_.push_back({.prompt = prompt,
                          .blocks = {},
@@ -121,22 +125,36 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   }
   for (std::int32_t index = 0; index < blocks_for(positions, block_); ++index)
     put(handle, index, s.waits && index < last ? -1 : pool_.acquire());
-  if (owner) find_source(handle);
+  if (owner) find_source(handle, last, true);
   return handle;
 }
 
-/// Finds the prompt with which an owner's has most blocks in common. The block of the prompt's last
-/// position is not among them, for it is written again.
-void Sequences::find_source(Handle sequence) {
+/// Full blocks of a prompt that are computed.
+std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
+  if (prefix.ready) return static_cast<std::int32_t>(prefix.blocks.size());
+  return sequences_[prefix.owner].length / block_;
+}
+
+/// Finds the prompt with which an owner's has most blocks in common, `most` at most: its last
+/// position's block is not among them, for it is written again. `waits`: the owner may wait for
+/// blocks that are being computed. Only a prompt that was opened later waits for another, so none
+/// wait for one another.
+void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
+  s.common = 0;
   const std::vector<TokenId>& tokens = s.prefix->tokens;
   for (auto other = prefixes_.begin(); other != prefixes_.end(); ++other) {
     if (other == s.prefix) continue;
     const auto differs =
         std::mismatch(tokens.begin(), tokens.end(), other->tokens.begin(), other->tokens.end());
     const auto common = static_cast<std::int32_t>(differs.first - tokens.begin());
-    const std::int32_t blocks = std::min(common / block_, last_block(s));
-    if (blocks <= s.common) continue;
+    const std::int32_t there = blocks_there(*other);
+    const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
+    const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
+    // Of two that have as many, the one that has them already.
+    const bool sooner =
+        s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
+    if (blocks <= s.common && !sooner) continue;
     s.common = blocks;
     s.source = other;
   }
@@ -144,14 +162,18 @@ void Sequences::find_source(Handle sequence) {
   graft(sequence);
 }
 
-/// Takes over the blocks that a prompt has in common with its source, once they are computed.
+/// Takes over the blocks that a prompt has in common with its source, once they are computed; what
+/// is there, where its source computes no more for now.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
+  if (blocks_there(*s.source) < s.common) {
+    if (sequences_[s.source->owner].paused) find_source(sequence, s.common, false);
+    return;
+  }
   const Prefix& source = *s.source;
-  const Sequence& owner = sequences_[source.owner];
-  if (!source.ready && owner.length < s.common * block_) return;
-  const std::vector<std::int32_t>& blocks = source.ready ? source.blocks : owner.table;
+  const std::vector<std::int32_t>& blocks =
+      source.ready ? source.blocks : sequences_[source.owner].table;
   for (std::int32_t index = 0; index < s.common; ++index) {
     const std::int32_t own = s.table[index];
     pool_.share(blocks[index]);
@@ -182,6 +204,7 @@ std::optional<Handle> Sequences::branch(Handle of, std::int32_t length, std::int
   s.branched = true;
   s.common = 0;
   s.grafts = false;
+  s.paused = false;
   s.spare = -1;
   s.prefix = origin.prefix;
   use(*s.prefix);

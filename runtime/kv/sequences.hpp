@@ -9,7 +9,7 @@
 //
 // Prompts that begin alike, as with one system prompt, share the full blocks of what they have in
 // common (a radix tree's edges, found by comparison): the first to be opened computes them, and
-// those that are opened meanwhile wait for them.
+// those that are opened meanwhile wait for them, as long as it goes on computing.
 //
 // A sequence may also branch off another in the midst of its response: it shares the whole blocks
 // before, and copies the one that it goes on in.
@@ -108,6 +108,9 @@ class Sequences {
   /// False while a sibling computes the prompt, or another prompt's sequence what both begin with.
   /// The first call to return true forks the sequence.
   [[nodiscard]] bool ready(Handle sequence);
+  /// Says whether a sequence that is ready computes nothing for now, as while its KV is on its way:
+  /// other prompts then take over what it has, and wait for no more.
+  void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Positions whose KV is stored. Rows are computed for the positions from here on.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
   /// The sequence's blocks in order of position. Valid until the next call that is not const.
@@ -180,6 +183,7 @@ class Sequences {
     std::list<Prefix>::iterator prefix;
     std::int32_t common = 0;             ///< of an owner: full blocks that another prompt has too
     bool grafts = false;                 ///< waits for these blocks
+    bool paused = false;                 ///< computes nothing for now
     std::list<Prefix>::iterator source;  ///< the other prompt, while it waits
   };
   struct PendingMove {
@@ -199,7 +203,8 @@ class Sequences {
   void put(Handle sequence, std::int32_t index, std::int32_t block);
   [[nodiscard]] std::int32_t written_block(const Sequence& s, std::int32_t position) const;
   void fork(Handle sequence);
-  void find_source(Handle sequence);
+  [[nodiscard]] std::int32_t blocks_there(const Prefix& prefix) const;
+  void find_source(Handle sequence, std::int32_t most, bool waits);
   void graft(Handle sequence);
   void share_prompt(Handle sequence);
   void hand_over_prompt(Handle sequence);
@@ -215,7 +220,9 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
-  std::int32_t idle_ = 0;  ///< blocks of prefixes that nobody uses, summed over these
+  /// Blocks of prefixes that nobody uses, summed over these: a block that some share counts for
+  /// each.
+  std::int32_t idle_ = 0;
   std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;

@@ -46,7 +46,8 @@ def to_verl(
     dict each, its entries as columns, and their names in meta_info's reward_extra_keys. Of a reward
     function that returned a dict these are its entries, of one that returned a number acc is that.
     Of a run with an environment also __num_turns__, int32 [B]: Response.num_turns.
-    meta_info: temperature, of the run: a warning where lines have their own. (global_token_num is of a whole batch: verl's trainer counts it, and
+    meta_info: temperature, of the run: a warning where lines have their own, or where penalties or
+    biases make another distribution of the one that verl computes log-probabilities of. (global_token_num is of a whole batch: verl's trainer counts it, and
     concatenates none that have it.)
 
     P and R are the longest prompt and response unless given. What does not fit is a ReaderError
@@ -59,11 +60,7 @@ def to_verl(
     there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
     and for the last token.
     """
-    if "temperature" in run.attributes["sampling"].get("by_line", ()):
-        warnings.warn(
-            f"{run.path}: lines have temperatures of their own, but verl takes one of a batch",
-            stacklevel=2,
-        )
+    _warn_of_sampling(run, logprob)
     padded = _padded(run, prompt_length, response_length, pad_token_id, logprob, truncate)
     tensors = {
         "prompts": padded.prompts,
@@ -111,6 +108,32 @@ def to_verl(
             **({"reward_extra_keys": list(extras)[1:]} if extras else {}),
         },
     }
+
+
+#: What changes logits, and the value that changes none.
+_EDITS = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}}
+
+
+def _warn_of_sampling(run: Run, logprob: str) -> None:
+    """Warns where responses were not drawn as a trainer takes a batch to have been."""
+    sampling = run.attributes["sampling"]
+    lines = [prompt.own_sampling for prompt in run.prompts]
+    if any(own.get("temperature", sampling["temperature"]) != sampling["temperature"] for own in lines):
+        warnings.warn(
+            f"{run.path}: lines have temperatures of their own, but verl takes one of a batch",
+            stacklevel=3,
+        )
+    edits = [
+        name
+        for name, none in _EDITS.items()
+        if any(settings.get(name, none) != none for settings in (sampling, *lines))
+    ]
+    if edits and logprob == "sampling":
+        warnings.warn(
+            f"{run.path}: sampled with {', '.join(edits)}, of which verl's own log-probabilities know "
+            "nothing; logprob='full' gives rollout_log_probs of the same distribution as its own",
+            stacklevel=3,
+        )
 
 
 def to_dataproto(

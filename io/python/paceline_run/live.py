@@ -21,6 +21,7 @@ from .manifest import (
     checked_manifest,
     longest_response,
     read_prompts,
+    samples_of,
 )
 from .records import (
     FINISH_REASONS,
@@ -150,9 +151,10 @@ def _shard_responses(
                     rewards.setdefault(key, (float(row["reward"]), _extra_of(row, said)))
         except (ReaderError, *H5_ERRORS):
             return
+        samples = samples_of(manifest)
         for number, row in _rows(index, first, count):
             try:
-                if not _is_possible(row, manifest):
+                if not _is_possible(row, manifest, samples):
                     continue
                 begin = int(row["offset"])
                 end = begin + int(row["length"])
@@ -203,14 +205,17 @@ def _rows(index: h5py.Dataset, first: int, count: int) -> Iterator[Tuple[int, np
         yield from enumerate(rows, start=begin)
 
 
-def _is_possible(row: np.void, manifest: Mapping[str, Any]) -> bool:
-    """Whether a row of an index can be one of this run: what is not is damage, not a result."""
+def _is_possible(row: np.void, manifest: Mapping[str, Any], samples: np.ndarray) -> bool:
+    """Whether a row of an index can be one of this run: what is not is damage, not a result.
+
+    `samples`: samples_of(manifest).
+    """
     length, reason = int(row["length"]), FINISH_REASONS.get(int(row["finish_reason"]))
     return (
         reason is not None
         and not (int(row["checksum"]) == 0 and length == 0)  # a hole in the file
         and int(row["prompt_index"]) < manifest["prompts"]
-        and int(row["sample_index"]) < manifest["samples"]
+        and int(row["sample_index"]) < samples[int(row["prompt_index"])]
         and int(row["weight_version"]) == manifest["weight_version"]
         and length + (reason == "partial") <= longest_response(manifest)
     )

@@ -12,6 +12,7 @@ from .columns import are_offsets, column_of, strings_of
 from .records import Prompt, ReaderError, Turn
 
 SCHEMA_VERSION = 3  #: of trajectories.h5 and of run.json
+MOST_PROMPTS = 1 << 28  #: of a run
 #: The columns of /trajectories, and the datasets of a shard, that have an element a token.
 TOKEN_COLUMNS = ("tokens", "logprob", "sampling_logprob")
 
@@ -117,6 +118,7 @@ def checked_manifest(about: Dict[str, Any]) -> Dict[str, Any]:
             raise ReaderError(
                 f"sampling.{name} is {about['sampling'].get(name)!r}, expected a number"
             )
+    samples_of(about)
     return about
 
 
@@ -129,10 +131,17 @@ def longest_response(manifest: Mapping[str, Any]) -> int:
 def samples_of(manifest: Mapping[str, Any]) -> np.ndarray:
     """int64 [prompts]: responses to each, of which lines may have their own number."""
     runs = manifest["sampling"].get("samples", [[manifest["samples"], manifest["prompts"]]])
-    counts = np.asarray(runs, dtype=np.int64).reshape(-1, 2)
-    if counts[:, 1].sum() != manifest["prompts"] or np.any(counts < 0):
-        raise ReaderError("the samples of prompts are damaged")
-    return np.repeat(counts[:, 0], counts[:, 1])
+    if not 0 <= manifest["prompts"] <= MOST_PROMPTS:
+        raise ReaderError(f"prompts is {manifest['prompts']}, more than a run can have")
+    try:
+        counts = np.asarray(runs, dtype=np.int64).reshape(-1, 2)
+        if np.any(counts < 0) or np.any(counts[:, 0] > manifest["samples"]):
+            raise ValueError(f"expected up to {manifest['samples']}, found {runs!r:.80}")
+        if sum(counts[:, 1].tolist()) != manifest["prompts"]:
+            raise ValueError("they are of other prompts")
+        return np.repeat(counts[:, 0], counts[:, 1])
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ReaderError(f"the samples of prompts are damaged: {error}") from error
 
 
 def attributes_of(file: h5py.File, path: str) -> Dict[str, Any]:

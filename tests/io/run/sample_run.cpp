@@ -229,6 +229,9 @@ void scores(const std::string& directory, const std::string& name) {
     for (float& x : t.logprob) x -= 0.125F;
     for (std::size_t i = 0; i < t.tokens.size(); i += 3) t.sampling_logprob[i] = -INFINITY;
     writer.write(r, t.logprob, t.sampling_logprob);
+    if (manifest.sampling.logprobs == 0) continue;
+    const Trajectory top = sample::with_top(t);
+    writer.write_top(r, top.top_ids, top.top_logprob);
   }
   writer.commit();
 }

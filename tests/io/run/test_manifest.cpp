@@ -39,7 +39,12 @@ TEST(Manifest, PromptsHaveTheirOwnNumbersOfSamples) {
       EXPECT_EQ(order.place({p, s}), place);
       EXPECT_EQ(order.at(place), (RequestId{p, s}));
     }
+    EXPECT_THROW((void)order.place({p, manifest.own_samples[p]}), std::logic_error);
   }
+  EXPECT_THROW((void)order.place({3, 0}), std::logic_error);
+  EXPECT_THROW((void)order.at(8), std::logic_error);
+  EXPECT_THROW((void)ResponseOrder(example()).place({1, 4}), std::logic_error);
+  EXPECT_THROW((void)ResponseOrder(example()).place({3, 0}), std::logic_error);
   // Also where the most that any prompt has stays the same.
   RunManifest alike = manifest;
   alike.own_samples.clear();
@@ -133,6 +138,28 @@ TEST(Manifest, BadTextIsAnErrorThatNamesTheFile) {
         message_of<IoError>([&] { static_cast<void>(manifest_from_json(text, "D/run.json")); });
     EXPECT_EQ(message.substr(0, 11), "D/run.json:") << message;
   }
+}
+
+TEST(Manifest, DamagedNumbersAreErrorsOfTheFile) {
+  RunManifest manifest = example();
+  manifest.own_samples = {2, 2, 4};
+  manifest.sampling.logit_bias = {{12, 1}};
+  const std::string sound = to_json(manifest);
+  const auto damaged = [&](const std::string& from, const std::string& to) {
+    std::string text = sound;
+    for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+    EXPECT_NE(text, sound) << from;
+    EXPECT_THROW((void)manifest_from_json(text, "run.json"), IoError) << to;
+  };
+  damaged("\"prompts\": 3", "\"prompts\": 9223372036854775807");
+  damaged("\"12\"", "\"12abc\"");
+  std::string text = sound;  // both counts alike
+  text.replace(text.find("\"prompts\": 3"), 12, "\"prompts\": 4611686018427387905");
+  const std::size_t run = text.find("[", text.find("\"samples\": [") + 12);
+  text.replace(text.find(",", run) + 1, text.find("]", run) - text.find(",", run) - 1,
+               "4611686018427387904");
+  EXPECT_THROW((void)manifest_from_json(text, "run.json"), IoError);
 }
 
 TEST(Manifest, PromptsFingerprintSeesEveryField) {

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 import numpy as np
 
@@ -380,6 +381,8 @@ class CompleteRun(Base):
                 scores.sampling_logprob[index].tolist(),
                 [-float("inf") if t % 3 == 0 else -0.25 * t for t in tokens],
             )
+        with self.assertRaisesRegex(reader.ReaderError, "score the run with sampling.logprobs"):
+            scores.top(0)
         with self.assertRaisesRegex(FileNotFoundError, "scores-re.h5 does not exist.*'ref-1'"):
             self.run_.scores_under("re")
 
@@ -522,6 +525,23 @@ class CompleteRun(Base):
             uid = f"uid-{p * 7919 % 1000}-{p}@{self.run_.key}"
             self.assertEqual(data["non_tensors"]["uid"][row], uid)
         self.assertEqual(data["meta_info"], {"temperature": 0.7})
+
+    def test_verl_is_warned_of_other_distributions(self):
+        def warned(settings, own=(), **options):
+            with reader.open_run(self.path) as run, warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                run.attributes["sampling"].update(settings)
+                run.prompts[1].own_sampling.update(own)
+                run.to_verl(**options)
+                return " ".join(str(warning.message) for warning in caught)
+
+        self.assertEqual(warned({}), "")
+        self.assertEqual(warned({}, {"temperature": 0.7, "logit_bias": {}}), "")
+        self.assertIn("temperatures of their own", warned({}, {"temperature": 0.5}))
+        self.assertIn("sampled with repetition_penalty,", warned({"repetition_penalty": 1.1}))
+        self.assertIn("sampled with frequency_penalty, logit_bias,",
+                      warned({"logit_bias": {"3": -1}}, {"frequency_penalty": 1}))
+        self.assertEqual(warned({"logit_bias": {"3": -1}}, logprob="full"), "")
 
     def test_verl(self):
         longest = max(length_of(p, s) for p, s in self.ids)
@@ -755,6 +775,26 @@ class LiveRun(Base):
             self.assertEqual(partial.tokens.tolist(), tokens_of(0, 1, 3))
             self.assertIn("1 finished of 2", reader.summary(path))
 
+    def test_samples_that_a_prompt_does_not_have_are_passed_over(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "run")
+            subprocess.run([PROGRAM, "top", path, "3", "4"], check=True)
+            os.remove(os.path.join(path, "trajectories.h5"))
+            name = os.path.join(path, "run.json")
+            with open(name) as file:
+                manifest = json.load(file)
+            manifest["sampling"]["samples"] = [[2, 1], [4, 1], [3, 1]]
+            with open(name, "w") as file:
+                json.dump(manifest, file)
+            found = sorted((r.prompt_index, r.sample_index) for r in reader.iter_live(path))
+            self.assertEqual(found, [(p, s) for p, n in enumerate((2, 4, 3)) for s in range(n)])
+            for damage in ([[2, 1]], [[4, 2**63]], [[4, 3.5, 1]], "many", [[2**62, 3]]):
+                manifest["sampling"]["samples"] = damage
+                with open(name, "w") as file:
+                    json.dump(manifest, file)
+                with self.assertRaisesRegex(reader.ReaderError, "run.json"):
+                    reader.live_manifest(path)
+
     def damaged(self, path, change):
         with open(path, "rb") as file:
             data = bytearray(file.read())
@@ -919,6 +959,27 @@ class MostProbable(Base):
                 self.assertFalse(tensors["top_ids"][row, length:].any())
             self.assertEqual(tensors["top_ids"].shape, (*tensors["responses"].shape, self.TOP))
             self.assertEqual(run.to_verl(response_length=4, truncate=True)["tensors"]["top_ids"].shape[1], 4)
+
+    def test_scores_have_theirs_a_response_at_a_time(self):
+        import h5py
+
+        subprocess.run([PROGRAM, "scores", self.path, "ref"], check=True)
+        with reader.open_run(self.path) as run:
+            with run.scores_under("ref") as scores:
+                for index, response in enumerate(run):
+                    for found, expected in zip(scores.top(index), self.top_of(response.tokens)):
+                        np.testing.assert_array_equal(found, expected)
+                np.testing.assert_array_equal(scores.top(-1)[0], scores.top(len(run) - 1)[0])
+                with self.assertRaises(IndexError):
+                    scores.top(len(run))
+            with h5py.File(os.path.join(self.path, "scores-ref.h5"), "r+") as file:
+                data = file["scores/top_ids"][:-1]
+                del file["scores/top_ids"]
+                file["scores/top_ids"] = data
+            with run.scores_under("ref") as scores:
+                scores.top(0)  # what is damaged is found where it is read
+                with self.assertRaisesRegex(reader.ReaderError, "scores-ref.h5.*top_ids are damaged"):
+                    scores.top(-1)
 
     def test_columns_that_are_none(self):
         import h5py

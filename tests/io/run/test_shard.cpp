@@ -203,6 +203,22 @@ TEST_F(ShardTest, DamagedBytesAreFoundAndGeneratedAgain) {
   EXPECT_EQ(directory.read_state().finished.size(), 20U);
 }
 
+TEST_F(ShardTest, SamplesThatAPromptDoesNotHaveAreLeftOut) {
+  SampleRun run(3, 4);
+  run.manifest.own_samples = {2, 4, 3};
+  const std::string path = at("run");
+  const RunDirectory directory(path, run.manifest, run.prompts, false);
+  {
+    ShardWriter writer(path, 0, 0);  // as of a run whose prompts all had four
+    for (const RequestId id : run.ids) writer.append(sample::finished(id, 50));
+  }
+  std::vector<RequestId> read;
+  for (const StoredResponse& entry : read_shard_index(path, run.manifest).finished)
+    read.push_back(entry.id());
+  EXPECT_EQ(read, (std::vector<RequestId>{
+                      {0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}, {1, 3}, {2, 0}, {2, 1}, {2, 2}}));
+}
+
 // Sizes are taken from what the file has room for, and rows are believed when their response is
 // there: neither memory nor time is spent on what a file merely says.
 TEST_F(ShardTest, ForgedSizesCostNothing) {

@@ -91,7 +91,12 @@ TEST_F(OwnSampling, SaysHowTokensAreDrawn) {
   EXPECT_EQ(seeded.seed, ~0ULL);
   EXPECT_FALSE(seeded.draw);
   EXPECT_EQ(parse(R"("seed":0,"temperature":0.7,"top_k":0)").fields.honoured,
-            (std::set<std::string>{"seed", "temperature"}));
+            (std::set<std::string>{"seed", "temperature", "top_k"}))
+      << "also what the run has: others may score the responses";
+  EXPECT_FALSE(own(R"("logit_bias":{})").logit_bias);
+  options.request.sampling.logit_bias = {{7, -100}};
+  EXPECT_FALSE(own(R"("logit_bias":null)").logit_bias);
+  EXPECT_EQ(own(R"("logit_bias":{})").logit_bias, std::vector<LogitBias>()) << "clears the run's";
   EXPECT_EQ(own(R"("stop":"a")").stops, (StopSet{{9, kEnd}, {"a"}}));
   EXPECT_EQ(own(R"("stop":["a","b"])").stops, (StopSet{{9, kEnd}, {"a", "b"}}));
 }
@@ -256,6 +261,13 @@ TEST_F(OwnSampling, IsReadAgainFromWhatARunStores) {
   const std::vector<std::string> one = {"stop_ids"};
   EXPECT_EQ(stored_sampling(set.prompts[0], one, options.request, 300),
             (RequestSampling{{}, StopSet{{3, kEnd}, {"end"}}}));
+  // What the run had anyway is a line's own where another configuration scores.
+  const PromptSet alike = parse(R"("temperature":1)");
+  EXPECT_EQ(alike.prompts[0].sampling, RequestSampling{});
+  paceline::io::RequestOptions other = options.request;
+  other.sampling.temperature = 0.5F;
+  const std::vector<std::string> said(alike.fields.honoured.begin(), alike.fields.honoured.end());
+  EXPECT_EQ(stored_sampling(alike.prompts[0], said, other, 300).draw, TokenDraw{1});
   paceline::Prompt old = set.prompts[0];
   old.extra_json = R"({"max_tokens":"many","temperature":0.3})";
   EXPECT_EQ(stored_sampling(old, {}, options.request, 300), RequestSampling{})

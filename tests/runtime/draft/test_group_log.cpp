@@ -120,6 +120,16 @@ TEST(GroupLogs, AGroupGoesWhenAllItsResponsesHaveEnded) {
   EXPECT_EQ(logs.groups(), 0U) << "asking makes no group";
 }
 
+TEST(GroupLogs, PromptsMayHaveTheirOwnNumbersOfResponses) {
+  GroupLogs logs({.samples = 2, .own_samples = {1, 3}});
+  logs.end({0, 0}, 5, 0);
+  EXPECT_EQ(logs.groups(), 0U);
+  for (const std::uint32_t sample : {0U, 1U}) logs.end({1, sample}, 5, 0);
+  EXPECT_EQ(logs.groups(), 1U);
+  logs.end({1, 2}, 5, 0);
+  EXPECT_EQ(logs.groups(), 0U);
+}
+
 TEST(GroupLogs, AGroupThatBeginsAnewIsReadFromItsBeginning) {
   GroupLogs logs({.ttl = 10});
   Reader reader{9, {.group = 1}};

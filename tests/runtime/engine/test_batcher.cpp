@@ -323,6 +323,27 @@ TEST(Batcher, PromptsThatBeginAlikeAreComputedOnce) {
   EXPECT_GT(shared, 0U);
 }
 
+TEST(Batcher, NoPromptWaitsForOneWhoseKvIsOnItsWay) {
+  BatcherLimits limits = plain();
+  limits.share_prefixes = true;
+  limits.max_batch = 3;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  for (const std::uint32_t p : {1U, 2U}) {
+    Admission r = request(p, 0);
+    r.prompt.assign(6 * static_cast<std::size_t>(limits.kv_block), 5);
+    ASSERT_TRUE(batcher.admit(r));
+    if (p == 1) batcher.expect(r.trajectory.id, {limits.kv_block, 5 * limits.kv_block});
+  }
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  (void)commit(batcher, runner);  // the first block of the first, which then has no more to do
+  const Step& step = batcher.plan();
+  ASSERT_EQ(step.parts.size(), 1U) << "the second prompt is computed meanwhile";
+  EXPECT_EQ(step.parts[0].first_position, limits.kv_block) << "behind what is there of the first";
+  EXPECT_EQ(batcher.counts().shared, static_cast<std::uint32_t>(limits.kv_block));
+  const std::span<const kernels::Sampled> sampled = runner.run(step);
+  (void)batcher.commit(sampled, runner.kept_ids(), runner.top());
+}
+
 TEST(Batcher, SamplesSayHowTheirRequestDraws) {
   BatcherLimits limits = plain();
   limits.max_batch = 3;
@@ -368,6 +389,21 @@ TEST(Batcher, GivenTokensAreNotedAsThoseOfAPrompt) {
 
 TEST(Batcher, WhatNobodyNeedsIsNotNoted) {
   BatcherLimits limits = plain();
+  limits.prefill_chunk = 5;
+  SamplingParams penal = sampling_params();
+  penal.frequency_penalty = 1;
+  Batcher in_parts(limits, penal, {kStop}, nullptr);
+  Admission long_one = request(1, 0);
+  long_one.prompt.assign(12, 3);
+  ASSERT_TRUE(in_parts.admit(long_one));
+  BlockCheckingRunner runner(limits.kv_blocks, limits.kv_block, kVocab);
+  for (int part = 0; part < 2; ++part) {
+    const Step& step = in_parts.plan();
+    EXPECT_EQ(step.tokens.size(), 5U);
+    EXPECT_TRUE(step.notes.empty()) << "no sample asks for them";
+    (void)in_parts.commit(runner.run(step));
+  }
+  EXPECT_EQ(in_parts.plan().notes.size(), 1U);
   Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
   Admission r = request(1, 0);
   ASSERT_TRUE(batcher.admit(r));

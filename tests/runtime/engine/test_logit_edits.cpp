@@ -67,9 +67,9 @@ TEST(LogitEdits, AreThoseOfTheProcessors) {
     sample.since = static_cast<std::int32_t>(drafted);
     for (std::ptrdiff_t i = 1; i <= drafted; ++i)  // from the last on, as a draft's path is noted
       step.notes.push_back({response[response.size() - i], 1, 0});
-    TokenNotes notes;
+    SampleNotes notes(step);
     std::vector<kernels::LogitEdit> edits;
-    append_edits(step, sample, draw, notes, edits);
+    append_edits(notes.of(sample), draw, edits);
 
     std::vector<float> scores(kVocab);
     for (float& score : scores) score = normal(random);
@@ -83,6 +83,38 @@ TEST(LogitEdits, AreThoseOfTheProcessors) {
     for (int v = 0; v < kVocab; ++v)
       ASSERT_EQ(std::bit_cast<std::uint32_t>(scores[v]), std::bit_cast<std::uint32_t>(expected[v]))
           << "round " << round << ", token " << v;
+  }
+}
+
+// The samples of given responses have more and more notes since the same ones; any rank of a group
+// may begin anywhere among them.
+TEST(LogitEdits, NotesGoOnFromOneSampleToTheNext) {
+  std::mt19937 random(2);
+  Step step;
+  for (int part = 0; part < 3; ++part) {
+    StepSample sample;
+    sample.first_note = static_cast<std::int32_t>(step.notes.size());
+    sample.notes = 4;
+    for (TokenId token = 10; token < 14; ++token) step.notes.push_back({token, part, 0.5F});
+    sample.first_since = sample.first_note + 4;
+    for (sample.since = 0; sample.since < 40; ++sample.since) {
+      step.samples.push_back(sample);
+      step.notes.push_back({static_cast<TokenId>(random() % kVocab), 1, 0});
+    }
+  }
+  for (std::size_t first = 0; first < step.samples.size(); ++first) {
+    SampleNotes notes(step);
+    for (std::size_t i = first; i < step.samples.size(); i += 1 + random() % 3) {
+      const StepSample& sample = step.samples[i];
+      TokenNotes expected;
+      expected.assign(std::span(step.notes).subspan(sample.first_note, sample.notes));
+      for (std::int32_t since = 0; since < sample.since; ++since)
+        expected.note(step.notes[sample.first_since + since]);
+      const std::span<const TokenNote> found = notes.of(sample);
+      ASSERT_TRUE(
+          std::equal(found.begin(), found.end(), expected.all().begin(), expected.all().end()))
+          << first << ", " << i;
+    }
   }
 }
 

@@ -127,6 +127,38 @@ TEST(Sequences, WhoeverWaitsForAPromptThatIsGivenUpComputesItself) {
   for (std::int32_t p = 0; p < 8; ++p) EXPECT_EQ(cache.at(third, p), p);
 }
 
+TEST(Sequences, NobodyWaitsForAPromptThatIsNotComputed) {
+  Sequences sequences(60, kBlock);
+  Cache cache(60);
+  const Handle there = *sequences.open(1, 10, 12, tokens_from(0, 10));
+  compute(sequences, cache, there, 10, 0);
+  // A source that has more in common, whose KV is on its way from elsewhere past its second block.
+  const Handle source = *sequences.open(2, 24, 24, tokens_from(0, 24));
+  EXPECT_EQ(sequences.length(source), 8);
+  const Handle waits = *sequences.open(3, 24, 24, tokens_from(0, 24));
+  EXPECT_FALSE(sequences.ready(waits)) << "it may well be computed";
+  compute(sequences, cache, source, 5, 8);
+  sequences.pause(source, true);
+  ASSERT_TRUE(sequences.ready(waits));
+  EXPECT_EQ(sequences.length(waits), 12) << "what is there";
+  EXPECT_EQ(sequences.own_from(waits), 12);
+  sequences.pause(waits, true);  // else the next would wait for what it computes
+  const Handle later = *sequences.open(4, 23, 24, tokens_from(0, 23));
+  ASSERT_TRUE(sequences.ready(later));
+  EXPECT_EQ(sequences.length(later), 12);
+  // One that goes on computing is waited for, one that goes leaves another.
+  sequences.pause(source, false);
+  const Handle again = *sequences.open(5, 22, 24, tokens_from(0, 22));
+  EXPECT_FALSE(sequences.ready(again));
+  sequences.close(source);
+  ASSERT_TRUE(sequences.ready(again));
+  EXPECT_EQ(sequences.length(again), 12);
+  for (const Handle h : {waits, later, again}) {
+    compute(sequences, cache, h, 8, 12);
+    for (std::int32_t p = 0; p < 20; ++p) EXPECT_EQ(cache.at(h, p), p);
+  }
+}
+
 // Prompts of a tree of texts come and go at random; KV is a function of the text up to it.
 TEST(Sequences, SharedPrefixesHoldWhatTheirTextsSay) {
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -162,6 +194,7 @@ TEST(Sequences, SharedPrefixesHoldWhatTheirTextsSay) {
           continue;
         }
         if (!sequences.ready(h)) continue;
+        sequences.pause(h, below(6) == 0);
         const auto tokens = text_of(prompt);
         const std::int32_t length = sequences.length(h);
         const std::int32_t rows =
