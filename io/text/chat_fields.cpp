@@ -15,14 +15,15 @@ constexpr std::string_view thinking = "enable_thinking";
 constexpr std::string_view date = "date_string";
 constexpr std::string_view header = "add_generation_prompt";
 constexpr std::string_view go_on = "continue_final_message";
-constexpr std::array<std::string_view, 4> honoured = {thinking, date, header, go_on};
+constexpr std::string_view tools = "tools";
+constexpr std::array<std::string_view, 5> honoured = {thinking, date, header, go_on, tools};
 
 /// Template arguments that are never rendered, each with the value that requests nothing.
 struct Idle {
   std::string_view key;
   std::string_view value;
 };
-constexpr std::array<Idle, 2> idle = {{{"tools", "null"}, {"chat_template", "null"}}};
+constexpr std::array<Idle, 1> idle = {{{"chat_template", "null"}}};
 
 const Idle* find_idle(std::string_view key) {
   const auto* const found =
@@ -55,6 +56,13 @@ class FieldReader {
       const Json value = parse(member);
       if (!value.is_string()) refuse(member, "expected text, found " + describe(value));
       take(member, date_, value.get<std::string>());
+    } else if (member.key == tools) {
+      const Json value = parse(member);
+      const bool objects =
+          value.is_array() && std::all_of(value.begin(), value.end(),
+                                          [](const Json& tool) { return tool.is_object(); });
+      if (!objects) refuse(member, "expected a list of objects, found " + describe(value));
+      take(member, tools_, compact(member.raw));
     } else if (is_honoured(member.key)) {
       const Json value = parse(member);
       if (!value.is_boolean()) refuse(member, "expected true or false, found " + describe(value));
@@ -78,6 +86,7 @@ class FieldReader {
     ChatFields fields;
     fields.options.enable_thinking = thinking_ ? thinking_ : configured.enable_thinking;
     fields.options.date = date_ ? date_ : configured.date;
+    fields.options.tools = tools_.value_or("");
     const bool answer = !messages.empty() && messages.back().role == "assistant";
     const bool free = !go_on_ && !header_.value_or(false) && answer;  // the configuration decides
     fields.options.continue_final_message =
@@ -108,6 +117,7 @@ class FieldReader {
     ChatOptions alone;
     alone.enable_thinking = thinking_;
     alone.date = date_;
+    alone.tools = tools_.value_or("");
     try {
       chat_.require_reads(alone);
     } catch (const DataError& e) {
@@ -120,14 +130,14 @@ class FieldReader {
         nearest_name(std::string_view(member.key).substr(0, 64), honoured);
     refuse(member, "is not an option that is honoured; " +
                        (near.empty() ? "there are enable_thinking, date_string, "
-                                       "add_generation_prompt, continue_final_message"
+                                       "add_generation_prompt, continue_final_message, tools"
                                      : "did you mean '" + std::string(near) + "'?"));
   }
 
   const ChatTemplate& chat_;
   // Values of the line.
   std::optional<bool> thinking_, header_, go_on_;
-  std::optional<std::string> date_;
+  std::optional<std::string> date_, tools_;
 };
 
 }  // namespace

@@ -22,11 +22,12 @@ struct ChatFields {
 ///   `date_string`      the date that Llama 3.1 and later name
 ///   `add_generation_prompt`   false: end without the header of the assistant's answer
 ///   `continue_final_message`  true: end within the last message, whoever wrote it
+///   `tools`            a list of objects, as the template shows them to the model
 ///   `chat_template_kwargs`    an object of these
 /// where null is the same as absent. The configuration continues assistants' messages alone. Throws
 /// LineError when an option has another type, is given twice with different values, is not read by
-/// `chat`, or is never rendered (`tools`, `chat_template`, and any other name in
-/// chat_template_kwargs), and when add_generation_prompt and continue_final_message are both true.
+/// `chat`, or is never rendered (`chat_template`, and any other name in chat_template_kwargs), and
+/// when add_generation_prompt and continue_final_message are both true.
 [[nodiscard]] ChatFields read_chat_fields(const std::vector<Member>& members,
                                           const ChatTemplate& chat, const ChatSettings& configured,
                                           std::span<const ChatMessage> messages);

@@ -174,15 +174,18 @@ std::string spell(const std::vector<Word>& words) {
 
 // --- 2. Tags to the statements that remain -----------------------------------------------------
 
-constexpr std::array never_conditions = {
+/// Conditions that are true where tools are passed, and else false.
+constexpr std::array tool_conditions = {
     "tools",
-    "not tools is defined",  // it is passed, as None
     "tools is not none",
+    "builtin_tools is defined or tools is not none",
+    "tools_in_user_message and not tools is none",
+};
+constexpr std::array never_conditions = {
+    "not tools is defined",  // it is passed, be it as None
     "custom_tools is defined",
     "builtin_tools is defined",
-    "builtin_tools is defined or tools is not none",
     "tools is not none and not tools_in_user_message",
-    "tools_in_user_message and not tools is none",
     "message.tool_calls",
     "'tool_calls'in message",
     "message.role=='assistant'and message.content is none",
@@ -209,7 +212,7 @@ constexpr std::array idle_statements = {"tools=none", "tools_in_user_message=tru
 
 class Reducer {
  public:
-  explicit Reducer(std::vector<Tag> tags) : tags_(std::move(tags)) {}
+  Reducer(std::vector<Tag> tags, bool has_tools) : tags_(std::move(tags)), has_tools_(has_tools) {}
 
   std::string run() {
     Body body;
@@ -361,8 +364,10 @@ class Reducer {
       Body inner;
       statements(inner, depth + 1);
       const std::string body = std::move(inner).finish();
+      const bool of_tools = is_one_of(tool_conditions, block.rest);
       const bool never = !decided && !otherwise &&
-                         (is_listed(block.rest, never_conditions, never_of_known_roles) ||
+                         ((of_tools && !has_tools_) ||
+                          is_listed(block.rest, never_conditions, never_of_known_roles) ||
                           (assistant_without_tools && block.rest == "message.role=='assistant'"));
       if (!decided && block.rest == idle_condition) {
         if (tested || !body.empty()) throw UnreadableTemplate{};
@@ -370,7 +375,8 @@ class Reducer {
         return "";
       }
       if (decided || never) continue;
-      if (otherwise || is_listed(block.rest, always_conditions, always_of_known_roles)) {
+      if (otherwise || of_tools ||
+          is_listed(block.rest, always_conditions, always_of_known_roles)) {
         decided = true;
         form += tested && !body.empty() ? "{%else%}" + body : body;
         continue;
@@ -386,6 +392,7 @@ class Reducer {
   }
 
   std::vector<Tag> tags_;
+  bool has_tools_;
   std::size_t at_ = 0;
   int message_loops_ = 0;  ///< enclosing loops over messages
   bool other_roles_differ_ = false;
@@ -413,7 +420,7 @@ void take_default_system(ChatShape& shape, std::string_view open, std::string_vi
 
 }  // namespace
 
-std::uint64_t ChatShape::fingerprint() const {
+std::uint64_t fingerprint(std::string_view form) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;
   for (const char c : form) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
   return hash;
@@ -423,11 +430,20 @@ ChatShape shape_of(std::string_view jinja) {
   ChatShape shape;
   try {
     const std::string source = jinja_source(jinja);
-    Reducer reducer(read_tags(source));
+    const std::vector<Tag> tags = read_tags(source);
+    Reducer reducer(tags, false);
     shape.form = reducer.run();
+    shape.form_with_tools = Reducer(tags, true).run();
     shape.other_roles_differ = reducer.other_roles_differ();
     take_default_system(shape, "'<|im_start|>system\\n", "<|im_end|>\\n'");          // ChatML's
     take_default_system(shape, "'<|im_system|>system<|im_middle|>", "<|im_end|>'");  // Kimi's
+    if (shape.default_system) {
+      const std::string spelled = quoted(*shape.default_system);
+      const std::string_view system = std::string_view(spelled).substr(1, spelled.size() - 2);
+      std::string& form = shape.form_with_tools;
+      for (auto at = form.find(system); at != std::string::npos; at = form.find(system, at + 1))
+        form.replace(at, system.size(), "$SYSTEM");
+    }
   } catch (const UnreadableTemplate&) {
     return {};
   }

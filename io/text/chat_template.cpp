@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,26 @@ constexpr KnownShape known_shapes[] = {
     {0x9b5f742806baaed9, ChatFamily::r1},        // DeepSeek-R1-Distill as first published
     {0x56b66e8062cd34f1, ChatFamily::r1, {.opens_thinking = true}},
     {0x65a73b06ce3b2559, ChatFamily::r1, {.opens_thinking = true, .keeps_reasoning = true}},  // TRL
+};
+
+/// Forms with tools (ChatShape::form_with_tools) of which the rendering is known.
+struct KnownTools {
+  std::uint64_t fingerprint;
+  text::ToolForm form;
+};
+constexpr KnownTools known_tools[] = {
+    {0x616dad130dc8bdf8, text::ToolForm::hermes},        // Qwen2.5
+    {0x2b08865c876a63f6, text::ToolForm::hermes},        // as TRL trains it
+    {0x7754650c9f4944aa, text::ToolForm::hermes},        // Qwen3-Instruct-2507
+    {0x17b7654db0cc2abd, text::ToolForm::hermes},        // Qwen3 as first published
+    {0x3d9e8e2d423433ef, text::ToolForm::hermes},        // Qwen3 once contents may be lists
+    {0x677b210cdd0346ac, text::ToolForm::hermes},        // Qwen3-Thinking-2507
+    {0x4ba1889510072245, text::ToolForm::hermes},        // Qwen3 as TRL trains it
+    {0x65748c565626a409, text::ToolForm::llama},         // Llama 3.1 and 3.3
+    {0x4926e6e8fad6bac2, text::ToolForm::llama},         // Llama 3.2
+    {0x5870d28b2355149e, text::ToolForm::kimi},          // Kimi-K2 as first published
+    {0x218d130adbb539d7, text::ToolForm::kimi},          // Kimi-K2 once messages may have names
+    {0x17117619b81f6245, text::ToolForm::kimi_compact},  // the same, without spaces
 };
 
 constexpr std::string_view advice =
@@ -281,7 +302,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                      const std::string& name,
                                      const std::optional<std::string>& eos_token) {
   const text::ChatShape shape = text::shape_of(jinja);
-  const std::uint64_t fingerprint = shape.fingerprint();
+  const std::uint64_t fingerprint = text::fingerprint(shape.form);
   const auto* const known =
       std::find_if(std::begin(known_shapes), std::end(known_shapes),
                    [&](const KnownShape& k) { return k.fingerprint == fingerprint; });
@@ -313,6 +334,12 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                                      known->family != ChatFamily::llama3);
   result.has_tools_ = shape.other_roles_differ && has_tool_answers(known->family);
   result.default_system_ = shape.default_system;
+  const auto* const tools =
+      std::find_if(std::begin(known_tools), std::end(known_tools),
+                   [hash = text::fingerprint(shape.form_with_tools)](const KnownTools& k) {
+                     return k.fingerprint == hash;
+                   });
+  if (tools != std::end(known_tools)) result.tool_form_ = tools->form;
   result.bos_ = bos_token.value_or("");
   result.eos_ = eos_token.value_or("");
   return result;
@@ -321,6 +348,11 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
 void ChatTemplate::require_reads(const ChatOptions& options) const {
   if (options.enable_thinking && !reads_enable_thinking()) {
     throw DataError("this model's chat template does not read enable_thinking; that of Qwen3 does");
+  }
+  if (!options.tools.empty() && !reads_tools()) {
+    throw DataError(
+        "tools are not rendered by this model's chat template; those of Qwen2.5, Qwen3, Llama 3.1 "
+        "to 3.3 and Kimi-K2 are, as they were published");
   }
   if (!options.date) return;
   if (!reads_date()) {
@@ -369,6 +401,38 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
 
 std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const {
+  if (options.tools.empty()) return render_messages(messages, options);
+  const auto tools = nlohmann::ordered_json::parse(options.tools);
+  if (tools.empty() && tool_form_ != text::ToolForm::llama)  // Llama's alone tells of no tools
+    return render_messages(messages, options);
+  const std::string told = text::tools_text(tool_form_, tools);
+  const bool system_first = messages.front().role == "system";
+  std::vector<ChatMessage> said(messages.begin(), messages.end());
+  switch (tool_form_) {
+    case text::ToolForm::none:
+      break;
+    case text::ToolForm::kimi:
+    case text::ToolForm::kimi_compact:
+      return told + render_messages(messages, options);
+    case text::ToolForm::hermes:
+      if (!system_first) said.insert(said.begin(), {"system", default_system_.value_or("")});
+      if (system_first || default_system_) said.front().content += "\n\n";
+      said.front().content += told;
+      break;
+    case text::ToolForm::llama: {
+      if (said.size() < (system_first ? 2U : 1U))
+        throw DataError("tools stand in the first message of a user, and there is none");
+      ChatMessage& first = said[system_first ? 1 : 0];
+      first = {"user", told + std::string(text::strip(first.content))};
+      break;
+    }
+  }
+  return render_messages(said, options);
+}
+
+/// `options.tools` are in the messages, where they stand in some.
+std::string ChatTemplate::render_messages(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options) const {
   const bool system_first = messages.front().role == "system";
   std::string out;
   switch (family_) {
@@ -394,7 +458,8 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
     case ChatFamily::llama3_1:
       out =
           bos_ + llama("system",
-                       "Cutting Knowledge Date: December 2023\nToday Date: " +
+                       std::string(options.tools.empty() ? "" : "Environment: ipython\n") +
+                           "Cutting Knowledge Date: December 2023\nToday Date: " +
                            options.date.value_or("26 Jul 2024") + "\n\n" +
                            std::string(system_first ? text::strip(messages.front().content) : ""));
       for (const ChatMessage& m : messages.subspan(system_first ? 1 : 0)) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/text/chat_tools.hpp"
+
 namespace paceline::io {
 
 struct ChatMessage {
@@ -21,6 +23,7 @@ struct ChatOptions {
   bool continue_final_message = false;
   std::optional<bool> enable_thinking;  ///< Qwen3 alone: false closes an empty <think> block
   std::optional<std::string> date;      ///< Llama 3.1 and later: "Today Date"; a line of text
+  std::string tools;                    ///< JSON: a list of objects; empty: none
 };
 
 enum class ChatFamily : std::uint8_t {
@@ -41,8 +44,7 @@ enum class ChatFamily : std::uint8_t {
 /// thread-safe.
 ///
 /// Prompts must be the same tomorrow, so no template gets today's date: without ChatOptions::date,
-/// Llama 3.1 and later give "26 Jul 2024", the date in their templates. Tools are rendered in
-/// answers alone.
+/// Llama 3.1 and later give "26 Jul 2024", the date in their templates.
 class ChatTemplate {
  public:
   ChatTemplate() = default;  ///< no template
@@ -69,6 +71,7 @@ class ChatTemplate {
     return family_ == ChatFamily::qwen3 && !traits_.opens_thinking;
   }
   [[nodiscard]] bool reads_date() const { return family_ == ChatFamily::llama3_1; }
+  [[nodiscard]] bool reads_tools() const { return tool_form_ != text::ToolForm::none; }
   /// Throws DataError when a set option is not one that this template reads, or when the date is
   /// more than a line of text.
   void require_reads(const ChatOptions& options) const;
@@ -101,6 +104,8 @@ class ChatTemplate {
  private:
   [[nodiscard]] std::string render_plainly(std::span<const ChatMessage> messages,
                                            const ChatOptions& options) const;
+  [[nodiscard]] std::string render_messages(std::span<const ChatMessage> messages,
+                                            const ChatOptions& options) const;
   [[nodiscard]] std::string render_qwen3(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const;
   [[nodiscard]] std::string answer_header(const ChatOptions& options) const;
@@ -110,6 +115,7 @@ class ChatTemplate {
   bool has_content_ = true;   ///< mentions it verbatim, else `transformers` continues no message
   bool fixed_roles_ = false;  ///< other roles than system, user and assistant are not rendered
   bool has_tools_ = false;    ///< in answers messages of tools are
+  text::ToolForm tool_form_ = text::ToolForm::none;
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_, eos_;
   std::string refusal_ = "there is no chat template";

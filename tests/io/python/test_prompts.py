@@ -527,6 +527,46 @@ class RenderingByTransformers(Rendering):
                 compared += isinstance(ids[0], list)
         self.assertGreater(compared, 2 * len(names))
 
+    @needs("trl")
+    def test_paceline_renders_tools_as_published_templates_do(self):
+        """The ids of lines with tools, by templates that models were published with."""
+        import transformers
+        import trl
+        from paceline_reader import open_run
+
+        program = os.environ.get("PACELINE_PROGRAM")
+        if program is None:
+            self.skipTest("paceline was not built")
+        tools = [*TOOLS, {"type": "function", "function": {"name": "é\\n", "parameters": {"x": [0.5, 1e-7, None, {}]}}}]
+        user, answer = {"role": "user", "content": " a"}, {"role": "assistant", "content": "<think>\nb\n</think>\n\nc"}
+        conversations = ([user], [{"role": "system", "content": "s"}, user], [user, answer, user])
+        rows = [{"messages": c, "tools": tools[:n]} for c in conversations for n in (1, len(tools))]
+        lines = self.write(rows)
+        for name in ("qwen2_5", "qwen2_5_training", "qwen3", "qwen3_training", "qwen3_instruct_2507", "llama3_1", "llama3_2"):
+            model, run = (os.path.join(self.folder, kind + name) for kind in ("model-", "run-"))
+            shutil.copytree(MODEL, model)
+            template = os.path.join(os.path.dirname(trl.__file__), "chat_templates", name + ".jinja")
+            shutil.copy(template, os.path.join(model, "chat_template.jinja"))
+            with open(os.path.join(model, "tokenizer_config.json"), "r+") as file:
+                config = {**json.load(file), "bos_token": "<|endoftext|>"}
+                file.seek(0)
+                json.dump(config, file)
+                file.truncate()
+            settings = [f"model.path={model}", f"prompts.path={lines}", "prompts.samples=1", "sampling.max_tokens=1"]
+            settings = [word for setting in settings for word in ("--set", setting)]
+            quickstart = os.path.join(ROOT, "configs", "quickstart.yaml")
+            launch = os.path.join(ROOT, "tests", "mpi", "launch.sh")
+            command = [launch, "1", program, "rollout", quickstart, *settings, "--output", run]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+            with open_run(run) as read:
+                for row, prompt in zip(rows, read.prompts):
+                    options = {"date_string": "26 Jul 2024"} if name == "llama3_2" else {}
+                    expected = tokenizer.apply_chat_template(
+                        row["messages"], row["tools"], add_generation_prompt=True, return_dict=False, **options
+                    )
+                    self.assertEqual(prompt.tokens.tolist(), expected, (name, row))
+
 
 if __name__ == "__main__":
     unittest.main()

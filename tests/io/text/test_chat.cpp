@@ -130,6 +130,57 @@ TEST(ChatTemplate, RendersEveryKnownTemplateAsTransformersDoes) {
   EXPECT_GT(compared, 1200);
 }
 
+TEST(ChatTemplate, RendersToolsAsTransformersDoes) {
+  const json document =
+      json::parse(paceline::io::text::read_file(fixtures::folder() + "tools.json"));
+  // As they were written: the library's own reader sorts names.
+  const auto written = nlohmann::ordered_json::parse(
+      paceline::io::text::read_file(fixtures::folder() + "tools.json"))["tools"];
+  int compared = 0;
+  for (const json& c : document["cases"]) {
+    const auto chat = ChatTemplate::recognise(c["template"].get<std::string>(),
+                                              document["bos"].get<std::string>(), "t",
+                                              document["eos"].get<std::string>());
+    ASSERT_TRUE(chat.reads_tools()) << c["name"];
+    for (const json& r : c["renders"]) {
+      paceline::io::ChatOptions options;
+      options.add_generation_prompt = r["generate"];
+      options.continue_final_message = r["continue"];
+      options.tools = written[r["tools"].get<std::size_t>()].dump();
+      EXPECT_EQ(chat.render(messages_of(document["conversations"][r["conversation"].get<int>()]),
+                            options),
+                r["text"].get<std::string>())
+          << c["name"] << " " << r.dump();
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 200);
+}
+
+TEST(ChatTemplate, RefusesToolsThatItWouldNotRender) {
+  const std::vector<ChatMessage> hi = {{"user", "hi"}};
+  paceline::io::ChatOptions options;
+  for (const ChatFamily family :
+       {ChatFamily::chatml, ChatFamily::llama2, ChatFamily::llama3, ChatFamily::r1}) {
+    for (const char* tools : {"[{}]", "[]"}) {
+      options.tools = tools;
+      EXPECT_ERROR(DataError, (void)of_family(family).render(hi, options),
+                   "tools are not rendered by this model's chat template");
+    }
+  }
+  // What a template of a known family prints of tools is not what its like print.
+  const ChatTemplate other = fixtures::chat("qwen25");
+  EXPECT_FALSE(other.reads_tools());
+  const ChatTemplate kimi = fixtures::chat("kimi");
+  options.tools = R"([{"a":18446744073709551616}])";
+  EXPECT_ERROR(DataError, (void)kimi.render(hi, options), "a number that is too large");
+  options.tools = R"([{"a":18446744073709551615,"b":-9223372036854775808,"c":-0.0,"d":2e2}])";
+  EXPECT_NE(kimi.render(hi, options)
+                .find(R"([{"a": 18446744073709551615, "b": -9223372036854775808, "c": -0.0, "d": )"
+                      "200.0}]<|im_end|>"),
+            std::string::npos);
+}
+
 constexpr const char* plain =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
     "+ '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "

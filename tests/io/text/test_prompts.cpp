@@ -131,6 +131,15 @@ TEST_F(Prompts, ChatOptionsOfALineAreHonoured) {
                    {.enable_thinking = false, .date = {}, .continue_final_message = {}}),
             thinking);
 
+  const ChatTemplate kimi = fixtures::chat("kimi");
+  const std::string tools = R"([{"type": "function","x":1.0}])";
+  const std::string told =
+      R"(<|im_system|>tool_declare<|im_middle|>[{"type": "function", "x": 1.0}]<|im_end|>)";
+  EXPECT_EQ(render(kimi, ",\"tools\":" + tools), told + render(kimi, ""));
+  EXPECT_EQ(render(kimi, ",\"chat_template_kwargs\":{\"tools\":" + tools + "}"),
+            told + render(kimi, ""));
+  EXPECT_EQ(render(kimi, R"(,"tools":[])"), render(kimi, ""));
+
   const ChatTemplate llama = fixtures::chat("llama32");
   EXPECT_NE(render(llama, "").find("\nToday Date: 26 Jul 2024\n"), std::string::npos);
   EXPECT_NE(render(llama, R"(,"date_string":"1 Jan 2025")").find("\nToday Date: 1 Jan 2025\n"),
@@ -152,18 +161,21 @@ TEST_F(Prompts, ChatOptionsThatCannotBeHonouredAreRefused) {
   };
   const std::pair<const char*, const char*> cases[] = {
       {R"("tools":[{"type":"function"}])",
-       "p.jsonl:1:54: 'tools': cannot be honoured (expected null or nothing)"},
-      {R"("tools":[])", "'tools': cannot be honoured"},
+       "p.jsonl:1:54: 'tools': tools are not rendered by this model's chat template"},
+      {R"("tools":[])", "'tools': tools are not rendered"},
+      {R"("tools":{"type":"function"})", "'tools': expected a list of objects, found an object"},
       {R"("chat_template":"x")", "'chat_template': cannot be honoured (expected null"},
       {R"("add_generation_prompt":0)", "'add_generation_prompt': expected true or false, found 0"},
       {R"("continue_final_message":true,"chat_template_kwargs":{"add_generation_prompt":true})",
        "'add_generation_prompt': add_generation_prompt and continue_final_message exclude each "
        "other"},
-      {R"("chat_template_kwargs":{"tools":[1]})", "p.jsonl:1:78: 'tools': cannot be honoured"},
+      {R"("chat_template_kwargs":{"tools":[1]})",
+       "p.jsonl:1:78: 'tools': expected a list of objects, found an array of 1"},
+      {R"("chat_template_kwargs":{"chat_template":"x"})", "'chat_template': cannot be honoured"},
       {R"("chat_template_kwargs":{"enable_thinkin":false})",
        "p.jsonl:1:87: 'enable_thinkin': is not an option that is honoured; did you mean "
        "'enable_thinking'?"},
-      {R"("chat_template_kwargs":{"xml_tools":1})",
+      {R"("chat_template_kwargs":{"documents":1})",
        "there are enable_thinking, date_string, add_generation_prompt, continue_final_message"},
       {R"("chat_template_kwargs":[])", "p.jsonl:1:69: 'chat_template_kwargs': expected an object"},
       {R"("chat_template_kwargs":{"a":1,"a":2})", "p.jsonl:1:76: the key 'a' is there twice"},
