@@ -46,10 +46,13 @@ void read_bounds(const JsonSection& config, ImageProcessorConfig& processor) {
     read(section, "shortest_edge", "longest_edge");
   }
   read(config, "min_pixels", "max_pixels");
-  if (processor.min_pixels > processor.max_pixels) {
-    config.fail_expected(config.find("min_pixels") != nullptr ? "min_pixels" : "size",
-                         "at most max_pixels, " + std::to_string(processor.max_pixels));
+  if (processor.min_pixels <= processor.max_pixels) return;
+  for (const char* least : {"min_pixels", "size"}) {
+    if (config.find(least) != nullptr)
+      config.fail_expected(least, "at most max_pixels, " + std::to_string(processor.max_pixels));
   }
+  config.fail_expected("max_pixels",
+                       "at least min_pixels, " + std::to_string(processor.min_pixels));
 }
 
 ImageProcessorConfig read_processor(const JsonSection& config) {

@@ -197,11 +197,13 @@ void read_vision(const JsonSection& config, const JsonSection& text, ModelConfig
   // transformers has other defaults for these than of other families.
   text.require({{"rms_norm_eps"}});
   VisionConfig& vision = model.vision.emplace();
-  const auto token = [&](const char* key) {
-    return config.integer(key, 0, model.vocab - 1).value_or(-1);
+  // Where config.json is silent, placeholders are the published models', as in transformers.
+  const auto token = [&](const char* key, TokenId published) {
+    return config.integer(key, 0, model.vocab - 1)
+        .value_or(published < model.vocab ? published : -1);
   };
-  vision.image_token = token("image_token_id");
-  vision.video_token = token("video_token_id");
+  vision.image_token = token("image_token_id", 151655);
+  vision.video_token = token("video_token_id", 151656);
   vision.tower = read_tower(config, model.family->tower, model.hidden);
 }
 
@@ -300,6 +302,11 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   if (!eos) eos = read_eos(config, model.vocab);
   if (eos) model.eos = *eos;
   model.placeholders = read_placeholders(root, model.vocab);
+  if (!model.vision) return model;
+  for (const TokenId token : {model.vision->image_token, model.vision->video_token}) {
+    if (token >= 0 && std::ranges::find(model.placeholders, token) == model.placeholders.end())
+      model.placeholders.push_back(token);
+  }
   return model;
 }
 

@@ -22,7 +22,6 @@ void require_activation(const JsonSection& tower, std::string_view activation) {
 }
 
 void read_qwen2_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
-  tower.require({{"depth", "embed_dim", "num_heads"}});
   read.width = *tower.integer("embed_dim", 1, kMostWidth);
   read.intermediate = read.width * tower.integer("mlp_ratio", 1, 64).value_or(4);
   require_activation(tower, "quick_gelu");
@@ -48,13 +47,29 @@ void read_windows(const JsonSection& tower, TowerConfig& read) {
 }
 
 void read_qwen2_5_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
-  tower.require({{"depth", "hidden_size", "intermediate_size", "num_heads", "window_size",
-                  "fullatt_block_indexes"}});
   read.width = *tower.integer("hidden_size", 1, kMostWidth);
   read.intermediate = *tower.integer("intermediate_size", 1, kMostWidth);
   require_activation(tower, "silu");
   require_value(tower, "out_hidden_size", hidden);
   read_windows(tower, read);
+}
+
+/// What transformers takes for keys that are absent: until 4.51 it saved only those that differ.
+json defaults_of(TowerKeys keys) {
+  if (keys == TowerKeys::qwen2_vl) {
+    return {{"depth", 32},
+            {"embed_dim", 1280},
+            {"hidden_size", 3584},
+            {"mlp_ratio", 4},
+            {"num_heads", 16}};
+  }
+  return {{"depth", 32},
+          {"hidden_size", 3584},
+          {"intermediate_size", 3420},
+          {"num_heads", 16},
+          {"window_size", 112},
+          {"out_hidden_size", 3584},
+          {"fullatt_block_indexes", {7, 15, 23, 31}}};
 }
 
 }  // namespace
@@ -64,9 +79,10 @@ std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
   const json* object = config.find("vision_config");
   if (object == nullptr || (object->is_object() && object->empty())) return std::nullopt;
   if (!object->is_object()) config.fail_expected("vision_config", "an object");
-  const JsonSection tower(*object, config.file(), "vision_config.");
+  json whole = defaults_of(keys);
+  whole.update(*object);
+  const JsonSection tower(whole, config.file(), "vision_config.");
   TowerConfig read;
-  tower.require({{"depth", "num_heads"}});
   read.layers = *tower.integer("depth", 1, 4096);
   read.heads = *tower.integer("num_heads", 1, 1 << 14);
   read.patch = tower.integer("patch_size", 1, 256).value_or(read.patch);

@@ -608,6 +608,15 @@ TEST(ModelConfig, DecodersOfModelsThatReadPictures) {
   EXPECT_TRUE(std::holds_alternative<YarnRopeScaling>(parse(config).rope_scaling));
 }
 
+TEST(ModelConfig, PlaceholdersOfPicturesWhereNoneAreNamed) {
+  json config = qwen2_5_vl();
+  config.erase("image_token_id");
+  config.erase("video_token_id");
+  const ModelConfig m = parse(config);
+  EXPECT_EQ(m.vision->image_token, 151655);
+  EXPECT_EQ(m.placeholders, (std::vector<TokenId>{151652, 151655, 151656}));
+}
+
 // As transformers 4.52 and later save it: the decoder's keys in an object of their own.
 TEST(ModelConfig, DecodersInATextConfig) {
   json text = qwen2_5_vl();
@@ -717,10 +726,26 @@ TEST(ModelConfig, TowersThatAreNotComputedAreRefused) {
   EXPECT_EQ(with("window_size", 20), at + "window_size: expected at least 28, found 20");
   EXPECT_EQ(with("fullatt_block_indexes", {32}),
             at + "fullatt_block_indexes: expected a list of layers below depth, 32, found [32]");
-  json tower = qwen2_5_vl_tower();
-  tower.erase("window_size");
-  EXPECT_EQ(error_with(qwen2_5_vl(), "vision_config", tower),
-            "config.json: missing keys: vision_config.window_size");
+}
+
+// As transformers 4.49 saved it: without what it took for granted.
+TEST(ModelConfig, TowersOfWhichOnlyDifferencesAreNamed) {
+  json config = qwen2_5_vl();
+  config["hidden_size"] = 3584;
+  config["num_attention_heads"] = 28;
+  config["num_key_value_heads"] = 4;
+  config["vision_config"] = {{"hidden_size", 1280}, {"in_chans", 3}};
+  config["rope_scaling"]["mrope_section"] = {16, 24, 24};
+  const TowerConfig tower = *parse(config).vision->tower;
+  EXPECT_EQ(tower.layers, 32);
+  EXPECT_EQ(tower.heads, 16);
+  EXPECT_EQ(tower.intermediate, 3420);
+  EXPECT_EQ(tower.window, 4);
+  EXPECT_EQ(tower.whole_layers, (std::vector<std::int32_t>{7, 15, 23, 31}));
+  config = qwen2_5_vl();
+  config["vision_config"] = {{"hidden_size", 1280}};
+  EXPECT_EQ(error_with(config, "rope_theta", 1e6),
+            "config.json: vision_config.out_hidden_size: expected 896, found 3584");
 }
 
 }  // namespace

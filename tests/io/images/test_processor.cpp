@@ -90,6 +90,8 @@ TEST(ImageProcessor, RefusesOtherProcessors) {
   EXPECT_EQ(error_of({{"image_std", {0.5, 0, 0.5}}}),
             "preprocessor_config.json: image_std: expected a list of three numbers of at least "
             "1e-06, found [0.5,0,0.5]");
+  EXPECT_EQ(error_of({{"max_pixels", 50}}),
+            "preprocessor_config.json: max_pixels: expected at least min_pixels, 3136, found 50");
   EXPECT_EQ(error_of({{"min_pixels", 100}, {"max_pixels", 50}}),
             "preprocessor_config.json: min_pixels: expected at most max_pixels, 50, found 100");
   EXPECT_EQ(error_of({{"size", {{"height", 5}}}}),
