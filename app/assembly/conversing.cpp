@@ -27,13 +27,17 @@ class TemplatedEnvironment final : public Environment {
               {.vocabulary = inputs.target.config.vocab,
                .context = inputs.target.config.max_position,
                .wake = std::move(ports.wake),
-               .warn = std::move(ports.warn)},
+               .warn = std::move(ports.warn),
+               .placeholders = placeholders(inputs.target.config)},
               ports.clock) {}
   void ask(const Trajectory& response, bool goes_on) override { pool_.ask(response, goes_on); }
   void leave(RequestId id) override { pool_.leave(id); }
   std::vector<EnvironmentReply> take() override { return pool_.take(); }
 
  private:
+  static std::vector<TokenId> placeholders(const ModelConfig& model) {
+    return model.vision ? model.vision->placeholders() : std::vector<TokenId>{};
+  }
   [[nodiscard]] io::ChatOptions options(const Inputs& inputs) const {
     io::ChatOptions options;
     if (chat_.reads_enable_thinking())

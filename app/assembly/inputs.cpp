@@ -172,11 +172,8 @@ void read_prompts(Inputs& inputs, bool plans) {
   options.overlong = inputs.config.prompts.overlong;
   options.max_tokens = prompt_limit(inputs);
   options.vocab_size = inputs.target.config.vocab;
-  if (inputs.target.config.vision) {
-    for (const TokenId id :
-         {inputs.target.config.vision->image_token, inputs.target.config.vision->video_token})
-      if (id >= 0) options.placeholders.push_back(id);
-  }
+  if (inputs.target.config.vision)
+    options.placeholders = inputs.target.config.vision->placeholders();
   options.chat = inputs.config.prompts.chat;
   options.add_special_tokens = inputs.config.prompts.add_special_tokens;
   options.estimate = plans && inputs.text.state == TokenText::State::absent;

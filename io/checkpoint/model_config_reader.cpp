@@ -303,8 +303,8 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   if (eos) model.eos = *eos;
   model.placeholders = read_placeholders(root, model.vocab);
   if (!model.vision) return model;
-  for (const TokenId token : {model.vision->image_token, model.vision->video_token}) {
-    if (token >= 0 && std::ranges::find(model.placeholders, token) == model.placeholders.end())
+  for (const TokenId token : model.vision->placeholders()) {
+    if (std::ranges::find(model.placeholders, token) == model.placeholders.end())
       model.placeholders.push_back(token);
   }
   return model;

@@ -183,6 +183,10 @@ std::string EnvironmentPool::encode(const TurnAnswer& answer, TokenId last,
                                   [this](TokenId t) { return t < 0 || t >= run_.vocabulary; });
   if (wrong != reply.tokens.end())
     return fmt::format("token {}, where the model has ids below {}", *wrong, run_.vocabulary);
+  for (const TokenId id : run_.placeholders) {
+    if (std::ranges::find(reply.tokens, id) != reply.tokens.end())
+      return fmt::format("token {}, which stands for a picture or a film", id);
+  }
   if (std::ssize(reply.tokens) >= run_.context)
     return fmt::format("an observation of {} tokens, where the model has a context of {}",
                        reply.tokens.size(), run_.context);

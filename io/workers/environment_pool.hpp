@@ -29,6 +29,8 @@ struct EnvironmentRun {
   std::int32_t context = 0;     ///< an answer has fewer tokens
   std::function<void()> wake;   ///< called by the crew's thread: an answer has come
   std::function<void(const std::string&)> warn;  ///< called within take()
+  /// Tokens that no answer may have, for they stand for pictures.
+  std::vector<TokenId> placeholders = {};
 };
 
 /// Runs environment.workers processes of the program environment.command, each with one turn at a
@@ -39,10 +41,10 @@ struct EnvironmentRun {
 ///
 /// A worker that fails (WorkerCrew) is replaced, and the turn tried again, environment.attempts
 /// times in all; then the conversation fails. So it does when a worker says so (`error`), or gives
-/// an answer that cannot be encoded, or has ids outside the vocabulary or no room in the context.
-/// Failures before the first answer of any worker are no conversation's fault: its turn is tried
-/// until all workers are given up. Then take() throws, as turns that are not answered are to be
-/// sampled again by a run that is resumed.
+/// an answer that cannot be encoded, has ids outside the vocabulary or of pictures, or no room in
+/// the context. Failures before the first answer of any worker are no conversation's fault: its
+/// turn is tried until all workers are given up. Then take() throws, as turns that are not answered
+/// are to be sampled again by a run that is resumed.
 class EnvironmentPool final : public Environment, private CrewDesk {
  public:
   /// `scenes`: [prompts] prompt_members(). References outlive this. Throws UsageError when the

@@ -115,6 +115,15 @@ struct VisionConfig {
   /// Pairs of a head that a row's frame rotates, those after them that its row in the picture does,
   /// and its column: all of rope_dim() / 2 (mrope_section, arXiv 2409.12191, section 2.1).
   std::array<std::int32_t, 3> rope_sections{};
+
+  /// Tokens that stand for pictures and films.
+  [[nodiscard]] std::vector<TokenId> placeholders() const {
+    std::vector<TokenId> tokens;
+    for (const TokenId token : {image_token, video_token}) {
+      if (token >= 0) tokens.push_back(token);
+    }
+    return tokens;
+  }
 };
 
 /// A decoder with gated MLPs. Sizes in elements.

@@ -46,8 +46,11 @@ class EnvironmentPoolTest : public ::testing::Test {
     settings_.command = {"sh", "-c", script};
     return std::make_unique<EnvironmentPool>(
         settings_, scenes_, tokenizer_, TurnEncoder(chat_, tokenizer_, {}),
-        EnvironmentRun{300, 40, [] {},
-                       [this](const std::string& text) { warnings_.push_back(text); }},
+        EnvironmentRun{300,
+                       40,
+                       [] {},
+                       [this](const std::string& text) { warnings_.push_back(text); },
+                       {298, 299}},
         clock_);
   }
   static Trajectory response(std::uint32_t sample, std::size_t answered = 0) {
@@ -153,6 +156,7 @@ TEST_F(EnvironmentPoolTest, WhatIsNoAnswerFailsInTheEnd) {
   settings_.timeout = 0.3;
   const std::pair<std::string, std::string> cases[] = {
       {answer(R"(\"observation\":[1,300])"), "token 300, where the model has ids below 300"},
+      {answer(R"(\"observation\":[1,299])"), "token 299, which stands for a picture or a film"},
       {answer(R"(\"observation\":[-1])"), "neither text, messages nor token ids as observation"},
       {answer(R"(\"observation\":[1,\"a\"])"), "neither text, messages nor token ids"},
       {answer(R"(\"observation\":[])"), "neither text, messages nor token ids"},
