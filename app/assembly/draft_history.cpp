@@ -3,7 +3,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,13 +23,14 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// The history with the records of method `from`, if any, as those of method `to`.
-DraftHistory renamed(const DraftHistory& history, std::string_view from, std::string_view to) {
-  if (!history.knows(from)) return history;
+/// The history in which what is known of suffix drafters with responses of earlier steps, if
+/// anything, is what is known of the suffix drafter.
+DraftHistory with_earlier_steps(const DraftHistory& history) {
+  if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;
   for (DraftRecord record : history.records()) {
-    if (record.method == to) continue;
-    if (record.method == from) record.method = to;
+    if (record.method == "suffix") continue;
+    if (record.method == kSuffixWithHistory) record.method = "suffix";
     records.push_back(std::move(record));
   }
   return DraftHistory(records);
@@ -40,7 +40,7 @@ DraftHistory renamed(const DraftHistory& history, std::string_view from, std::st
 
 DraftHistory earlier_drafts(const io::RunConfig& config) {
   const DraftHistory kept = read_kept(config);
-  return config.speculation.history ? renamed(kept, kSuffixWithHistory, "suffix") : kept;
+  return config.speculation.history ? with_earlier_steps(kept) : kept;
 }
 
 DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
@@ -53,9 +53,9 @@ DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
   for (const std::vector<std::byte>& of_rank : all) {
     std::memcpy(tallies.data(), of_rank.data(), of_rank.size());
     for (std::size_t d = 0; d < tallies.size(); ++d) {
-      if (tallies[d].tried > 0)
-        sum.update(plan.drafters[d].name, static_cast<double>(tallies[d].tried),
-                   static_cast<double>(tallies[d].accepted));
+      if (tallies[d].tried == 0) continue;
+      sum.update(d < plan.drafters.size() ? plan.drafters[d].name : kSuffixWithHistory,
+                 static_cast<double>(tallies[d].tried), static_cast<double>(tallies[d].accepted));
     }
   }
   return sum;
@@ -68,8 +68,7 @@ void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& dra
   try {
     DraftHistory history = read_kept(inputs.config);
     if (first_attempt) history.decay(kKeep);
-    history.merge(inputs.config.speculation.history ? renamed(drafts, "suffix", kSuffixWithHistory)
-                                                    : drafts);
+    history.merge(drafts);
     io::write_draft_history(io::draft_history_path(*inputs.config.engine.profile), history);
   } catch (const std::exception& error) {
     say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());

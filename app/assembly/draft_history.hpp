@@ -10,15 +10,16 @@
 
 namespace paceline::app {
 
-/// Name of the suffix drafter in the history, and to people, where its trees begin with responses
-/// of earlier steps (speculation.history): it is right more often then, at the same costs.
+/// Name of the suffix drafter in the history, and to people, where its trees began with responses
+/// of earlier steps (speculation.history): it is right more often then, at the same costs. A rank's
+/// drafts are counted so where most of them were made with such responses at hand.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// The history beside engine.profile, of the drafters as this run has them; empty where there is
 /// none. Throws as reading one does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Sums what became of all ranks' drafts in this run. `own`: [plan.drafters], this rank's tallies.
+/// Sums what became of all ranks' drafts in this run. `own`: this rank's, as RankLife::drafts().
 /// Collective; only rank 0 gets the sum.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                                       std::span<const DraftTally> own);

@@ -43,25 +43,26 @@ std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;
 }
 
-/// `tells`: this server tells what all of them find.
+/// The part of the server of this rank.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
-                                             const std::vector<std::string>& contents, bool tells) {
-  const auto silent = std::make_shared<bool>(!tells);
-  const auto warn = [silent](const std::string& text) {
-    if (!*silent) say("warning: speculation.history: {}", text);
-  };
-  auto history = std::make_unique<io::RunHistory>(
+                                             const std::vector<std::string>& contents,
+                                             const std::vector<int>& servers, int rank) {
+  const auto own = std::find(servers.begin(), servers.end(), rank) - servers.begin();
+  const std::size_t all = contents.size();
+  return std::make_unique<io::RunHistory>(
       io::HistoryOptions{.path = history_path(inputs),
                          .output = inputs.config.output.directory,
                          .vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab),
                          .most_tokens = most_history(inputs)},
-      contents, warn);
-  if (tells && history->runs() > 0) {
-    say("drafts begin with responses of {} to {} of {}", counted(history->runs(), "earlier run"),
-        history->prompts(), counted(contents.size(), "prompt"));
-  }
-  *silent = false;  // each reads other prompts
-  return history;
+      contents,
+      io::HistoryReader{static_cast<std::uint32_t>(own),
+                        static_cast<std::uint32_t>(servers.size())},
+      [](const std::string& text) { say("warning: speculation.history: {}", text); },
+      [all](std::size_t runs, std::size_t prompts) {
+        if (runs > 0)
+          say("drafts begin with responses of {} to {} of {}", counted(runs, "earlier run"),
+              prompts, counted(all, "prompt"));
+      });
 }
 
 }  // namespace
@@ -151,10 +152,9 @@ DraftServerThread::DraftServerThread(const fabric::MpiEnvironment& mpi, const In
           Mailbox& mailbox = stalling ? *stalling : *mailbox_;
           std::unique_ptr<io::RunHistory> history;
           if (inputs.config.speculation.history)
-            history = read_history(inputs, prompts.contents,
-                                   mpi.rank() == plan.draft_servers.ranks.front());
+            history = read_history(inputs, prompts.contents, plan.draft_servers.ranks, mpi.rank());
           roles::DraftServer server(mailbox, clock, draft_log_limits(inputs, prompts.samples),
-                                    history.get());
+                                    history.get(), plan.draft_servers.ranks);
           protocol::drive(server, mailbox, clock, [&] { return !stopped.stop_requested(); });
         } catch (...) {
           abort_job(mpi, current_fault());

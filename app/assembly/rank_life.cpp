@@ -116,8 +116,8 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds the fate of the tokens of drafters that the role made for itself. drafts:
-  /// [Plan::drafters].
+  /// Adds the fate of the tokens of drafters that the role made for itself. drafts: as
+  /// RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
@@ -176,8 +176,10 @@ class RankLife::VerifierPlace final : public Place {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
       const speculation::RosterEntry& entry = speculator_->roster()[k];
-      if (entry.kind == speculation::DrafterKind::own)
-        add(drafts[entry.place], speculator_->tallies()[k]);
+      if (entry.kind != speculation::DrafterKind::own) continue;
+      draft::SiblingLearner* siblings = entry.drafter->capabilities().siblings;
+      const bool recalls = siblings != nullptr && siblings->recalls();
+      add(recalls ? drafts.back() : drafts[entry.place], speculator_->tallies()[k]);
     }
   }
 
@@ -314,7 +316,7 @@ RankLife::RankLife(const Inputs& inputs, const Plan& plan, int rank, RankMachine
       rank_(rank),
       machine_(machine),
       placement_(plan.layout.placement),
-      drafts_(plan.drafters.size()) {}
+      drafts_(plan.drafters.size() + 1) {}
 
 RankLife::~RankLife() = default;
 

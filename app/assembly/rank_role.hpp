@@ -28,7 +28,7 @@ struct Attempt {
 
 /// The outcome on one rank.
 struct RankReport {
-  std::vector<DraftTally> drafts;  ///< [plan.drafters] tokens that its own drafters proposed
+  std::vector<DraftTally> drafts;  ///< RankLife::drafts()
   ScoringReport scoring;
 };
 

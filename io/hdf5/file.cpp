@@ -16,6 +16,8 @@
 namespace paceline::io::h5 {
 namespace {
 
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;  ///< read at once
+
 /// Cause of a failure from the error stack; the innermost entry of each kind wins.
 struct Cause {
   std::string system;  // text of a failed system call
@@ -110,11 +112,15 @@ std::uint64_t checked_size(const File& file, hid_t dataset, hid_t memory_type,
   return std::min<std::uint64_t>(size, compressed ? most * kMostDeflated : most);
 }
 
+LibraryMutex& library() {
+  static LibraryMutex mutex;
+  return mutex;
+}
+
 }  // namespace
 
-std::unique_lock<std::recursive_mutex> lock_hdf5() {
-  static std::recursive_mutex mutex;
-  std::unique_lock<std::recursive_mutex> lock(mutex);
+std::unique_lock<LibraryMutex> lock_hdf5() {
+  std::unique_lock<LibraryMutex> lock(library());
   static const bool initialised = [] {
     H5dont_atexit();
     return H5open() >= 0;
@@ -123,6 +129,8 @@ std::unique_lock<std::recursive_mutex> lock_hdf5() {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of each thread in thread-safe builds
   return lock;
 }
+
+bool hdf5_wanted() { return library().wanted(); }
 
 void fail(const char* verb, const std::string& path) {
   Cause cause;
@@ -274,14 +282,22 @@ void Dataset::read(std::uint64_t first, std::uint64_t count, void* data) const {
     throw IoError("cannot read " + name_ + ": it ends before element " +
                   std::to_string(first + count));
   }
-  const hsize_t start = first;
-  const hsize_t extent = count;
-  const Handle file_space(must(H5Dget_space(id()), "read", name_), H5Sclose);
-  must(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
-       "read", name_);
-  const Handle memory_space(must(H5Screate_simple(1, &extent, nullptr), "read", name_), H5Sclose);
-  must(H5Dread(id(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, data),
-       "read", name_);
+  const std::size_t width = H5Tget_size(memory_type_.get());
+  const hsize_t most = std::max<std::size_t>(kReadBytes / width, 1);
+  auto* to = static_cast<std::byte*>(data);
+  for (hsize_t done = 0; done < count;) {
+    library().give_way();
+    const hsize_t start = first + done;
+    const hsize_t extent = std::min<hsize_t>(most, count - done);
+    const Handle file_space(must(H5Dget_space(id()), "read", name_), H5Sclose);
+    must(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr),
+         "read", name_);
+    const Handle memory_space(must(H5Screate_simple(1, &extent, nullptr), "read", name_), H5Sclose);
+    must(H5Dread(id(), memory_type_.get(), memory_space.get(), file_space.get(), H5P_DEFAULT,
+                 to + done * width),
+         "read", name_);
+    done += extent;
+  }
 }
 
 void Dataset::flush() { must(H5Dflush(id()), "write", name_); }

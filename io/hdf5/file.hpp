@@ -12,12 +12,17 @@
 #include <utility>
 #include <vector>
 
+#include "io/hdf5/library_mutex.hpp"
+
 namespace paceline::io::h5 {
 
 /// Serialises HDF5, which is not thread-safe, for the life of the result; recursive within a
-/// thread. The first call initialises the library: without its exit handler, which crashes on a
-/// file whose closing failed (disk full), and without error traces on stderr.
-[[nodiscard]] std::unique_lock<std::recursive_mutex> lock_hdf5();
+/// thread. Reading lets other threads in between two pieces (Dataset::read). The first call
+/// initialises the library: without its exit handler, which crashes on a file whose closing failed
+/// (disk full), and without error traces on stderr.
+[[nodiscard]] std::unique_lock<LibraryMutex> lock_hdf5();
+/// Whether threads wait for the lock.
+[[nodiscard]] bool hdf5_wanted();
 
 /// Throws IoError "cannot VERB PATH: cause". The cause is the error stack's system message if a
 /// system call failed, else HDF5's innermost one.
@@ -163,6 +168,8 @@ class Dataset {
   void append(std::span<const T> values) {
     append(values.size(), values.data());
   }
+  /// Reads [first, first + count), a mebibyte at a time. Before each, threads that wait for the
+  /// library have their turn.
   void read(std::uint64_t first, std::uint64_t count, void* data) const;
   void flush();
   herr_t close() { return handle_.reset(); }

@@ -78,5 +78,7 @@ FinalFileReport add_rewards(const std::string& directory, std::span<const Reward
 
 /// The prompts of a final file, or of a run in progress.
 [[nodiscard]] std::vector<Prompt> read_prompts(const std::string& path);
+/// Their tokens alone.
+[[nodiscard]] std::vector<std::vector<TokenId>> read_prompt_tokens(const std::string& path);
 
 }  // namespace paceline::io

@@ -20,6 +20,26 @@ std::vector<std::string> strings_of(std::span<const Prompt> prompts, std::string
   return values;
 }
 
+/// The file of a run, finished or in progress, that has its prompts.
+std::string file_of_prompts(const std::string& path) {
+  if (!fs::is_directory(path)) return path;
+  const std::string file = (fs::path(path) / kFinalName).string();
+  return fs::exists(file) ? file : prompt_file(path);
+}
+
+std::vector<std::vector<TokenId>> read_token_table(const h5::File& file) {
+  const auto tokens = h5::read_all<TokenId>(file, "prompts/tokens");
+  const auto offsets = h5::read_all<std::int64_t>(file, "prompts/offsets");
+  const bool sound = !offsets.empty() && offsets.front() == 0 &&
+                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     offsets.back() == static_cast<std::int64_t>(tokens.size());
+  if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
+    prompts.emplace_back(tokens.begin() + offsets[i], tokens.begin() + offsets[i + 1]);
+  return prompts;
+}
+
 }  // namespace
 
 void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
@@ -44,21 +64,17 @@ void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
 }
 
 std::vector<Prompt> read_prompt_table(const h5::File& file) {
-  const auto tokens = h5::read_all<TokenId>(file, "prompts/tokens");
-  const auto offsets = h5::read_all<std::int64_t>(file, "prompts/offsets");
+  auto tokens = read_token_table(file);
   auto uid = h5::read_strings(file, "prompts/uid");
   auto truth = h5::read_strings(file, "prompts/ground_truth");
   auto extra = h5::read_strings(file, "prompts/extra");
   const std::size_t count = uid.size();
-  const bool sound = offsets.size() == count + 1 && truth.size() == count &&
-                     extra.size() == count && offsets.front() == 0 &&
-                     std::is_sorted(offsets.begin(), offsets.end()) &&
-                     offsets.back() == static_cast<std::int64_t>(tokens.size());
-  if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
+  if (tokens.size() != count || truth.size() != count || extra.size() != count)
+    throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
   std::vector<Prompt> prompts(count);
   for (std::size_t i = 0; i < count; ++i) {
     prompts[i].uid = std::move(uid[i]);
-    prompts[i].tokens.assign(tokens.begin() + offsets[i], tokens.begin() + offsets[i + 1]);
+    prompts[i].tokens = std::move(tokens[i]);
     prompts[i].ground_truth = std::move(truth[i]);
     prompts[i].extra_json = std::move(extra[i]);
   }
@@ -84,13 +100,15 @@ void write_prompt_file(const std::string& directory, std::span<const Prompt> pro
 }
 
 std::vector<Prompt> read_prompts(const std::string& path) {
-  std::string file = path;
-  if (fs::is_directory(path)) {
-    file = (fs::path(path) / kFinalName).string();
-    if (!fs::exists(file)) file = prompt_file(path);
-  }
+  const std::string file = file_of_prompts(path);
   const auto lock = h5::lock_hdf5();
   return read_prompt_table(h5::File::open(file));
+}
+
+std::vector<std::vector<TokenId>> read_prompt_tokens(const std::string& path) {
+  const std::string file = file_of_prompts(path);
+  const auto lock = h5::lock_hdf5();
+  return read_token_table(h5::File::open(file));
 }
 
 }  // namespace paceline::io

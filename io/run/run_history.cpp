@@ -2,114 +2,101 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
+#include <stdexcept>
 #include <utility>
 
-#include "io/hdf5/shards.hpp"
-#include "io/steps/step_folder.hpp"
-
 namespace paceline::io {
-namespace {
-
-namespace fs = std::filesystem;
-
-bool is_finished(const fs::path& directory) { return fs::exists(directory / kFinalName); }
-
-/// Runs that come before this one, newest first.
-std::vector<std::string> earlier_runs(const fs::path& path, const fs::path& output) {
-  const fs::path own = fs::weakly_canonical(output.has_filename() ? output : output.parent_path());
-  if (!fs::exists(path) || fs::canonical(path) == own) return {};
-  if (!fs::is_directory(path) || is_finished(path) || fs::exists(path / kManifestName))
-    return {path.string()};
-  const bool beside = own.parent_path() == fs::canonical(path);
-  const std::string now = own.extension() == ".part" ? own.stem() : own.filename();
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
-    if (is_finished(entry.path()) && (!beside || step_before(name, now))) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end(),
-            [](const std::string& a, const std::string& b) { return step_before(b, a); });
-  std::vector<std::string> runs;
-  for (const std::string& name : names) runs.push_back((path / name).string());
-  return runs;
-}
-
-}  // namespace
 
 RunHistory::RunHistory(const HistoryOptions& options, std::span<const std::string> contents,
-                       Warn warn)
-    : warn_(std::move(warn)), most_tokens_(options.most_tokens), sources_(contents.size()) {
-  for (std::uint32_t p = 0; p < contents.size(); ++p) by_content_[contents[p]].push_back(p);
+                       HistoryReader reader, HistoryWarning warn, Over over)
+    : reader_(reader),
+      warn_(std::move(warn)),
+      told_(std::move(over)),
+      most_tokens_(options.most_tokens) {
+  if (reader.own == 0) search_.emplace(options, contents, warn_);
+}
+
+void RunHistory::want(std::uint32_t prompt) {
+  Known& known = prompts_[prompt];
+  known.next = 0;
+  known.left = most_tokens_;
+  if (!std::exchange(known.wanted, true)) wanted_.push_back(prompt);
+}
+
+bool RunHistory::awaits(std::uint32_t prompt) const {
+  const auto at = prompts_.find(prompt);
+  return at != prompts_.end() && at->second.wanted;
+}
+
+bool RunHistory::work(const Tell& tell, const Use& use) {
+  if (read_next(use)) return true;
+  if (!search_) return false;
+  look(tell);
+  return true;
+}
+
+/// Goes on with the search, or ends it.
+void RunHistory::look(const Tell& tell) {
+  const bool over = search_->over();
+  const FoundRun found = over ? FoundRun() : search_->look();
+  for (std::uint32_t reader = 0; reader < reader_.count; ++reader) {
+    const FoundRun part = found.part(reader, reader_.count);
+    if (part.prompts.empty() && !over) continue;
+    if (reader == reader_.own) {
+      add(part);
+    } else {
+      tell(reader, part.encode());
+    }
+  }
+  if (!over) return;
+  if (told_) told_(search_->runs(), search_->prompts());
+  search_.reset();
+}
+
+bool RunHistory::learn(std::span<const std::byte> found) {
   try {
-    find(options);
-  } catch (const std::exception& error) {  // of the file system
-    warn_(options.path + ": " + error.what());
+    add(FoundRun::decode(found));
+  } catch (const std::logic_error&) {
+    return false;
   }
-  by_content_.clear();
+  return true;
 }
 
-void RunHistory::find(const HistoryOptions& options) {
-  const std::vector<std::string> paths = earlier_runs(options.path, options.output);
-  const std::size_t most = std::min(paths.size(), options.most_runs);
-  std::size_t readable = 0;
-  for (std::size_t i = 0; i < most && full_ < sources_.size(); ++i) {
-    try {
-      StoredRun run = open_stored_run(paths[i]);
-      if (run.manifest.vocabulary != options.vocabulary) {
-        warn_(paths[i] + ": its tokens are of a vocabulary of " +
-              std::to_string(run.manifest.vocabulary) + ", the model's has " +
-              std::to_string(options.vocabulary));
-        continue;
-      }
-      for (const std::string& warning : run.warnings) warn_(warning);
-      ++readable;
-      add(std::move(run), static_cast<std::uint32_t>(i + 1), options);
-    } catch (const std::exception& error) {
-      warn_(error.what());
-    }
-  }
-  if (readable > 0 && runs_.empty())
-    warn_(options.path + ": it has no responses to any prompt of this run");
-}
-
-void RunHistory::add(StoredRun run, std::uint32_t age, const HistoryOptions& options) {
-  const std::vector<Prompt> prompts = std::move(run.prompts);
-  const std::vector<StoredResponse> responses = std::move(run.finished);
+void RunHistory::add(const FoundRun& found) {
+  over_ = over_ || found.age == 0;
+  if (found.prompts.empty()) return;
   StoredRun files;
-  files.complete = run.complete;
-  files.paths = std::move(run.paths);
-  bool any = false;
-  for (auto at = responses.begin(); at != responses.end();) {
-    const std::uint32_t prompt = at->prompt;
-    const auto end = std::find_if(at, responses.end(),
-                                  [&](const StoredResponse& r) { return r.prompt != prompt; });
-    const std::vector<StoredResponse> own(at, end);
-    at = end;
-    const auto same = by_content_.find(content_uid(prompts.at(prompt).tokens));
-    if (same == by_content_.end()) continue;
-    for (const std::uint32_t p : same->second) {
-      std::vector<Source>& sources = sources_[p];
-      // Of a prompt that is there twice, the first one's responses.
-      if (sources.size() == options.most_steps || (!sources.empty() && sources.back().age == age))
-        continue;
-      if (sources.empty()) ++known_;
-      sources.push_back({age, runs_.size(), own});
-      if (sources.size() == options.most_steps) ++full_;
-      any = true;
-    }
+  files.complete = found.complete != 0;
+  files.paths = found.paths;
+  for (std::size_t i = 0; i < found.prompts.size(); ++i) {
+    std::vector<Source>& sources = prompts_[found.prompts[i]].sources;
+    if (sources.empty() || sources.back().run != runs_.size())
+      sources.push_back({found.age, runs_.size(), {}});
+    sources.back().responses.push_back(found.responses[i]);
   }
-  if (any) runs_.push_back({std::move(files)});
+  runs_.push_back({std::move(files)});
 }
 
-void RunHistory::take(std::uint32_t prompt, const Use& use) {
-  if (prompt >= sources_.size()) return;
-  std::size_t left = most_tokens_;
-  for (const Source& source : std::exchange(sources_[prompt], {})) read(source, left, use);
+/// Reads of the first prompt that has something to read; it is last then.
+bool RunHistory::read_next(const Use& use) {
+  for (auto at = wanted_.begin(); at != wanted_.end();) {
+    const std::uint32_t prompt = *at;
+    Known& known = prompts_.at(prompt);
+    if (known.next == known.sources.size()) {
+      if (over_) known.wanted = false;
+      at = over_ ? wanted_.erase(at) : at + 1;
+      continue;
+    }
+    std::rotate(at, at + 1, wanted_.end());
+    read(prompt, known.sources[known.next++], known.left, use);
+    return true;
+  }
+  return false;
 }
 
 /// Reads a prompt's responses of one run, as far as there is room for them.
-void RunHistory::read(const Source& source, std::size_t& left, const Use& use) {
+void RunHistory::read(std::uint32_t prompt, const Source& source, std::size_t& left,
+                      const Use& use) {
   std::vector<StoredResponse> wanted;
   for (const StoredResponse& response : source.responses) {
     if (response.length > left) continue;
@@ -119,7 +106,7 @@ void RunHistory::read(const Source& source, std::size_t& left, const Use& use) {
   KnownRun& run = runs_[source.run];
   try {
     read_responses(run.files, wanted, [&](Trajectory&& response) {
-      use(source.age, response.id.sample, response.tokens);
+      use({prompt, response.id.sample}, source.age, response.tokens);
     });
   } catch (const std::exception& error) {
     if (!std::exchange(run.warned, true)) warn_(error.what());

@@ -5,42 +5,37 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/run/history_search.hpp"
 #include "io/run/stored_run.hpp"
 #include "runtime/core/earlier_responses.hpp"
 
 namespace paceline::io {
 
-struct HistoryOptions {
-  /// A run (its directory or final file, finished or not), or a folder of runs: those in it that
-  /// are finished, by their names (step_before()).
-  std::string path = {};
-  /// The run's own directory. Of its folder, only runs that come before it by name count; a
-  /// resident job's NAME.part is named NAME.
-  std::string output = {};
-  std::uint64_t vocabulary = 0;  ///< as RunManifest's
-  std::size_t most_tokens = 0;   ///< of a prompt
-  std::size_t most_steps = 4;    ///< of a prompt
-  std::size_t most_runs = 64;    ///< looked into for them, newest first
+/// A reader of `count` (EarlierResponses).
+struct HistoryReader {
+  std::uint32_t own = 0;
+  std::uint32_t count = 1;
 };
 
-/// Reads at once which responses there are, and a prompt's tokens when it is asked for. A prompt is
-/// the same where its tokens are: trainers deal out uids anew. The newest run is one step old, the
-/// one before it two. Memory: 48 bytes a response. Throws nothing: `warn` is told, with the path,
-/// of runs and responses that cannot be used. Without anything at the path there are no responses.
+/// Memory: 52 bytes a response to the reader's prompts, and while it searches those of one run.
+/// Throws nothing. `warn` is told of each run once.
 class RunHistory final : public EarlierResponses {
  public:
-  using Warn = std::function<void(const std::string&)>;
-  /// `contents`: [prompts] content_uid() of each prompt of this run.
-  RunHistory(const HistoryOptions& options, std::span<const std::string> contents, Warn warn);
+  /// Called by reader 0 when the search is over: runs with responses, and prompts with such.
+  using Over = std::function<void(std::size_t runs, std::size_t prompts)>;
+  /// `contents`: as HistorySearch's; not used by others than reader 0.
+  RunHistory(const HistoryOptions& options, std::span<const std::string> contents,
+             HistoryReader reader, HistoryWarning warn, Over over = {});
 
-  void take(std::uint32_t prompt, const Use& use) override;
-
-  [[nodiscard]] std::size_t runs() const { return runs_.size(); }  ///< with responses of use
-  [[nodiscard]] std::size_t prompts() const { return known_; }     ///< with such responses
+  void want(std::uint32_t prompt) override;
+  [[nodiscard]] bool awaits(std::uint32_t prompt) const override;
+  bool work(const Tell& tell, const Use& use) override;
+  bool learn(std::span<const std::byte> found) override;
 
  private:
   struct Source {
@@ -48,22 +43,31 @@ class RunHistory final : public EarlierResponses {
     std::size_t run = 0;
     std::vector<StoredResponse> responses;  ///< by sample
   };
+  struct Known {
+    std::vector<Source> sources;  ///< newest first
+    bool wanted = false;
+    std::size_t next = 0;  ///< source to read
+    std::size_t left = 0;  ///< tokens that there is room for
+  };
   struct KnownRun {
     StoredRun files;  ///< without prompts and responses
     bool warned = false;
   };
 
-  void find(const HistoryOptions& options);
-  void add(StoredRun run, std::uint32_t age, const HistoryOptions& options);
-  void read(const Source& source, std::size_t& left, const Use& use);
+  void add(const FoundRun& found);
+  void look(const Tell& tell);
+  bool read_next(const Use& use);
+  void read(std::uint32_t prompt, const Source& source, std::size_t& left, const Use& use);
 
-  Warn warn_;
+  HistoryReader reader_;
+  HistoryWarning warn_;
+  Over told_;
   std::size_t most_tokens_;
-  std::map<std::string, std::vector<std::uint32_t>> by_content_;  ///< prompts of this run
-  std::vector<KnownRun> runs_;                                    ///< newest first
-  std::vector<std::vector<Source>> sources_;                      ///< [prompts] newest first
-  std::size_t known_ = 0;
-  std::size_t full_ = 0;  ///< prompts with the most steps
+  std::optional<HistorySearch> search_;  ///< while there is one, of reader 0
+  bool over_ = false;                    ///< all that there is was found
+  std::vector<KnownRun> runs_;           ///< newest first
+  std::map<std::uint32_t, Known> prompts_;
+  std::vector<std::uint32_t> wanted_;  ///< prompts that were asked for, in turn
 };
 
 }  // namespace paceline::io

@@ -15,26 +15,29 @@
 namespace paceline::io {
 namespace fs = std::filesystem;
 
-StoredRun open_stored_run(const std::string& path) {
-  const auto lock = h5::lock_hdf5();
+namespace {
+
+/// The file of a run's prompts and manifest: its final file, or its directory where it has none.
+/// Throws UsageError where there is no run.
+std::string source_of(const std::string& path) {
   std::string file = path;
   if (fs::is_directory(path)) file = (fs::path(path) / kFinalName).string();
+  if (fs::exists(file)) return file;
+  if (fs::is_directory(path) && fs::exists(fs::path(path) / kManifestName)) return path;
+  throw UsageError(path + ": not a run directory or a trajectory file");
+}
+
+}  // namespace
+
+StoredRun open_stored_responses(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  std::string source = source_of(path);
   StoredRun run;
-  run.complete = fs::exists(file);
-  if (!run.complete && !(fs::is_directory(path) && fs::exists(fs::path(path) / kManifestName))) {
-    throw UsageError(path + ": not a run directory or a trajectory file");
-  }
-  const std::string source = run.complete ? file : path;
+  run.complete = !fs::is_directory(source);
   run.manifest = read_manifest(source);
-  run.prompts = read_prompts(source);
-  if (run.prompts.size() != run.manifest.prompts ||
-      prompts_fingerprint(run.prompts) != run.manifest.prompts_fingerprint) {
-    throw IoError("cannot read the prompts of " + source + ": they are damaged");
-  }
   if (run.complete) {
-    run.finished = final_entries(file, run.manifest);
-    run.extras = final_extras(file, run.finished);
-    run.paths.push_back(std::move(file));
+    run.finished = final_entries(source, run.manifest);
+    run.paths.push_back(std::move(source));
   } else {
     ShardIndex index = read_shard_index(path, run.manifest);
     run.paths = std::move(index.paths);
@@ -45,6 +48,23 @@ StoredRun open_stored_run(const std::string& path) {
   }
   return run;
 }
+
+StoredRun open_stored_run(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  const std::string source = source_of(path);
+  const RunManifest manifest = read_manifest(source);
+  std::vector<Prompt> prompts = read_prompts(source);
+  if (prompts.size() != manifest.prompts ||
+      prompts_fingerprint(prompts) != manifest.prompts_fingerprint) {
+    throw IoError("cannot read the prompts of " + source + ": they are damaged");
+  }
+  StoredRun run = open_stored_responses(path);
+  run.prompts = std::move(prompts);
+  if (run.complete) run.extras = final_extras(source, run.finished);
+  return run;
+}
+
+RunManifest read_run_manifest(const std::string& path) { return read_manifest(source_of(path)); }
 
 std::string file_of_run(const std::string& directory, const char* name) {
   std::string path = (fs::path(directory) / name).string();

@@ -29,6 +29,11 @@ struct StoredRun {
 /// are left out).
 [[nodiscard]] StoredRun open_stored_run(const std::string& path);
 
+/// Likewise, without prompts, and without extras of a complete run.
+[[nodiscard]] StoredRun open_stored_responses(const std::string& path);
+/// The manifest alone. Throws UsageError where there is no run, IoError where it cannot be read.
+[[nodiscard]] RunManifest read_run_manifest(const std::string& path);
+
 /// Opens a directory that must hold a complete run. Throws UsageError where it does not.
 [[nodiscard]] StoredRun open_finished_run(const std::string& directory);
 

@@ -1,25 +1,41 @@
 // Responses of earlier steps, to draft from. io implements the interface; app joins the two.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 
+#include "runtime/core/request.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {
 
-/// Responses of earlier steps to the prompts of this run. Used by one thread.
+inline constexpr std::uint32_t kOldestStep = 64;     ///< steps looked back, at most
+inline constexpr std::size_t kMostEarlierSteps = 4;  ///< whose responses to a prompt are told
+
+/// Responses of earlier steps to the prompts of this run, as one of several readers has them:
+/// prompt p is reader p % readers'. Reader 0 searches for all of them, so that files are opened
+/// once. Searching and reading are done in small parts, between which their thread has other work.
+/// What cannot be read is left out. Used by one thread.
 class EarlierResponses {
  public:
   virtual ~EarlierResponses() = default;
-  /// Takes a response of `age` steps ago, >= 1. Of one age, samples are different. The tokens are
-  /// valid during the call.
-  using Use =
-      std::function<void(std::uint32_t age, std::uint32_t sample, std::span<const TokenId> tokens)>;
-  /// Gives the responses to a prompt, newest first, the first time that it is asked for them. May
-  /// read files; what cannot be read is left out. Any number may be asked for.
-  virtual void take(std::uint32_t prompt, const Use& use) = 0;
+  /// Takes a whole response of `age` steps ago, >= 1, to prompt id.prompt. Of one prompt and age,
+  /// samples are different. The tokens are valid during the call.
+  using Use = std::function<void(RequestId id, std::uint32_t age, std::span<const TokenId> tokens)>;
+  /// Tells another reader what the search has found for it.
+  using Tell = std::function<void(std::uint32_t reader, std::span<const std::byte> found)>;
+
+  /// Asks for the responses to a prompt, newest first, from the beginning on.
+  virtual void want(std::uint32_t prompt) = 0;
+  /// Whether responses to a prompt that was asked for may yet come.
+  [[nodiscard]] virtual bool awaits(std::uint32_t prompt) const = 0;
+  /// Looks into one run, or reads the responses of one step to one prompt. False: there is nothing
+  /// to do until somebody asks or tells.
+  virtual bool work(const Tell& tell, const Use& use) = 0;
+  /// Takes what reader 0 told this one. False: it makes no sense.
+  virtual bool learn(std::span<const std::byte> found) = 0;
 };
 
 }  // namespace paceline

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/core/earlier_responses.hpp"
+
 namespace paceline::draft {
 
 DraftStore::DraftStore(const StoreLimits& limits) : limits_(limits) {}
@@ -21,6 +23,7 @@ void DraftStore::register_group(GroupId id, double ttl, double now,
                                 std::span<const TokenId> prompt) {
   Group& group = touch(id, ttl, now);
   group.ttl = ttl;
+  group.dropped = false;
   const std::span<const TokenId> end = prompt.last(std::min(prompt.size(), kPromptEnd));
   group.prompt_end.assign(end.begin(), end.end());
 }
@@ -82,21 +85,38 @@ void DraftStore::account(GroupId id, Group& group) {
       return !group.tree->tokens(entry.second.sequence).empty();
     });
   };
-  while (bytes_of(group) > limits_.max_group_bytes && !group.earlier.empty())
+  while (bytes_of(group) > limits_.max_group_bytes && !group.earlier.empty()) {
     group.earlier.pop_back();
+    group.dropped = true;
+  }
   while (bytes_of(group) > limits_.max_group_bytes && any_text()) forget_half(group);
   const std::size_t bytes = bytes_of(group);
   bytes_ += bytes - group.bytes;
   group.bytes = bytes;
-  while (bytes_ > limits_.max_bytes && groups_.size() > 1) {
-    auto oldest = groups_.end();
-    for (auto at = groups_.begin(); at != groups_.end(); ++at) {
-      if (at->first == id) continue;
-      if (oldest == groups_.end() || at->second.touched < oldest->second.touched) oldest = at;
-    }
-    bytes_ -= oldest->second.bytes;
-    groups_.erase(oldest);
+  while (bytes_ > limits_.max_bytes && groups_.size() > 1) free_some(id);
+}
+
+/// Drops the trees of earlier steps of the group longest without an update that has any; else that
+/// group. There is another group than `but`, which stays.
+void DraftStore::free_some(GroupId but) {
+  auto oldest = groups_.end();
+  for (auto at = groups_.begin(); at != groups_.end(); ++at) {
+    if (at->first == but) continue;
+    const auto rank = [](const Group& group) {
+      return std::pair(group.earlier.empty(), group.touched);
+    };
+    if (oldest == groups_.end() || rank(at->second) < rank(oldest->second)) oldest = at;
   }
+  Group& group = oldest->second;
+  bytes_ -= group.bytes;
+  if (group.earlier.empty()) {
+    groups_.erase(oldest);
+    return;
+  }
+  group.earlier.clear();
+  group.dropped = true;
+  group.bytes = bytes_of(group);
+  bytes_ += group.bytes;
 }
 
 int DraftStore::expire(double now) {
@@ -132,22 +152,37 @@ void DraftStore::take_in(GroupId id, std::uint32_t sample_id, std::uint64_t offs
 }
 
 void DraftStore::take_in_earlier(GroupId id, std::uint32_t age, std::uint32_t sample,
-                                 std::span<const TokenId> tokens, double now) {
+                                 std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
+                                 double now) {
   const auto at = groups_.find(id);
   if (at == groups_.end() || tokens.empty() || age == 0) return;
   Group& group = at->second;
+  if (group.dropped) return;
   group.touched = now;
   auto place = std::find_if(group.earlier.begin(), group.earlier.end(),
                             [age](const auto& earlier) { return earlier->age >= age; });
-  if (place == group.earlier.end() || (*place)->age > age)
+  if (place == group.earlier.end() || (*place)->age > age) {
+    if (offset > 0 || group.earlier.size() == kMostEarlierSteps) return;
     place = group.earlier.insert(place, std::make_unique<EarlierTree>(age, limits_.depth));
+  }
   EarlierTree& earlier = **place;
-  if (!earlier.samples.insert(sample).second) return;
-  const SuffixTree::Sequence sequence = earlier.tree.add_sequence();
-  earlier.tree.append(sequence, group.prompt_end);
-  earlier.tree.append(sequence, tokens);
-  earlier.tree.shrink(sequence);
+  const auto known = earlier.samples.find(sample);
+  const std::uint64_t have = known == earlier.samples.end() ? 0 : known->second.tokens;
+  if (offset > have || offset + tokens.size() <= have) return;
+  EarlierTree::Told& told = earlier.samples[sample];
+  if (have == 0) {
+    told.sequence = earlier.tree.add_sequence();
+    earlier.tree.append(told.sequence, group.prompt_end);
+  }
+  earlier.tree.append(told.sequence, tokens.subspan(have - offset));
+  told.tokens = offset + tokens.size();
+  if (ended) earlier.tree.shrink(told.sequence);
   account(id, group);
+}
+
+bool DraftStore::whole(GroupId id) const {
+  const auto group = groups_.find(id);
+  return group != groups_.end() && !group->second.dropped;
 }
 
 std::span<const std::unique_ptr<EarlierTree>> DraftStore::earlier(GroupId id) const {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -40,22 +39,26 @@ struct SpeculationSlot {
   DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
 };
 
-/// Whole responses of an earlier step to a group's prompt, each after the prompt's last tokens, by
-/// which its beginning is found.
+/// Responses of an earlier step to a group's prompt, each after the prompt's last tokens, by which
+/// its beginning is found.
 struct EarlierTree {
   EarlierTree(std::uint32_t steps, int depth) : age(steps), tree(depth) {}
+  struct Told {
+    SuffixTree::Sequence sequence = 0;
+    std::uint64_t tokens = 0;  ///< of the response
+  };
   std::uint32_t age;  ///< steps since, >= 1
   SuffixTree tree;
-  std::set<std::uint32_t> samples;  ///< told apart as a step's own
+  std::map<std::uint32_t, Told> samples;  ///< told apart as a step's own
 };
 
 /// Tokens of the prompt that come before a response of an earlier step: as many as a draft is long.
 inline constexpr std::size_t kPromptEnd = 8;
 
 /// Memory: a group past max_group_bytes drops the trees of earlier steps, oldest first, then
-/// forgets the older half of each of its texts (and is built anew); past max_bytes in all, the
-/// groups longest without an update go. Times: seconds on one clock of the caller's. Not
-/// thread-safe, but for const members.
+/// forgets the older half of each of its texts (and is built anew); past max_bytes in all, groups
+/// drop the trees of earlier steps, those longest without an update first, and then go themselves.
+/// Times: seconds on one clock of the caller's. Not thread-safe, but for const members.
 class DraftStore {
  public:
   explicit DraftStore(const StoreLimits& limits);
@@ -76,10 +79,13 @@ class DraftStore {
   void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
                std::span<const TokenId> tokens, double now);
 
-  /// Takes a whole response of `age` steps ago. Ignored where it is held already, and where the
-  /// group is not here.
-  void take_in_earlier(GroupId group, std::uint32_t age, std::uint32_t sample,
-                       std::span<const TokenId> tokens, double now);
+  /// Takes tokens of a response of `age` steps ago that follow its first `offset`; `ended`: the
+  /// response ends with them. What is held already is skipped. Ignored after a gap, where the group
+  /// is not here or has dropped trees of earlier steps, and of more than kMostEarlierSteps ages.
+  void take_in_earlier(GroupId group, std::uint32_t age, std::uint32_t sample, std::uint64_t offset,
+                       std::span<const TokenId> tokens, bool ended, double now);
+  /// Whether the group is here with all that it has taken of earlier steps.
+  [[nodiscard]] bool whole(GroupId group) const;
 
   /// Drafts for one slot; several threads may call this at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
@@ -103,6 +109,7 @@ class DraftStore {
     std::unique_ptr<SuffixTree> tree;
     std::map<std::uint32_t, Sample> samples;
     std::vector<std::unique_ptr<EarlierTree>> earlier;  ///< newest first
+    bool dropped = false;                               ///< some of them, since its registration
     std::vector<TokenId> prompt_end;                    ///< [kPromptEnd at most]
     double ttl = 0;
     double touched = 0;
@@ -115,6 +122,7 @@ class DraftStore {
   void forget_half(Group& group);
   [[nodiscard]] static std::size_t bytes_of(const Group& group);
   void account(GroupId id, Group& group);
+  void free_some(GroupId but);
 
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;

@@ -109,9 +109,13 @@ class SiblingLearner {
   /// not started here. `ended`: the response ends with the tokens.
   virtual void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
                     double now) = 0;
-  /// A whole response of an earlier step to the same prompt: `age` steps ago, >= 1.
-  virtual void recall(RequestId /*id*/, std::uint32_t /*age*/, std::span<const TokenId> /*tokens*/,
-                      double /*now*/) {}
+  /// Likewise tokens of a response of an earlier step to the same prompt: `age` steps ago, >= 1.
+  virtual void recall(RequestId /*id*/, std::uint32_t /*age*/, std::uint64_t /*offset*/,
+                      std::span<const TokenId> /*tokens*/, bool /*ended*/, double /*now*/) {}
+  /// Whether all that was recalled for the prompt is still here.
+  [[nodiscard]] virtual bool remembers(std::uint32_t /*prompt*/) const { return true; }
+  /// Whether most drafts were made with responses of earlier steps at hand.
+  [[nodiscard]] virtual bool recalls() const { return false; }
   /// What became of drafts from responses of earlier steps, by their age: `drafter` is the age's
   /// class less one (text_age.hpp). Of each draft counts its likeliest path along the text, and one
   /// token past it.

@@ -1,15 +1,10 @@
 #include "runtime/draft/group_log.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace paceline::draft {
-namespace {
-
-/// Whose client the texts of earlier steps are from: nobody's.
-constexpr LogClient kNobody = UINT64_MAX;
-
-}  // namespace
 
 GroupLogs::Group& GroupLogs::touch(GroupId id, double now) {
   const auto [at, added] = groups_.try_emplace(id);
@@ -35,45 +30,49 @@ void GroupLogs::give_up_oldest() {
   oldest->given_up = true;
   oldest->texts = {};
   oldest->stretches = {};
+  oldest->earlier = {};
 }
 
 std::uint64_t GroupLogs::update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                                 LogClient from, double now) {
   Group& group = touch(id.prompt, now);
   if (group.given_up) return offset + tokens.size();
-  Text& text = group.texts[{0, id.sample}];
+  Text& text = group.texts[id.sample];
   const std::uint64_t have = text.tokens.size();
   if (offset > have || offset + tokens.size() <= have) return have;
   const std::span<const TokenId> rest = tokens.subspan(have - offset);
-  add(group, {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended}, text,
-      rest);
+  text.tokens.insert(text.tokens.end(), rest.begin(), rest.end());
+  group.stretches.push_back(
+      {from, have, id.sample, static_cast<std::uint32_t>(rest.size()), text.ended});
+  count(group, rest.size_bytes() + sizeof(Stretch));
   return offset + tokens.size();
+}
+
+bool GroupLogs::first_asked(GroupId id, double now) {
+  return !std::exchange(touch(id, now).asked, true);
 }
 
 void GroupLogs::add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
                             double now) {
   Group& group = touch(id.prompt, now);
-  if (group.given_up) return;
-  Text& text = group.texts[{age, id.sample}];
-  if (!text.tokens.empty()) return;
-  add(group, {kNobody, 0, id.sample, static_cast<std::uint32_t>(tokens.size()), true, age}, text,
-      tokens);
+  const bool known = std::any_of(
+      group.earlier.begin(), group.earlier.end(),
+      [&](const EarlierText& text) { return text.age == age && text.sample == id.sample; });
+  if (group.given_up || known || tokens.empty()) return;
+  group.earlier.push_back({age, id.sample, {tokens.begin(), tokens.end()}});
+  count(group, tokens.size_bytes() + sizeof(EarlierText));
 }
 
-void GroupLogs::add(Group& group, const Stretch& stretch, Text& text,
-                    std::span<const TokenId> tokens) {
-  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
-  group.stretches.push_back(stretch);
-  const std::size_t added = tokens.size_bytes() + sizeof(Stretch);
-  group.bytes += added;
-  bytes_ += added;
+void GroupLogs::count(Group& group, std::size_t bytes) {
+  group.bytes += bytes;
+  bytes_ += bytes;
   while (bytes_ > limits_.max_bytes) give_up_oldest();
 }
 
 void GroupLogs::end(RequestId id, LogClient from, double now) {
   Group& group = touch(id.prompt, now);
   if (group.given_up) return;
-  Text& text = group.texts[{0, id.sample}];
+  Text& text = group.texts[id.sample];
   if (std::exchange(text.ended, true)) return;
   group.stretches.push_back({from, text.tokens.size(), id.sample, 0, true});
   if (++group.ended == limits_.samples_of(id.prompt)) erase(groups_.find(id.prompt));
@@ -82,7 +81,7 @@ void GroupLogs::end(RequestId id, LogClient from, double now) {
 std::uint64_t GroupLogs::held(RequestId id) const {
   const auto group = groups_.find(id.prompt);
   if (group == groups_.end()) return 0;
-  const auto text = group->second.texts.find({0, id.sample});
+  const auto text = group->second.texts.find(id.sample);
   return text == group->second.texts.end() ? 0 : text->second.tokens.size();
 }
 
@@ -100,13 +99,9 @@ std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t mo
   for (; place.entry < group.stretches.size() && taken < most; ++place.entry) {
     const Stretch& stretch = group.stretches[place.entry];
     if (stretch.from == client) continue;
-    const std::span<const TokenId> all = group.texts.at({stretch.age, stretch.sample}).tokens;
+    const std::span<const TokenId> all = group.texts.at(stretch.sample).tokens;
     const std::span<const TokenId> tokens = all.subspan(stretch.offset, stretch.count);
     taken += tokens.size();
-    if (stretch.age > 0) {
-      texts.push_back({{place.group, stretch.sample}, 0, tokens, true, stretch.age});
-      continue;
-    }
     const auto [known, added] = last.try_emplace(stretch.sample, texts.size());
     if (!added) {
       LoggedText& text = texts[known->second];
@@ -123,6 +118,40 @@ std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t mo
   for (std::size_t i = place.entry; i < group.stretches.size(); ++i)
     left += group.stretches[i].from == client ? 0 : group.stretches[i].count;
   return left;
+}
+
+void GroupLogs::fetch_earlier(LogPlace& place, std::size_t most, double now,
+                              std::vector<LoggedText>& texts) {
+  const auto at = groups_.find(place.group);
+  if (at == groups_.end()) return;
+  Group& group = at->second;
+  group.touched = now;
+  if (place.epoch != group.epoch) place = {group.epoch, 0, place.group};
+  while (most > 0 && place.earlier < group.earlier.size()) {
+    const EarlierText& text = group.earlier[place.earlier];
+    const std::size_t first = std::min<std::size_t>(place.earlier_tokens, text.tokens.size());
+    const std::size_t count = std::min(most, text.tokens.size() - first);
+    const bool ends = first + count == text.tokens.size();
+    texts.push_back({{place.group, text.sample},
+                     first,
+                     std::span(text.tokens).subspan(first, count),
+                     ends,
+                     text.age});
+    most -= count;
+    place.earlier += ends ? 1 : 0;
+    place.earlier_tokens = ends ? 0 : static_cast<std::uint32_t>(first + count);
+  }
+}
+
+std::uint64_t GroupLogs::left_earlier(const LogPlace& place) const {
+  const auto at = groups_.find(place.group);
+  if (at == groups_.end()) return 0;
+  const Group& group = at->second;
+  const bool here = place.epoch == group.epoch;
+  std::uint64_t left = 0;
+  for (std::size_t i = here ? place.earlier : 0; i < group.earlier.size(); ++i)
+    left += group.earlier[i].tokens.size();
+  return left - std::min<std::uint64_t>(left, here ? place.earlier_tokens : 0);
 }
 
 int GroupLogs::expire(double now) {

@@ -1,5 +1,5 @@
 // A draft server's logs: for each prompt group the texts of its responses, in the order in which
-// they came (Seer, section 4.4, table 3), and before them those of earlier steps.
+// they came (Seer, section 4.4, table 3), and beside them those of earlier steps.
 //
 // Texts travel, not trees. A client appends the tokens it lacks to a tree of its own, by the code
 // that appends its own requests' tokens, so that speculation reads memory of the client alone. A
@@ -26,6 +26,8 @@ struct LogPlace {
   std::uint64_t epoch = 0;  ///< of the log; 0: nothing was read
   std::uint32_t entry = 0;  ///< the next entry to read
   GroupId group = 0;
+  std::uint32_t earlier = 0;         ///< the next text of earlier steps to read
+  std::uint32_t earlier_tokens = 0;  ///< those of it that were read
 };
 
 /// A stretch of one response. The tokens lie in the log, valid until it next changes.
@@ -34,7 +36,7 @@ struct LoggedText {
   std::uint64_t offset = 0;  ///< response tokens before the stretch
   std::span<const TokenId> tokens;
   bool ended = false;     ///< the response ends with the stretch
-  std::uint32_t age = 0;  ///< steps since; 0: it is a response of this step, else a whole one
+  std::uint32_t age = 0;  ///< steps since; 0: it is a response of this step
 };
 
 struct LogLimits {
@@ -67,6 +69,8 @@ class GroupLogs {
   /// now held; less than `offset`: nothing was added, for the tokens between are missing.
   std::uint64_t update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                        LogClient from, double now);
+  /// Whether nobody has asked for the group yet; it is here then.
+  [[nodiscard]] bool first_asked(GroupId group, double now);
   /// Adds a whole response of `age` steps ago, >= 1.
   void add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double now);
   /// The response has ended, even where some of its last tokens never came.
@@ -79,6 +83,11 @@ class GroupLogs {
   /// fetch.
   std::uint64_t fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                       std::vector<LoggedText>& texts);
+  /// Likewise of texts of earlier steps, in the order in which they came. Exactly `most` tokens,
+  /// where there are as many. Of texts that were given up nothing is left.
+  void fetch_earlier(LogPlace& place, std::size_t most, double now, std::vector<LoggedText>& texts);
+  /// Tokens of earlier steps that a client lacks.
+  [[nodiscard]] std::uint64_t left_earlier(const LogPlace& place) const;
 
   /// Forgets the groups whose time is over; returns how many.
   int expire(double now);
@@ -93,7 +102,11 @@ class GroupLogs {
     std::uint32_t sample = 0;
     std::uint32_t count = 0;
     bool ended = false;
+  };
+  struct EarlierText {
     std::uint32_t age = 0;
+    std::uint32_t sample = 0;
+    std::vector<TokenId> tokens;
   };
   struct Text {
     std::vector<TokenId> tokens;
@@ -104,12 +117,14 @@ class GroupLogs {
     double touched = 0;  ///< when it was last asked for or added to
     std::size_t bytes = 0;
     bool given_up = false;
-    std::uint32_t ended = 0;                                        ///< ended texts
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Text> texts;  ///< by age and sample
+    bool asked = false;                   ///< somebody has asked for it
+    std::uint32_t ended = 0;              ///< ended texts
+    std::map<std::uint32_t, Text> texts;  ///< by sample
     std::vector<Stretch> stretches;
+    std::vector<EarlierText> earlier;
   };
   Group& touch(GroupId id, double now);
-  void add(Group& group, const Stretch& stretch, Text& text, std::span<const TokenId> tokens);
+  void count(Group& group, std::size_t bytes);
   void give_up_oldest();
   void erase(std::map<GroupId, Group>::iterator at);
 

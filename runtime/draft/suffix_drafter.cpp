@@ -74,9 +74,9 @@ void SuffixDrafter::hear(RequestId id, std::uint64_t offset, std::span<const Tok
   if (ended) store_.shrink(id.prompt, id.sample);
 }
 
-void SuffixDrafter::recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
-                           double now) {
-  store_.take_in_earlier(id.prompt, age, id.sample, tokens, now);
+void SuffixDrafter::recall(RequestId id, std::uint32_t age, std::uint64_t offset,
+                           std::span<const TokenId> tokens, bool ended, double now) {
+  store_.take_in_earlier(id.prompt, age, id.sample, offset, tokens, ended, now);
 }
 
 std::vector<AcceptanceCell> SuffixDrafter::recalled() const {
@@ -158,7 +158,11 @@ void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, Specul
 void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();
-  for (const DraftSlot& slot : batch) batch_requests_.push_back(&request(slot.id));
+  for (const DraftSlot& slot : batch) {
+    batch_requests_.push_back(&request(slot.id));
+    beside_earlier_ += store_.earlier(slot.id.prompt).empty() ? 0 : 1;
+  }
+  proposals_ += batch.size();
 
   const auto draft = [&](int thread, int item) {
     DraftSlot& slot = batch[item];

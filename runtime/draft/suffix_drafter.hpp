@@ -41,8 +41,10 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
 
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
-  void recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens,
-              double now) override;
+  void recall(RequestId id, std::uint32_t age, std::uint64_t offset,
+              std::span<const TokenId> tokens, bool ended, double now) override;
+  [[nodiscard]] bool remembers(std::uint32_t prompt) const override { return store_.whole(prompt); }
+  [[nodiscard]] bool recalls() const override { return beside_earlier_ > proposals_ / 2; }
   [[nodiscard]] std::vector<AcceptanceCell> recalled() const override;
   [[nodiscard]] Capabilities capabilities() override { return {.siblings = this}; }
 
@@ -90,6 +92,8 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
   std::vector<Request*> batch_requests_;
   AgeTrust trust_;
   std::vector<std::vector<Tally>> tallies_;  ///< [age class - 1][position - 1]
+  std::uint64_t proposals_ = 0;              ///< slots
+  std::uint64_t beside_earlier_ = 0;         ///< those of groups with texts of earlier steps
 };
 
 }  // namespace paceline::draft

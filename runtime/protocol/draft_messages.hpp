@@ -8,7 +8,7 @@
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
 // (DraftUpdate: update_cst) and ask for others' tokens (DraftFetch: fetch_cst, answered by
-// DraftTexts, with responses of earlier steps before all else). A server asks for tokens that it
+// DraftTexts), and those of earlier steps beside them. A server asks for tokens that it
 // lacks (DraftWanted), because another verifier has yet to tell them or they were lost with a
 // group.
 #pragma once
@@ -116,7 +116,7 @@ struct DraftStretch {
   std::uint32_t first = 0;   ///< index into the message's tokens
   std::uint32_t count = 0;
   std::uint32_t ended = 0;  ///< 1: the response ends with the stretch
-  std::uint32_t age = 0;    ///< steps since; above 0 only in answers, of whole responses
+  std::uint32_t age = 0;    ///< steps since; above 0 only in answers
 };
 
 /// Verifier to draft server: these tokens were generated here.
@@ -131,16 +131,24 @@ struct DraftFetch {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;  ///< the answer carries it too
   std::vector<draft::LogPlace> places;
+  std::uint32_t earlier = 0;  ///< most tokens of earlier steps that the client takes in now
 };
 
 /// Draft server to verifier, in answer to a fetch: the tokens of other clients.
 struct DraftTexts {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;
-  std::uint64_t left = 0;  ///< tokens that had no room in the answer
+  std::uint64_t left = 0;     ///< tokens that had no room in the answer
+  std::uint32_t awaited = 0;  ///< 1: earlier responses to some of its groups are yet to be read
   std::vector<draft::LogPlace> places;
   std::vector<DraftStretch> stretches;
   std::vector<TokenId> tokens;
+};
+
+/// The first draft server to another: where earlier responses to its prompts are
+/// (EarlierResponses).
+struct EarlierFound {
+  std::vector<std::byte> found;
 };
 
 /// Draft server to verifier: tell this request's tokens from `held` on.

@@ -174,15 +174,19 @@ void fields(Wire& w, DraftUpdate& m) {
 }
 template <typename Wire>
 void fields(Wire& w, DraftFetch& m) {
-  put(w, m.client, m.ticket, m.places);
+  put(w, m.client, m.ticket, m.places, m.earlier);
 }
 template <typename Wire>
 void fields(Wire& w, DraftTexts& m) {
-  put(w, m.client, m.ticket, m.left, m.places, m.stretches, m.tokens);
+  put(w, m.client, m.ticket, m.left, m.awaited, m.places, m.stretches, m.tokens);
 }
 template <typename Wire>
 void fields(Wire& w, DraftWanted& m) {
   put(w, m.client, m.missing);
+}
+template <typename Wire>
+void fields(Wire& w, EarlierFound& m) {
+  put(w, m.found);
 }
 template <typename Wire>
 void fields(Wire& w, Costs& m) {

@@ -243,11 +243,11 @@ struct Summary {
   RankSummary rank;
 };
 
-using Message =
-    std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
-                 RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv, RestoreKv, DropKv,
-                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures, Drafts, DraftUpdate,
-                 DraftFetch, DraftTexts, DraftWanted, Costs, Status, StopRequest, Summary>;
+using Message = std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer,
+                             Pull, RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv,
+                             RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits,
+                             DraftFeatures, Drafts, DraftUpdate, DraftFetch, DraftTexts,
+                             DraftWanted, EarlierFound, Costs, Status, StopRequest, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.

@@ -24,6 +24,10 @@ constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
 // moved, its new verifier's tokens may arrive before the last ones of the old verifier.
 Turn DraftServer::turn() {
   Turn turn;
+  const auto the_first_server = [this](const Address& from, const EarlierFound&) {
+    return earlier_ != nullptr && !servers_.empty() &&
+           from == Address{servers_.front(), Address::Port::draft_server};
+  };
   for (int n = 0; n < kMostMessages; ++n) {
     std::optional<Envelope> envelope = mailbox_.poll();
     if (!envelope) break;
@@ -35,14 +39,19 @@ Turn DraftServer::turn() {
                            on<DraftUpdate>(
                                anybody,
                                [this](Address from, DraftUpdate& update) { apply(from, update); }),
-                           on<DraftFetch>(anybody, [this](Address from, DraftFetch& fetch) {
-                             askers_.push_back({from, std::move(fetch)});
+                           on<DraftFetch>(anybody,
+                                          [this](Address from, DraftFetch& fetch) {
+                                            askers_.push_back({from, std::move(fetch)});
+                                          }),
+                           on<EarlierFound>(the_first_server, [this](Address, EarlierFound& found) {
+                             if (!earlier_->learn(found.found)) ++nonsense_;
                            }));
     if (receipt != Receipt::handled) ++nonsense_;
   }
   for (Asker& asker : askers_) answer(asker);
   askers_.clear();
   ask_for_gaps();
+  if (work_on_earlier()) turn.worked = true;
   const double now = clock_.now();
   if (now - looked_ >= kLookSeconds) {
     logs_.expire(now);
@@ -78,21 +87,16 @@ void DraftServer::answer(Asker& asker) {
   answer.places = std::move(asker.fetch.places);
   texts_.clear();
   std::size_t taken = 0;
-  // All of this first: texts that were fetched lie in the logs until these next change.
-  for (const draft::LogPlace& place : answer.places) {
-    if (earlier_ == nullptr) break;
-    earlier_->take(place.group,
-                   [&](std::uint32_t age, std::uint32_t sample, std::span<const TokenId> tokens) {
-                     logs_.add_earlier({place.group, sample}, age, tokens, clock_.now());
-                   });
-  }
   for (draft::LogPlace& place : answer.places) {
+    if (earlier_ != nullptr && logs_.first_asked(place.group, clock_.now()))
+      earlier_->want(place.group);
     const std::size_t before = texts_.size();
     answer.left += logs_.fetch(place, answer.client, kMostTokens - std::min(kMostTokens, taken),
                                clock_.now(), texts_);
     for (std::size_t i = before; i < texts_.size(); ++i) taken += texts_[i].tokens.size();
+    if (earlier_ != nullptr && earlier_->awaits(place.group)) answer.awaited = 1;
   }
-  answer.tokens.reserve(taken);
+  add_earlier(answer, std::min<std::size_t>(asker.fetch.earlier, kMostTokens));
   for (const draft::LoggedText& text : texts_) {
     answer.stretches.push_back(
         {text.id, text.offset, static_cast<std::uint32_t>(answer.tokens.size()),
@@ -100,6 +104,33 @@ void DraftServer::answer(Asker& asker) {
     answer.tokens.insert(answer.tokens.end(), text.tokens.begin(), text.tokens.end());
   }
   mailbox_.send(asker.at, encode(answer));
+}
+
+/// Adds texts of earlier steps, alike of all groups that lack any: the newest of each come first.
+void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
+  if (earlier_ == nullptr) return;
+  std::vector<draft::LogPlace*> lacking;
+  for (draft::LogPlace& place : answer.places)
+    if (logs_.left_earlier(place) > 0) lacking.push_back(&place);
+  for (std::size_t i = 0; i < lacking.size(); ++i) {
+    const std::size_t before = texts_.size();
+    logs_.fetch_earlier(*lacking[i], most / (lacking.size() - i), clock_.now(), texts_);
+    for (std::size_t t = before; t < texts_.size(); ++t) most -= texts_[t].tokens.size();
+    answer.left += logs_.left_earlier(*lacking[i]);
+  }
+}
+
+/// One part of the search or of what is to be read. False: there is nothing to do.
+bool DraftServer::work_on_earlier() {
+  if (earlier_ == nullptr) return false;
+  const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {
+    mailbox_.send({servers_.at(reader), Address::Port::draft_server},
+                  encode(EarlierFound{{found.begin(), found.end()}}));
+  };
+  const auto use = [this](RequestId id, std::uint32_t age, std::span<const TokenId> tokens) {
+    logs_.add_earlier(id, age, tokens, clock_.now());
+  };
+  return earlier_->work(tell, use);
 }
 
 void DraftServer::ask_for_gaps() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -17,14 +18,19 @@ namespace paceline::roles {
 
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
-/// until its driver stops. Of a group that is asked for it first recalls what earlier steps said to
-/// its prompt.
+/// until its driver stops. It also tells what earlier steps said to the prompts that it is asked
+/// for, which it reads bit by bit between its turns with messages. This step's texts come first.
 class DraftServer final : public protocol::Participant {
  public:
-  /// References outlive this. `earlier`: null, or the responses of earlier steps.
+  /// References outlive this. `earlier`: null, or the responses of earlier steps; `servers`: ranks
+  /// of all servers, by the numbers of readers of these.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
-              EarlierResponses* earlier = nullptr)
-      : mailbox_(mailbox), clock_(clock), logs_(limits), earlier_(earlier) {}
+              EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
+      : mailbox_(mailbox),
+        clock_(clock),
+        logs_(limits),
+        earlier_(earlier),
+        servers_(std::move(servers)) {}
 
   protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return false; }
@@ -39,12 +45,15 @@ class DraftServer final : public protocol::Participant {
   };
   void apply(Address from, const protocol::DraftUpdate& update);
   void answer(Asker& asker);
+  void add_earlier(protocol::DraftTexts& answer, std::size_t most);
   void ask_for_gaps();
+  [[nodiscard]] bool work_on_earlier();
 
   Mailbox& mailbox_;
   const Clock& clock_;
   draft::GroupLogs logs_;
   EarlierResponses* earlier_;
+  std::vector<int> servers_;
   double looked_ = 0;  ///< time of the last look for groups to forget
   std::uint64_t nonsense_ = 0;
 

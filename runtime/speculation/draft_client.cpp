@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/core/earlier_responses.hpp"
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::speculation {
@@ -15,7 +16,6 @@ namespace {
 
 /// Most tokens of requests that have left, kept for a server that does not read.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
-constexpr std::uint32_t kOldest = 64;  ///< steps: no server looks further back
 
 }  // namespace
 
@@ -36,13 +36,16 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
 // The response that a request brings along counts as told: whoever had the request before has told
 // it. A server that lacks it, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
+  const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);
   SharedRequest& r = requests_[start.id];
   r.response.assign(start.response.begin(), start.response.end());
   r.told = r.response.size();
   Group& group = groups_[start.id.prompt];
+  if (group.requests++ > 0) return;
+  if (!known) group.place = {};  // to be told all of it again
   group.place.group = start.id.prompt;
-  if (group.requests++ == 0) due_ = true;  // siblings may have said much
+  due_ = true;  // siblings may have said much
 }
 
 void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
@@ -123,6 +126,11 @@ void DraftClient::exchange() {
     if (group.requests > 0) server_of({id, 0}).fetch.places.push_back(group.place);
     at = over ? groups_.erase(at) : std::next(at);
   }
+  const auto asks = [](const Server& server) {
+    return server.reads && !server.fetch.places.empty() && server.ticket == 0;
+  };
+  const auto asked =
+      std::max<std::ptrdiff_t>(std::count_if(servers_.begin(), servers_.end(), asks), 1);
   for (Server& server : servers_) {
     if (!server.reads) continue;
     if (!server.update.stretches.empty()) {
@@ -130,7 +138,8 @@ void DraftClient::exchange() {
       counts_.update_bytes += bytes.size();
       mailbox_.send(server.at, bytes);
     }
-    if (server.fetch.places.empty() || server.ticket != 0) continue;
+    if (!asks(server)) continue;
+    server.fetch.earlier = static_cast<std::uint32_t>(options_.earlier_tokens / asked);
     server.fetch.ticket = server.ticket = ++last_ticket_;
     server.asked = now;
     mailbox_.send(server.at, encode(server.fetch));
@@ -180,7 +189,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
   for (const DraftStretch& stretch : texts.stretches) {
     const bool inside = stretch.first <= all.size() && stretch.count <= all.size() - stretch.first;
     const auto tokens = inside ? all.subspan(stretch.first, stretch.count) : all.first(0);
-    const bool valid = inside && stretch.age <= kOldest &&
+    const bool valid = inside && stretch.age <= kOldestStep &&
                        std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
                          return token >= 0 && token < options_.vocab;
                        });
@@ -191,7 +200,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
     counts_.heard += tokens.size();
     draft::SiblingLearner& siblings = *drafter_->capabilities().siblings;
     if (stretch.age > 0) {
-      siblings.recall(stretch.id, stretch.age, tokens, now);
+      siblings.recall(stretch.id, stretch.age, stretch.offset, tokens, stretch.ended != 0, now);
       continue;
     }
     if (requests_.contains(stretch.id)) continue;  // this client's own, known better here
@@ -204,7 +213,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
   }
   ++counts_.fetches;
   counts_.most_behind = std::max(counts_.most_behind, texts.tokens.size() + texts.left);
-  due_ = due_ || texts.left > 0;
+  due_ = due_ || texts.left > 0 || texts.awaited != 0;
 }
 
 }  // namespace paceline::speculation

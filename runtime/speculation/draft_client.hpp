@@ -24,6 +24,9 @@ struct DraftClientOptions {
   /// saves messages, but siblings' tokens are known later: 32 tokens lose up to 3 % of what drafts
   /// gain, 64 lose 4 to 6 %, 128 lose 6 to 11 % (tests/bench/README.md).
   int exchange_tokens = 32;
+  /// Tokens of earlier steps that are taken in between two steps: a token takes about 0.4 us, all
+  /// of them a millisecond or two of a step that is held up by it.
+  int earlier_tokens = 4096;
   /// A group is forgotten after so many seconds without a request here.
   double ttl = 3600;
 };

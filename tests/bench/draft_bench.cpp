@@ -136,7 +136,7 @@ void history() {
     }
     const double before = cpu_now();
     for (std::uint32_t t = 0; t < kSamples * kSteps; ++t)
-      drafter.recall({g, t % kSamples}, 1 + t / kSamples, texts[t], g);
+      drafter.recall({g, t % kSamples}, 1 + t / kSamples, 0, texts[t], true, g);
     taking += cpu_now() - before;
     if (g == 0) after_one = drafter.bytes();
     for (std::uint32_t s = 0; s < kSamples && g < kFirst; ++s) drafter.finish({g, s}, g);

@@ -28,6 +28,16 @@ run "drafter ranks, two servers, delays" 3 "${history[@]}" "${delays[@]}" --set 
   --set "speculation.drafters=[{method: suffix, servers: 2}, $model]" --set test.shuffle=[moves,roles]
 cut_and_resume KILL history 2 history 1 history
 
+# Acceptance is kept apart where there were such responses, not where they were merely looked for.
+"$here/launch.sh" 1 "$paceline" profile "$config" --output "$work/costs.yaml" --seconds 0.5 "${backend[@]}" "${small[@]}" "${suffix[@]}" >"$work/profile.log" 2>&1 ||
+  fail "profile: $(tail -n 3 "$work/profile.log")"
+mkdir "$work/empty"
+for folder in empty runs; do
+  rollout 1 "$work/kept-$folder" "${suffix[@]}" --set speculation.history="$work/$folder" --set engine.profile="$work/costs.yaml" ||
+    fail "with a profile: $(tail -n 3 "$work/kept-$folder.log")"
+  same "what is kept after $folder" "$([[ $folder == empty ]] || echo suffix+history)" "$(grep -o 'suffix+history' "$work/costs.drafts.yaml" | head -n 1)"
+done
+
 # Nothing that is wrong with it fails a run.
 bad() { run "$1" 1 "${suffix[@]}" --set speculation.history="$2"; }  # WHAT PATH
 bad "not there" "$work/nowhere"

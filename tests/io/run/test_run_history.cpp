@@ -28,23 +28,46 @@ class History : public Scratch {
     if (finish) write_final_file(at(name), run.manifest, run.prompts);
   }
 
-  RunHistory history(const std::string& path, HistoryOptions options = {}) {
+  RunHistory history(const std::string& path, HistoryOptions options = {},
+                     HistoryReader reader = {}) {
     options.path = at(path);
     options.output = at(output_);
     if (options.vocabulary == 0) options.vocabulary = run_.manifest.vocabulary;
     if (options.most_tokens == 0) options.most_tokens = 1000;
     std::vector<std::string> contents;
     for (const Prompt& prompt : run_.prompts) contents.push_back(content_uid(prompt.tokens));
-    return {options, contents, [this](const std::string& text) { warnings_.push_back(text); }};
+    runs_ = prompts_ = 0;
+    return {options, contents, reader,
+            [this](const std::string& text) { warnings_.push_back(text); },
+            [this](std::size_t runs, std::size_t prompts) {
+              runs_ = runs;
+              prompts_ = prompts;
+            }};
+  }
+
+  /// Searches to the end. Returns runs with responses of use.
+  std::size_t search(RunHistory history) {
+    while (history.work(nobody, nothing)) {
+    }
+    return runs_;
+  }
+  static void nobody(std::uint32_t, std::span<const std::byte>) { FAIL() << "there is one reader"; }
+  static void nothing(RequestId, std::uint32_t, std::span<const TokenId>) {
+    FAIL() << "nothing was asked for";
   }
 
   /// First tokens of the responses to a prompt, by age and sample, in the order in which they come.
-  static std::vector<std::array<std::int64_t, 3>> taken(RunHistory& history, std::uint32_t prompt) {
+  static std::vector<std::array<std::int64_t, 3>> taken(
+      RunHistory& history, std::uint32_t prompt, const EarlierResponses::Tell& tell = nobody) {
     std::vector<std::array<std::int64_t, 3>> taken;
-    history.take(prompt, [&](std::uint32_t age, std::uint32_t sample, std::span<const TokenId> t) {
+    history.want(prompt);
+    while (history.work(tell, [&](RequestId id, std::uint32_t age, std::span<const TokenId> t) {
+      EXPECT_EQ(id.prompt, prompt);
       EXPECT_EQ(t.size(), 4U);
-      taken.push_back({age, sample, t.front()});
-    });
+      taken.push_back({age, id.sample, t.front()});
+    })) {
+    }
+    EXPECT_FALSE(history.awaits(prompt));
     return taken;
   }
 
@@ -52,6 +75,8 @@ class History : public Scratch {
   SampleRun run_{4, 2};
   std::string output_ = "steps/step-10.part";
   std::vector<std::string> warnings_;
+  std::size_t runs_ = 0;     ///< with responses of use, when the search is over
+  std::size_t prompts_ = 0;  ///< with such responses
 };
 
 TEST_F(History, TheNewestRunsOfAFolderAreReadThatComeBefore) {
@@ -63,11 +88,11 @@ TEST_F(History, TheNewestRunsOfAFolderAreReadThatComeBefore) {
   make("steps/step-11", run_, 11);
   std::filesystem::create_directory(at("steps/other"));
   RunHistory all = history("steps");
-  EXPECT_EQ(all.runs(), 3U);
-  EXPECT_EQ(all.prompts(), 4U);
-  EXPECT_EQ(taken(all, 2),
-            (Taken{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}, {2, 1, 8}, {3, 0, 1}, {3, 1, 1}}));
-  EXPECT_TRUE(taken(all, 2).empty()) << "once";
+  const Taken three{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}, {2, 1, 8}, {3, 0, 1}, {3, 1, 1}};
+  EXPECT_EQ(taken(all, 2), three);
+  EXPECT_EQ(runs_, 3U);
+  EXPECT_EQ(prompts_, 4U);
+  EXPECT_EQ(taken(all, 2), three) << "as often as it is asked for";
   EXPECT_TRUE(taken(all, 99).empty());
   RunHistory two = history("steps", {.most_steps = 2});
   EXPECT_EQ(taken(two, 0), (Taken{{1, 0, 9}, {1, 1, 9}, {2, 0, 8}, {2, 1, 8}}));
@@ -88,9 +113,8 @@ TEST_F(History, ARunOfItsOwnIsReadFinishedOrNot) {
     EXPECT_EQ(taken(one, 1), (Taken{{1, 0, mark}, {1, 1, mark}})) << path;
   }
   output_ = "one";
-  RunHistory itself = history("one");
-  EXPECT_EQ(itself.runs(), 0U);
-  EXPECT_EQ(history("nowhere").runs(), 0U);
+  EXPECT_EQ(search(history("one")), 0U);
+  EXPECT_EQ(search(history("nowhere")), 0U);
   EXPECT_TRUE(warnings_.empty());
 }
 
@@ -102,8 +126,8 @@ TEST_F(History, PromptsAreTheSameWhereTheirTokensAre) {
   other.manifest = sample::manifest(other.prompts, 2);
   make("one", other, 5);
   RunHistory one = history("one");
-  EXPECT_EQ(one.prompts(), 3U);
   EXPECT_TRUE(taken(one, 3).empty());
+  EXPECT_EQ(prompts_, 3U);
   EXPECT_EQ(taken(one, 0).size(), 2U);
   EXPECT_TRUE(warnings_.empty());
 
@@ -119,20 +143,94 @@ TEST_F(History, WhatIsOfNoUseIsTold) {
   for (Prompt& prompt : other.prompts) prompt.tokens.push_back(3);
   other.manifest = sample::manifest(other.prompts, 2);
   make("one", other, 5);
-  EXPECT_EQ(history("one").runs(), 0U);
+  EXPECT_EQ(search(history("one")), 0U);
   ASSERT_EQ(warnings_.size(), 1U);
   EXPECT_EQ(warnings_[0], at("one") + ": it has no responses to any prompt of this run");
 
   make("two", run_, 5);
-  EXPECT_EQ(history("two", {.vocabulary = 77}).runs(), 0U);
+  EXPECT_EQ(search(history("two", {.vocabulary = 77})), 0U);
   ASSERT_EQ(warnings_.size(), 2U);
   EXPECT_EQ(warnings_[1],
             at("two") + ": its tokens are of a vocabulary of 1073741824, the model's has 77");
   std::filesystem::create_directory(at("three"));
   std::ofstream(at("three/trajectories.h5")) << "no HDF5";
-  EXPECT_EQ(history("three").runs(), 0U);
+  EXPECT_EQ(search(history("three")), 0U);
   ASSERT_EQ(warnings_.size(), 3U);
   EXPECT_NE(warnings_[2].find(at("three/trajectories.h5")), std::string::npos) << warnings_[2];
+}
+
+// Step 10 is written elsewhere, through a link, and is done when step 9 is done once more.
+TEST_F(History, ARunIsWhereItsNameIs) {
+  make("steps/step-8", run_, 8);
+  make("scratch/10", run_, 10);
+  make("steps/step-11", run_, 11);
+  std::filesystem::create_directory_symlink(at("scratch/10"), at("steps/step-10"));
+  output_ = "steps/step-10";
+  RunHistory now = history("steps");
+  EXPECT_EQ(taken(now, 0), (Taken{{1, 0, 8}, {1, 1, 8}}));
+  output_ = "scratch/10";
+  RunHistory elsewhere = history("steps");
+  EXPECT_EQ(taken(elsewhere, 0), (Taken{{1, 0, 11}, {1, 1, 11}, {2, 0, 8}, {2, 1, 8}}))
+      << "but never itself";
+}
+
+TEST_F(History, OneReaderSearchesForAll) {
+  make("steps/step-1", run_, 1);
+  make("steps/step-2", run_, 2);
+  RunHistory first = history("steps", {}, {0, 2});
+  RunHistory second({.most_tokens = 1000}, {}, {1, 2}, [](const std::string&) {});
+  EXPECT_FALSE(second.work(nobody, nothing));
+  second.want(3);
+  EXPECT_TRUE(second.awaits(3));
+  EXPECT_FALSE(second.awaits(1)) << "nobody wants it";
+  EXPECT_FALSE(second.work(nobody, nothing)) << "nothing was found yet";
+  int told = 0;
+  const auto tell = [&](std::uint32_t reader, std::span<const std::byte> found) {
+    EXPECT_EQ(reader, 1U);
+    EXPECT_TRUE(second.learn(found));
+    EXPECT_FALSE(second.learn(found.first(found.size() - 1))) << "no sense";
+    ++told;
+  };
+  EXPECT_EQ(taken(first, 2, tell), (Taken{{1, 0, 2}, {1, 1, 2}, {2, 0, 1}, {2, 1, 1}}));
+  EXPECT_EQ(told, 3) << "two runs, and that there are no more";
+  EXPECT_TRUE(taken(first, 1).empty()) << "the other reader's";
+  EXPECT_EQ(taken(second, 3), (Taken{{1, 0, 2}, {1, 1, 2}, {2, 0, 1}, {2, 1, 1}}));
+  EXPECT_EQ(taken(second, 1).size(), 4U);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// What is found in the newest run is read before the next is looked into; of several prompts each
+// has a part before any has the next.
+TEST_F(History, SearchAndReadingTakeTurns) {
+  make("steps/step-1", run_, 1);
+  make("steps/step-2", run_, 2);
+  RunHistory all = history("steps");
+  all.want(0);
+  all.want(1);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> order;  // prompt, age
+  std::vector<std::size_t> after;                              // [parts] responses read by then
+  while (all.work(nobody, [&](RequestId id, std::uint32_t age, std::span<const TokenId>) {
+    if (id.sample == 0) order.emplace_back(id.prompt, age);
+  }))
+    after.push_back(order.size());
+  EXPECT_EQ(order,
+            (std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 1}, {1, 1}, {0, 2}, {1, 2}}));
+  EXPECT_EQ(after, (std::vector<std::size_t>{0, 1, 2, 2, 3, 4, 4}));
+}
+
+TEST_F(History, ASearchEndsWhereRunsHaveNoneInARow) {
+  SampleRun other(4, 2);
+  for (Prompt& prompt : other.prompts) prompt.tokens.push_back(3);
+  other.manifest = sample::manifest(other.prompts, 2);
+  make("steps/1", run_, 1);
+  make("steps/2", other, 2);
+  make("steps/3", other, 3);
+  make("steps/4", run_, 4);
+  RunHistory two = history("steps", {.most_idle = 2});
+  EXPECT_EQ(taken(two, 0), (Taken{{1, 0, 4}, {1, 1, 4}}));
+  RunHistory three = history("steps", {.most_idle = 3});
+  EXPECT_EQ(taken(three, 0), (Taken{{1, 0, 4}, {1, 1, 4}, {4, 0, 1}, {4, 1, 1}}));
+  EXPECT_TRUE(warnings_.empty()) << "new prompts are nothing odd in a training";
 }
 
 TEST_F(History, DamagedResponsesAreLeftOut) {

@@ -126,13 +126,13 @@ TEST(DraftStore, DraftsDoNotDependOnWhereTheTextIs) {
 TEST(DraftStore, EarlierStepsHaveTreesOfTheirOwnAndGoFirst) {
   constexpr std::size_t kBytes = 1 << 18;
   DraftStore store({.depth = 8, .max_group_bytes = kBytes});
-  store.take_in_earlier(1, 1, 0, Text{1, 2}, 0);
+  store.take_in_earlier(1, 1, 0, 0, Text{1, 2}, true, 0);
   EXPECT_EQ(store.groups(), 0U) << "a group that was not registered";
   store.register_group(1, 100, 0);
-  store.take_in_earlier(1, 3, 0, Text{5, 6}, 0);
-  store.take_in_earlier(1, 1, 0, Text{1, 2}, 0);
-  store.take_in_earlier(1, 1, 1, Text{1, 3}, 0);
-  store.take_in_earlier(1, 1, 1, Text{8, 8}, 0);
+  store.take_in_earlier(1, 3, 0, 0, Text{5, 6}, true, 0);
+  store.take_in_earlier(1, 1, 0, 0, Text{1, 2}, true, 0);
+  store.take_in_earlier(1, 1, 1, 0, Text{1, 3}, true, 0);
+  store.take_in_earlier(1, 1, 1, 0, Text{8, 8}, true, 0);
   const auto earlier = store.earlier(1);
   ASSERT_EQ(earlier.size(), 2U);
   EXPECT_EQ(earlier[0]->age, 1U);
@@ -143,7 +143,7 @@ TEST(DraftStore, EarlierStepsHaveTreesOfTheirOwnAndGoFirst) {
 
   std::mt19937 random(1);
   const std::size_t before = store.bytes();
-  store.take_in_earlier(1, 2, 0, random_text(random, 100, 50), 0);
+  store.take_in_earlier(1, 2, 0, 0, random_text(random, 100, 50), true, 0);
   EXPECT_GT(store.bytes(), before);
   Text said;
   while (store.earlier(1).size() == 3 && said.size() < 10'000) {
@@ -155,6 +155,51 @@ TEST(DraftStore, EarlierStepsHaveTreesOfTheirOwnAndGoFirst) {
   ASSERT_EQ(store.earlier(1).size(), 2U) << "the oldest goes first";
   EXPECT_EQ(store.earlier(1)[1]->age, 2U);
   EXPECT_EQ(store.tree(1)->tokens(0).size(), said.size()) << "before texts of this step";
+  EXPECT_FALSE(store.whole(1));
+  store.take_in_earlier(1, 3, 0, 0, Text{5, 6}, true, 0);
+  EXPECT_EQ(store.earlier(1).size(), 2U) << "and does not come back";
+  store.register_group(1, 100, 0);
+  EXPECT_TRUE(store.whole(1)) << "until a request does";
+}
+
+TEST(DraftStore, EarlierStepsAreTakenInBitByBit) {
+  DraftStore store({.depth = 8});
+  store.register_group(1, 100, 0, Text{4});
+  store.take_in_earlier(1, 1, 0, 2, Text{3}, false, 0);
+  EXPECT_TRUE(store.earlier(1).empty()) << "a gap";
+  store.take_in_earlier(1, 1, 0, 0, Text{1, 2}, false, 0);
+  store.take_in_earlier(1, 1, 1, 0, Text{1}, true, 0);
+  store.take_in_earlier(1, 1, 0, 1, Text{2, 3}, false, 0);
+  store.take_in_earlier(1, 1, 0, 4, Text{5}, true, 0);
+  ASSERT_EQ(store.earlier(1).size(), 1U);
+  EXPECT_EQ(difference(store.earlier(1)[0]->tree, NaiveTree(8, {{4, 1, 2, 3}, {4, 1}})), "");
+  for (const std::uint32_t age : {9U, 5U, 7U, 3U})
+    store.take_in_earlier(1, age, 0, 0, Text{1}, true, 0);
+  EXPECT_EQ(store.earlier(1).size(), 4U) << "whatever a server says";
+  EXPECT_EQ(store.earlier(1)[3]->age, 9U);
+}
+
+// What earlier steps said is dropped before what this step did, of the oldest groups first.
+TEST(DraftStore, PastTheirMemoryGroupsDropEarlierStepsFirst) {
+  std::mt19937 random(5);
+  DraftStore store({.depth = 8, .max_bytes = 400'000});
+  GroupId group = 0;
+  for (; group < 40 && (group < 2 || store.whole(0)); ++group) {
+    store.register_group(group, 100, group);
+    store.take_in_earlier(group, 1, 0, 0, random_text(random, 400, 50), true, group);
+    store.update(group, 0, 0, random_text(random, 100, 50), group);
+    EXPECT_LE(store.bytes(), 400'000U);
+  }
+  ASSERT_LT(group, 40U);
+  EXPECT_TRUE(store.earlier(0).empty());
+  EXPECT_EQ(store.tree(0)->tokens(0).size(), 100U);
+  EXPECT_TRUE(store.whole(group - 2));
+  for (; group < 200 && store.tree(0) != nullptr; ++group) {
+    store.update(group, 0, 0, random_text(random, 100, 50), group);
+    EXPECT_LE(store.bytes(), 400'000U);
+  }
+  ASSERT_EQ(store.tree(0), nullptr) << "then they go themselves";
+  for (GroupId g = 1; g < group; ++g) EXPECT_TRUE(store.earlier(g).empty());
 }
 
 }  // namespace

@@ -159,35 +159,48 @@ TEST(GroupLogs, PastTheirMemoryTheGroupTouchedLongestAgoIsGivenUp) {
   EXPECT_EQ(tiny.bytes(), 0U);
 }
 
-TEST(GroupLogs, ResponsesOfEarlierStepsAreWholeAndTheirOwn) {
+TEST(GroupLogs, ResponsesOfEarlierStepsAreReadApartInAnyPortions) {
   GroupLogs logs({.samples = 2});
+  EXPECT_TRUE(logs.first_asked(1, 0));
+  EXPECT_FALSE(logs.first_asked(1, 0));
   const Text newer{1, 2, 3}, older{4, 5};
   logs.add_earlier({1, 0}, 1, newer, 0);
   logs.add_earlier({1, 0}, 1, newer, 0);
   logs.add_earlier({1, 0}, 2, older, 0);
   EXPECT_EQ(logs.held({1, 0}), 0U) << "this step's has not begun";
   logs.update({1, 0}, 0, Text{7}, 10, 0);
-  for (const LogClient client : {LogClient{0}, LogClient{10}}) {
+  for (const std::size_t most : {std::size_t{1}, std::size_t{2}, kAll}) {
     LogPlace place{.group = 1};
+    EXPECT_EQ(logs.left_earlier(place), 5U);
     std::vector<LoggedText> said;
-    EXPECT_EQ(logs.fetch(place, client, kAll, 0, said), 0U);
-    ASSERT_EQ(said.size(), client == 10 ? 2U : 3U) << "earlier ones are nobody's own";
-    EXPECT_EQ(said[0].age, 1U);
-    EXPECT_TRUE(said[0].ended);
-    EXPECT_EQ(Text(said[0].tokens.begin(), said[0].tokens.end()), newer);
-    EXPECT_EQ(said[1].age, 2U);
-    EXPECT_EQ(Text(said[1].tokens.begin(), said[1].tokens.end()), older);
-    if (client != 10) {
-      EXPECT_EQ(said[2].age, 0U);
+    EXPECT_EQ(logs.fetch(place, 10, kAll, 0, said), 0U);
+    EXPECT_TRUE(said.empty()) << "this step's are apart";
+    std::map<std::uint32_t, Text> texts;  // by age
+    for (std::uint64_t left = 5; left > 0;) {
+      said.clear();
+      logs.fetch_earlier(place, most, 0, said);
+      std::size_t tokens = 0;
+      for (const LoggedText& text : said) {
+        Text& own = texts[text.age];
+        EXPECT_EQ(text.offset, own.size());
+        own.insert(own.end(), text.tokens.begin(), text.tokens.end());
+        EXPECT_EQ(text.ended, own.size() == (text.age == 1 ? 3U : 2U));
+        tokens += text.tokens.size();
+      }
+      EXPECT_EQ(tokens, std::min<std::size_t>(most, left));
+      left -= tokens;
+      EXPECT_EQ(logs.left_earlier(place), left);
     }
+    EXPECT_EQ(texts, (std::map<std::uint32_t, Text>{{1, newer}, {2, older}}));
   }
-  LogPlace place{.group = 1};
-  std::vector<LoggedText> said;
-  EXPECT_EQ(logs.fetch(place, 5, 1, 0, said), 3U) << "one whole response, and three tokens left";
+  LogPlace stale{.epoch = 99, .group = 1, .earlier = 1, .earlier_tokens = 1};
+  EXPECT_EQ(logs.left_earlier(stale), 5U) << "of a group that began anew";
   logs.end({1, 0}, 10, 0);
   EXPECT_EQ(logs.groups(), 1U) << "of two responses of this step";
   logs.end({1, 1}, 10, 0);
   EXPECT_EQ(logs.groups(), 0U);
+  EXPECT_EQ(logs.bytes(), 0U);
+  EXPECT_TRUE(logs.first_asked(1, 0)) << "it knows nothing of the earlier one";
 }
 
 }  // namespace

@@ -149,19 +149,23 @@ TEST(SuffixDrafter, ProposalsDependOnTextsAlone) {
 TEST(SuffixDrafter, BeginsWithWhatEarlierStepsSaid) {
   ThreadPool pool(1);
   SuffixDrafter drafter(options(), pool);
-  drafter.recall({0, 0}, 1, Text{70, 71, 72, 73}, 0);
+  drafter.recall({0, 0}, 1, 0, Text{70, 71, 72, 73}, true, 0);
   drafter.start({{0, 0}, Text{1}, {}, {}}, 0);
   drafter.commit({0, 0}, Text{70}, 0);
   EXPECT_TRUE(propose(drafter, {0, 0}).empty()) << "what came before the group did is lost";
-  drafter.recall({0, 0}, 2, Text{70, 81, 82, 83}, 0);
+  EXPECT_FALSE(drafter.recalls());
+  drafter.recall({0, 0}, 2, 0, Text{70, 81, 82, 83}, true, 0);
   EXPECT_EQ(propose(drafter, {0, 0}), (Text{81, 82, 83}));
-  drafter.recall({0, 0}, 1, Text{70, 71, 72, 73}, 0);
+  drafter.recall({0, 0}, 1, 0, Text{70, 71, 72, 73}, true, 0);
   EXPECT_EQ(propose(drafter, {0, 0}), (Text{71, 72, 73})) << "the newer of two";
   drafter.start({{0, 2}, Text{1}, {}, {}}, 0);
   EXPECT_EQ(propose(drafter, {0, 2}), (Text{70, 71, 72, 73})) << "from the first token on";
   drafter.start({{0, 1}, Text{1}, {}, {}}, 0);
   drafter.commit({0, 1}, Text{70, 91, 92, 93}, 0);
   EXPECT_EQ(propose(drafter, {0, 0}), (Text{91, 92, 93})) << "and before both this step's";
+  EXPECT_TRUE(drafter.recalls()) << "with all proposals but one";
+  EXPECT_TRUE(drafter.remembers(0));
+  EXPECT_FALSE(drafter.remembers(1));
 
   DraftBuffers buffers(4);
   const Text assumed{91, 70, 71};
@@ -187,7 +191,7 @@ TEST(SuffixDrafter, OldTextsCountAsMuchAsTheyAreRight) {
     now.insert(now.end(), {10 + i, 1000 + i});
     earlier.insert(earlier.end(), {10 + i, i % 2 == 0 ? 1000 + i : 2000 + i});
   }
-  drafter.recall({0, 0}, 5, earlier, 0);
+  drafter.recall({0, 0}, 5, 0, earlier, true, 0);
   for (std::size_t t = 0; t < now.size(); ++t) {
     static_cast<void>(propose(drafter, {0, 0}, 1));
     drafter.commit({0, 0}, std::span(now).subspan(t, 1), 0);
@@ -202,14 +206,14 @@ TEST(SuffixDrafter, OldTextsCountAsMuchAsTheyAreRight) {
   EXPECT_EQ(alone[1].second, 201U);
 
   // Two tokens of a sibling's beat four of the earlier step's, which were expected to be more.
-  drafter.recall({0, 1}, 5, Text{5, 500, 501, 502, 503}, 0);
+  drafter.recall({0, 1}, 5, 0, Text{5, 500, 501, 502, 503}, true, 0);
   drafter.commit({0, 0}, Text{5, 600, 601}, 0);
   drafter.commit({0, 1}, Text{5}, 0);
   EXPECT_EQ(propose(drafter, {0, 1}, 4), (Text{600, 601}));
   SuffixDrafter unlearned(options(), pool);
   unlearned.start({{0, 1}, Text{1}, {}, {}}, 0);
   unlearned.start({{0, 0}, Text{1}, {}, {}}, 0);
-  unlearned.recall({0, 1}, 5, Text{5, 500, 501, 502, 503}, 0);
+  unlearned.recall({0, 1}, 5, 0, Text{5, 500, 501, 502, 503}, true, 0);
   unlearned.commit({0, 0}, Text{5, 600, 601}, 0);
   unlearned.commit({0, 1}, Text{5}, 0);
   EXPECT_EQ(propose(unlearned, {0, 1}, 4), (Text{500, 501, 502, 503}));

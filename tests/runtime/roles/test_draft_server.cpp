@@ -2,8 +2,11 @@
 // servers that stall.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <memory>
 #include <random>
+#include <string>
 
 #include "runtime/draft/suffix_drafter.hpp"
 #include "runtime/protocol/messages.hpp"
@@ -39,27 +42,61 @@ class Listener final : public draft::Drafter, public draft::SiblingLearner {
     std::copy(tokens.begin(), tokens.end(), text.begin() + static_cast<std::ptrdiff_t>(offset));
     if (end) ended.insert(id);
   }
-  void recall(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double) override {
-    EXPECT_TRUE(
-        recalled_texts.emplace(std::pair(id, age), Text(tokens.begin(), tokens.end())).second);
+  void recall(RequestId id, std::uint32_t age, std::uint64_t offset,
+              std::span<const TokenId> tokens, bool, double) override {
+    Text& text = recalled_texts[{id, age}];
+    EXPECT_EQ(text.size(), offset) << "in order, and once";
+    text.insert(text.end(), tokens.begin(), tokens.end());
+    most_recalled = std::max(most_recalled, recalled_now += tokens.size());
   }
+  [[nodiscard]] bool remembers(std::uint32_t) const override { return !forgets; }
   std::map<RequestId, Text> own, heard;
   std::set<RequestId> ended;
   std::map<std::pair<RequestId, std::uint32_t>, Text> recalled_texts;  ///< by age
+  std::size_t recalled_now = 0;                                        ///< with one message
+  std::size_t most_recalled = 0;
+  bool forgets = false;
 };
 
-/// Two responses of earlier steps to prompt 3, one of which has an id of another vocabulary.
-class TwoEarlier final : public EarlierResponses {
+/// Responses of earlier steps to each of some prompts, which are read when they are asked for, one
+/// response at a time.
+class MadeEarlier final : public EarlierResponses {
  public:
-  void take(std::uint32_t prompt, const Use& use) override {
-    if (prompt != 3 || std::exchange(taken_, true)) return;
-    use(1, 0, Text{5, 6, 7});
-    use(1, 1, Text{5, kVocab});
-    use(4, 0, Text{8});
+  struct Made {
+    RequestId id;
+    std::uint32_t age = 0;
+    Text tokens;
+  };
+  explicit MadeEarlier(std::vector<Made> made) : made_(std::move(made)) {}
+  void want(std::uint32_t prompt) override {
+    ++asked;
+    for (const Made& made : made_)
+      if (made.id.prompt == prompt) wanted_.push_back(&made);
   }
+  [[nodiscard]] bool awaits(std::uint32_t prompt) const override {
+    return std::any_of(wanted_.begin(), wanted_.end(),
+                       [&](const Made* made) { return made->id.prompt == prompt; });
+  }
+  bool work(const Tell& tell, const Use& use) override {
+    for (; said.size() > told; ++told) tell(1, std::as_bytes(std::span(said).subspan(told, 1)));
+    if (wanted_.empty()) return false;
+    const Made& next = *wanted_.front();
+    wanted_.pop_front();
+    use(next.id, next.age, next.tokens);
+    return true;
+  }
+  bool learn(std::span<const std::byte> found) override {
+    for (const std::byte byte : found) learned.push_back(static_cast<char>(byte));
+    return learned != "no";
+  }
+  int asked = 0;
+  std::string said;  ///< to reader 1
+  std::size_t told = 0;
+  std::string learned;
 
  private:
-  bool taken_ = false;
+  std::vector<Made> made_;
+  std::deque<const Made*> wanted_;
 };
 
 struct Client {
@@ -92,6 +129,7 @@ struct Client {
   void receive() {
     while (const std::optional<Envelope> envelope = mailbox.poll()) {
       EXPECT_EQ(envelope->from.port, Address::Port::draft_server);
+      listener->recalled_now = 0;
       client->receive(envelope->from.rank, envelope->bytes);
     }
   }
@@ -104,9 +142,14 @@ struct Client {
 
 struct Server {
   Server(Post& post, const Clock& clock, int rank, const draft::LogLimits& limits = {},
-         EarlierResponses* earlier = nullptr)
+         EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox(post, {rank, Address::Port::draft_server}),
-        server(mailbox, clock, limits, earlier) {}
+        server(mailbox, clock, limits, earlier, std::move(servers)) {}
+  /// Turns until there is nothing to do.
+  void turns() {
+    while (server.turn().worked) {
+    }
+  }
   SimulatedMailbox mailbox;
   DraftServer server;
 };
@@ -287,10 +330,10 @@ TEST(DraftServer, SuffixTreesDraftWhatASiblingElsewhereHasSaid) {
   EXPECT_EQ(tokens[1], 23);
 }
 
-TEST(DraftServer, EarlierStepsAreHeardOfFirstAndByAll) {
+TEST(DraftServer, EarlierStepsAreHeardByAll) {
   Post post;
   SteppedClock clock;
-  TwoEarlier earlier;
+  MadeEarlier earlier({{{3, 0}, 1, {5, 6, 7}}, {{3, 1}, 1, {5, kVocab}}, {{3, 0}, 4, {8}}});
   Server server(post, clock, 0, {}, &earlier);
   Client a(post, clock, 0, {0});
   Client b(post, clock, 1, {0});
@@ -300,6 +343,13 @@ TEST(DraftServer, EarlierStepsAreHeardOfFirstAndByAll) {
     client->client->told();
     server.server.turn();
     client->receive();
+    if (client == &a) {
+      EXPECT_TRUE(client->listener->recalled_texts.empty()) << "nobody waits for files";
+      server.turns();
+      client->client->told();  // asks at once, for more is to come
+      server.server.turn();
+      client->receive();
+    }
     EXPECT_EQ(client->listener->recalled_texts,
               (std::map<std::pair<RequestId, std::uint32_t>, Text>{{{{3, 0}, 1}, {5, 6, 7}},
                                                                    {{{3, 0}, 4}, {8}}}))
@@ -308,11 +358,108 @@ TEST(DraftServer, EarlierStepsAreHeardOfFirstAndByAll) {
     EXPECT_EQ(client->client->counts().heard, 4U);
     EXPECT_EQ(client->client->counts().invalid, 1U);
   }
+  EXPECT_EQ(earlier.asked, 2) << "once for each prompt";
   SimulatedMailbox other(post, {5, Address::Port::role});
   other.send({0, Address::Port::draft_server},
              protocol::encode(protocol::DraftUpdate{5, {{{3, 7}, 0, 0, 1, 0, 2}}, {1}}));
   server.server.turn();
   EXPECT_EQ(server.server.nonsense(), 1U) << "clients know of this step alone";
+}
+
+// Siblings' texts come at once and whole; those of earlier steps a few tokens a step, alike of all
+// prompts.
+TEST(DraftServer, EarlierStepsHoldUpNoSiblings) {
+  constexpr std::uint32_t kPrompts = 4;
+  Post post;
+  SteppedClock clock;
+  std::vector<MadeEarlier::Made> made;
+  for (std::uint32_t p = 0; p < kPrompts; ++p) made.push_back({{p, 0}, 1, Text(30'000, 7)});
+  MadeEarlier earlier(std::move(made));
+  Server server(post, clock, 0, {}, &earlier);
+  Client a(post, clock, 0, {0});
+  Client b(post, clock, 1, {0});
+  for (std::uint32_t p = 0; p < kPrompts; ++p) {
+    a.start({p, 0});
+    a.say({p, 0}, Text(500, 9));
+  }
+  server.turns();
+  a.receive();
+  a.client->told();
+  server.turns();  // has read all
+  for (std::uint32_t p = 0; p < kPrompts; ++p) b.start({p, 1});
+  b.client->told();
+  server.server.turn();
+  b.receive();
+  for (std::uint32_t p = 0; p < kPrompts; ++p) {
+    const RequestId id{p, 0};
+    EXPECT_EQ(b.listener->heard[id].size(), 500U);
+    EXPECT_EQ(b.listener->recalled_texts[std::pair(id, 1U)].size(), 1024U);
+  }
+  int steps = 1;
+  const RequestId last{kPrompts - 1, 0};
+  for (; steps < 100 && b.listener->recalled_texts[std::pair(last, 1U)].size() < 30'000; ++steps) {
+    b.client->told();
+    server.server.turn();
+    b.receive();
+  }
+  EXPECT_EQ(steps, 30);
+  EXPECT_EQ(b.listener->most_recalled, 4096U);
+  const std::uint64_t fetches = b.client->counts().fetches;
+  b.client->told();
+  server.server.turn();
+  b.receive();
+  EXPECT_EQ(b.client->counts().fetches, fetches) << "there is no more to ask for";
+}
+
+TEST(DraftServer, AClientThatHasForgottenAPromptHearsAllOfItAgain) {
+  for (const bool forgets : {false, true}) {
+    Post post;
+    SteppedClock clock;
+    MadeEarlier earlier({{{3, 0}, 1, {5, 6, 7}}});
+    Server server(post, clock, 0, {}, &earlier);
+    Client a(post, clock, 0, {0});
+    const auto exchange = [&] {
+      a.client->told();
+      server.turns();
+      a.receive();
+    };
+    a.start({3, 0});
+    for (int i = 0; i < 3; ++i) exchange();
+    EXPECT_EQ(a.client->counts().heard, 3U);
+    a.leave({3, 0});
+    a.listener->recalled_texts.clear();
+    a.listener->forgets = forgets;
+    a.start({3, 1});
+    for (int i = 0; i < 3; ++i) exchange();
+    EXPECT_EQ(a.client->counts().heard, forgets ? 6U : 3U);
+  }
+}
+
+TEST(DraftServer, TheFirstTellsOthersWhatItFinds) {
+  Post post;
+  SteppedClock clock;
+  MadeEarlier finds({}), learns({});
+  Server first(post, clock, 4, {}, &finds, {4, 6});
+  Server second(post, clock, 6, {}, &learns, {4, 6});
+  finds.said = "ab";
+  first.turns();
+  second.turns();
+  EXPECT_EQ(learns.learned, "ab");
+  EXPECT_EQ(second.server.nonsense(), 0U);
+  SimulatedMailbox other(post, {5, Address::Port::draft_server});
+  other.send({6, Address::Port::draft_server}, protocol::encode(protocol::EarlierFound{}));
+  second.turns();
+  EXPECT_EQ(second.server.nonsense(), 1U) << "not its to tell";
+  learns.learned.clear();
+  finds.said += "no";
+  first.turns();
+  second.turns();
+  EXPECT_EQ(second.server.nonsense(), 2U) << "no sense";
+  Server without(post, clock, 7);
+  SimulatedMailbox{post, {4, Address::Port::draft_server}}.send(
+      {7, Address::Port::draft_server}, protocol::encode(protocol::EarlierFound{}));
+  without.turns();
+  EXPECT_EQ(without.server.nonsense(), 1U) << "of no use to it";
 }
 
 TEST(DraftServer, NonsenseIsDropped) {
@@ -334,7 +481,7 @@ TEST(DraftServer, NonsenseIsDropped) {
   a.start({3, 0});
   a.say({3, 0}, {1});
   const protocol::DraftTexts texts{
-      0, 1, 0, {}, {{{3, 1}, 0, 0, 2, 0, 0}, {{3, 2}, 0, 1, 2, 0, 0}}, {1, kVocab}};
+      0, 1, 0, 0, {}, {{{3, 1}, 0, 0, 2, 0, 0}, {{3, 2}, 0, 1, 2, 0, 0}}, {1, kVocab}};
   a.client->receive(0, protocol::encode(texts));
   a.client->receive(0, protocol::encode(protocol::Finish{}));
   a.client->receive(0, std::vector<std::byte>(7, std::byte{200}));
