@@ -42,6 +42,7 @@ struct DraftResult {
   int count = 0;     ///< tokens written
   int match = 0;     ///< length of the suffix of the text that was found, tokens
   double score = 0;  ///< sum of the tokens' scores: the number expected to be accepted
+  int longest = -1;  ///< length of the longest suffix that a draft could follow; -1: not sought
 };
 
 }  // namespace paceline::draft

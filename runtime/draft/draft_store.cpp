@@ -177,6 +177,7 @@ void DraftStore::take_in_earlier(GroupId id, std::uint32_t age, std::uint32_t sa
   earlier.tree.append(told.sequence, tokens.subspan(have - offset));
   told.tokens = offset + tokens.size();
   if (ended) earlier.tree.shrink(told.sequence);
+  earlier.version = ++last_version_;
   account(id, group);
 }
 

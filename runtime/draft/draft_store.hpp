@@ -50,6 +50,7 @@ struct EarlierTree {
   std::uint32_t age;  ///< steps since, >= 1
   SuffixTree tree;
   std::map<std::uint32_t, Told> samples;  ///< told apart as a step's own
+  std::uint64_t version = 0;              ///< of what it holds; of two trees or states never equal
 };
 
 /// Tokens of the prompt that come before a response of an earlier step: as many as a draft is long.
@@ -127,6 +128,7 @@ class DraftStore {
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
   std::size_t bytes_ = 0;
+  std::uint64_t last_version_ = 0;  ///< of trees of earlier steps
 };
 
 }  // namespace paceline::draft

@@ -118,6 +118,12 @@ void SuffixDrafter::judge(Forecast& forecast, std::span<const TokenId> said) {
   forecast.age_class = 0;
 }
 
+/// Longest match that is possible when the response has `now` tokens, of `most` that may be used.
+int SuffixDrafter::Match::bound(const EarlierTree& texts, std::size_t now, int most) const {
+  const bool known = version == texts.version && now >= at;
+  return known ? static_cast<int>(std::min<std::size_t>(most, length + (now - at))) : most;
+}
+
 /// Puts the best draft of earlier steps into the slot where it scores more than what is there.
 /// `group`: as this step's texts were asked, but for its text.
 void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, SpeculationSlot& group,
@@ -133,11 +139,22 @@ void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, Specul
           {age_class, draft.tokens[0], static_cast<double>(draft.scores[0] / trust)});
   };
   foresee(0, slot.output, slot.count, 1);
-  for (const std::unique_ptr<EarlierTree>& texts : earlier) {
+  const std::size_t said = request.response().size() + slot.assumed.size();
+  request.matches.resize(earlier.size());
+  for (std::size_t i = 0; i < earlier.size(); ++i) {
+    const std::unique_ptr<EarlierTree>& texts = earlier[i];
+    Match& match = request.matches[i];
+    const int most =
+        std::min(options_.speculation.max_match, longest_match(texts->tree, slot.limits));
+    group.options.max_match = match.bound(*texts, said, most);
     const int age = age_class(texts->age);
     group.options.trust = trust_.trust(age);
     const DraftResult draft =
         speculate(texts->tree, group.text, group.options, group.output, scratch);
+    if (slot.assumed.empty()) {
+      const bool known = draft.longest >= 0 && draft.longest < most;
+      match = {known ? texts->version : 0, said, draft.longest};
+    }
     foresee(age, group.output, draft.count, group.options.trust);
     if (draft.score <= score) continue;
     score = draft.score;

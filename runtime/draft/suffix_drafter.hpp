@@ -64,6 +64,14 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
   };
+  /// The last match of a request's text in a tree of an earlier step. While the tree stays as it
+  /// is, the next one is longer by the tokens said since, at most.
+  struct Match {
+    std::uint64_t version = 0;  ///< of the tree; 0: the match may be longer
+    std::size_t at = 0;         ///< response tokens by then
+    int length = 0;
+    [[nodiscard]] int bound(const EarlierTree& texts, std::size_t now, int most) const;
+  };
   struct Tally {
     std::uint64_t tried = 0;
     std::uint64_t right = 0;
@@ -72,6 +80,7 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
     std::unique_ptr<SuffixTree> own;  ///< one sequence: prompt, then response
     std::size_t prompt_size = 0;
     Forecast forecast;
+    std::vector<Match> matches;  ///< [trees of earlier steps]
     [[nodiscard]] std::span<const TokenId> response() const {
       return own->tokens(0).subspan(prompt_size);
     }

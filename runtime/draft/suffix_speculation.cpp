@@ -108,9 +108,8 @@ DraftResult draft(const SuffixTree& tree, int available, const SpeculationOption
     return at && tree.best_next(*at) >= min_count;
   };
   int longest = 0;
-  int beyond = std::min({available, options.max_match,
-                         std::max(1, tree.depth() - options.limits.max_length)}) +
-               1;
+  int beyond = std::min({available, options.max_match, longest_match(tree, options.limits)}) + 1;
+  if (beyond > 1 && usable(beyond - 1)) longest = beyond - 1;
   while (beyond - longest > 1) {
     const int middle = (longest + beyond) / 2;
     (usable(middle) ? longest : beyond) = middle;
@@ -132,10 +131,15 @@ DraftResult draft(const SuffixTree& tree, int available, const SpeculationOption
     if (!first) copy_draft(target, output, result.count);
     if (result.count > 0) best = result;
   }
+  best.longest = longest;
   return best;
 }
 
 }  // namespace
+
+int longest_match(const SuffixTree& tree, const DraftLimits& limits) {
+  return std::max(1, tree.depth() - limits.max_length);
+}
 
 DraftOutput SpeculationScratch::second(int capacity) {
   const auto size = static_cast<std::size_t>(capacity);

@@ -50,6 +50,9 @@ struct SpeculationScratch {
   [[nodiscard]] DraftOutput second(int capacity);
 };
 
+/// Longest match after which a whole draft finds room in the tree.
+[[nodiscard]] int longest_match(const SuffixTree& tree, const DraftLimits& limits);
+
 /// Drafts what follows a sequence of the tree. The longest match is known from appending, so
 /// the cost is O(log depth + drafted).
 DraftResult speculate(const SuffixTree& tree, SuffixTree::Sequence sequence,

@@ -187,6 +187,44 @@ TEST(Speculation, DraftsWhatTheNaiveTableSays) {
   EXPECT_GT(drafted, 1000);
 }
 
+// As SuffixDrafter does in trees that stay as they are.
+TEST(Speculation, AMatchIsNoLongerThanTheLastOneAndWhatWasSaidSince) {
+  std::mt19937 random(6);
+  SpeculationScratch scratch;
+  int cut = 0;
+  for (int round = 0; round < 100; ++round) {
+    Growing growing(std::uniform_int_distribution(4, 20)(random));
+    grow(growing, random, 80);
+    SpeculationOptions options = random_options(random);
+    options.limits = {4, 2, 2};
+    const int most = std::min(options.max_match, longest_match(growing.tree, options.limits));
+    Text text;
+    int bound = 0;
+    for (int i = 0; i < 60; ++i) {
+      const int said = std::uniform_int_distribution(1, 3)(random);
+      for (int t = 0; t < said; ++t) {
+        const Text& source = growing.sequences[random() % growing.sequences.size()];
+        const bool follows = !source.empty() && random() % 4 != 0;
+        text.push_back(follows ? source[(text.size() + 1) % source.size()] : 1);
+      }
+      bound += said;
+      DraftBuffers buffers(4), bounded_buffers(4);
+      const DraftResult whole = speculate(growing.tree, text, options, buffers.output(), scratch);
+      SpeculationOptions bounded = options;
+      bounded.max_match = std::min(most, bound);
+      const DraftResult draft =
+          speculate(growing.tree, text, bounded, bounded_buffers.output(), scratch);
+      ASSERT_EQ(draft.longest, whole.longest);
+      ASSERT_EQ(draft.count, whole.count);
+      ASSERT_EQ(bounded_buffers.tokens, buffers.tokens);
+      ASSERT_EQ(bounded_buffers.scores, buffers.scores);
+      cut += bound < most ? 1 : 0;
+      bound = draft.longest < most ? draft.longest : 1000;
+    }
+  }
+  EXPECT_GT(cut, 1000);
+}
+
 TEST(Speculation, StaysWithinTheCallersMemory) {
   Growing growing(16);
   growing.append(0, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2});
@@ -197,7 +235,9 @@ TEST(Speculation, StaysWithinTheCallersMemory) {
   EXPECT_EQ(speculate(growing.tree, 0, options, buffers.output(), scratch).count, 3);
   EXPECT_EQ(buffers.tokens, (Text{3, 4, 5}));
   EXPECT_EQ(buffers.parents, (std::vector<std::int32_t>{-1, 0, 1}));
-  EXPECT_EQ(speculate(growing.tree, 0, options, {}, scratch).count, 0);
+  const DraftResult none = speculate(growing.tree, 0, options, {}, scratch);
+  EXPECT_EQ(none.count, 0);
+  EXPECT_EQ(none.longest, -1);
 }
 
 }  // namespace
