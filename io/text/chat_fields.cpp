@@ -62,7 +62,7 @@ class FieldReader {
           value.is_array() && std::all_of(value.begin(), value.end(),
                                           [](const Json& tool) { return tool.is_object(); });
       if (!objects) refuse(member, "expected a list of objects, found " + describe(value));
-      take(member, tools_, compact(member.raw));
+      take(member, tools_, value.empty() ? std::string() : compact(member.raw));
     } else if (is_honoured(member.key)) {
       const Json value = parse(member);
       if (!value.is_boolean()) refuse(member, "expected true or false, found " + describe(value));

@@ -441,8 +441,10 @@ ChatShape shape_of(std::string_view jinja) {
       const std::string spelled = quoted(*shape.default_system);
       const std::string_view system = std::string_view(spelled).substr(1, spelled.size() - 2);
       std::string& form = shape.form_with_tools;
-      for (auto at = form.find(system); at != std::string::npos; at = form.find(system, at + 1))
-        form.replace(at, system.size(), "$SYSTEM");
+      constexpr std::string_view mark = "$SYSTEM";
+      for (auto at = form.find(system); at != std::string::npos;
+           at = form.find(system, at + mark.size()))
+        form.replace(at, system.size(), mark);
     }
   } catch (const UnreadableTemplate&) {
     return {};

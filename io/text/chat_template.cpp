@@ -403,8 +403,11 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const {
   if (options.tools.empty()) return render_messages(messages, options);
   const auto tools = nlohmann::ordered_json::parse(options.tools);
-  if (tools.empty() && tool_form_ != text::ToolForm::llama)  // Llama's alone tells of no tools
-    return render_messages(messages, options);
+  if (tools.empty()) {
+    ChatOptions plain = options;
+    plain.tools.clear();
+    return render_messages(messages, plain);
+  }
   const std::string told = text::tools_text(tool_form_, tools);
   const bool system_first = messages.front().role == "system";
   std::vector<ChatMessage> said(messages.begin(), messages.end());
@@ -462,8 +465,10 @@ std::string ChatTemplate::render_messages(std::span<const ChatMessage> messages,
                            "Cutting Knowledge Date: December 2023\nToday Date: " +
                            options.date.value_or("26 Jul 2024") + "\n\n" +
                            std::string(system_first ? text::strip(messages.front().content) : ""));
-      for (const ChatMessage& m : messages.subspan(system_first ? 1 : 0)) {
-        out += llama(m.role, text::strip(m.content));
+      for (std::size_t i = system_first ? 1 : 0; i < messages.size(); ++i) {
+        const bool told = !options.tools.empty() && i == (system_first ? 1U : 0U);
+        const std::string& said = messages[i].content;  // behind the tools it is stripped already
+        out += llama(messages[i].role, told ? said : text::strip(said));
       }
       if (options.add_generation_prompt) out += answer_header(options);
       break;

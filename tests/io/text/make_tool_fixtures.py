@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from jinja2 import TemplateError
-from make_chat_fixtures import BOS, CONVERSATIONS, EOS, TEMPLATES
+from make_chat_fixtures import BOS, CONVERSATIONS, EOS, TEMPLATES, message
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -107,14 +107,15 @@ SEARCH = {
     },
 }
 CLOCK = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
-TOOLS = [[CLOCK], [SEARCH, CLOCK], [{}], []]
+TOOLS = [[CLOCK], [SEARCH, CLOCK], [{}]]
+SAID = [*CONVERSATIONS, [message("user", "  ")], [message("system", "s"), message("user", "")]]
 
 
 def render(tokenizer: PreTrainedTokenizerFast, name: str, index: int, tools: int, generate: bool, go_on: bool) -> str | None:
     date = {"date_string": "26 Jul 2024"} if name == "llama32" else {}
     try:
         return tokenizer.apply_chat_template(
-            CONVERSATIONS[index], TOOLS[tools], tokenize=False, add_generation_prompt=generate,
+            SAID[index], TOOLS[tools], tokenize=False, add_generation_prompt=generate,
             continue_final_message=go_on, **date,
         )  # fmt: skip
     except (ValueError, TemplateError):
@@ -128,12 +129,12 @@ def main() -> None:
     for name, template in CASES.items():
         tokenizer.chat_template = template
         renders = []
-        for index in (0, 1, 9, 10, 13):
-            for tools, generate, go_on in ((0, True, False), (1, False, False), (2, False, True), (3, True, False)):
+        for index in (0, 1, 9, 10, 13, len(SAID) - 2, len(SAID) - 1):
+            for tools, generate, go_on in ((0, True, False), (1, False, False), (2, False, True)):
                 text = render(tokenizer, name, index, tools, generate, go_on)
                 renders.append({"conversation": index, "tools": tools, "generate": generate, "continue": go_on, "text": text})
         cases.append({"name": name, "template": template, "renders": renders})
-    document = {"bos": BOS, "eos": EOS, "tools": TOOLS, "conversations": CONVERSATIONS, "cases": cases}
+    document = {"bos": BOS, "eos": EOS, "tools": TOOLS, "conversations": SAID, "cases": cases}
     (folder / "tools.json").write_text(json.dumps(document, ensure_ascii=True, indent=1) + "\n")
 
 

@@ -157,6 +157,22 @@ TEST(ChatTemplate, RendersToolsAsTransformersDoes) {
   EXPECT_GT(compared, 200);
 }
 
+TEST(ChatTemplate, ADefaultSystemPromptMayBeAnyWord) {
+  for (const std::string system : {"SYSTEM", "S", "$SYSTEM"}) {
+    const std::string jinja =
+        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+        "{{ '<|im_start|>system\\n" +
+        system +
+        "<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\\n' + "
+        "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    const auto chat = ChatTemplate::recognise(jinja, "", "t");
+    EXPECT_EQ(chat.family(), ChatFamily::chatml);
+    EXPECT_TRUE(chat.render(std::vector<ChatMessage>{{"user", "x"}})
+                    .starts_with("<|im_start|>system\n" + system));
+  }
+}
+
 TEST(ChatTemplate, RefusesToolsThatItWouldNotRender) {
   const std::vector<ChatMessage> hi = {{"user", "hi"}};
   paceline::io::ChatOptions options;
