@@ -43,7 +43,7 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// `converses`: a simulation has no environment.
+/// `converses`: an environment answers the turns of responses.
 engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
   return {.max_batch = engine.max_batch,

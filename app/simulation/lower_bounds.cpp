@@ -17,17 +17,31 @@ constexpr std::size_t kLongest = 256;
 /// Groups that a drafter rank serves at most, for the bound of all work.
 constexpr int kMostGroups = 16;
 
+/// Positions that a request's sampled tokens attend to, summed over them. `before`: its prompt's.
+double positions_of(const sim::ModelledRequest& request, double before) {
+  double positions = 0;
+  double begin = 0;
+  const auto add = [&](double tokens) { positions += tokens * (before + begin + tokens / 2); };
+  for (const sim::ModelledTurn& turn : request.turns) {
+    add(turn.end - begin);
+    begin = turn.end + turn.given;
+  }
+  if (request.turns.empty()) add(request.length);
+  return positions;
+}
+
 class Bounds {
  public:
   explicit Bounds(const SimulationSetup& simulation) : simulation_(simulation) {
     for (const auto& samples : simulation.workload->requests) {
       const std::size_t prompt = &samples - simulation.workload->requests.data();
       for (const sim::ModelledRequest& request : samples) {
-        const double tokens = request.length;
+        const double tokens = request.sampled();
         const auto before = static_cast<double>(simulation.workload->prompts[prompt].tokens.size());
         tokens_ += tokens;
-        positions_ += tokens * (before + tokens / 2);
+        positions_ += positions_of(request, before);
         alone_.push_back({&request, before});
+        longest_wait_ = std::max(longest_wait_, request.waits());
       }
     }
     for (const PlannedDrafter& drafter : simulation.plan.drafters) {
@@ -46,16 +60,16 @@ class Bounds {
     const std::size_t count = std::min(kLongest, alone_.size());
     std::partial_sort(
         alone_.begin(), alone_.begin() + static_cast<std::ptrdiff_t>(count), alone_.end(),
-        [](const Alone& a, const Alone& b) { return a.request->length > b.request->length; });
-    double seconds = 0;
+        [](const Alone& a, const Alone& b) { return a.request->sampled() > b.request->sampled(); });
+    double seconds = longest_wait_;
     for (const Alone& alone : std::span(alone_).first(count)) {
-      const double context = alone.prompt + alone.request->length / 2.0;
+      const double context = positions_of(*alone.request, alone.prompt) / alone.request->sampled();
       double best = 0;
       for (const auto& [tp, table] : simulation_.costs) {
         const auto rate = [&](std::size_t method) { return alone.request->acceptance[method]; };
         best = std::max(best, pace(table, 1, context, 1, rate));
       }
-      seconds = std::max(seconds, alone.request->length / best);
+      seconds = std::max(seconds, alone.request->sampled() / best + alone.request->waits());
     }
     return seconds;
   }
@@ -112,6 +126,7 @@ class Bounds {
   const SimulationSetup& simulation_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
+  double longest_wait_ = 0;  ///< seconds that a request waits for answers
   double tokens_ = 0;
   double positions_ = 0;  ///< attended to by all tokens
 };

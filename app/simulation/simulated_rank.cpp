@@ -28,6 +28,10 @@ SimulatedRank::SimulatedRank(const SimulatedSurroundings& around, int rank,
   mailbox_ = &around_.post.open(address);
   around_.post.belongs(address, actor_);
   blocks_ = &around_.blocks.open(rank, actor_);
+  if (inputs.config.converses()) {
+    environment_ = std::make_unique<sim::ModelledEnvironment>(around_.world, actor_,
+                                                              *around_.simulation.responses);
+  }
   take(plan.layout.placement);
   life_ = std::make_unique<RankLife>(inputs, plan, rank, *this);
 }

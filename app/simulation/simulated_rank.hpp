@@ -11,6 +11,7 @@
 #include "runtime/sim/address_range.hpp"
 #include "runtime/sim/blocks.hpp"
 #include "runtime/sim/engine.hpp"
+#include "runtime/sim/environment.hpp"
 #include "runtime/sim/post.hpp"
 #include "runtime/sim/tiers.hpp"
 #include "runtime/sim/world.hpp"
@@ -51,6 +52,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   roles::KvShare& kv_share() override { return *kv_share_; }
   const CostTable& costs(int tp) const override;
   std::unique_ptr<draft::Drafter> drafter(std::int32_t index) override;
+  Environment* environment() override { return environment_.get(); }
   TrajectorySink& trajectories() override { return trajectories_; }
   void warn(const std::string& text) override { around_.warn(text); }
   void sleep(double seconds) override { around_.world.work(actor_, seconds); }
@@ -72,6 +74,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   std::unique_ptr<sim::ModelledTiers> tiers_;
   std::unique_ptr<kv::Store> store_;  ///< null: there is no pool
   std::unique_ptr<roles::KvShare> kv_share_;
+  std::unique_ptr<sim::ModelledEnvironment> environment_;  ///< null: responses are of one turn
   std::unique_ptr<RankLife> life_;
 };
 

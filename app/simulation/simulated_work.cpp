@@ -85,6 +85,27 @@ std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   return lengths;
 }
 
+sim::TurnSettings turns_of(const io::RunConfig& config) {
+  const io::SimulatedTurns& said = config.simulation.workload.turns;
+  sim::TurnSettings turns;
+  turns.most = config.environment.max_turns;
+  turns.longest = config.environment.max_tokens_turn.value_or(0);
+  const auto take = [](const char* name, const Auto<double>& median, const Auto<double>& p99,
+                       sim::Lognormal& of) {
+    of.median = median.value_or(of.median);
+    of.p99 = p99.value_or(std::max(of.p99, of.median));
+    if (of.p99 < of.median) {
+      throw UsageError(fmt::format(
+          "simulation.workload.turns.{}p99: expected at least the median of {}, found {}", name,
+          of.median, of.p99));
+    }
+  };
+  take("", said.median, said.p99, turns.turns);
+  take("seconds_", said.seconds, said.seconds_p99, turns.seconds);
+  take("tokens_", said.tokens, said.tokens_p99, turns.tokens);
+  return turns;
+}
+
 sim::Workload drawn(Inputs& inputs, const sim::StopPoints* trees) {
   const io::SimulatedWorkload& settings = inputs.config.simulation.workload;
   sim::WorkloadSettings work;
@@ -125,6 +146,7 @@ sim::Workload drawn(Inputs& inputs, const sim::StopPoints* trees) {
     responses = sim::LengthDistribution::of(counted.responses);
     if (!settings.prompt_tokens) prompts = sim::LengthDistribution::of(counted.prompts);
   }
+  if (inputs.config.converses()) work.turns = turns_of(inputs.config);
   return sim::make_workload(work, responses, prompts);
 }
 

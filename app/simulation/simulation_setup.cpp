@@ -138,8 +138,8 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
 SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
   const bool converses = config.converses();
-  config.environment = {};       // modelled responses have no text to answer
-  config.sampling.logprobs = 0;  // nor probabilities
+  if (replays(config)) config.environment = {};  // a run's responses are replayed whole
+  config.sampling.logprobs = 0;                  // modelled tokens have no probabilities
   simulation.inputs = read_shapes(std::move(config));
   simulation.stop_points = recorded_trees(simulation.inputs.config);
   simulation.workload = std::make_unique<sim::Workload>(
@@ -182,9 +182,9 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   plan = complete_plan(inputs, machine, degree, costs,
                        by_tables ? tail_groups_by_tables(inputs, machine, first) : TailGroups{},
                        choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
-  if (converses) {
+  if (converses && !inputs.config.converses()) {
     plan.layout.explanation.emplace_back(
-        "warning: conversations are not modelled: each response is one turn "
+        "warning: conversations of a run are not modelled: each response is one turn "
         "(environment.method)");
   }
   const std::vector<int> degrees = plan.layout.placement.degrees();

@@ -114,6 +114,19 @@ std::vector<Key> simulation_keys() {
        member("p99", &L::p99, OrAuto{tokens}, "One in a hundred is longer; auto is 16,483."),
        member("correlation", &L::correlation, share,
               "Rank correlation of the lengths of two responses to a prompt.")}};
+  const Real<double> turns{"turns, at least 1", [](double v) { return v >= 1 && v <= 1e6; }};
+  const Real<double> waits{"seconds, above 0", [](double v) { return v > 0 && v <= 1e6; }};
+  using T = SimulatedTurns;
+  const MapOf<T> conversations{
+      {member("median", &T::median, OrAuto{turns},
+              "Turns of a response, up to environment.max_turns; auto is 4."),
+       member("p99", &T::p99, OrAuto{turns}, "One response in a hundred has more; auto is 16."),
+       member("seconds", &T::seconds, OrAuto{waits}, "Median of an answer; auto is 1."),
+       member("seconds_p99", &T::seconds_p99, OrAuto{waits},
+              "One answer in a hundred takes longer; auto is 60."),
+       member("tokens", &T::tokens, OrAuto{tokens}, "Median of an answer; auto is 128."),
+       member("tokens_p99", &T::tokens_p99, OrAuto{tokens},
+              "One answer in a hundred has more; auto is 2048.")}};
   std::vector<Key> t;
   t.push_back(
       key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
@@ -150,6 +163,10 @@ std::vector<Key> simulation_keys() {
       key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
           "Length of every prompt; auto is as in workload.lengths, else as in prompts.path, "
           "or 512."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.turns), conversations,
+                  "Of conversations (environment.method), whose turns share a response's length: "
+                  "lognormal."));
+  t.back().details = conversations.details();
   t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
                   OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
                   "Mean share of tokens accepted, of each of speculation.drafters."));

@@ -189,12 +189,22 @@ struct SimulatedLengths {
   Auto<double> p99;          ///< one in a hundred is longer
   double correlation = 0.7;  ///< rank correlation of two responses to a prompt
 };
+/// Turns of conversations, their tools' answers and seconds: lognormal.
+struct SimulatedTurns {
+  Auto<double> median;       ///< turns
+  Auto<double> p99;          ///< one response in a hundred has more
+  Auto<double> seconds;      ///< that an answer takes: median
+  Auto<double> seconds_p99;  ///< one in a hundred takes longer
+  Auto<double> tokens;       ///< of an answer: median
+  Auto<double> tokens_p99;   ///< one in a hundred has more
+};
 /// What requests are like. What is auto or not set is as runtime/sim/workload.hpp and
 /// acceptance.hpp have it, with sources.
 struct SimulatedWorkload {
   Auto<std::int32_t> prompts;  ///< auto: those of prompts.path, or 512
   SimulatedLengths lengths;
   Auto<std::int32_t> prompt_tokens;  ///< of every prompt; auto: by `lengths`, prompts.path, or 512
+  SimulatedTurns turns;              ///< where environment.method answers them
   Auto<std::vector<double>> acceptance;    ///< [speculation.drafters] mean rates
   std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };

@@ -29,6 +29,7 @@ enum class Draw : std::uint32_t {
   stop_point = 15,     ///< recorded tree of a draft
   tree_path = 16,      ///< tokens of a recorded tree that are the target's
   second_choice = 17,  ///< whether a method's second choice is right where its first is wrong
+  turn = 18,           ///< a turn of a conversation
 };
 
 /// Four random words. The counter's first word is above all that token noise uses, which ends at a

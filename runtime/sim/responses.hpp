@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
@@ -28,6 +29,8 @@ class Responses {
 
   /// The response with that noise. Throws std::logic_error where there is none.
   [[nodiscard]] const Response& of(const NoiseKey& noise) const;
+  /// Likewise by its request.
+  [[nodiscard]] const Response& of(RequestId id) const;
   /// The token at an index of the response.
   [[nodiscard]] TokenId token(const Response& response, std::int32_t index) const;
   [[nodiscard]] std::int32_t vocab() const { return vocab_; }
@@ -38,6 +41,7 @@ class Responses {
   };
   std::int32_t vocab_;
   std::unordered_map<NoiseKey, Response, Hash> responses_;
+  std::vector<std::vector<const Response*>> by_request_;  ///< [prompts][samples] the same
 };
 
 }  // namespace paceline::sim

@@ -89,6 +89,18 @@ double LengthDistribution::quantile(double share) const {
   return bin->tokens;
 }
 
+std::int32_t ModelledRequest::sampled() const {
+  std::int32_t tokens = length;
+  for (const ModelledTurn& turn : turns) tokens -= turn.given;
+  return tokens;
+}
+
+double ModelledRequest::waits() const {
+  double seconds = 0;
+  for (const ModelledTurn& turn : turns) seconds += turn.seconds;
+  return seconds;
+}
+
 Workload make_workload(const WorkloadSettings& settings, const LengthDistribution& responses,
                        const LengthDistribution& prompts) {
   check(settings);
@@ -123,8 +135,11 @@ Workload make_workload(const WorkloadSettings& settings, const LengthDistributio
       const double rank = common + std::sqrt(1 - correlation) * normal(own, Draw::length);
       // The share would round to 0 or 1 beyond eight standard deviations.
       const double share = std::clamp(normal_cdf(rank), 1e-15, 1 - 1e-15);
-      siblings.push_back(
-          {whole(scale * responses.quantile(share), most), acceptance.draw(own, rank)});
+      ModelledRequest& request = siblings.emplace_back(ModelledRequest{
+          whole(scale * responses.quantile(share), most), acceptance.draw(own, rank)});
+      if (settings.turns.most == 1) continue;
+      request.turns = make_turns(settings.turns, own, request.length, most);
+      request.length = request.turns.back().end;
     }
     workload.prompts.push_back(std::move(prompt));
   }

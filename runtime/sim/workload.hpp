@@ -10,6 +10,7 @@
 #include "runtime/core/length_histogram.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/sim/acceptance.hpp"
+#include "runtime/sim/turns.hpp"
 
 namespace paceline::sim {
 
@@ -58,11 +59,19 @@ struct WorkloadSettings {
   std::int32_t vocabulary =
       32768;  ///< token ids are below it; at least 3. No result depends on it.
   AcceptanceSettings acceptance;
+  TurnSettings turns;
 };
 
 struct ModelledRequest {
   std::int32_t length = 1;        ///< response tokens; the last is kModelledStop, cut or not
   std::vector<float> acceptance;  ///< [methods] mean rate over the response
+  /// Of a conversation, whose turns end with kModelledStop; else empty.
+  std::vector<ModelledTurn> turns = {};
+
+  /// Response tokens that are sampled, not given.
+  [[nodiscard]] std::int32_t sampled() const;
+  /// Seconds that it waits for answers.
+  [[nodiscard]] double waits() const;
 };
 
 struct Workload {

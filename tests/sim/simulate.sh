@@ -49,8 +49,6 @@ agrees "groups of degrees 4, 2, 1 and 1" --set layout.verifier_tp=[4,2,1,1]
 agrees "batches of 3, prefill by 20, KV blocks of 32" --set engine.max_batch=3 --set engine.prefill_chunk=20 \
   --set engine.kv_block=32
 agrees "prompts in another order" --set prompts.shuffle=true
-agrees "where real responses are conversations" --set environment.method=command --set environment.command=[./none]
-if grep -q "warning: conversations are not modelled" "$work/err"; then ok "it says so"; else fail "it says so: $(head -n 20 "$work/err")"; fi
 for policy in fixed goodput nightjar dsd banditspec tetris; do
   for mode in coupled decoupled; do
     ranks=$([ $mode = decoupled ] && echo 2 || echo 0)
@@ -109,6 +107,32 @@ faults="delayed: 0.3, delay: 0.01, duplicated: 0.3, lost_blocks: 0.3, slow_ranks
 messy=(--set "$all" --set layout.drafters=2 --set layout.verifier_tp=[2,2,1,1] --set test.shuffle=[moves]
   --set speculation.best_of_n=true --set "test.faults={$faults}")
 killed=(--set "test.faults={$faults, kill: 0.02}")
+
+# Conversations: their turns wait for tools, whoever has them, and come back after a kill in a wait as well.
+single=$reference
+talks=(--set environment.method=command --set environment.command=[./none] --set environment.max_turns=5
+  --set "simulation.workload.turns={median: 3, p99: 8, seconds: 0.02, seconds_p99: 0.5, tokens: 9, tokens_p99: 60}")
+simulate "${talks[@]}" --set simulation.ranks_per_node=1 || fail "conversations: $(tail -n 1 "$work/err")"
+reference=$(simulated_digest)
+if [ "$reference" != "$single" ]; then ok "conversations are others"; else fail "conversations are as single turns"; fi
+agrees "conversations on 8 ranks" "${talks[@]}"
+agrees "conversations in chunks with drafts" "${talks[@]}" --set "$all" --set schedule.chunk=16 --set engine.max_batch=3 \
+  --set speculation.mode=coupled
+agrees "conversations of TP 2 with faults, and a kill" "${talks[@]}" --set layout.verifier_tp=2 "${killed[@]}"
+agrees "conversations with a limit that no turn reaches" "${talks[@]}" --set environment.max_tokens_turn=1000 --set layout.verifier_tp=4
+seconds=$(awk 'END { print $1 }' "$work/out")
+kills=$(awk -v end="$seconds" 'BEGIN { for (i = 0; i < 12; ++i) printf "%s{kill: %.6f}", i ? "," : "", end * (0.01 + i / 12) }')
+code=0
+"$paceline" simulate "$config" "${settings[@]}" "${talks[@]}" --sweep "test.faults=$kills" >"$work/out" 2>"$work/err" || code=$?
+same "conversations killed and resumed: exit code" 0 "$code"
+same "conversations killed and resumed: digests" "$reference" "$(awk 'NR > 1 { print $NF }' "$work/out" | sort -u)"
+for limit in environment.max_tokens_turn=20 environment.max_turns=1; do
+  simulate "${talks[@]}" --set simulation.ranks_per_node=1 --set "$limit" || fail "$limit: $(tail -n 1 "$work/err")"
+  reference=$(simulated_digest)
+  agrees "conversations with $limit on 8 ranks" "${talks[@]}" --set "$limit" --set "$all" --set speculation.mode=decoupled \
+    --set layout.drafters=2
+done
+reference=$single
 agrees "whatever goes wrong" "${messy[@]}"
 
 # Killed at the start, in the middle, and when all is finished but not all is said.

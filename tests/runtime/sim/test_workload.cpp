@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -231,6 +232,47 @@ TEST(Workload, IsOfItsSeedAndOfNothingElse) {
     }
   }
   EXPECT_EQ(different, 15);
+}
+
+TEST(Workload, TurnsShareAResponseAndLeaveRoomForAnswers) {
+  WorkloadSettings settings = settings_of(200, 4);
+  settings.max_tokens = 3000;
+  settings.turns = {
+      .most = 6, .longest = 700, .turns = {3, 9}, .seconds = {0.5, 20}, .tokens = {100, 1500}};
+  const auto lengths = LengthDistribution::lognormal(600, 2500);
+  const Workload work = make_workload(settings, lengths, LengthDistribution::fixed(5));
+  std::map<std::size_t, int> turns;
+  std::vector<double> seconds;
+  for (const auto& siblings : work.requests) {
+    for (const ModelledRequest& request : siblings) {
+      ++turns[request.turns.size()];
+      std::int32_t begin = 0;
+      double waits = 0;
+      std::int32_t given = 0;
+      for (const ModelledTurn& turn : request.turns) {
+        ASSERT_GT(turn.end, begin);
+        ASSERT_LE(turn.end - begin, 700);
+        begin = turn.end + turn.given;
+        given += turn.given;
+        waits += turn.seconds;
+        seconds.push_back(turn.seconds);
+      }
+      ASSERT_EQ(request.length, request.turns.back().end);
+      ASSERT_EQ(request.turns.back().given, 0) << "it is over";
+      ASSERT_LE(request.length, 3000);
+      EXPECT_EQ(request.sampled(), request.length - given);
+      EXPECT_DOUBLE_EQ(request.waits(), waits);
+    }
+  }
+  EXPECT_EQ(turns.rbegin()->first, 6U);
+  EXPECT_GT(turns[1], 10);
+  EXPECT_GT(turns[3], 100);
+  std::sort(seconds.begin(), seconds.end());
+  EXPECT_NEAR(seconds[seconds.size() / 2], 0.5, 0.06);
+  EXPECT_NEAR(seconds[seconds.size() * 99 / 100], 20, 8);
+  settings.turns.most = 1;
+  const Workload plain = make_workload(settings, lengths, LengthDistribution::fixed(5));
+  EXPECT_TRUE(plain.requests[0][0].turns.empty());
 }
 
 TEST(Workload, WhatIsOutOfRangeIsNamed) {
