@@ -3,6 +3,7 @@
 
     tests/mpi/soak.py build/release/app/paceline --kills 200 --seed 1
     tests/mpi/soak.py build/release/app/paceline --runs 200 --seed 1
+    tests/mpi/soak.py build/release/app/paceline --kills 100 --conversations
 
 Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, drafter ranks as asked for or as planned),
 batches, KV memory and pools, speculation by costs that were measured or made up, modes and windows of requests, moves of
@@ -10,7 +11,8 @@ requests, races, changes of roles, and delays of messages. With --kills, at a ra
 (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
 --resume goes on, with other settings, until the run is done. Then its digest, and what mixtures record of their experts,
 must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
-attempt may hang, or fail but for the kill. What fails is kept for a look.
+attempt may hang, or fail but for the kill. What fails is kept for a look. With --conversations responses are conversations
+of up to six turns with workers that answer at random moments, die and talk nonsense; many kills come while some wait.
 
 Where h5py is there, each line says how many requests have come to which mode, and how often a group raced for another's
 request: a soak that saw none of some mode has not tried it.
@@ -149,6 +151,25 @@ class Soak:
         self.most_ranks = most_ranks
         self.modes: collections.Counter[str] = collections.Counter()
         self.races = 0
+        self.models = self.make_models(work)
+        self.seconds = 0.0  # of an undisturbed run
+        for number, model in enumerate(self.models):
+            for name in self.samplings:
+                directory = work / f"plain-{number}-{name}"
+                begin = time.monotonic()
+                process = self.start(directory, 1, model.settings + SAMPLINGS[name])
+                if process.wait() != 0:
+                    raise SystemExit(f"plain decoding failed: see {directory}.log")
+                self.seconds = max(self.seconds, time.monotonic() - begin)
+                model.digests[name] = self.digest(directory)
+                self.files = self.listing(directory)
+            for degree in model.degrees if self.profiles else []:
+                self.profile(model, degree, work / f"costs-{number}-{degree}")
+
+    samplings = sorted(SAMPLINGS)
+    profiles = True
+
+    def make_models(self, work: pathlib.Path) -> List[Model]:
         embedded = work / "prompts.jsonl"
         embedded.write_text("\n".join((ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:25]) + "\n")
         tokens = work / "tokens.jsonl"
@@ -161,7 +182,7 @@ class Soak:
                              (latent, ["EXPERTS=deepseek_v3", "num_nextn_predict_layers=1"])):
             subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
                            check=True)
-        self.models = [
+        return [
             Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
             Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
             Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true",
@@ -171,19 +192,20 @@ class Soak:
             Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/experts'}",
                    "sampling.keep_routing=true"], ROOT / "configs/models/draft", [1, 2]),
         ]
-        self.seconds = 0.0  # of an undisturbed run
-        for number, model in enumerate(self.models):
-            for name in SAMPLINGS:
-                directory = work / f"plain-{number}-{name}"
-                begin = time.monotonic()
-                process = self.start(directory, 1, model.settings + SAMPLINGS[name])
-                if process.wait() != 0:
-                    raise SystemExit(f"plain decoding failed: see {directory}.log")
-                self.seconds = max(self.seconds, time.monotonic() - begin)
-                model.digests[name] = self.digest(directory)
-                self.files = self.listing(directory)
-            for degree in model.degrees:
-                self.profile(model, degree, work / f"costs-{number}-{degree}")
+
+    def begin_attempt(self) -> None:
+        pass
+
+    def about_to_kill(self) -> None:
+        pass
+
+    def tried(self) -> bool:
+        """Whether all that was to be tried was."""
+        return True
+
+    def summary(self) -> str:
+        modes = ", ".join(f"{count} {mode}" for mode, count in sorted(self.modes.items()))
+        return f"requests reconfigured: {modes or 'none'}; {self.races} races"
 
     def profile(self, model: Model, degree: int, stem: pathlib.Path) -> None:
         measured = stem.with_suffix(".measured.yaml")
@@ -269,7 +291,7 @@ class Soak:
         names = self.random.sample(model.methods, pick([0, 1, 1, 2, 3]))
         if not names:
             return 0, []
-        price = pick([None, *PRICES])
+        price = pick([None, *(PRICES if model.profiles else [])])
         holds = price is not None and len(set(degrees)) == 1
         mode = pick(["auto", "auto", "plain", "coupled", "decoupled"])
         spare = pick([0, 1, 1, 2])
@@ -321,6 +343,7 @@ class Soak:
         if process.poll() is not None:
             return None, process.returncode
         ranks = children(process.pid)
+        self.about_to_kill()
         victim = self.random.choice(VICTIMS)
         if victim == "stop" and not ranks:
             victim = "all"  # Open MPI drops the signal while there are no ranks
@@ -370,7 +393,7 @@ class Soak:
         """One run, from the first attempt to the last."""
         self.runs += 1
         model = self.random.choice(self.models)
-        sampling = self.random.choice(sorted(SAMPLINGS))
+        sampling = self.random.choice(self.samplings)
         directory = self.work / f"run-{self.runs}"
         left = self.random.choice([1, 2, 3, 5]) if self.with_kills else 0  # kills
         done = False
@@ -380,6 +403,7 @@ class Soak:
                 ranks, settings = self.layout(model)
                 settings = settings + self.delays()
                 self.attempts += 1
+                self.begin_attempt()
                 history.append(f"{ranks} ranks, {' '.join(settings)}")
                 process = self.start(directory, ranks, SAMPLINGS[sampling] + settings, "--resume")
                 victim = None
@@ -414,11 +438,60 @@ class Soak:
             print("\n".join(f"     {line}" for line in history), flush=True)
 
 
+class Conversing(Soak):
+    """64 conversations, whose workers tell what they were asked for and have answered."""
+
+    samplings = ["plain"]
+    profiles = False  # they would say nothing of waits
+
+    def make_models(self, work: pathlib.Path) -> List[Model]:
+        self.told = work / "told"
+        self.told.mkdir(exist_ok=True)
+        self.in_waits = 0
+        prompts = work / "prompts.jsonl"
+        prompts.write_text("\n".join((ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:32]) + "\n")
+        worker = [sys.executable, str(HERE / "turns_worker.py"), str(self.told), "1", "slower", "dies", "garbles"]
+        return [Model([f"prompts.path={prompts}", "prompts.samples=2", "sampling.max_tokens=150", "environment.method=command",
+                       f"environment.command=[{', '.join(worker)}]", "environment.max_turns=6", "environment.workers=3",
+                       "environment.max_tokens_turn=20", "environment.attempts=20",
+                       "environment.timeout=10"], ROOT / "configs/models/draft", [1, 2])]
+
+    def begin_attempt(self) -> None:
+        shutil.rmtree(self.told, ignore_errors=True)  # a worker of the last attempt may still write
+        self.told.mkdir(exist_ok=True)
+
+    def waits(self) -> bool:
+        """Whether some conversation waits for its worker."""
+        lines = {}
+        for name in ("asked", "answered"):
+            path = self.told / name
+            lines[name] = set(path.read_text().split("\n")) if path.exists() else set()
+        return bool(lines["asked"] - lines["answered"])
+
+    def about_to_kill(self) -> None:
+        """Gives half of the kills a second to come in a wait."""
+        end = time.monotonic() + self.random.choice([0, 1])
+        while not self.waits() and time.monotonic() < end:
+            time.sleep(0.01)
+        self.in_waits += self.waits()
+
+    def layout(self, model: Model) -> tuple[int, List[str]]:
+        ranks, settings = super().layout(model)  # prompts and answers by three rows a step take too long
+        return ranks, [setting.replace("prefill_chunk=3", "prefill_chunk=64") for setting in settings]
+
+    def tried(self) -> bool:
+        return self.in_waits > 0 or sum(self.kills.values()) < 10  # a few may all come elsewhere
+
+    def summary(self) -> str:
+        return f"{self.in_waits} kills in waits; {super().summary()}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paceline", help="the executable")
     parser.add_argument("--kills", type=int, default=0, help="end after so many kills")
     parser.add_argument("--runs", type=int, default=0, help="end after so many runs, none of them killed")
+    parser.add_argument("--conversations", action="store_true", help="responses are conversations")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", help="a folder for the runs (default: a new one in TMPDIR)")
     parser.add_argument("--most-ranks", type=int, default=7, help="of a run (3 or more)")
@@ -427,19 +500,17 @@ def main() -> int:
         parser.error("give either --kills or --runs")
     work = pathlib.Path(options.work or tempfile.mkdtemp(prefix="soak-"))
     work.mkdir(parents=True, exist_ok=True)
-    soak = Soak(os.path.realpath(options.paceline), work, options.seed, options.kills > 0,
-                options.most_ranks)
+    kind = Conversing if options.conversations else Soak
+    soak = kind(os.path.realpath(options.paceline), work, options.seed, options.kills > 0, options.most_ranks)
     while sum(soak.kills.values()) < options.kills or soak.runs < options.runs:
         soak.run()
         counts = ", ".join(f"{count} {victim}" for victim, count in sorted(soak.kills.items()))
-        modes = ", ".join(f"{count} {mode}" for mode, count in sorted(soak.modes.items()))
         print(f"{sum(soak.kills.values())} kills ({counts}) in {soak.attempts} attempts of {soak.runs} runs, "
-              f"{soak.failures} failures, {soak.hung_launchers} launchers hung; requests reconfigured: {modes or 'none'}; "
-              f"{soak.races} races",
+              f"{soak.failures} failures, {soak.hung_launchers} launchers hung; {soak.summary()}",
               flush=True)
     if soak.failures == 0 and options.work is None:
         shutil.rmtree(work)
-    return 1 if soak.failures else 0
+    return 1 if soak.failures or not soak.tried() else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """turns_worker.py FOLDER SEED [MODE...]: an environment whose answers hang on the conversation alone.
 
 It answers by the prompt's uid, the sample, the number of the turn and all turns before, and ends a conversation after
-one to six turns. What it was asked for the first time goes to FOLDER/asked, a line each. Modes:
+one to six turns. What it was asked for the first time goes to FOLDER/asked, a line each, and to FOLDER/answered with
+its answer. Modes:
   slow     it answers after a random moment, by SEED and the number of the process
+  slower   the same, of moments as long as turns
   dies, hangs, garbles   once for some turns
   refuses  the conversations of one sample are errors from their second turn on
 """
@@ -72,6 +74,10 @@ for text in sys.stdin:
         print("nonsense" if line["last"] else '{"id": "another"}', flush=True)
     else:
         said = answer(line)
-        if "slow" in modes:
-            time.sleep(chance.random() * 0.02)
+        for mode, longest in (("slow", 0.02), ("slower", 0.2)):
+            if mode in modes:
+                time.sleep(chance.random() * longest)
+        if not line.get("replay"):
+            with open(os.path.join(folder, "answered"), "a") as answered:
+                answered.write(f"{line['id']} {line['turn']}\n")
         print(json.dumps({"id": line["id"], **said}), flush=True)
