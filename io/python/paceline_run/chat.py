@@ -2,7 +2,7 @@
 
 By transformers where it is installed, and else by jinja2, set up as transformers sets it up, and
 tokenizers. Both give the same ids. paceline itself renders the templates that it knows; this is for
-the others, for tools, and for what a template may be told beside.
+the others, and for what a template may be told beside.
 """
 
 from __future__ import annotations

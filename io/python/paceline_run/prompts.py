@@ -13,7 +13,7 @@ reward_model, answer and what speaks to the chat template, and keeps all for the
 left out.
 
 With --tokenizer every prompt is rendered to token ids here, by the chat template of the model's
-directory, for templates that paceline does not know, and for tools. That needs transformers, or
+directory, for templates that paceline does not know. That needs transformers, or
 jinja2 and tokenizers. Rows get prompt_tokens, and keep what they were made of for rewards and
 trainers. Honoured are a row's tools, enable_thinking, date_string, add_generation_prompt,
 continue_final_message, chat_template, and any other option in chat_template_kwargs (objects, or

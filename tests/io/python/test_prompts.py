@@ -560,6 +560,7 @@ class RenderingByTransformers(Rendering):
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             tokenizer = transformers.AutoTokenizer.from_pretrained(model)
             with open_run(run) as read:
+                self.assertEqual(len(read.prompts), len(rows))
                 for row, prompt in zip(rows, read.prompts):
                     options = {"date_string": "26 Jul 2024"} if name == "llama3_2" else {}
                     expected = tokenizer.apply_chat_template(
