@@ -54,7 +54,7 @@ before=$(finished)
 submit "${run[0]}" "$out" "${run[@]:1}" --set limits.stall=3
 await_more_than "$before"
 for rank in $(ranks); do
-  if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx "PMIX_RANK=0"; then kill -STOP "$rank"; fi
+  if grep -qzx "PMIX_RANK=0" "/proc/$rank/environ"; then kill -STOP "$rank"; fi
 done
 follow "$job"
 [[ $(state_of "$job") == FAILED ]] || fail "job $job should have failed"
