@@ -27,7 +27,7 @@ rm -rf "$work/member"
 start 2 "$work/member" --set layout.verifier_tp=2
 if wait_for_finished "$work/member" 20 "$pid"; then
   for member in $(pgrep -P "$pid" -x paceline); do
-    if tr '\0' '\n' <"/proc/$member/environ" | grep -qx "OMPI_COMM_WORLD_RANK=1"; then kill -USR1 "$member"; fi
+    if grep -qzx "OMPI_COMM_WORLD_RANK=1" "/proc/$member/environ"; then kill -USR1 "$member"; fi
   done
 else
   fail "USR1 to a member: ended before 20 were finished"
