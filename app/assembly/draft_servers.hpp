@@ -51,8 +51,8 @@ struct ServedPrompts {
 /// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
 /// for the other. The server sleeps between messages, and serves until this object is destroyed: by
 /// then no request is left whose drafts could gain by it. It reads the responses of earlier steps
-/// (speculation.history) itself, bit by bit, so that no draft waits for files, and neither do steps
-/// that write some nor the run's end.
+/// (speculation.history) itself, piece by piece, so that no draft waits for files. A step that
+/// writes waits for the opening of one file at most, and the run's end for one piece.
 class DraftServerThread {
  public:
   /// References outlive this. A fault in the thread ends the job.

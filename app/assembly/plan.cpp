@@ -109,8 +109,9 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
   facts.weight_bytes = target_bytes(inputs, 1);
   if (!inputs.priced)
     facts.whole_bytes = model::whole_weight_bytes(inputs.target.config, inputs.target.compute);
-  // Until drafter ranks are chosen, groups count as drafting for themselves.
-  if (drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
+  // Unless drafter ranks are asked for, groups count as drafting for themselves: ranks that the
+  // plan chooses later must not change the degree, by whose costs it chooses them.
+  if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
   for (const fabric::RankFacts& rank : machine.ranks) facts.node_of_rank.push_back(rank.node);
