@@ -24,6 +24,7 @@ struct Admission {
   /// Response tokens at which the lease ends.
   std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
   RequestSampling sampling = {};
+  std::vector<PromptPicture> pictures = {};  ///< Prompt::pictures, wherever `prompt` is set
 };
 
 /// A request in a verifier's batch.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/pictures.hpp"
 #include "runtime/core/request_sampling.hpp"
 #include "runtime/core/types.hpp"
 
@@ -21,6 +22,8 @@ struct Prompt {
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
   RequestSampling sampling = {};  ///< of the responses to it
   std::uint32_t samples = 0;      ///< responses to it, where the line says so; 0: as many as to all
+  /// In the order of their rows. Each has rows of a placeholder in `tokens`.
+  std::vector<PromptPicture> pictures = {};
 };
 
 /// Uid of a prompt without one: 20 hexadecimal digits, a hash of its tokens. (80 bits: two

@@ -1,0 +1,44 @@
+// Pictures of prompts: what is known of them everywhere, and how their pixels are reached.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/core/image_processor_config.hpp"
+
+namespace paceline {
+
+/// A picture of a prompt. Between ranks a picture travels as its file's bytes, which are a tenth of
+/// its pixels; who computes its rows decodes it.
+struct PromptPicture {
+  std::array<std::uint64_t, 2> hash{};  ///< of the file's bytes: XXH3, 128 bits, low half first
+  PictureGrid grid;
+  std::int32_t first = 0;  ///< position in the prompt of its first row; the others follow it
+  bool operator==(const PromptPicture&) const = default;
+};
+
+/// The files of prompts' pictures. Used by one thread.
+class PictureSource {
+ public:
+  virtual ~PictureSource() = default;
+  /// The bytes of picture `picture` of a prompt, by the prompt's index. Throws DataError, naming
+  /// the file and the prompt's line, where they are no longer those that PromptPicture::hash is of.
+  [[nodiscard]] virtual std::vector<std::byte> file(std::uint32_t prompt, std::size_t picture) = 0;
+};
+
+/// Decodes pictures for the tower. Thread-safe.
+class PictureReader {
+ public:
+  virtual ~PictureReader() = default;
+  /// What Tower::compute() takes of the picture with this file: [grid.patches(), patch elements].
+  /// Throws DataError, beginning with `name`, where the file is damaged or has another grid.
+  [[nodiscard]] virtual std::vector<float> patches(std::span<const std::byte> file,
+                                                   const PictureGrid& grid,
+                                                   const std::string& name) const = 0;
+};
+
+}  // namespace paceline
