@@ -16,7 +16,7 @@ namespace paceline {
 
 /// One line of the prompt file, tokenized.
 struct Prompt {
-  std::string uid;              ///< unique in the file; content_uid(tokens) when the line has none
+  std::string uid;              ///< unique in the file; content_uid() when the line has none
   std::vector<TokenId> tokens;  ///< chat template applied; never empty
   std::string ground_truth;     ///< empty when absent
   std::string extra_json;       ///< fields of the line, messages too, as one JSON object
@@ -26,9 +26,10 @@ struct Prompt {
   std::vector<PromptPicture> pictures = {};
 };
 
-/// Uid of a prompt without one: 20 hexadecimal digits, a hash of its tokens. (80 bits: two
-/// different ones of 10^9 prompts collide with a chance of one in a million.)
-[[nodiscard]] std::string content_uid(std::span<const TokenId> tokens);
+/// Uid of a prompt without one: 20 hexadecimal digits, a hash of its tokens and its pictures'
+/// files. (80 bits: two different ones of 10^9 prompts collide with a chance of one in a million.)
+[[nodiscard]] std::string content_uid(std::span<const TokenId> tokens,
+                                      std::span<const PromptPicture> pictures = {});
 
 /// Identity of a response: the `sample`-th to the `prompt`-th prompt of the file.
 struct RequestId {

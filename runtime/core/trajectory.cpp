@@ -68,8 +68,13 @@ void note_response(TokenNotes& notes, std::span<const TokenId> tokens,
   note(tokens.size(), true);
 }
 
-std::string content_uid(std::span<const TokenId> tokens) {
-  return hex_of(XXH3_128bits(tokens.data(), tokens.size_bytes()), 20);
+std::string content_uid(std::span<const TokenId> tokens, std::span<const PromptPicture> pictures) {
+  XXH128_hash_t hash = XXH3_128bits(tokens.data(), tokens.size_bytes());
+  for (const PromptPicture& picture : pictures) {
+    const std::uint64_t words[4] = {hash.low64, hash.high64, picture.hash[0], picture.hash[1]};
+    hash = XXH3_128bits(words, sizeof words);
+  }
+  return hex_of(hash, 20);
 }
 
 NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version, std::string_view prompt_uid,
