@@ -16,7 +16,7 @@ namespace paceline {
 /// A request as a verifier receives it.
 struct Admission {
   Trajectory trajectory;  ///< id, and earlier tokens of a request that goes on
-  std::vector<TokenId> prompt;
+  std::vector<TokenId> prompt = {};
   NoiseKey noise;
   /// The holder's version: n, where the n-th lease, move or race of the run gave it the request. Of
   /// two possible holders the one with the larger version holds it.
@@ -25,6 +25,7 @@ struct Admission {
   std::uint32_t until = std::numeric_limits<std::uint32_t>::max();
   RequestSampling sampling = {};
   std::vector<PromptPicture> pictures = {};  ///< Prompt::pictures, wherever `prompt` is set
+  std::vector<PictureBytes> files = {};      ///< [pictures] none is empty
 };
 
 /// A request in a verifier's batch.

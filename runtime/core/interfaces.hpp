@@ -42,12 +42,14 @@ struct StepRecord {
   double draft_duration = 0;      ///< part of it: drafting
   double forward_duration = 0;    ///< part of it: the forward pass, which verifies drafts
   double sample_duration = 0;     ///< part of it: sampling and bookkeeping; the rest is other work
+  double picture_duration = 0;    ///< part of it: computing the rows of pictures
   double sum_duration = 0;        ///< part of the forward pass: GroupTraffic::sum_seconds
   double exchange_duration = 0;   ///< part of sampling: GroupTraffic::exchange_seconds
   std::uint64_t group_bytes = 0;  ///< GroupTraffic::bytes
   std::uint32_t requests = 0;     ///< requests in the batch
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
+  std::uint32_t pictures = 0;       ///< pictures whose rows were computed
   std::uint32_t drafted = 0;        ///< draft tokens verified
   std::uint32_t accepted = 0;       ///< accepted ones of them
   std::uint32_t draft_calls = 0;    ///< calls of draft models and heads, summed over the requests
@@ -196,10 +198,12 @@ struct RankSummary {
   double loading_seconds = 0;        ///< loading weights, also in the midst of steps
   double communication_seconds = 0;  ///< busy: sum_duration + exchange_duration of steps
   double flush_seconds = 0;          ///< writing its shards
+  double picture_seconds = 0;        ///< busy: computing the rows of pictures
   std::uint64_t group_bytes = 0;     ///< as StepRecord
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_tokens = 0;  ///< rows, drafts' included
+  std::uint64_t pictures = 0;       ///< times that a verifier had a picture's rows computed
   std::uint64_t drafted = 0;        ///< draft tokens verified, racers' tokens included
   std::uint64_t accepted = 0;       ///< accepted ones of them
   std::uint64_t response_tokens = 0;

@@ -206,7 +206,6 @@ struct Family {
   TowerDescription (*describe_tower)(const ModelConfig& config) = nullptr;
   /// Its next-token layer; null: models of the family have none.
   HeadDescription (*describe_next_token)(const MtpConfig& config) = nullptr;
-  bool computed = true;  ///< false: known to the simulation alone
 };
 
 /// The families that a program knows.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct PromptPicture {
   std::int32_t first = 0;  ///< position in the prompt of its first row; the others follow it
   bool operator==(const PromptPicture&) const = default;
 };
+
+/// A picture's file, which all on a rank that hold it share.
+using PictureBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 /// The files of prompts' pictures. Used by one thread.
 class PictureSource {

@@ -12,7 +12,8 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
       sampling_(sampling),
       stops_(std::move(stops)),
       text_(text),
-      kv_(limits.kv_blocks, limits.kv_block) {
+      kv_(limits.kv_blocks, limits.kv_block),
+      pictures_(limits.picture_rows) {
   if (!sampling_.stop_strings.empty() && text_ == nullptr) {
     throw std::logic_error("stop strings need the text of tokens");
   }
@@ -47,14 +48,23 @@ bool Batcher::admit(Admission& request) {
   const auto text = prompt + static_cast<std::int32_t>(request.trajectory.tokens.size());
   const std::int32_t most = std::max(text, longest(prompt, request.until, request.sampling));
   const std::int32_t positions = limits_.growth == 0 ? most : std::min(most, text + limits_.growth);
+  const std::uint32_t index = request.trajectory.id.prompt;
+  TextPictures pictures =
+      TextPictures::of(index, request.pictures, request.files, limits_.picture_merge);
+  if (!pictures.empty() && pictures.rows.back().first + pictures.rows.back().count() >= prompt)
+    throw std::logic_error("a prompt that ends with a picture");  // its last row is decoded
+  std::vector<TokenId> identity;
+  if (!pictures.empty()) identity = pictures_.identity(request.prompt, pictures);
+  const std::span<const TokenId> compared = pictures.empty() ? request.prompt : identity;
   const std::optional<kv::Handle> handle =
-      kv_.open(request.trajectory.id.prompt, prompt, std::max(prompt, positions),
-               limits_.share_prefixes ? request.prompt : std::span<const TokenId>());
+      kv_.open(index, prompt, std::max(prompt, positions),
+               limits_.share_prefixes ? compared : std::span<const TokenId>());
   if (!handle) return false;
 
   const std::int32_t turn_end = this->turn_end(request.trajectory, request.sampling);
   Request& r = requests_.emplace_back(Request{.trajectory = std::move(request.trajectory),
                                               .prompt = std::move(request.prompt),
+                                              .pictures = std::move(pictures),
                                               .kv = *handle,
                                               .noise = request.noise,
                                               .version = request.version,
@@ -151,8 +161,14 @@ const Step& Batcher::kv_work() {
 
 /// Moves the request out, in the form in which it can be admitted again.
 Admission Batcher::take(Request& r) {
-  return {std::move(r.trajectory),      std::move(r.prompt),  r.noise, r.version,
-          std::max(r.until, r.renewed), std::move(r.sampling)};
+  return {std::move(r.trajectory),
+          std::move(r.prompt),
+          r.noise,
+          r.version,
+          std::max(r.until, r.renewed),
+          std::move(r.sampling),
+          std::move(r.pictures.pictures),
+          std::move(r.pictures.files)};
 }
 
 Departure Batcher::leave(RequestId id) {
@@ -373,11 +389,22 @@ std::span<const Decoding> Batcher::decoding() {
   return decoding_;
 }
 
+/// Says by what the step's rows are turned, where some of its texts have pictures.
+void Batcher::turn_rows() {
+  const auto shown = [](const Request& r) { return r.planned > 0 && !r.pictures.empty(); };
+  if (std::none_of(requests_.begin(), requests_.end(), shown)) return;
+  auto part = step_.parts.begin();
+  for (const Request& r : requests_) {
+    if (r.planned > 0) add_rotary(step_, *part++, r.pictures.rows);
+  }
+}
+
 const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   settle();
   step_.clear();
   draft_index_.clear();
   counts_ = {};
+  pictures_.begin();
   std::int32_t budget = limits_.prefill_chunk;
   std::size_t decoding = 0;
   for (Request& r : requests_) {
@@ -392,7 +419,9 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       }
       counts_.decode_tokens += r.planned;
     } else if (budget > 0) {
-      const std::int32_t rows = std::min(remaining(r), budget);
+      const std::int32_t rows =
+          pictures_.add(r.pictures, kv_.length(r.kv), std::min(remaining(r), budget), step_);
+      if (rows == 0) continue;  // other requests' pictures take the room for its own
       const std::int32_t end = kv_.length(r.kv) + rows;
       add_rows(r, rows);
       budget -= rows;
@@ -401,7 +430,10 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       counts_.recomputed += std::max(std::min(end, r.known()) - first, 0);
     }
   }
+  turn_rows();
   kv_.take_work(step_.kv);
+  counts_.pictures = static_cast<std::uint32_t>(std::count_if(
+      step_.files.begin(), step_.files.end(), [](const auto& f) { return f != nullptr; }));
   counts_.shared = static_cast<std::uint32_t>(kv_.positions_shared() - shared_);
   shared_ = kv_.positions_shared();
   return step_;

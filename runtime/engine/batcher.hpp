@@ -16,6 +16,7 @@
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/draft_tree.hpp"
+#include "runtime/engine/picture_slots.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/engine/stop_matcher.hpp"
 #include "runtime/kv/sequences.hpp"
@@ -35,6 +36,9 @@ struct BatcherLimits {
   std::int32_t turn_tokens = 0;
   /// Prompts that begin alike share the KV of what they have in common.
   bool share_prefixes = true;
+  /// Patches of a side that are merged into a row of a picture; 0: no prompt has pictures.
+  std::int32_t picture_merge = 0;
+  std::int64_t picture_rows = 0;  ///< rows of pictures that are kept (PictureSlots)
 };
 
 /// Positions of a request whose KV comes from elsewhere: [first, end).
@@ -84,6 +88,7 @@ struct StepCounts {
   std::uint32_t drafted = 0;        ///< draft rows
   std::uint32_t recomputed = 0;     ///< prefill tokens that belong to responses
   std::uint32_t shared = 0;         ///< positions taken over from other prompts since the last step
+  std::uint32_t pictures = 0;       ///< pictures whose rows are computed
 };
 
 /// Requests of one verifier group. A request is admitted when the pool has room for its whole
@@ -186,6 +191,7 @@ class Batcher {
   struct Request {
     Trajectory trajectory;
     std::vector<TokenId> prompt;
+    TextPictures pictures;
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
     NoiseKey noise;
@@ -248,6 +254,7 @@ class Batcher {
   StepSample& add_sample(const Request& r, std::int32_t row, std::int32_t depth);
   void note_text(Request& r) const;
   void note_path(StepSample& sample, std::int32_t row);
+  void turn_rows();
   [[nodiscard]] bool ends(const Request& r, TokenId token) const;
   std::optional<FinishReason> append(Request& r, std::size_t sample);
   std::optional<FinishReason> verify(Request& r, const StepPart& part, std::size_t first_sample);
@@ -258,6 +265,7 @@ class Batcher {
   std::vector<TokenId> stops_;
   const TokenText* text_;
   kv::Sequences kv_;
+  PictureSlots pictures_;
   Requests requests_;     ///< in order of arrival
   bool settled_ = false;  ///< each request has room for its part of the next step
   std::vector<Admission> parked_;

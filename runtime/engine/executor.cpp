@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "runtime/engine/logit_edits.hpp"
@@ -10,7 +12,8 @@ namespace paceline::engine {
 
 Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
                    TensorParallelGroup& group, const SamplingParams& sampling,
-                   const std::vector<TokenId>& stops, const ExecutorLimits& limits)
+                   const std::vector<TokenId>& stops, const ExecutorLimits& limits,
+                   const PicturePorts& pictures)
     : backend_(backend),
       group_(group),
       sampling_(sampling),
@@ -24,7 +27,9 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
       kv_shape_(decoder_.kv_shape(limits.kv_block, limits.keep_routing)),
       cache_(backend.reserve(
           kv_shape_.block_bytes() * limits.kv_blocks,
-          kv_shape_.block_bytes() * std::max(limits.kv_blocks, limits.most_kv_blocks))) {
+          kv_shape_.block_bytes() * std::max(limits.kv_blocks, limits.most_kv_blocks))),
+      reader_(pictures.reader) {
+  if (pictures.tower != nullptr) tower_.emplace(backend, pictures.tower);
   const model::Shard& shard = decoder_.weights().shard();
   for (int r = 0; r < shard.size; ++r)
     columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
@@ -40,7 +45,9 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const GroupTraffic before = group_.traffic();
   work(step.kv);
   sampled_.clear();
+  picture_seconds_ = 0;
   if (step.empty()) return sampled_;
+  edit_pictures(step);
   segments_.clear();
   for (const StepPart& part : step.parts) {
     segments_.push_back(
@@ -49,15 +56,45 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   }
   logit_rows_.clear();
   for (const StepSample& s : step.samples) logit_rows_.push_back(s.row);
-  const float* logits =
-      decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_, cache_->data());
+  const float* logits = decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_,
+                                         cache_->data(), pictures_of(step));
   sample(step, logits);
   forward_seconds_ = backend_.pass_seconds();
   const auto end = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(end - begin).count();
-  sample_seconds_ = seconds - forward_seconds_;
+  sample_seconds_ = seconds - forward_seconds_ - picture_seconds_;
   traffic_ = group_.traffic() - before;
   return sampled_;
+}
+
+void Executor::edit_pictures(const Step& step) {
+  if (step.pictures.empty()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < step.pictures.size(); ++i) {
+    const PictureEdit& edit = step.pictures[i];
+    if (edit.slot >= std::ssize(slots_)) slots_.resize(edit.slot + 1);
+    slots_[edit.slot] = {};
+    if (step.files[i] == nullptr) continue;
+    if (!tower_ || reader_ == nullptr) throw std::logic_error("a picture that nobody reads");
+    const std::string name =
+        "picture " + std::to_string(edit.number) + " of prompt " + std::to_string(edit.prompt);
+    slots_[edit.slot] =
+        tower_->compute(reader_->patches(*step.files[i], edit.grid, name), edit.grid);
+  }
+  const auto end = std::chrono::steady_clock::now();
+  picture_seconds_ = std::chrono::duration<double>(end - begin).count();
+}
+
+kernels::PictureInput Executor::pictures_of(const Step& step) {
+  picture_rows_.clear();
+  if (!step.spans.empty()) picture_rows_.resize(step.tokens.size(), nullptr);
+  const auto hidden = static_cast<std::size_t>(decoder_.weights().config().hidden);
+  for (const PictureSpan& span : step.spans) {
+    const float* const rows = slots_.at(span.slot).data();
+    for (std::int32_t row = 0; row < span.rows; ++row)
+      picture_rows_[span.first_row + row] = rows + (span.first + row) * hidden;
+  }
+  return {step.rotary, picture_rows_};
 }
 
 // Neighbouring positions are read in one piece.

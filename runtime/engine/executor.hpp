@@ -2,27 +2,40 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/pictures.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/logit_edits.hpp"
 #include "runtime/engine/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/tower.hpp"
 
 namespace paceline::engine {
+
+/// What a rank reads pictures by; null where no prompt has some.
+struct PicturePorts {
+  std::shared_ptr<const model::TowerWeights> tower = nullptr;
+  std::shared_ptr<const PictureReader> reader = nullptr;
+};
 
 /// One rank's executor. Every rank of the group runs the same steps in the same order, and each
 /// gets all sampled tokens. Sampling is shared out by rows, so each rank holds whole rows of logits
 /// only for its share. Used by one thread.
+///
+/// Every rank of a group computes pictures whole, to the same bits. So a picture takes as long as
+/// on one rank, and each rank has the tower's weights: 0.7 billion for Qwen2-VL of any size.
 class Executor final : public StepRunner {
  public:
   /// `weights`, `backend`, `group`: as for model::Decoder. `stops`: the ids that min_tokens bans.
   Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,
            TensorParallelGroup& group, const SamplingParams& sampling,
-           const std::vector<TokenId>& stops, const ExecutorLimits& limits);
+           const std::vector<TokenId>& stops, const ExecutorLimits& limits,
+           const PicturePorts& pictures = {});
 
   std::span<const kernels::Sampled> run(const Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
@@ -34,6 +47,7 @@ class Executor final : public StepRunner {
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
   [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
+  [[nodiscard]] double picture_seconds() const override { return picture_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
   /// The target's embedding, as of model::Decoder.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
@@ -49,6 +63,8 @@ class Executor final : public StepRunner {
 
  private:
   void work(const kv::Work& work);
+  void edit_pictures(const Step& step);
+  [[nodiscard]] kernels::PictureInput pictures_of(const Step& step);
   void sample(const Step& step, const float* logits);
   void sample_rows(const Step& step, int first, const float* logits,
                    std::span<kernels::Sampled> out);
@@ -66,7 +82,13 @@ class Executor final : public StepRunner {
 
   BlockTables tables_;
 
+  std::optional<model::Tower> tower_;
+  std::shared_ptr<const PictureReader> reader_;
+  std::vector<std::vector<float>> slots_;        ///< [slots][rows, hidden] of pictures, or empty
+  std::vector<const float*> picture_rows_ = {};  ///< [rows of the step], or empty
+
   double forward_seconds_ = 0;
+  double picture_seconds_ = 0;
   double sample_seconds_ = 0;
   GroupTraffic traffic_;  ///< traffic of the last step
   std::vector<kernels::Segment> segments_;

@@ -12,7 +12,8 @@ PackedPrefill::PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min
     : limits_(limits),
       min_tokens_(min_tokens),
       responses_(std::move(responses)),
-      kv_(limits.kv_blocks, limits.kv_block) {
+      kv_(limits.kv_blocks, limits.kv_block),
+      pictures_(limits.picture_rows) {
   for (const GivenResponse& given : responses_) {
     if (given.prompt.empty() || given.response.empty())
       throw std::logic_error("a response of which nothing can be said");
@@ -21,17 +22,28 @@ PackedPrefill::PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min
   }
 }
 
+/// Reads the pictures of a response's prompt, for its siblings too.
+void PackedPrefill::read_pictures(const GivenResponse& given) {
+  if (shown_.prompt == given.id.prompt && shown_.pictures.size() == given.pictures.size()) return;
+  shown_ = {.pictures = {}, .files = {}, .rows = {}, .prompt = given.id.prompt};
+  if (given.pictures.empty()) return;
+  shown_ = TextPictures::of(given.id.prompt, {given.pictures.begin(), given.pictures.end()},
+                            limits_.files(given.id.prompt), limits_.picture_merge);
+  identity_ = pictures_.identity(given.prompt, shown_);
+}
+
 /// Admits as many responses as there is room for.
 void PackedPrefill::admit() {
   while (next_ < responses_.size() && std::ssize(active_) < limits_.max_batch) {
     const GivenResponse& given = responses_[next_];
-    const std::optional<kv::Handle> handle =
-        kv_.open(given.id.prompt, static_cast<std::int32_t>(given.prompt.size()),
-                 static_cast<std::int32_t>(positions(given)), given.prompt);
-    if (!handle) return;
-    Active& added =
-        active_.emplace_back(Active{.given = given, .kv = *handle, .scores = {.id = given.id}});
     const bool first = next_ == 0 || responses_[next_ - 1].id.prompt != given.id.prompt;
+    if (first) read_pictures(given);
+    const std::optional<kv::Handle> handle = kv_.open(
+        given.id.prompt, static_cast<std::int32_t>(given.prompt.size()),
+        static_cast<std::int32_t>(positions(given)), shown_.empty() ? given.prompt : identity_);
+    if (!handle) return;
+    Active& added = active_.emplace_back(
+        Active{.given = given, .pictures = shown_, .kv = *handle, .scores = {.id = given.id}});
     added.scores.first_routed = first ? 0 : static_cast<std::int32_t>(given.prompt.size());
     added.notes.note(given.logit_bias != nullptr ? *given.logit_bias : limits_.logit_bias);
     added.penalised = given.draw.value_or(limits_.draw).penalises();
@@ -96,14 +108,23 @@ const Step& PackedPrefill::plan() {
   admit();
   step_.clear();
   routing_.clear();
+  pictures_.begin();
+  bool shown = false;  // some text of the step has pictures
   std::int32_t budget = limits_.rows;
   for (Active& r : active_) {
     if (budget == 0) break;
     if (!kv_.ready(r.kv)) continue;
     const auto left = static_cast<std::int32_t>(positions(r.given)) - kv_.length(r.kv);
-    const std::int32_t rows = std::min(left, budget);
+    const std::int32_t rows =
+        pictures_.add(r.pictures, kv_.length(r.kv), std::min(left, budget), step_);
+    if (rows == 0) continue;
     add_rows(r, rows);
     budget -= rows;
+    shown = shown || !r.pictures.empty();
+  }
+  auto part = step_.parts.begin();
+  for (const Active& r : active_) {
+    if (shown && r.planned > 0) add_rotary(step_, *part++, r.pictures.rows);
   }
   kv_.take_work(step_.kv);
   return step_;

@@ -15,6 +15,7 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/request.hpp"
+#include "runtime/engine/picture_slots.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/kv/sequences.hpp"
 
@@ -32,6 +33,11 @@ struct PackedPrefillLimits {
   std::int32_t logprobs = 0;               ///< SamplingParams::logprobs
   TokenDraw draw = {};                     ///< the run's
   std::vector<LogitBias> logit_bias = {};  ///< the run's
+  std::int32_t picture_merge = 0;          ///< as of BatcherLimits
+  std::int64_t picture_rows = 0;           ///< likewise
+  /// The files of a prompt's pictures, by the prompt's index. Called as a response to it is
+  /// admitted, where the prompt has pictures.
+  std::function<std::vector<PictureBytes>(std::uint32_t)> files = {};
 };
 
 /// A response to be scored. Its spans outlive the PackedPrefill.
@@ -44,6 +50,7 @@ struct GivenResponse {
   std::optional<TokenDraw> draw = {};  ///< its own; none: the run's
   const std::vector<LogitBias>* logit_bias = nullptr;  ///< its own; null: the run's
   std::span<const AnsweredTurn> turns = {};            ///< tokens given in it, if any
+  std::span<const PromptPicture> pictures = {};        ///< of the prompt
 };
 
 /// Scores of a response, as in Trajectory, from the distributions that these weights sample from.
@@ -85,6 +92,7 @@ class PackedPrefill {
  private:
   struct Active {
     GivenResponse given;
+    TextPictures pictures;
     kv::Handle kv = 0;
     std::int32_t planned = 0;  ///< rows in the current plan
     ResponseScores scores;
@@ -92,6 +100,7 @@ class PackedPrefill {
     TokenNotes notes = {};                   ///< of its text up to its next row
     bool penalised = false;                  ///< what it says is to be noted
   };
+  void read_pictures(const GivenResponse& given);
   void admit();
   void add_rows(Active& r, std::int32_t rows);
   void note_token(Active& r, std::int32_t index);
@@ -101,7 +110,10 @@ class PackedPrefill {
   std::vector<GivenResponse> responses_;
   std::size_t next_ = 0;  ///< index of the first of responses_ not yet admitted
   kv::Sequences kv_;
-  std::list<Active> active_;  ///< in the order of responses_
+  PictureSlots pictures_;
+  TextPictures shown_;             ///< of the prompt that was looked at last
+  std::vector<TokenId> identity_;  ///< PictureSlots::identity() of it, where it has pictures
+  std::list<Active> active_;       ///< in the order of responses_
   Step step_;
   std::vector<std::int16_t> routing_;  ///< of the plan's rows
 };

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/pictures.hpp"
+#include "runtime/core/rotary_position.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/token_notes.hpp"
 #include "runtime/core/types.hpp"
@@ -45,6 +47,24 @@ struct StepSample {
   std::int32_t since = 0;
 };
 
+/// A change to the pictures whose rows executors keep, in numbered slots: the slot has the rows of
+/// another picture from now on, which are to be computed, or none.
+struct PictureEdit {
+  std::int32_t slot = 0;
+  PictureGrid grid = {};
+  std::uint32_t prompt = 0;  ///< that it is of, for error messages
+  std::int32_t number = 0;   ///< of the picture in the prompt, likewise
+};
+
+/// Rows of a step that are rows of a picture: row `first_row` + i is row `first` + i of the picture
+/// in the slot.
+struct PictureSpan {
+  std::int32_t first_row = 0;
+  std::int32_t rows = 0;
+  std::int32_t slot = 0;
+  std::int32_t first = 0;
+};
+
 /// A step of the engine. A step without rows is work on KV alone.
 struct Step {
   kv::Work kv;                        ///< done before the forward pass
@@ -55,6 +75,11 @@ struct Step {
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
   std::vector<TokenDraw> draws;       ///< of requests that have their own
   std::vector<TokenNote> notes;       ///< where penalties or biases ask for them
+  std::vector<PictureEdit> pictures;  ///< made before the forward pass
+  std::vector<PictureBytes> files;    ///< [pictures] null: the slot has none from now on
+  std::vector<PictureSpan> spans;     ///< in row order
+  /// [rows] by what rows are turned; empty: by their positions, for no text has pictures.
+  std::vector<RotaryPosition> rotary;
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
   void clear() {
@@ -66,6 +91,10 @@ struct Step {
     banned.clear();
     draws.clear();
     notes.clear();
+    pictures.clear();
+    files.clear();
+    spans.clear();
+    rotary.clear();
   }
   /// The index for samples of a request that draws so; -1 where it has nothing of its own.
   [[nodiscard]] std::int32_t add_draw(const std::optional<TokenDraw>& own) {

@@ -42,6 +42,8 @@ class StepRunner {
   /// Seconds of the last step spent on the forward pass, and on sampling.
   [[nodiscard]] virtual double forward_seconds() const = 0;
   [[nodiscard]] virtual double sample_seconds() const = 0;
+  /// Seconds of the last step spent on the rows of pictures, before its forward pass.
+  [[nodiscard]] virtual double picture_seconds() const { return 0; }
   /// Time and bytes of the last step's collectives; the time is part of the step's seconds.
   [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };

@@ -23,6 +23,20 @@ void put_curve(WireReader& r, CostCurve& curve) {
   curve = CostCurve(std::move(points), std::move(attention));
 }
 
+// No file is empty.
+void put_files(WireWriter& w, const std::vector<PictureBytes>& files, std::size_t /*count*/) {
+  const std::vector<std::byte> none;
+  for (const PictureBytes& file : files) w.put(file ? *file : none);
+}
+void put_files(WireReader& r, std::vector<PictureBytes>& files, std::size_t count) {
+  files.assign(count, nullptr);
+  for (PictureBytes& file : files) {
+    std::vector<std::byte> bytes;
+    r.get(bytes);
+    if (!bytes.empty()) file = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  }
+}
+
 template <typename Wire>
 void fields(Wire& w, Trajectory& t) {
   put(w, t.id, t.tokens, t.logprob, t.sampling_logprob, t.kept, t.kept_ids, t.top_ids,
@@ -58,6 +72,8 @@ void fields(Wire& w, Admission& a) {
   fields(w, a.trajectory);
   put(w, a.prompt, a.noise, a.version, a.until);
   fields(w, a.sampling);
+  put(w, a.pictures);
+  put_files(w, a.files, a.pictures.size());
 }
 template <typename Wire>
 void fields(Wire& w, Lease& m) {
@@ -117,7 +133,8 @@ void fields(Wire& w, Foresee& m) {
 template <typename Wire>
 void fields(Wire& w, engine::Step& s) {
   put(w, s.kv.edits, s.kv.moves, s.kv.copies, s.kv.blocks, s.tokens, s.parts, s.parents, s.samples,
-      s.banned, s.draws, s.notes);
+      s.banned, s.draws, s.notes, s.pictures, s.spans, s.rotary);
+  put_files(w, s.files, s.pictures.size());
 }
 template <typename Wire>
 void fields(Wire& w, Lead& m) {

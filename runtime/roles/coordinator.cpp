@@ -237,10 +237,28 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   group.sent({.requests = 1,
               .blocks = options_.terms.blocks(
                   prompt, static_cast<std::uint32_t>(trajectory.tokens.size()), order.until)});
-  send(group.ranks.leader,
-       Lease{{std::move(trajectory), known ? std::vector<TokenId>() : prompt.tokens, noise,
-              lease.version, order.until, prompt.sampling},
-             lease.request.kv});
+  Admission request{.trajectory = std::move(trajectory),
+                    .noise = noise,
+                    .version = lease.version,
+                    .until = order.until,
+                    .sampling = prompt.sampling};
+  if (!known) {
+    request.prompt = prompt.tokens;
+    request.pictures = prompt.pictures;
+    request.files = files_of(id.prompt);
+  }
+  send(group.ranks.leader, Lease{std::move(request), lease.request.kv});
+}
+
+/// The files of a prompt's pictures, which travel with it.
+std::vector<PictureBytes> Coordinator::files_of(std::uint32_t prompt) {
+  std::vector<PictureBytes> files;
+  const std::size_t pictures = prompts_[prompt].pictures.size();
+  for (std::size_t i = 0; i < pictures; ++i) {
+    files.push_back(
+        std::make_shared<const std::vector<std::byte>>(options_.pictures->file(prompt, i)));
+  }
+  return files;
 }
 
 void Coordinator::move_some(const policy::RunState& run) {

@@ -43,6 +43,8 @@ struct Progress {
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< makes noise keys, with each request's weight version, uid and sample
   policy::LeaseTerms terms{.max_tokens = 1024};  ///< how many KV blocks a lease takes
+  /// Of prompts that have pictures; null where none has. Outlives the coordinator.
+  PictureSource* pictures = nullptr;
 };
 
 class Coordinator final : public protocol::Participant {
@@ -94,6 +96,7 @@ class Coordinator final : public protocol::Participant {
   void lease_to_idle(policy::RunState& run);
   void lease_due(KnownGroup& group, policy::RunState& run);
   void lease_to(KnownGroup& group, const policy::LeaseOrder& order);
+  [[nodiscard]] std::vector<PictureBytes> files_of(std::uint32_t prompt);
   static void keep_true(policy::RunState& run, const KnownGroup& group);
   void move_some(const policy::RunState& run);
   void move(const policy::RequestMove& move);

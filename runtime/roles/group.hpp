@@ -41,6 +41,7 @@ class Group final : public engine::StepRunner {
   }
   [[nodiscard]] double forward_seconds() const override { return runner_.forward_seconds(); }
   [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
+  [[nodiscard]] double picture_seconds() const override { return runner_.picture_seconds(); }
   [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
   /// No more commands will come: the members' roles end, or change with the leader's.
   void finish(const std::optional<policy::Placement>& next);

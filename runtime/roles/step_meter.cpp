@@ -23,6 +23,7 @@ void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& 
   record_.duration = recorder_.now() - record_.start;
   record_.forward_duration = runner.forward_seconds();
   record_.sample_duration = runner.sample_seconds();
+  record_.picture_duration = runner.picture_seconds();
   const GroupTraffic traffic = runner.traffic();
   record_.sum_duration = traffic.sum_seconds;
   record_.exchange_duration = traffic.exchange_seconds;
@@ -30,6 +31,7 @@ void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& 
   record_.requests = counts.requests;
   record_.prefill_tokens = counts.prefill_tokens;
   record_.decode_tokens = counts.decode_tokens;
+  record_.pictures = counts.pictures;
   record_.drafted = counts.drafted;
   record_.queued = static_cast<std::uint32_t>(mailbox_.traffic().queued);
   if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record_);
@@ -38,6 +40,8 @@ void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& 
   sums_.communication_seconds += traffic.sum_seconds + traffic.exchange_seconds;
   sums_.group_bytes += traffic.bytes;
   sums_.waited_seconds += record_.waited;
+  sums_.picture_seconds += record_.picture_duration;
+  sums_.pictures += counts.pictures;
   sums_.prefill_tokens += counts.prefill_tokens;
   sums_.decode_tokens += counts.decode_tokens;
   sums_.recomputed += counts.recomputed;

@@ -178,11 +178,14 @@ void Verifier::become(policy::Placement placement) {
 void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex method) {
   // A request held from now on is no longer raced for; its old holder's message may still be late.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
-  std::vector<TokenId>& prompt = prompts_[request.trajectory.id.prompt];
+  KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
-    request.prompt = prompt;
+    request.prompt = prompt.tokens;
+    request.pictures = prompt.pictures;
+    request.files = prompt.files;
   } else {
-    prompt = request.prompt;
+    if (request.pictures == prompt.pictures) request.files = prompt.files;  // they are kept once
+    prompt = {request.prompt, request.pictures, request.files};
   }
   changed_ = true;
   waiting_.push_back({std::move(request), origin});
@@ -450,7 +453,9 @@ void Verifier::step() {
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(
       sampled.first(step.samples.size()), ports_.group.kept_ids(), ports_.group.top());
+  // Costs of steps are those of their rows: pictures come on top.
   const double verified = ports_.clock.now();
+  const double seconds = verified - drafted - ports_.group.picture_seconds();
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();
     races_.committed(c.id, c.tokens);
@@ -458,7 +463,7 @@ void Verifier::step() {
   if (ports_.speculator != nullptr) {
     if (ports_.speculator->observes())
       ports_.speculator->observe(ports_.batcher.computed(), ports_.group);
-    ports_.speculator->commit(ports_.batcher.committed(), verified - drafted);
+    ports_.speculator->commit(ports_.batcher.committed(), seconds);
     record.accepted = ports_.speculator->accepted();
     record.draft_calls = ports_.speculator->draft_calls();
     for (const speculation::PlannedRequest& r : ports_.speculator->planned())

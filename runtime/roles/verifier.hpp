@@ -97,6 +97,11 @@ class Verifier final : public protocol::Participant {
     Admission request;
     KvOrigin origin;
   };
+  struct KnownPrompt {
+    std::vector<TokenId> tokens;
+    std::vector<PromptPicture> pictures;
+    std::vector<PictureBytes> files;  ///< [pictures]
+  };
   void receive();
   void take(const Envelope& envelope);
   void accept(protocol::Lease lease);
@@ -127,7 +132,7 @@ class Verifier final : public protocol::Participant {
 
   VerifierPorts ports_;
   VerifierOptions options_;
-  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< all that were received, by index
+  std::map<std::uint32_t, KnownPrompt> prompts_;  ///< all that were received, by index
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;

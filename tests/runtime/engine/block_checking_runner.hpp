@@ -1,7 +1,8 @@
 // A StepRunner with a real paged cache but no model: the "KV" of a position is its token, in each
 // head, and the next token is a hash of everything the row can see through its block table. So a
 // wrong block, a missed copy or move, a stale position or another branch's token changes the
-// response, as it would with a model.
+// response, as it would with a model. A row of a picture is a hash of the picture's file, and a row
+// that is not turned by its position is another. Tokens past the vocabulary stand for pictures.
 #pragma once
 
 #include <algorithm>
@@ -60,10 +61,11 @@ class BlockCheckingRunner final : public StepRunner {
       std::copy(from.begin(), from.end(), block(copy.to).begin());
     }
     if (step.kv.blocks > 0) resize(slots);
+    show(step);
     for (const StepPart& part : step.parts) {
       for (int i = 0; i < part.rows; ++i) {
         for (int head = 0; head < heads_; ++head)
-          slot(part, head, part.first_position + i) = step.tokens[part.first_row + i];
+          slot(part, head, part.first_position + i) = rows_seen_[part.first_row + i];
       }
     }
     sampled_.clear();
@@ -138,6 +140,44 @@ class BlockCheckingRunner final : public StepRunner {
   std::size_t noted = 0;  ///< samples with notes of what was said
 
  private:
+  /// Finds what each row of the step is.
+  void show(const Step& step) {
+    for (std::size_t i = 0; i < step.pictures.size(); ++i) {
+      const auto slot = static_cast<std::size_t>(step.pictures[i].slot);
+      if (slot >= pictures_.size()) pictures_.resize(slot + 1);
+      pictures_[slot] = step.files[i];
+    }
+    rows_seen_ = step.tokens;
+    for (const PictureSpan& span : step.spans) {
+      std::uint32_t hash = 2166136261U;
+      if (pictures_.at(span.slot) == nullptr) throw std::logic_error("a picture that is not kept");
+      for (const std::byte byte : *pictures_[span.slot])
+        hash = (hash ^ static_cast<std::uint32_t>(byte)) * 16777619U;
+      for (std::int32_t row = 0; row < span.rows; ++row) {
+        if (step.tokens.at(span.first_row + row) < vocab_)
+          throw std::logic_error("a row of a picture in the place of a token");
+        rows_seen_[span.first_row + row] = static_cast<TokenId>((hash >> 2) + span.first + row);
+      }
+    }
+    std::vector<bool> checked(step.tokens.size(), true);  // but drafted rows, which may be anything
+    for (const StepSample& sample : step.samples) checked[sample.row] = false;
+    for (std::size_t row = 0; row < step.tokens.size(); ++row) {
+      if (checked[row] && step.tokens[row] >= vocab_ && rows_seen_[row] == step.tokens[row])
+        throw std::logic_error("a picture's row without the picture");
+    }
+    if (step.rotary.empty()) return;
+    for (const StepPart& part : step.parts) {
+      std::vector<int> position(part.rows, part.first_position);
+      for (int i = 0; i < part.rows; ++i) {
+        const int parent = part.first_parent < 0 ? i - 1 : step.parents.at(part.first_parent + i);
+        if (parent >= 0) position[i] = position[parent] + 1;
+        const RotaryPosition& turned = step.rotary.at(part.first_row + i);
+        const int by = 3 * (position[i] - turned.frame) + 5 * (position[i] - turned.row) +
+                       7 * (position[i] - turned.column);
+        rows_seen_[part.first_row + i] ^= by << 8;
+      }
+    }
+  }
   /// Notes of what is said must be of all that the row sees, its response being `index` long.
   void check_notes(const Step& step, const StepSample& sample, const StepPart& part) {
     TokenNotes notes;
@@ -171,7 +211,9 @@ class BlockCheckingRunner final : public StepRunner {
   std::vector<TokenId> own_;  ///< empty: the cache is in others' memory
   std::span<TokenId> cache_;  ///< [blocks, heads, block]
   std::vector<int> slots_;
-  std::vector<TokenId> tokens_;  ///< of the last step
+  std::vector<TokenId> tokens_;         ///< of the last step
+  std::vector<TokenId> rows_seen_;      ///< of the last step: tokens, or what stands for them
+  std::vector<PictureBytes> pictures_;  ///< [slots] files of those that are kept
   std::vector<TokenId> kept_ids_;
   std::vector<kernels::Ranked> top_;
   std::vector<kernels::Sampled> sampled_;

@@ -97,7 +97,9 @@ struct Surroundings {
                 .kv_block = 16,
                 .kv_blocks = how.kv_blocks,
                 .context = 500,
-                .growth = how.growth}) {
+                .growth = how.growth,
+                .picture_merge = 2,
+                .picture_rows = 6}) {
     sampling.max_tokens = 50;
   }
   std::uint64_t seed;
@@ -328,7 +330,23 @@ struct Outcome {
   speculation::RemoteDrafter::Counts remote;  ///< of the first rank
   std::uint64_t foreseen = 0;                 ///< by all verifiers
   std::vector<std::string> warnings;
+  std::size_t files_read = 0;  ///< of pictures
 };
+
+/// The file of a picture is its prompt and number.
+struct Files final : PictureSource {
+  std::vector<std::byte> file(std::uint32_t prompt, std::size_t picture) override {
+    ++read;
+    return {static_cast<std::byte>(prompt), static_cast<std::byte>(picture)};
+  }
+  std::size_t read = 0;
+};
+
+/// Shows a picture of so many patches in a prompt, in the place of tokens from `first` on.
+inline void show(Prompt& prompt, PictureGrid grid, std::int32_t first) {
+  prompt.pictures.push_back({{prompt.tokens.size(), prompt.pictures.size()}, grid, first});
+  std::fill_n(prompt.tokens.begin() + first, grid.patches() / 4, kVocab);
+}
 
 inline std::vector<Prompt> make_prompts() {
   std::vector<Prompt> prompts(7);
@@ -341,6 +359,11 @@ inline std::vector<Prompt> make_prompts() {
     if (p == 5)
       prompts[p].sampling.draw = TokenDraw{.temperature = 0.25F, .repetition_penalty = 1.5F};
     if (p == 6) prompts[p].sampling.seed = 99;
+    if (p == 3) {
+      show(prompts[p], {4, 6}, 5);
+      show(prompts[p], {2, 4}, 20);
+    }
+    if (p == 6) show(prompts[p], {8, 8}, 10);
   }
   return prompts;
 }
@@ -379,12 +402,13 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
        .seed = seed});
   std::unique_ptr<policy::RequestOrder> order = std::make_unique<policy::FirstCome>();
   if (moves.chunk > 0) order = std::make_unique<policy::QueueAgain>();
+  Files files;
   CoordinatorActor actor;
   const sim::ActorId id = around.world.add(actor, 0);
   around.post.belongs(Address::coordinator(), id);
   actor.coordinator = std::make_unique<Coordinator>(
       mailbox, scheduler, placement, std::move(work), std::move(order), prompts,
-      CoordinatorOptions{.seed = 5, .terms = terms}, done_before);
+      CoordinatorOptions{.seed = 5, .terms = terms, .pictures = &files}, done_before);
   Coordinator& coordinator = *actor.coordinator;
   for (int turn = 0; !coordinator.over(); ++turn) {
     if (turn == stop_at_turn) {
@@ -402,6 +426,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
   outcome.complete = coordinator.complete();
   outcome.progress = coordinator.progress();
   outcome.warnings = around.warnings;
+  outcome.files_read = files.read;
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (int r = 0; r < placement.ranks; ++r) {
     Rank& rank = *ranks[r];
