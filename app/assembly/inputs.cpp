@@ -14,6 +14,7 @@
 #include "app/terminal/pulse.hpp"
 #include "app/terminal/standing.hpp"
 #include "app/terminal/terminal.hpp"
+#include "io/checkpoint/image_processor_reader.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/config/path_text.hpp"
 #include "io/config/yaml_tree.hpp"
@@ -95,10 +96,37 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   return target;
 }
 
+/// Reads how the target's pictures are processed. What keeps it from taking any fails only prompts
+/// that have some.
+void read_picture_processor(Inputs& inputs) {
+  const std::optional<VisionConfig>& vision = inputs.target.config.vision;
+  if (!vision) return;
+  try {
+    if (!vision->tower || vision->image_token < 0)
+      throw DataError(inputs.config.model.path + ": config.json says nothing of a tower");
+    const std::string& path = inputs.config.model.path;
+    const ImageProcessorConfig processor = io::load_image_processor(path);
+    const TowerConfig& tower = *vision->tower;
+    if (processor.patch != tower.patch || processor.temporal_patch != tower.temporal_patch ||
+        processor.merge != tower.merge) {
+      throw DataError(fmt::format(
+          "{}: preprocessor_config.json has patches of {} x {} x {} and merges {}, config.json {} "
+          "x {} x {} and {}",
+          path, processor.temporal_patch, processor.patch, processor.patch, processor.merge,
+          tower.temporal_patch, tower.patch, tower.patch, tower.merge));
+    }
+    inputs.picture_processor = processor;
+    inputs.no_pictures = "the model is given text, and pictures under 'images'";
+  } catch (const DataError& error) {
+    inputs.no_pictures = std::string("pictures cannot be read: ") + error.what();
+  }
+}
+
 /// Reads the target, its tokenizer and the drafters. `plans`: as of read_inputs().
 void read_models(Inputs& inputs, Standing& standing, bool plans) {
   inputs.target = read_target(inputs.config, plans, inputs.absent);
   const ModelConfig& target = inputs.target.config;
+  read_picture_processor(inputs);
   inputs.text = read_tokenizer(inputs.config, target, standing);
   const io::Tokenizer* tokenizer = inputs.text.tokenizer.get();
 
@@ -174,6 +202,9 @@ void read_prompts(Inputs& inputs, bool plans) {
   options.vocab_size = inputs.target.config.vocab;
   if (inputs.target.config.vision)
     options.placeholders = inputs.target.config.vision->placeholders();
+  if (inputs.picture_processor)
+    options.pictures = {inputs.target.config.vision->image_token, *inputs.picture_processor};
+  options.request.no_media = inputs.no_pictures;
   options.chat = inputs.config.prompts.chat;
   options.add_special_tokens = inputs.config.prompts.add_special_tokens;
   options.estimate = plans && inputs.text.state == TokenText::State::absent;
@@ -190,6 +221,9 @@ void read_prompts(Inputs& inputs, bool plans) {
     throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
                                 inputs.config.prompts.path, options.max_tokens));
   }
+  if (!inputs.prompts.pictures.empty())
+    throw DataError(inputs.config.prompts.path +
+                    ": prompts with pictures are read, but not run yet");
   if (inputs.prompts.encoded)
     for (const std::string& warning : inputs.text.tokenizer->warnings())
       say("warning: {}", warning);

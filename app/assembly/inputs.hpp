@@ -17,6 +17,7 @@
 #include "io/run/stored_run.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
+#include "runtime/core/image_processor_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 
@@ -51,6 +52,9 @@ struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
   std::optional<ModelConfig> priced;  ///< of a simulation: the target as its costs see it
+  /// How the target's pictures are processed; nullopt: it takes none, and no_pictures says why.
+  std::optional<ImageProcessorConfig> picture_processor;
+  std::string no_pictures = "the model is given text alone";
   TokenText text;
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;

@@ -193,11 +193,13 @@ constexpr std::array never_conditions = {
     "message.reasoning_content is string",
     "message.reasoning_content is defined and message.reasoning_content is not none",
     "not add_generation_prompt is defined",
+    "add_vision_id",
 };
 constexpr std::array always_conditions = {
-    "message.content is string",
     "not message.tool_calls",
 };
+/// True unless contents may be lists of parts.
+constexpr std::string_view text_condition = "message.content is string";
 /// True once and then false, so that it must not decide anything.
 constexpr std::string_view idle_condition = "not tools_in_user_message is defined";
 /// Conditions that are never, or always, true for the roles system, user and assistant.
@@ -212,7 +214,8 @@ constexpr std::array idle_statements = {"tools=none", "tools_in_user_message=tru
 
 class Reducer {
  public:
-  Reducer(std::vector<Tag> tags, bool has_tools) : tags_(std::move(tags)), has_tools_(has_tools) {}
+  Reducer(std::vector<Tag> tags, bool has_tools, bool has_parts = false)
+      : tags_(std::move(tags)), has_tools_(has_tools), has_parts_(has_parts) {}
 
   std::string run() {
     Body body;
@@ -375,7 +378,8 @@ class Reducer {
         return "";
       }
       if (decided || never) continue;
-      if (otherwise || of_tools ||
+      const bool of_text = block.rest == text_condition && message_loops_ > 0 && !has_parts_;
+      if (otherwise || of_tools || of_text ||
           is_listed(block.rest, always_conditions, always_of_known_roles)) {
         decided = true;
         form += tested && !body.empty() ? "{%else%}" + body : body;
@@ -393,6 +397,7 @@ class Reducer {
 
   std::vector<Tag> tags_;
   bool has_tools_;
+  bool has_parts_;
   std::size_t at_ = 0;
   int message_loops_ = 0;  ///< enclosing loops over messages
   bool other_roles_differ_ = false;
@@ -434,17 +439,19 @@ ChatShape shape_of(std::string_view jinja) {
     Reducer reducer(tags, false);
     shape.form = reducer.run();
     shape.form_with_tools = Reducer(tags, true).run();
+    shape.form_with_parts = Reducer(tags, false, true).run();
     shape.other_roles_differ = reducer.other_roles_differ();
     take_default_system(shape, "'<|im_start|>system\\n", "<|im_end|>\\n'");          // ChatML's
     take_default_system(shape, "'<|im_system|>system<|im_middle|>", "<|im_end|>'");  // Kimi's
     if (shape.default_system) {
       const std::string spelled = quoted(*shape.default_system);
       const std::string_view system = std::string_view(spelled).substr(1, spelled.size() - 2);
-      std::string& form = shape.form_with_tools;
       constexpr std::string_view mark = "$SYSTEM";
-      for (auto at = form.find(system); at != std::string::npos;
-           at = form.find(system, at + mark.size()))
-        form.replace(at, system.size(), mark);
+      for (std::string* form : {&shape.form_with_tools, &shape.form_with_parts}) {
+        for (auto at = form->find(system); at != std::string::npos;
+             at = form->find(system, at + mark.size()))
+          form->replace(at, system.size(), mark);
+      }
     }
   } catch (const UnreadableTemplate&) {
     return {};

@@ -18,6 +18,8 @@ struct ChatShape {
   bool other_roles_differ = false;
   /// The statements that remain where tools are passed, with the same system prompt replaced.
   std::string form_with_tools;
+  /// The statements that remain where contents may be lists of parts, as of pictures, likewise.
+  std::string form_with_parts;
 };
 
 /// FNV-1a of a form.
@@ -28,7 +30,8 @@ struct ChatShape {
 /// add_generation_prompt and the tokenizer's special tokens: conditions on tools, on another role
 /// or on reasoning beside the content are taken as false. Unless other_roles_differ, they render
 /// the same of other roles too. Two of one form_with_tools render the same where a list of tools is
-/// passed as well.
+/// passed as well, two of one form_with_parts where contents are parts and add_vision_id is not
+/// set.
 [[nodiscard]] ChatShape shape_of(std::string_view jinja);
 
 }  // namespace paceline::io::text

@@ -27,6 +27,7 @@ struct KnownShape {
 constexpr KnownShape known_shapes[] = {
     {0xc5ebbde1248a6893, ChatFamily::chatml},  // nothing but the messages
     {0x9c291fb88343c649, ChatFamily::chatml},  // Qwen2: a default system prompt
+    {0x5fbb6dea9c61fd95, ChatFamily::chatml},  // Qwen2-VL and 2.5-VL: the same
     {0x9d1ceb741eb9207a, ChatFamily::qwen25},  // Qwen2.5: the same, and roles of its own
     {0x3d457888dbc49890, ChatFamily::qwen25},  // as TRL trains it
     {0x26081aa2df77fccb, ChatFamily::qwen25},  // Qwen3-Instruct-2507: no default system prompt
@@ -67,6 +68,12 @@ constexpr KnownTools known_tools[] = {
     {0x5870d28b2355149e, text::ToolForm::kimi},          // Kimi-K2 as first published
     {0x218d130adbb539d7, text::ToolForm::kimi},          // Kimi-K2 once messages may have names
     {0x17117619b81f6245, text::ToolForm::kimi_compact},  // the same, without spaces
+};
+
+/// Forms with parts (ChatShape::form_with_parts) that render pictures as kPictureMark and texts as
+/// they are.
+constexpr std::uint64_t known_parts[] = {
+    0x191e78e6e507f985,  // Qwen2-VL and 2.5-VL
 };
 
 constexpr std::string_view advice =
@@ -271,6 +278,7 @@ ChatTemplate ChatTemplate::refused(std::string why) {
 ChatTemplate ChatTemplate::load(const std::string& directory) {
   const std::string config_path = directory + "/tokenizer_config.json";
   const std::string jinja_path = directory + "/chat_template.jinja";
+  const std::string json_path = directory + "/chat_template.json";
   std::optional<std::string> jinja;
   std::optional<std::string> bos;
   std::optional<std::string> eos;
@@ -288,6 +296,10 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
   if (text::file_exists(jinja_path)) {
     jinja = text::read_file(jinja_path);
     name = jinja_path;
+  } else if (text::file_exists(json_path)) {
+    const text::Json document = text::parse_json(text::read_file(json_path), json_path);
+    jinja = text::JsonNode(document, json_path, "").at("chat_template").string();
+    name = json_path;
   }
   if (jinja) return recognise(*jinja, bos, name, eos);
   ChatTemplate none;
@@ -340,6 +352,9 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                      return k.fingerprint == hash;
                    });
   if (tools != std::end(known_tools)) result.tool_form_ = tools->form;
+  result.reads_pictures_ =
+      std::ranges::find(known_parts, text::fingerprint(shape.form_with_parts)) !=
+      std::end(known_parts);
   result.bos_ = bos_token.value_or("");
   result.eos_ = eos_token.value_or("");
   return result;

@@ -13,8 +13,11 @@ namespace paceline::io {
 
 struct ChatMessage {
   std::string role;
-  std::string content;  ///< UTF-8
+  std::string content;  ///< UTF-8; of parts, what the template makes of them one after the other
 };
+
+/// What templates that read pictures make of one: its placeholder between marks.
+inline constexpr std::string_view kPictureMark = "<|vision_start|><|image_pad|><|vision_end|>";
 
 /// Options of a template beside the messages. A set option must be one that it reads.
 struct ChatOptions {
@@ -51,11 +54,11 @@ class ChatTemplate {
   /// No template, with the reason that render() gives.
   [[nodiscard]] static ChatTemplate refused(std::string why);
 
-  /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/tokenizer_config.json (a string,
-  /// or the "default" one of a list), and `bos_token` and `eos_token` of the latter or of
-  /// special_tokens_map.json. An absent or unknown template is no error here, since a run of token
-  /// ids needs none: render() throws. Throws IoError when an existing file cannot be read,
-  /// DataError when it is malformed.
+  /// Reads DIR/chat_template.jinja, or else `chat_template` of DIR/chat_template.json (as of
+  /// processors), or else that of DIR/tokenizer_config.json (a string, or the "default" one of a
+  /// list), and `bos_token` and `eos_token` of the latter or of special_tokens_map.json. An absent
+  /// or unknown template is no error here, since a run of token ids needs none: render() throws.
+  /// Throws IoError when an existing file cannot be read, DataError when it is malformed.
   [[nodiscard]] static ChatTemplate load(const std::string& directory);
   /// Recognises a template's text; `name` stands for the file in messages. A template that prints
   /// `bos_token` or `eos_token` is refused where the token is missing.
@@ -71,6 +74,8 @@ class ChatTemplate {
     return family_ == ChatFamily::qwen3 && !traits_.opens_thinking;
   }
   [[nodiscard]] bool reads_date() const { return family_ == ChatFamily::llama3_1; }
+  /// Whether contents may be parts: texts, and pictures, which are rendered as kPictureMark.
+  [[nodiscard]] bool reads_pictures() const { return reads_pictures_; }
   [[nodiscard]] bool reads_tools() const { return tool_form_ != text::ToolForm::none; }
   /// Throws DataError when a set option is not one that this template reads, or when the date is
   /// more than a line of text.
@@ -115,6 +120,7 @@ class ChatTemplate {
   bool has_content_ = true;   ///< mentions it verbatim, else `transformers` continues no message
   bool fixed_roles_ = false;  ///< other roles than system, user and assistant are not rendered
   bool has_tools_ = false;    ///< in answers messages of tools are
+  bool reads_pictures_ = false;
   text::ToolForm tool_form_ = text::ToolForm::none;
   std::optional<std::string> default_system_;  ///< used when the first message is no system prompt
   std::string bos_, eos_;

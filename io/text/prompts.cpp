@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "io/text/file_formats.hpp"
 #include "io/text/files.hpp"
 #include "io/text/json_line.hpp"
+#include "io/text/picture_fields.hpp"
 #include "io/text/request_fields.hpp"
 #include "runtime/core/error.hpp"
 
@@ -50,7 +52,12 @@ std::string suggest(std::string_view field, const std::vector<Member>& members) 
   return text + (names.size() > kShown ? ", ..." : "");
 }
 
-/// Reads the lines of one file, front to back.
+/// The absolute folder of a file.
+std::string folder_of(const std::string& path) {
+  return std::filesystem::absolute(path).parent_path().string();
+}
+
+/// Reads the lines of one file, front to back, and then their pictures.
 class PromptReader {
  public:
   PromptReader(const std::string& name, const Tokenizer* tokenizer, const ChatTemplate* chat,
@@ -59,7 +66,8 @@ class PromptReader {
         tokenizer_(tokenizer),
         chat_(chat),
         options_(options),
-        named_(options.keys.named()) {
+        named_(options.keys.named()),
+        folder_(folder_of(name)) {
     vocab_ = options.vocab_size > 0 ? options.vocab_size
              : tokenizer != nullptr ? tokenizer->vocab_size()
                                     : 0;
@@ -79,12 +87,12 @@ class PromptReader {
       text.remove_prefix(std::min(end + 1, text.size()));
       ++line_number_;
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      try {
-        read_line(line);
-      } catch (const LineError& e) {
-        throw DataError(name_ + ":" + std::to_string(line_number_) + ":" +
-                        std::to_string(e.offset + 1) + ": " + e.message);
-      }
+      at_line([&] { read_line(line); });
+    }
+    place_pictures();
+    for (ReadPrompt& read : read_) {
+      line_number_ = read.line;
+      at_line([&] { keep(std::move(read)); });
     }
     if (seen_.empty()) throw DataError(name_ + ": there are no prompts");
     if (configured() && !rendered_ && !set_.estimated) {
@@ -150,15 +158,39 @@ class PromptReader {
     return options_.keys.messages && source.key == "messages" && source.member->raw.front() == '"';
   }
 
+  /// Does something to the line, whose place errors name.
+  template <typename Action>
+  void at_line(const Action& action) const {
+    try {
+      action();
+    } catch (const LineError& e) {
+      throw DataError(name_ + ":" + std::to_string(line_number_) + ":" +
+                      std::to_string(e.offset + 1) + ": " + e.message);
+    }
+  }
+
+  /// A line's prompt before its pictures are looked at.
+  struct ReadPrompt {
+    Prompt prompt;
+    std::size_t line = 0;
+    std::size_t uid_offset = 0;
+    Member source;  ///< the member that holds the prompt
+    Member images;  ///< the member to name where a picture is at fault
+    bool closed = false;
+    std::vector<PictureFile> files;
+  };
+
   void read_line(std::string_view line) {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
     Source source;
-    bool second = false;  // token ids beside their text
+    Source beside;        // text that the source's token ids are made of
+    bool second = false;  // there is some
     Prompt prompt;
     text::RequestReader request(options_.request, vocab_, tokenizer_ != nullptr);
     std::size_t uid_offset = 0;
     bool has_truth = false;
+    text::PictureFields pictures(folder_);
     std::string extra;
     const auto take_truth = [&](const Member& member, std::string truth) {
       if (truth.find('\0') != std::string::npos) refuse(member, "holds a NUL character");
@@ -180,7 +212,9 @@ class PromptReader {
           refuse(member, "a second prompt beside '" + source.member->key + "'; expected one");
         }
         second = source.member != nullptr;
-        if (!made) source = found;
+        const Source earlier = source;
+        (made ? beside : source) = found;
+        if (makes) beside = earlier;
         if (says(found)) {
           add_extra(extra, key, R"([{"role":"user","content":)" + std::string(member.raw) + "}]");
         } else if (!is_ids_key(key)) {
@@ -192,6 +226,9 @@ class PromptReader {
         prompt.uid = read_uid(member);
       } else if (key == "ground_truth") {
         if (member.raw != "null") take_truth(member, text_of(parse(member), member.raw));
+      } else if (key == "images" && options_.pictures) {
+        pictures.read_column(member);
+        if (!pictures.column_has_bytes()) add_extra(extra, key, text::compact(member.raw));
       } else {
         if (key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
@@ -210,9 +247,57 @@ class PromptReader {
                       "'input_ids', 'tokens', or what prompts.keys names"};
     }
     closed_ = false;
-    prompt.tokens = read_prompt(source, members);
+    prompt.tokens = read_prompt(source, beside, members, pictures);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
-    keep(std::move(prompt), uid_offset, *source.member);
+    read_.push_back({std::move(prompt), line_number_, uid_offset, *source.member,
+                     pictures.named(*source.member), closed_, pictures.finish()});
+  }
+
+  /// Looks at all pictures, and places their rows.
+  void place_pictures() {
+    if (!options_.pictures) return;
+    std::vector<PictureFile> files;
+    for (ReadPrompt& read : read_)
+      for (PictureFile& file : read.files) files.push_back(std::move(file));
+    std::vector<text::SeenPicture> seen = text::look_at(files, options_.pictures->processor);
+    std::size_t at = 0;
+    for (ReadPrompt& read : read_) {
+      line_number_ = read.line;
+      for (std::size_t i = 0; i < read.files.size(); ++i, ++at) {
+        read.files[i] = std::move(files[at]);
+        at_line([&] { refuse_damage(read.images, i, seen[at].damage); });
+        read.prompt.pictures.push_back({seen[at].hash, seen[at].grid, 0});
+      }
+      at_line([&] { place(read); });
+    }
+  }
+
+  static void refuse_damage(const Member& images, std::size_t index,
+                            const std::exception_ptr& damage) {
+    if (damage == nullptr) return;
+    try {
+      std::rethrow_exception(damage);
+    } catch (const DataError& error) {
+      refuse(images, "picture " + std::to_string(index + 1) + ": " + error.what());
+    }
+  }
+
+  void place(ReadPrompt& read) {
+    std::vector<PromptPicture>& pictures = read.prompt.pictures;
+    std::vector<TokenId>& tokens = read.prompt.tokens;
+    if (estimates()) {  // by their number alone
+      const std::int64_t merge = options_.pictures->processor.merge;
+      for (const PromptPicture& picture : pictures)
+        tokens.insert(tokens.end(), picture.grid.patches() / (merge * merge), 0);
+      pictures.clear();
+      read.files.clear();
+      return;
+    }
+    try {
+      text::place_pictures(tokens, pictures, *options_.pictures);
+    } catch (const DataError& error) {
+      refuse(read.source, error.what());
+    }
   }
 
   void note(const text::RequestReader& request) {
@@ -250,15 +335,25 @@ class PromptReader {
     return std::nullopt;
   }
 
-  std::vector<TokenId> read_prompt(const Source& of, const std::vector<Member>& members) {
+  /// Whether a model takes pictures, so that <image> is not text.
+  [[nodiscard]] bool has_places() const { return options_.pictures.has_value(); }
+
+  std::vector<TokenId> read_prompt(const Source& of, const Source& beside,
+                                   const std::vector<Member>& members,
+                                   text::PictureFields& pictures) {
     const Member& source = *of.member;
     const Json value = parse(source);
-    if (is_ids_key(of.key)) return read_ids(source, value);
+    if (is_ids_key(of.key)) {
+      if (has_places())
+        pictures.take_all(beside.member == nullptr ? Json() : parse(*beside.member), source);
+      return read_ids(source, value);
+    }
     if (of.key == "prompt" && value.is_string()) {
       text::refuse_chat_fields(members,
                                "cannot be honoured: the prompt is text, which is encoded as it is; "
                                "give it as messages");
-      const auto& plain = value.get_ref<const std::string&>();
+      const std::string plain =
+          has_places() ? pictures.text_of(value, source, "", false) : value.get<std::string>();
       if (plain.empty()) return {};
       if (estimates()) return estimated_tokens(plain.size());
       const Auto<bool>& special = options_.add_special_tokens;
@@ -267,8 +362,8 @@ class PromptReader {
                                                        .unless_there = !special}));
     }
     const std::vector<ChatMessage> messages =
-        says(of) ? std::vector<ChatMessage>{{"user", value.get<std::string>()}}
-                 : read_messages(of, value);
+        says(of) ? std::vector<ChatMessage>{{"user", content_of(value, source, "", pictures)}}
+                 : read_messages(of, value, pictures);
     if (estimates()) {
       constexpr std::size_t kMarkup = 16;  // bytes of a message's header and end
       std::size_t bytes = 0;
@@ -318,7 +413,22 @@ class PromptReader {
     return *tokenizer_;
   }
 
-  std::vector<ChatMessage> read_messages(const Source& of, const Json& value) const {
+  std::string content_of(const Json& content, const Member& source, const std::string& which,
+                         text::PictureFields& pictures) const {
+    if (content.is_string() && !has_places()) return content.get<std::string>();
+    const bool reads_parts =
+        has_places() && (estimates() || (chat_ != nullptr && chat_->reads_pictures()));
+    if (!content.is_string() && !reads_parts) {
+      refuse(source, which + "'content': expected text, found " + text::describe(content) +
+                         (content.is_array() ? "; of parts are the contents of models that read "
+                                               "pictures, by their own chat templates"
+                                             : ""));
+    }
+    return pictures.text_of(content, source, which, reads_parts);
+  }
+
+  std::vector<ChatMessage> read_messages(const Source& of, const Json& value,
+                                         text::PictureFields& pictures) const {
     const Member& source = *of.member;
     if (!value.is_array()) {
       const bool text = of.key == "prompt" || options_.keys.messages;
@@ -337,19 +447,18 @@ class PromptReader {
                            (message.is_number() ? "; token ids go under 'prompt_tokens'" : ""));
       }
       for (const char* key : {"role", "content"}) {
-        const auto found = message.find(key);
-        if (found == message.end()) refuse(source, which + "expected a '" + key + "'");
-        if (!found->is_string()) {
-          refuse(source, which + "'" + key + "': expected text, found " + text::describe(*found));
-        }
+        if (!message.contains(key)) refuse(source, which + "expected a '" + key + "'");
       }
+      const Json& role = message["role"];
+      if (!role.is_string())
+        refuse(source, which + "'role': expected text, found " + text::describe(role));
       for (const auto& [key, member] : message.items()) {
         if (key != "role" && key != "content" && !member.is_null()) {
           refuse(source, which + "'" + key + "' is not rendered; supported: role, content");
         }
       }
       messages.push_back(
-          {message["role"].get<std::string>(), message["content"].get<std::string>()});
+          {role.get<std::string>(), content_of(message["content"], source, which, pictures)});
     }
     return messages;
   }
@@ -384,7 +493,7 @@ class PromptReader {
   void name(Prompt& prompt, std::size_t offset) {
     const bool given = !prompt.uid.empty();
     if (!given) {
-      prompt.uid = content_uid(prompt.tokens);
+      prompt.uid = content_uid(prompt.tokens, prompt.pictures);
       const std::uint32_t times = ++equal_[prompt.uid];
       if (times > 1) prompt.uid += "-" + std::to_string(times);
     }
@@ -400,13 +509,30 @@ class PromptReader {
                                                " gives it; give this line a uid")};
   }
 
-  /// Applies the limit on length.
-  void keep(Prompt prompt, std::size_t uid_offset, const Member& source) {
+  /// Throws where the prompt has tokens that stand for pictures or films and are none of it.
+  void require_no_places(const Prompt& prompt, const Member& source) const {
     for (const TokenId id : options_.placeholders) {
-      if (std::find(prompt.tokens.begin(), prompt.tokens.end(), id) != prompt.tokens.end())
-        refuse(source, "token " + std::to_string(id) +
-                           " stands for a picture or a film, which are not supported");
+      if (options_.pictures && id == options_.pictures->token) continue;  // they were placed
+      if (std::find(prompt.tokens.begin(), prompt.tokens.end(), id) == prompt.tokens.end())
+        continue;
+      refuse(source,
+             "token " + std::to_string(id) + " stands for a picture or a film, and " +
+                 (options_.pictures ? "films are not supported" : options_.request.no_media));
     }
+  }
+
+  /// ", 300 of them its pictures' rows", where it has pictures.
+  [[nodiscard]] std::string of_pictures(const Prompt& prompt) const {
+    if (prompt.pictures.empty()) return "";
+    return ", " + std::to_string(std::ranges::count(prompt.tokens, options_.pictures->token)) +
+           " of them its pictures' rows";
+  }
+
+  /// Applies the limit on length.
+  void keep(ReadPrompt read) {
+    Prompt& prompt = read.prompt;
+    const Member& source = read.source;
+    require_no_places(prompt, source);
     const std::int32_t context = options_.request.context;
     // Longest response of the line's own; 0: none that counts here.
     const std::int32_t own = context > 0 ? prompt.sampling.max_tokens.value_or(0) : 0;
@@ -416,21 +542,31 @@ class PromptReader {
     const bool over = limit > 0 && n > limit;
     if (over && options_.overlong == Overlong::error) {
       refuse(source, (prompt.uid.empty() ? "the prompt" : "prompt '" + prompt.uid + "'") + " has " +
-                         std::to_string(n) + " tokens, the limit is " + std::to_string(limit) +
+                         std::to_string(n) + " tokens" + of_pictures(prompt) + ", the limit is " +
+                         std::to_string(limit) +
                          (own > 0 ? " beside its max_tokens of " + std::to_string(own) : "") +
                          " (prompts.overlong: skip | truncate would allow it)");
     }
     if (over && options_.overlong == Overlong::truncate) {
+      if (!prompt.pictures.empty()) {
+        refuse(source, "has " + std::to_string(n) + " tokens, the limit is " +
+                           std::to_string(limit) +
+                           ", and a prompt with pictures is not truncated (prompts.overlong: skip "
+                           "would leave it out)");
+      }
       prompt.tokens.erase(prompt.tokens.begin(),
                           prompt.tokens.end() - static_cast<std::ptrdiff_t>(limit));
     }
-    name(prompt, prompt.uid.empty() ? source.offset : uid_offset);
+    name(prompt, prompt.uid.empty() ? source.offset : read.uid_offset);
     if (over) {
       const bool skip = options_.overlong == Overlong::skip;
       (skip ? set_.skipped : set_.truncated).push_back(prompt.uid);
       if (skip) return;
     }
-    if (closed_) set_.closed.push_back(prompt.uid);
+    if (read.closed) set_.closed.push_back(prompt.uid);
+    if (!read.files.empty()) set_.pictures.resize(set_.prompts.size());
+    if (!read.files.empty() || !set_.pictures.empty())
+      set_.pictures.push_back(std::move(read.files));
     set_.prompts.push_back(std::move(prompt));
     set_.lines.push_back(line_number_);
   }
@@ -440,7 +576,8 @@ class PromptReader {
   const ChatTemplate* chat_;
   const PromptOptions& options_;
   const std::vector<PromptKeys::Named> named_;
-  std::int32_t vocab_ = 0;  ///< 0: unknown
+  const std::string folder_;  ///< that relative paths of pictures begin at
+  std::int32_t vocab_ = 0;    ///< 0: unknown
   std::size_t line_number_ = 0;
   bool rendered_ = false;  ///< some messages were rendered
   bool closed_ = false;    ///< this line's last message, the assistant's, was closed by default
@@ -450,6 +587,7 @@ class PromptReader {
   };
   std::unordered_map<std::string, Named> seen_;           ///< by uid
   std::unordered_map<std::string, std::uint32_t> equal_;  ///< lines of each content_uid
+  std::vector<ReadPrompt> read_;                          ///< in the order of lines
   PromptSet set_;
 };
 

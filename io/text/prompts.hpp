@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/text/chat_template.hpp"
+#include "io/text/prompt_pictures.hpp"
 #include "io/text/prompt_settings.hpp"
 #include "io/text/request_fields.hpp"
 #include "io/text/tokenizer.hpp"
@@ -31,16 +33,21 @@ struct PromptOptions {
   bool estimate = false;
   /// Other names of fields in this file; every line has them.
   PromptKeys keys = {};
-  /// Tokens that stand for rows of pictures and films, which are not supported: no prompt has one.
+  /// Tokens that stand for rows of pictures and films. No prompt has one, but that of `pictures` in
+  /// the places of its pictures.
   std::vector<TokenId> placeholders = {};
+  /// How the model takes pictures; nullopt: it takes none, and request.no_media says why.
+  std::optional<PictureOptions> pictures = {};
   /// The run's sampling. A line with its own max_tokens has its own longest prompt: the rest of
   /// request.context, where there is such a limit.
   RequestOptions request = {};
 };
 
 struct PromptSet {
-  std::vector<Prompt> prompts;         ///< in the order of the file
-  std::vector<std::size_t> lines;      ///< [prompts] of the file, 1-based
+  std::vector<Prompt> prompts;     ///< in the order of the file
+  std::vector<std::size_t> lines;  ///< [prompts] of the file, 1-based
+  /// [prompts][pictures] files of Prompt::pictures; no line where no prompt has any.
+  std::vector<std::vector<PictureFile>> pictures;
   std::vector<std::string> skipped;    ///< uids left out as too long (Overlong::skip)
   std::vector<std::string> truncated;  ///< uids that lost leading tokens (Overlong::truncate)
   bool encoded = false;                ///< some prompt was text
@@ -58,24 +65,32 @@ struct PromptSet {
 ///   `uid`           text or integer, unique. Without one a line is named by its prompt's tokens as
 ///                   sampled from: content_uid(), with "-2", "-3", ... for equal ones
 ///   `ground_truth`  text, or any JSON, kept as compact text; or `reward_model.ground_truth` (verl)
+///   `images`        a list of pictures, which picture_fields.hpp describes, for the places that
+///   the
+///                   prompt has: <image> in a text, parts of type image, or tokens
 ///   `enable_thinking`, `date_string`, `add_generation_prompt`, `continue_final_message`,
 ///   `chat_template_kwargs`: see chat_fields.hpp
 ///   `max_tokens`, `stop_ids`, `stop_strings`: see request_fields.hpp
 /// A field that options.keys names stands for that key, and is kept under it; as `messages` it may
-/// be text, a user's message. Every field but `uid`, `ground_truth` and token ids goes to
-/// Prompt::extra_json as written, in the order of the line, without spaces: trainers want the
-/// messages, reward_model and so on.
+/// be text, a user's message. Every field but `uid`, `ground_truth`, token ids and `images` that
+/// hold bytes goes to Prompt::extra_json as written, in the order of the line, without spaces:
+/// trainers want the messages, reward_model and so on.
 ///
 /// `tokenizer` may be null when every prompt is token ids. Text is encoded as it is; messages are
 /// rendered by `chat` with the header of the assistant's answer at the end. Template options are
 /// refused beside text; beside token ids, which were rendered elsewhere, they are fields like any
 /// other.
 ///
+/// Pictures are decoded once, all of them, by several threads, and take as many tokens as the model
+/// has rows of them. A prompt's pixels are those that transformers' image processor makes of its
+/// files as they are (images/picture.hpp, images/processor.hpp).
+///
 /// Throws IoError when the file cannot be read; DataError when it does not exist, and naming
 /// file:line:column (column in bytes, 1-based) and the expected value: malformed JSON, a wrong
 /// type, an empty prompt, a token id outside the vocabulary, a repeated uid, a uid that another
-/// line has by its prompt, an over-long prompt, a file without prompts or whose prompts were all
-/// skipped, a tokenizer that does not fit `vocab_size`. Throws UsageError when options.chat has an
+/// line has by its prompt, an over-long prompt, a picture that is absent, damaged or has no place,
+/// places without pictures, a file without prompts or whose prompts were all skipped, a tokenizer
+/// that does not fit `vocab_size`. Throws UsageError when options.chat has an
 /// option that the template does not read, or there are no messages to render.
 [[nodiscard]] PromptSet read_prompts(const std::string& path, const Tokenizer* tokenizer,
                                      const ChatTemplate* chat, const PromptOptions& options);

@@ -112,7 +112,7 @@ void RequestReader::read(const Member& member, std::string_view key) {
     }
   } else if (contains(media, key)) {
     if (!is_empty(parse(member)))
-      refuse(member, "cannot be honoured: the model is given text alone; expected nothing");
+      refuse(member, "cannot be honoured: " + options_.no_media + "; expected nothing");
   } else if (key == agent) {
     const Json value = parse(member);
     if (!is_empty(value) && value != plain_agent)

@@ -23,6 +23,8 @@ struct RequestOptions {
   std::int32_t context = 0;      ///< positions of a prompt and its response; 0: no limit
   /// All ids that end a response under these parameters, the model's own included; null: stop_ids.
   std::function<std::vector<TokenId>(const SamplingParams&)> stops = nullptr;
+  /// What the model is given, for the error of a line that has pictures or films.
+  std::string no_media = "the model is given text alone";
 };
 
 /// Request fields that lines had.

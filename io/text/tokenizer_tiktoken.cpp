@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/text/base64.hpp"
 #include "io/text/byte_level.hpp"
 #include "io/text/json_node.hpp"
 #include "io/text/parts.hpp"
@@ -35,28 +36,6 @@ constexpr const char* pattern =
     R"(|[^\r\n\p{L}\p{N}]?[^\p{sc:Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)"
     R"([^\p{sc:Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-/// The bytes of standard base64 with padding; nullopt when it is none.
-std::optional<std::string> from_base64(std::string_view text) {
-  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
-  std::string bytes;
-  for (std::size_t i = 0; i < text.size(); i += 4) {
-    const bool last = i + 4 == text.size();
-    const std::size_t padding = !last ? 0 : text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-    std::uint32_t bits = 0;
-    for (std::size_t j = 0; j < 4; ++j) {
-      constexpr std::string_view digits =
-          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-      const std::size_t digit = j < 4 - padding ? digits.find(text[i + j]) : 0;
-      if (digit == std::string_view::npos) return std::nullopt;
-      bits = bits << 6U | static_cast<std::uint32_t>(digit);
-    }
-    if ((bits & ((1U << 8 * padding) - 1)) != 0) return std::nullopt;
-    for (std::size_t j = 0; j < 3 - padding; ++j)
-      bytes += static_cast<char>(bits >> (16 - 8 * j) & 0xFFU);
-  }
-  return bytes;
-}
 
 /// Tokens by rank, which is their id: each of 0 to n - 1 once.
 std::vector<std::string> read_ranks(std::string_view text, const std::string& name) {

@@ -68,7 +68,7 @@ TEST(Picture, LimitsAreLookedAtBeforeDecoding) {
   ASSERT_NE(frame, jpeg.npos);
   const std::string huge = with(jpeg, frame + 5, std::string("\xFF\xDC\xFF\xDC"));
   EXPECT_EQ(error_of(huge),
-            "a.file: a picture of 65500 x 65500 pixels; expected at most 33554432 in all");
+            "a.file: a picture of 65500 x 65500 pixels; expected at most 67108864 in all");
   // Metadata that say 1.6 GB, for which libpng would make room.
   const std::string png = fixture("turned-8.png");
   const std::size_t metadata = png.find("eXIf");

@@ -341,6 +341,20 @@ KIMI_NAMES = (
   {%- endif -%}
 """ + KIMI_CONTENT + KIMI_ANSWER
 )  # fmt: skip
+# Its lists of parts are never what other templates are given.
+QWEN2_VL = (
+    "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\nDEFAULT<|im_end|>\n{% endif %}"
+    "<|im_start|>{{ message['role'] }}\n{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n"
+    "{% else %}{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "{% set image_count.value = image_count.value + 1 %}"
+    "{% if add_vision_id %}Picture {{ image_count.value }}: {% endif %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif content['type'] == 'video' or 'video' in content %}{% set video_count.value = video_count.value + 1 %}"
+    "{% if add_vision_id %}Video {{ video_count.value }}: {% endif %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 FIXED_DATE = '    {%- set date_string = "26 Jul 2024" %}\n'
 TODAY = (
     '    {%- if strftime_now is defined %}\n        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n'
@@ -380,6 +394,7 @@ on<|im_end|>\n' }}{% endif %}""" + MESSAGE + "{% endfor %}" + ANSWER
     "qwen25_math": QWEN25.replace(
         "DEFAULT", "Please reason step by step, and put your final answer within \\\\boxed{}."
     ),
+    "qwen2_vl": QWEN2_VL.replace("DEFAULT", "You are a helpful assistant."),
     "qwen3": QWEN3,
     "qwen3_later": QWEN3_LATER,
     "qwen3_instruct": QWEN3_INSTRUCT,
@@ -405,7 +420,7 @@ on<|im_end|>\n' }}{% endif %}""" + MESSAGE + "{% endfor %}" + ANSWER
 }
 
 
-def message(role: str, content: str) -> dict[str, str]:
+def message(role: str, content: str | list) -> dict:
     return {"role": role, "content": content}
 
 
@@ -426,6 +441,24 @@ CONVERSATIONS = [
     [message("user", "a"), message("assistant", "<think>\nHmm")],
     [message("system", "s"), message("system", "s2"), message("user", "a")],
     [message("user", "'quotes' \"double\" {{ not jinja }} {% no %} <|im_end|> é漢🙂")],
+]  # fmt: skip
+
+IMAGE = {"type": "image"}
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+# With pictures: as texts, where <image> stands for one, and as the parts that verl's dataset makes of them.
+PICTURED = [
+    ([message("user", "<image>What is it?")], [message("user", [IMAGE, text("What is it?")])]),
+    ([message("system", "s"), message("user", " a <image>\n<image><image> b\n"), message("assistant", "c"),
+      message("user", "<image>")],
+     [message("system", [text("s")]),
+      message("user", [text(" a "), IMAGE, text("\n"), IMAGE, IMAGE, text(" b\n")]), message("assistant", [text("c")]),
+      message("user", [IMAGE])]),
+    ([message("user", "none")], [message("user", [text("no"), text("ne")])]),
 ]  # fmt: skip
 
 
@@ -464,7 +497,13 @@ def main() -> None:
                 render = {"conversation": index, "generate": True, "thinking": True, "date": "1 Jan 2025"}
                 renders.append({**render, "text": render_text(tokenizer, name, render)})
         cases.append({"name": name, "template": template, "bos": BOS, "eos": EOS, "renders": renders})
-    document = {"conversations": CONVERSATIONS, "cases": cases}
+    tokenizer.chat_template = TEMPLATES["qwen2_vl"]
+    pictured = [
+        {"texts": texts, "parts": parts,
+         "text": tokenizer.apply_chat_template(parts, tokenize=False, add_generation_prompt=True)}
+        for texts, parts in PICTURED
+    ]  # fmt: skip
+    document = {"conversations": CONVERSATIONS, "cases": cases, "pictured": pictured}
     (folder / "chat.json").write_text(json.dumps(document, ensure_ascii=True, indent=1) + "\n")
 
 

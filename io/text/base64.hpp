@@ -1,0 +1,14 @@
+// Base64.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::io::text {
+
+/// The bytes of standard base64 with padding (RFC 4648, section 4), not empty; nullopt when it is
+/// none.
+[[nodiscard]] std::optional<std::string> from_base64(std::string_view text);
+
+}  // namespace paceline::io::text

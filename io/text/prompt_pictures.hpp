@@ -1,0 +1,68 @@
+// Pictures of prompts: their files looked at, their rows placed in the tokens, and their bytes had
+// again while the run goes on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/text/picture_fields.hpp"
+#include "runtime/core/image_processor_config.hpp"
+#include "runtime/core/pictures.hpp"
+#include "runtime/core/request.hpp"
+#include "runtime/core/types.hpp"
+
+namespace paceline::io {
+
+/// How a model takes pictures.
+struct PictureOptions {
+  TokenId token = -1;  ///< stands in a prompt for each row of a picture
+  ImageProcessorConfig processor = {};
+};
+
+namespace text {
+
+/// What is known of a picture once it was decoded.
+struct SeenPicture {
+  std::array<std::uint64_t, 2> hash{};  ///< as PromptPicture::hash
+  PictureGrid grid;
+  std::exception_ptr damage;  ///< DataError or IoError, beginning with the file's name
+};
+
+/// Reads and decodes every picture, each file once, by several threads: what is damaged shows
+/// before a run begins. Pictures of more than 2^24 pixels are decoded one at a time, so that memory
+/// stays bounded (kDecodingBytesPerPixel).
+[[nodiscard]] std::vector<SeenPicture> look_at(std::span<const PictureFile> files,
+                                               const ImageProcessorConfig& processor);
+
+/// Puts the rows of pictures in the places of their tokens: each picture has one, or as many
+/// neighbouring ones as it has rows. Tokens are those of a prompt; sets PromptPicture::first.
+/// Throws DataError, saying what there is and what was expected.
+void place_pictures(std::vector<TokenId>& tokens, std::vector<PromptPicture>& pictures,
+                    const PictureOptions& options);
+
+}  // namespace text
+
+struct PromptSet;
+
+/// The files of a prompt set's pictures. Whoever is given the bytes can rely on their hash.
+class PromptPictures final : public PictureSource {
+ public:
+  /// `set` outlives this; `name`: of its file.
+  PromptPictures(const PromptSet& set, std::string name) : set_(set), name_(std::move(name)) {}
+  [[nodiscard]] std::vector<std::byte> file(std::uint32_t prompt, std::size_t picture) override;
+
+ private:
+  const PromptSet& set_;
+  std::string name_;
+};
+
+/// XXH3 of a file, 128 bits, low half first.
+[[nodiscard]] std::array<std::uint64_t, 2> picture_hash(std::span<const std::byte> file);
+
+}  // namespace paceline::io
