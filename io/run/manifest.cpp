@@ -317,6 +317,7 @@ std::string prompts_fingerprint(std::span<const Prompt> prompts) {
     feed(prompt.tokens.data(), prompt.tokens.size() * sizeof(TokenId));
     feed(prompt.ground_truth.data(), prompt.ground_truth.size());
     feed(prompt.extra_json.data(), prompt.extra_json.size());
+    for (const PromptPicture& picture : prompt.pictures) feed(&picture.hash, sizeof picture.hash);
   }
   char text[33];
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),

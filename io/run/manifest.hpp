@@ -83,8 +83,8 @@ class ResponseOrder {
   std::vector<std::uint64_t> firsts_;  ///< [prompts + 1] places; empty: all have as many samples
 };
 
-/// Fingerprint of 32 hexadecimal digits over uids, tokens, ground truths and extra fields, in file
-/// order.
+/// Fingerprint of 32 hexadecimal digits over uids, tokens, ground truths, extra fields and the
+/// files of pictures, in file order.
 [[nodiscard]] std::string prompts_fingerprint(std::span<const Prompt> prompts);
 
 /// The first difference between two manifests that decides trajectories (model, prompts, samples,

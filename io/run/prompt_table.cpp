@@ -40,6 +40,59 @@ std::vector<std::vector<TokenId>> read_token_table(const h5::File& file) {
   return prompts;
 }
 
+template <typename T>
+void write(const h5::File& file, const char* name, const std::vector<T>& values) {
+  h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
+  dataset.append(values.size(), values.data());
+  dataset.flush();
+}
+
+constexpr std::size_t kGridSides = 3;  // frames, rows, columns: image_grid_thw
+constexpr const char* kPictureOffsets = "prompts/picture_offsets";
+
+/// The pictures of all prompts, where some prompt has any.
+void write_pictures(const h5::File& file, std::span<const Prompt> prompts) {
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::uint64_t> hashes;
+  std::vector<std::int32_t> grids;
+  std::vector<std::int32_t> first;
+  for (const Prompt& prompt : prompts) {
+    for (const PromptPicture& picture : prompt.pictures) {
+      hashes.insert(hashes.end(), picture.hash.begin(), picture.hash.end());
+      grids.insert(grids.end(), {1, picture.grid.rows, picture.grid.columns});
+      first.push_back(picture.first);
+    }
+    offsets.push_back(static_cast<std::int64_t>(first.size()));
+  }
+  if (first.empty()) return;
+  write(file, kPictureOffsets, offsets);
+  write(file, "prompts/picture_hash", hashes);
+  write(file, "prompts/picture_grid", grids);
+  write(file, "prompts/picture_first", first);
+}
+
+void read_pictures(const h5::File& file, std::vector<Prompt>& prompts) {
+  if (h5::must(H5Lexists(file.id(), kPictureOffsets, H5P_DEFAULT), "read", file.path()) == 0)
+    return;
+  const auto offsets = h5::read_all<std::int64_t>(file, kPictureOffsets);
+  const auto hashes = h5::read_all<std::uint64_t>(file, "prompts/picture_hash");
+  const auto grids = h5::read_all<std::int32_t>(file, "prompts/picture_grid");
+  const auto first = h5::read_all<std::int32_t>(file, "prompts/picture_first");
+  const bool sound = offsets.size() == prompts.size() + 1 && offsets.front() == 0 &&
+                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     offsets.back() == static_cast<std::int64_t>(first.size()) &&
+                     hashes.size() == 2 * first.size() && grids.size() == kGridSides * first.size();
+  if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its pictures do not agree");
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    for (auto i = static_cast<std::size_t>(offsets[p]);
+         i < static_cast<std::size_t>(offsets[p + 1]); ++i) {
+      const std::int32_t* grid = grids.data() + kGridSides * i;
+      prompts[p].pictures.push_back(
+          {{hashes[2 * i], hashes[2 * i + 1]}, {grid[1], grid[2]}, first[i]});
+    }
+  }
+}
+
 }  // namespace
 
 void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
@@ -50,17 +103,12 @@ void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
     tokens.insert(tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
     offsets.push_back(static_cast<std::int64_t>(tokens.size()));
   }
-  const auto write = [&file](const char* name, const auto& values) {
-    using T = typename std::decay_t<decltype(values)>::value_type;
-    h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
-    dataset.append(values.size(), values.data());
-    dataset.flush();
-  };
-  write("prompts/tokens", tokens);
-  write("prompts/offsets", offsets);
+  write(file, "prompts/tokens", tokens);
+  write(file, "prompts/offsets", offsets);
   h5::write_strings(file, "prompts/uid", strings_of(prompts, &Prompt::uid));
   h5::write_strings(file, "prompts/ground_truth", strings_of(prompts, &Prompt::ground_truth));
   h5::write_strings(file, "prompts/extra", strings_of(prompts, &Prompt::extra_json));
+  write_pictures(file, prompts);
 }
 
 std::vector<Prompt> read_prompt_table(const h5::File& file) {
@@ -78,6 +126,7 @@ std::vector<Prompt> read_prompt_table(const h5::File& file) {
     prompts[i].ground_truth = std::move(truth[i]);
     prompts[i].extra_json = std::move(extra[i]);
   }
+  read_pictures(file, prompts);
   return prompts;
 }
 

@@ -6,19 +6,32 @@
 namespace paceline::io::text {
 namespace {
 
+constexpr std::string_view kAlphabet =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr std::uint8_t kNoDigit = 64;
 
 constexpr std::array<std::uint8_t, 256> kDigits = [] {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::array<std::uint8_t, 256> values{};
   values.fill(kNoDigit);
-  for (std::size_t i = 0; i < digits.size(); ++i)
-    values[static_cast<unsigned char>(digits[i])] = static_cast<std::uint8_t>(i);
+  for (std::size_t i = 0; i < kAlphabet.size(); ++i)
+    values[static_cast<unsigned char>(kAlphabet[i])] = static_cast<std::uint8_t>(i);
   return values;
 }();
 
 }  // namespace
+
+std::string to_base64(std::span<const std::byte> bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t bits = 0;
+    for (std::size_t j = i; j < i + 3; ++j)
+      bits = bits << 8U | (j < bytes.size() ? std::to_integer<std::uint32_t>(bytes[j]) : 0U);
+    for (std::size_t j = 0; j < 4; ++j)
+      text += i + j > bytes.size() ? '=' : kAlphabet[bits >> (18 - 6 * j) & 63U];
+  }
+  return text;
+}
 
 std::optional<std::string> from_base64(std::string_view text) {
   if (text.empty() || text.size() % 4 != 0) return std::nullopt;

@@ -1,11 +1,15 @@
 // Base64.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace paceline::io::text {
+
+[[nodiscard]] std::string to_base64(std::span<const std::byte> bytes);
 
 /// The bytes of standard base64 with padding (RFC 4648, section 4), not empty; nullopt when it is
 /// none.

@@ -202,10 +202,6 @@ void PictureFields::take_all(const Json& messages, const Member& source) {
   }
 }
 
-bool PictureFields::column_has_bytes() const {
-  return std::ranges::any_of(column_, [](const PictureFile& file) { return file.path.empty(); });
-}
-
 std::vector<PictureFile> PictureFields::finish() {
   if (taken_ < column_.size()) {
     refuse(images_, "has " + counted(column_.size()) + ", and the prompt places for " +
@@ -213,6 +209,24 @@ std::vector<PictureFile> PictureFields::finish() {
                         "; expected as many <image> or parts of type image");
   }
   return std::move(placed_);
+}
+
+std::string to_json(const std::vector<PictureFile>& files) {
+  Json list = Json::array();
+  for (const PictureFile& file : files)
+    list.push_back(file.path.empty() ? "data:image/*;base64," + to_base64(file.bytes) : file.path);
+  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<PictureFile> stored_pictures(const std::string& extra_json) {
+  const std::string folder = "/";
+  PictureFields pictures(folder);
+  for (const Member& member : split_object(extra_json)) {
+    if (member.key != "images") continue;
+    pictures.read_column(member);
+    pictures.take_all(Json(), member);
+  }
+  return pictures.finish();
 }
 
 }  // namespace paceline::io::text

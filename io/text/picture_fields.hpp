@@ -17,6 +17,12 @@ struct PictureFile {
 
 namespace text {
 
+/// Pictures as a prompt's extra fields keep them under `images`: a list, in the order of their
+/// places, of absolute paths, and of data URIs where the line had the bytes.
+[[nodiscard]] std::string to_json(const std::vector<PictureFile>& files);
+/// The pictures that a stored prompt's extra fields have. Throws LineError where they are damaged.
+[[nodiscard]] std::vector<PictureFile> stored_pictures(const std::string& extra_json);
+
 /// The pictures of one line, in the order of their places in the prompt. A picture is
 ///   "PATH", "file:///PATH", or "data:image/...;base64,BASE64"
 ///   {"path": PATH}, {"bytes": BASE64, "path": ...} (a feature of Hugging Face's datasets),
@@ -46,8 +52,6 @@ class PictureFields {
   [[nodiscard]] const Member& named(const Member& source) const {
     return column_.empty() ? source : images_;
   }
-  /// Whether some pictures are in the column as bytes, which need not be kept twice.
-  [[nodiscard]] bool column_has_bytes() const;
 
  private:
   [[nodiscard]] PictureFile picture_of(const Json& value, const Member& source,

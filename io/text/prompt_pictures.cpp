@@ -134,23 +134,50 @@ std::array<std::uint64_t, 2> picture_hash(std::span<const std::byte> file) {
   return {hash.low64, hash.high64};
 }
 
-std::vector<std::byte> PromptPictures::file(std::uint32_t prompt, std::size_t picture) {
-  const PictureFile& file = set_.pictures.at(prompt).at(picture);
-  if (file.path.empty()) return file.bytes;
-  const std::string where = name_ + ":" + std::to_string(set_.lines.at(prompt)) + ": picture " +
-                            std::to_string(picture + 1) + ": ";
+namespace {
+
+/// The bytes of a prompt's picture, which are those that its hash is of. `where`: begins messages.
+std::vector<std::byte> bytes_of(const PictureFile& file, const PromptPicture& picture,
+                                const std::string& where) {
   std::string read;
   try {
-    read = text::read_file(file.path);
+    if (!file.path.empty()) read = text::read_file(file.path);
   } catch (const DataError& error) {
     throw DataError(where + error.what());
   } catch (const IoError& error) {
     throw IoError(where + error.what());
   }
-  const std::span<const std::byte> bytes = text::bytes_of(read);
-  if (picture_hash(bytes) != set_.prompts.at(prompt).pictures.at(picture).hash)
+  const std::span<const std::byte> bytes =
+      file.path.empty() ? std::span(file.bytes) : text::bytes_of(read);
+  if (picture_hash(bytes) != picture.hash)
     throw DataError(where + file.path + ": the file is another one than when the run began");
   return {bytes.begin(), bytes.end()};
+}
+
+std::string numbered(std::size_t picture) {
+  return ": picture " + std::to_string(picture + 1) + ": ";
+}
+
+}  // namespace
+
+std::vector<std::byte> PromptPictures::file(std::uint32_t prompt, std::size_t picture) {
+  return bytes_of(set_.pictures.at(prompt).at(picture),
+                  set_.prompts.at(prompt).pictures.at(picture),
+                  name_ + ":" + std::to_string(set_.lines.at(prompt)) + numbered(picture));
+}
+
+std::vector<std::byte> StoredPictures::file(std::uint32_t prompt, std::size_t picture) {
+  const Prompt& of = prompts_[prompt];
+  const std::string where = name_ + ": prompt " + std::to_string(prompt) + numbered(picture);
+  std::vector<PictureFile> files;
+  try {
+    files = text::stored_pictures(of.extra_json);
+  } catch (const text::LineError& error) {
+    throw DataError(where + error.message);
+  }
+  if (files.size() != of.pictures.size())
+    throw DataError(where + "the prompt's fields have another number of images");
+  return bytes_of(files[picture], of.pictures.at(picture), where);
 }
 
 }  // namespace paceline::io

@@ -62,6 +62,19 @@ class PromptPictures final : public PictureSource {
   std::string name_;
 };
 
+/// The files of a stored run's pictures, which its prompts name.
+class StoredPictures final : public PictureSource {
+ public:
+  /// `prompts` outlive this; `name`: of the run.
+  StoredPictures(std::span<const Prompt> prompts, std::string name)
+      : prompts_(prompts), name_(std::move(name)) {}
+  [[nodiscard]] std::vector<std::byte> file(std::uint32_t prompt, std::size_t picture) override;
+
+ private:
+  std::span<const Prompt> prompts_;
+  std::string name_;
+};
+
 /// XXH3 of a file, 128 bits, low half first.
 [[nodiscard]] std::array<std::uint64_t, 2> picture_hash(std::span<const std::byte> file);
 

@@ -228,7 +228,6 @@ class PromptReader {
         if (member.raw != "null") take_truth(member, text_of(parse(member), member.raw));
       } else if (key == "images" && options_.pictures) {
         pictures.read_column(member);
-        if (!pictures.column_has_bytes()) add_extra(extra, key, text::compact(member.raw));
       } else {
         if (key == "reward_model") {
           if (auto truth = nested_truth(member)) take_truth(member, *std::move(truth));
@@ -240,7 +239,6 @@ class PromptReader {
     prompt.sampling = request.sampling();
     prompt.samples = request.samples();
     note(request);
-    prompt.extra_json = extra.empty() ? "{}" : extra + "}";
     if (source.member == nullptr) {
       throw LineError{0,
                       "no prompt: expected one of 'prompt', 'messages', 'prompt_tokens', "
@@ -249,8 +247,11 @@ class PromptReader {
     closed_ = false;
     prompt.tokens = read_prompt(source, beside, members, pictures);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
+    std::vector<PictureFile> files = pictures.finish();
+    if (!files.empty()) add_extra(extra, "images", text::to_json(files));
+    prompt.extra_json = extra.empty() ? "{}" : extra + "}";
     read_.push_back({std::move(prompt), line_number_, uid_offset, *source.member,
-                     pictures.named(*source.member), closed_, pictures.finish()});
+                     pictures.named(*source.member), closed_, std::move(files)});
   }
 
   /// Looks at all pictures, and places their rows.

@@ -72,9 +72,10 @@ struct PromptSet {
 ///   `chat_template_kwargs`: see chat_fields.hpp
 ///   `max_tokens`, `stop_ids`, `stop_strings`: see request_fields.hpp
 /// A field that options.keys names stands for that key, and is kept under it; as `messages` it may
-/// be text, a user's message. Every field but `uid`, `ground_truth`, token ids and `images` that
-/// hold bytes goes to Prompt::extra_json as written, in the order of the line, without spaces:
-/// trainers want the messages, reward_model and so on.
+/// be text, a user's message. Every field but `uid`, `ground_truth` and token ids goes to
+/// Prompt::extra_json as written, in the order of the line, without spaces: trainers want the
+/// messages, reward_model and so on. `images` comes last there, with all of the prompt's pictures
+/// (text::to_json()).
 ///
 /// `tokenizer` may be null when every prompt is token ids. Text is encoded as it is; messages are
 /// rendered by `chat` with the header of the assistant's answer at the end. Template options are

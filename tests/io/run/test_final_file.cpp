@@ -462,6 +462,32 @@ TEST_F(FinalFileTest, TwoDifferentResponsesToOneRequestAreReported) {
   EXPECT_NE(report.warnings[0].find("prompt 1 sample 0 differs"), std::string::npos);
 }
 
+TEST_F(FinalFileTest, PicturesOfPromptsDecideARun) {
+  SampleRun run(3, 1);
+  run.prompts[1].pictures = {{{1, 2}, {4, 6}, 1}, {{3, ~std::uint64_t{0}}, {2, 2}, 9}};
+  run.manifest.prompts_fingerprint = prompts_fingerprint(run.prompts);
+  const std::string path = at("run");
+  {
+    const RunDirectory directory(path, run.manifest, run.prompts, false);
+    ShardWriter writer(path, 0, 0);
+    for (const RequestId id : run.ids) writer.append(sample::finished(id));
+  }
+  EXPECT_EQ(open_stored_run(path).prompts[1].pictures, run.prompts[1].pictures) << "of shards";
+
+  SampleRun other = run;
+  other.prompts[1].pictures[1].hash[0] += 1;
+  other.manifest.prompts_fingerprint = prompts_fingerprint(other.prompts);
+  const std::string refusal = message_of<UsageError>(
+      [&] { const RunDirectory again(path, other.manifest, other.prompts, true); });
+  EXPECT_NE(refusal.find("prompts"), std::string::npos) << refusal;
+
+  (void)write_final_file(path, run.manifest, run.prompts);
+  const StoredRun stored = open_stored_run(path);
+  EXPECT_TRUE(stored.complete);
+  EXPECT_TRUE(stored.prompts[0].pictures.empty());
+  EXPECT_EQ(stored.prompts[1].pictures, run.prompts[1].pictures);
+}
+
 TEST_F(FinalFileTest, AnEmptyRunAndStringsWithNul) {
   const SampleRun none(0, 1);
   { const RunDirectory directory(at("none"), none.manifest, none.prompts, false); }
@@ -471,8 +497,10 @@ TEST_F(FinalFileTest, AnEmptyRunAndStringsWithNul) {
   SampleRun odd(2, 1);
   odd.prompts[1].ground_truth = std::string("a\0b", 3);
   odd.manifest.prompts_fingerprint = prompts_fingerprint(odd.prompts);
-  const RunDirectory directory(at("odd"), odd.manifest, odd.prompts, false);
-  EXPECT_EQ(read_prompts(at("odd"))[1].ground_truth, odd.prompts[1].ground_truth);
+  {
+    const RunDirectory directory(at("odd"), odd.manifest, odd.prompts, false);
+    EXPECT_EQ(read_prompts(at("odd"))[1].ground_truth, odd.prompts[1].ground_truth);
+  }
 
   RunManifest bad = none.manifest;
   bad.config_text = std::string("a\0b", 3);

@@ -167,13 +167,14 @@ TEST(Manifest, PromptsFingerprintSeesEveryField) {
   const std::string expected = prompts_fingerprint(base);
   EXPECT_EQ(expected.size(), 32U);
   EXPECT_EQ(prompts_fingerprint(sample::prompts(4)), expected);
-  for (int field = 0; field < 5; ++field) {
+  for (int field = 0; field < 6; ++field) {
     auto changed = base;
     if (field == 0) changed[2].uid += "x";
     if (field == 1) changed[2].tokens.back() += 1;
     if (field == 2) changed[2].ground_truth += "x";
     if (field == 3) changed[2].extra_json += " ";
     if (field == 4) std::swap(changed[0], changed[1]);
+    if (field == 5) changed[2].pictures.push_back({{1, 2}, {4, 6}, 0});
     EXPECT_NE(prompts_fingerprint(changed), expected) << field;
   }
 }

@@ -44,16 +44,7 @@ std::string fixture(const std::string& name) {
 }
 
 std::string to_base64(const std::string& bytes) {
-  constexpr const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t bits = 0;
-    for (std::size_t j = 0; j < 3; ++j)
-      bits = bits << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
-    for (std::size_t j = 0; j < 4; ++j)
-      out += i + j > bytes.size() ? '=' : digits[bits >> (18 - 6 * j) & 63];
-  }
-  return out;
+  return paceline::io::text::to_base64(std::as_bytes(std::span(bytes)));
 }
 
 class PicturePrompts : public testing::Test {
@@ -190,11 +181,32 @@ TEST_F(PicturePrompts, APictureIsNamedInManyWays) {
   }
 }
 
-TEST_F(PicturePrompts, BytesOfTheColumnAreKeptOnce) {
+TEST_F(PicturePrompts, ExtraFieldsKeepThemInTheOrderOfTheirPlaces) {
+  const std::string path = (folder_ / "b.jpg").string();
   EXPECT_EQ(parse(line("b.jpg")).prompts[0].extra_json,
-            R"({"images":["b.jpg"],"prompt":[{"content":"<image>a","role":"user"}]})");
-  EXPECT_EQ(parse(line({{"bytes", to_base64(fixture("420.jpg"))}})).prompts[0].extra_json,
-            R"({"prompt":[{"content":"<image>a","role":"user"}]})");
+            R"({"prompt":[{"content":"<image>a","role":"user"}],"images":[")" + path + "\"]}");
+  const std::string bytes = fixture("rgb.png");
+  json mixed =
+      parts({{{"type", "image"}, {"image", "b.jpg"}}, {{"type", "image"}}, {{"text", "a"}}});
+  mixed["images"] = {{{"bytes", to_base64(bytes)}}};
+  const PromptSet set = parse(mixed);
+  const json extra = json::parse(set.prompts[0].extra_json);
+  EXPECT_EQ(extra["images"], (json{path, "data:image/*;base64," + to_base64(bytes)}));
+  paceline::io::StoredPictures stored(set.prompts, "a run");
+  EXPECT_EQ(stored.file(0, 0).size(), fixture("420.jpg").size());
+  EXPECT_TRUE(std::ranges::equal(stored.file(0, 1), std::as_bytes(std::span(bytes))));
+  write("b.jpg", bytes);
+  EXPECT_ERROR(DataError, (void)stored.file(0, 0),
+               "a run: prompt 0: picture 1: " + path + ": the file is another one");
+}
+
+TEST_F(PicturePrompts, Base64HasItsThreeEnds) {
+  using paceline::io::text::from_base64;
+  for (const char* bytes : {"f", "fo", "foo", "foob"})
+    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
+  EXPECT_EQ(to_base64("foob"), "Zm9vYg==");
+  for (const char* none : {"", "Zm9", "Zm9=Zm9v", "Zm9vYh==", "Z===", "Zm\n9"})
+    EXPECT_EQ(from_base64(none), std::nullopt) << none;
 }
 
 TEST_F(PicturePrompts, AnotherPictureIsAnotherPrompt) {
