@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set, U
 import numpy as np
 
 from .optional import imported
+from .pictures import ProcessedPictures, merge_of, positions_of
 from .records import ReaderError, logprob_column
 from .routing import routing_of
 
@@ -29,6 +30,7 @@ def to_verl(
     logprob: str = "sampling",
     truncate: bool = False,
     routing: Optional[Scores] = None,
+    processor: Any = None,
 ) -> Dict[str, Dict[str, Any]]:
     """What verl's DataProto.from_dict takes, one row a response: tensors, non_tensors, meta_info.
 
@@ -56,6 +58,12 @@ def to_verl(
     Of a run with sampling.logprobs: K there are also top_ids, int64 [B, R, K], and top_log_probs,
     float32; both are 0 on padding and on given tokens.
 
+    Of a run with pictures, `processor` is the trainer's (transformers' AutoProcessor). position_ids
+    are [B, 4, P + R] then, as verl has them: the place in the text, and what get_rope_index gives,
+    1 on padding. multi_modal_inputs, an object array [B], has a dict of each response: pixel_values,
+    image_grid_thw and images_seqlens by the processor, of its prompt's files as they are; empty where
+    the prompt has none. A grid that is not the run's is a ReaderError.
+
     Of a run with sampling.keep_routing, or where `routing` is given, scores with experts,
     there is also routed_experts, int16 [B, P + R, layers, k]; 0 on padding, in layers without experts
     and for the last token.
@@ -71,6 +79,9 @@ def to_verl(
     }
     positions = np.cumsum(tensors["attention_mask"], axis=1) - 1
     tensors["position_ids"] = np.clip(positions, 0, None)
+    pictured = any(prompt.pictures for prompt in run.prompts)
+    if pictured:
+        tensors["position_ids"] = _positions(run, tensors["attention_mask"], padded)
     tensors["rollout_log_probs"] = padded.log_probs
     if run.attributes["sampling"].get("logprobs", 0) > 0:
         tensors.update(_top(run, padded.responses.shape[1]))
@@ -95,6 +106,8 @@ def to_verl(
     for name, (values, missing) in columns.items():
         if any(value is not None for value in values):
             non_tensors[name] = _rows(run, values, missing)
+    if pictured:
+        non_tensors["multi_modal_inputs"] = _multi_modal_inputs(run, processor)
     if run.converses:
         turns = [response.num_turns for response in run.responses()]
         non_tensors["__num_turns__"] = np.array(turns, dtype=np.int32)
@@ -144,11 +157,20 @@ def to_dataproto(
     logprob: str = "sampling",
     truncate: bool = False,
     routing: Optional[Scores] = None,
+    processor: Any = None,
 ) -> "DataProto":
     """What to_verl gives, as verl's own class. Raises ImportError without verl."""
     verl = imported("verl", "to_dataproto", "pip install verl")
     batch = to_verl(
-        run, prompt_length, response_length, pad_token_id, True, logprob, truncate, routing
+        run,
+        prompt_length,
+        response_length,
+        pad_token_id,
+        True,
+        logprob,
+        truncate,
+        routing,
+        processor,
     )
     return verl.DataProto.from_dict(**batch)
 
@@ -235,6 +257,37 @@ def _padded(
         padded.loss_mask[row, :count] = response.loss_mask[:count]
         padded.log_probs[row, :count] = getattr(response, column)[:count]
     return padded
+
+
+def _positions(run: Run, attention_mask: np.ndarray, padded: _Padded) -> np.ndarray:
+    """[B, 4, P + R]: the place in the text, then the three parts; 1 on padding."""
+    merges = {merge_of(prompt) for prompt in run.prompts if prompt.pictures}
+    positions = np.ones((len(run), 4, attention_mask.shape[1]), dtype=np.int64)
+    for row, index in enumerate(run.prompt_index):
+        prompt = run.prompts[index]
+        used = int(attention_mask[row].sum())
+        begin = padded.prompts.shape[1] - len(prompt.tokens)
+        if prompt.pictures and begin < 0:
+            raise ReaderError(
+                f"{run.path}: prompt {index} has pictures and is longer than prompt_length; such a "
+                "prompt is not truncated"
+            )
+        begin = max(begin, 0)
+        positions[row, 0, begin : begin + used] = np.arange(used)
+        positions[row, 1:, begin : begin + used] = positions_of(prompt, used, max(merges))
+    return positions
+
+
+def _multi_modal_inputs(run: Run, processor: Any) -> np.ndarray:
+    """A dict of each response; those of a prompt's responses share their tensors."""
+    pictures = ProcessedPictures(run, processor)
+    rows = np.empty(len(run), dtype=object)
+    for row, index in enumerate(run.prompt_index):
+        rows[row] = dict(pictures.of(run.prompts[index]))
+        if rows[row]:
+            grids = rows[row]["image_grid_thw"]
+            rows[row]["images_seqlens"] = grids[:, 1] * grids[:, 2]
+    return rows
 
 
 def _top(run: Run, width: int) -> Dict[str, np.ndarray]:

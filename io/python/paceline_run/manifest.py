@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import h5py
 import numpy as np
 
 from .columns import are_offsets, column_of, strings_of
-from .records import Prompt, ReaderError, Turn
+from .pictures import pictures_of
+from .records import Picture, Prompt, ReaderError, Turn
 
 SCHEMA_VERSION = 3  #: of trajectories.h5 and of run.json
 MOST_PROMPTS = 1 << 28  #: of a run
@@ -169,6 +170,7 @@ def read_prompts(
     if not are_offsets(offsets, count) or any(len(values) != count for values in strings):
         raise ReaderError("the columns of /prompts are damaged")
     fields = [json.loads(extra) if extra else {} for extra in strings[2]]
+    pictures = read_pictures(group, fields)
     return [
         Prompt(
             index=index,
@@ -177,8 +179,28 @@ def read_prompts(
             ground_truth=truth,
             extra=extra,
             own_sampling={k: extra[k] for k in by_line if extra.get(k) is not None},
+            pictures=pictures[index],
         )
         for index, (uid, truth, extra) in enumerate(zip(strings[0], strings[1], fields))
+    ]
+
+
+def read_pictures(
+    group: Mapping[str, h5py.Dataset], fields: Sequence[Mapping[str, Any]]
+) -> List[List[Picture]]:
+    """The pictures of each prompt. `fields`: those of its line."""
+    if "picture_offsets" not in group:
+        return [[] for _ in fields]
+    offsets = column_of(group, "picture_offsets")[:]
+    first = column_of(group, "picture_first")[:]
+    hashes = column_of(group, "picture_hash")[:].reshape(-1, 2)
+    grids = column_of(group, "picture_grid")[:].reshape(-1, 3)
+    counts = {len(first), len(hashes), len(grids)}
+    if not are_offsets(offsets, len(fields)) or counts != {int(offsets[-1])}:
+        raise ReaderError("the pictures of /prompts are damaged")
+    return [
+        pictures_of(extra.get("images") or [], hashes[a:b], grids[a:b], first[a:b]) if b > a else []
+        for extra, a, b in zip(fields, offsets[:-1], offsets[1:])
     ]
 
 

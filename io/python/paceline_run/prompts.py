@@ -12,6 +12,10 @@ messages is what the user says. Of the other fields paceline looks at uid, groun
 reward_model, answer and what speaks to the chat template, and keeps all for the trainer. Nulls are
 left out.
 
+Pictures that a column has as bytes (an image feature of Hugging Face's datasets: {bytes, path}) are
+written once, to the folder OUT.pictures, and named by their paths; paths that are relative are made
+absolute by the input's folder.
+
 With --tokenizer every prompt is rendered to token ids here, by the chat template of the model's
 directory, for templates that paceline does not know. That needs transformers, or
 jinja2 and tokenizers. Rows get prompt_tokens, and keep what they were made of for rewards and
@@ -31,6 +35,7 @@ import argparse
 import contextlib
 import difflib
 import gzip
+import hashlib
 import json
 import os
 import sys
@@ -72,12 +77,14 @@ def convert(
     fields: Dict[str, str] = {}
     seen: Dict[str, None] = {}  # a set in the order of the file: not every line has every column
     padded = _is_parquet(source)
+    pictures = _Pictures(os.path.dirname(os.path.abspath(source)), target + ".pictures")
     with _replacing(target) as file:
         for where, row in _rows(source):
             columns = _fields(list(row), keys, drop, where)
             seen.update(dict.fromkeys(row))
             if renderer is not None:
                 row, columns = _rendered(row, columns, renderer, where, padded)
+            row = pictures.named(row, columns, where)
             file.write(_line(row, columns, where))
             count += 1
             fields.update(columns)
@@ -213,6 +220,63 @@ def _rendered(
     if not ids:
         raise PromptsError(f"{where}: {fields[field]!r}: the prompt is empty")
     return {**row, "prompt_tokens": ids}, {**fields, "prompt_tokens": "prompt_tokens"}
+
+
+class _Pictures:
+    """Pictures of rows, as paceline reads them from JSON Lines."""
+
+    #: First bytes of a file, and how its name ends.
+    KINDS = ((b"\x89PNG", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"RIFF", ".webp"))
+
+    def __init__(self, folder: str, target: str) -> None:
+        self._folder = folder  #: of the input
+        self._target = target  #: to which bytes are written
+
+    def named(
+        self, row: Mapping[str, Any], fields: Mapping[str, str], where: str
+    ) -> Mapping[str, Any]:
+        """The row with paths in the place of bytes."""
+        column = fields.get("images")
+        value = row.get(column) if column is not None else None
+        if value is None:
+            return row
+        pictures = value if isinstance(value, list) else [value]  # an image feature, of one
+        return {**row, column: [self._picture(picture, where) for picture in pictures]}
+
+    def _picture(self, picture: Any, where: str) -> Any:
+        if isinstance(picture, bytes):
+            return self._written(picture)
+        if isinstance(picture, str):
+            return self._absolute(picture)
+        if not isinstance(picture, dict):
+            return picture
+        held = picture.get("bytes")
+        if isinstance(held, bytes):
+            return {"path": self._written(held)}
+        known = {key: value for key, value in picture.items() if value is not None}
+        for key in ("path", "image"):
+            if isinstance(known.get(key), str):
+                known[key] = self._absolute(known[key])
+        if not known:
+            raise PromptsError(f"{where}: a picture has neither bytes nor a path")
+        return known
+
+    def _absolute(self, path: str) -> str:
+        if "://" in path or path.startswith("data:"):
+            return path
+        return os.path.join(self._folder, path)
+
+    def _written(self, data: bytes) -> str:
+        """The path of a file of these bytes, which are written once."""
+        kind = next((kind for first, kind in self.KINDS if data.startswith(first)), "")
+        name = hashlib.blake2b(data, digest_size=16).hexdigest() + kind
+        path = os.path.join(self._target, name)
+        if not os.path.exists(path):
+            os.makedirs(self._target, exist_ok=True)
+            with open(path + ".partial", "wb") as file:
+                file.write(data)
+            os.replace(path + ".partial", path)
+        return os.path.join(os.path.basename(self._target), name)
 
 
 def _no_column(where: str, column: str, columns: Iterable[str]) -> PromptsError:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
+
+from .optional import imported
 
 FINISH_REASONS = {
     0: "stop_id",
@@ -32,6 +36,42 @@ class ReaderError(Exception):
 
 
 @dataclasses.dataclass
+class Picture:
+    """A picture of a prompt, in the order of the prompt's places for pictures."""
+
+    source: str  #: the absolute path of its file, or a data URI where the prompt's line had the bytes
+    hash: str  #: of the file: XXH3, 128 bits, 32 hexadecimal digits
+    grid: Tuple[int, int, int]  #: a row of image_grid_thw: frames, rows and columns of patches
+    first: int  #: place in the prompt's tokens of its first row; the others follow it
+
+    def file(self) -> bytes:
+        """The file's bytes. Raises OSError where it is gone.
+
+        Where the package xxhash is there, also ReaderError where the bytes are no longer those that
+        the run read.
+        """
+        if self.source.startswith("data:"):
+            data = base64.b64decode(self.source.partition(",")[2])
+        else:
+            with open(self.source, "rb") as file:
+                data = file.read()
+        try:
+            import xxhash
+        except ImportError:
+            return data
+        if xxhash.xxh3_128_hexdigest(data) != self.hash:
+            raise ReaderError(f"{self.source:.200}: the file is another one than when the run began")
+        return data
+
+    def image(self) -> Any:
+        """The picture as Pillow has it, turned as its metadata say."""
+        imported("PIL.Image", "a picture's pixels", "pip install pillow")
+        from PIL import Image, ImageOps
+
+        return ImageOps.exif_transpose(Image.open(io.BytesIO(self.file())))
+
+
+@dataclasses.dataclass
 class Prompt:
     """One line of the prompt file."""
 
@@ -43,6 +83,8 @@ class Prompt:
     #: What the line had of its own of how responses are sampled, in place of the run's:
     #: max_tokens, temperature and so on.
     own_sampling: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    #: In the order of their places; `extra` has their files, as `images`.
+    pictures: List[Picture] = dataclasses.field(default_factory=list)
 
     @property
     def source(self) -> Union[str, List[Dict[str, str]], None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
 import numpy as np
 
 from .optional import imported
+from .pictures import ProcessedPictures
 from .records import PathLike, ReaderError, Response, logprob_column
 from .routing import routing_of
 
@@ -33,6 +34,8 @@ SLIME_STATUS = {
 
 #: Fields of the ids that top-k, top-p and min-p left (sampling.keep_masks).
 MASK_FIELDS = ("rollout_top_p_token_ids", "rollout_top_p_token_offsets")
+#: Fields of prompts' pictures.
+PICTURE_FIELDS = ("multimodal_inputs", "multimodal_train_inputs")
 
 
 @dataclasses.dataclass
@@ -57,6 +60,10 @@ class SlimeSample:
     rollout_top_p_token_offsets: Optional[List[int]] = None
     #: int32 [tokens - 1, layers, k]: the experts of each token but the last (Run.routed_experts).
     rollout_routed_experts: Optional[np.ndarray] = None
+    #: {"images": [Pillow's]} of a prompt with pictures.
+    multimodal_inputs: Optional[Dict[str, Any]] = None
+    #: What the processor made of them: pixel_values, image_grid_thw.
+    multimodal_train_inputs: Optional[Dict[str, Any]] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """As slime's Sample.to_dict gives it."""
@@ -68,6 +75,7 @@ def iter_slime(
     logprob: str = "sampling",
     tokenizer: Optional[PathLike] = None,
     routing: Optional[Scores] = None,
+    processor: Any = None,
 ) -> Iterator[SlimeSample]:
     """Ragged samples with slime's fields; `index` counts responses.
 
@@ -76,11 +84,13 @@ def iter_slime(
 
     Text is decoded by the tokenizer.json of the run's model, or of the directory `tokenizer`.
     Samples of a run with sampling.keep_routing have its experts; `routing`: scores with those to take
-    in their place.
+    in their place. `processor`: the trainer's, of a run with pictures (ProcessedPictures).
     """
     column = logprob_column(logprob)
     decode = run.decoder(tokenizer)
     experts = routing_of(run, routing)
+    pictured = any(prompt.pictures for prompt in run.prompts)
+    pictures = ProcessedPictures(run, processor) if pictured else None
     first_group = (int(run.key, 16) & 0x7FFFFFFF) << 32
     for index, response in enumerate(run.responses()):
         prompt = run.prompts[response.prompt_index]
@@ -110,6 +120,12 @@ def iter_slime(
             rollout_top_p_token_ids=_list_of(response.kept_ids),
             rollout_top_p_token_offsets=_list_of(response.kept_offsets),
             rollout_routed_experts=None if experts is None else experts_of(experts, index),
+            multimodal_inputs=(
+                {"images": [picture.image() for picture in prompt.pictures]}
+                if prompt.pictures
+                else None
+            ),
+            multimodal_train_inputs=(pictures.of(prompt) or None) if pictures else None,
         )
 
 
@@ -134,6 +150,7 @@ def to_slime(
     logprob: str = "sampling",
     tokenizer: Optional[PathLike] = None,
     routing: Optional[Scores] = None,
+    processor: Any = None,
 ) -> List[List["Sample"]]:
     """The samples of iter_slime as slime's own class, a list for each prompt.
 
@@ -151,6 +168,8 @@ def to_slime(
         wanted = [name for name in wanted if name not in MASK_FIELDS]
     if routing_of(run, routing) is None:
         wanted.remove("rollout_routed_experts")
+    if not any(prompt.pictures for prompt in run.prompts):
+        wanted = [name for name in wanted if name not in PICTURE_FIELDS]
     lacking = [name for name in wanted if name not in known]
     if lacking:
         raise ReaderError(
@@ -168,7 +187,7 @@ def to_slime(
             stacklevel=2,
         )
     groups: List[List[Sample]] = [[] for _ in run.prompts]
-    for prompt, sample in zip(run.prompt_index, run.iter_slime(logprob, tokenizer, routing)):
+    for prompt, sample in zip(run.prompt_index, run.iter_slime(logprob, tokenizer, routing, processor)):
         fields = {name: getattr(sample, name) for name in wanted}
         fields["status"] = sample_class.Status(sample.status)
         groups[prompt].append(sample_class(**fields))

@@ -87,6 +87,32 @@ class Converted(unittest.TestCase):
 
 
 class Prompts(Converted):
+    def test_pictures_are_written_once(self):
+        png, jpeg = b"\x89PNG\r\n\x1a\nrest", b"\xff\xd8\xffrest"
+        rows = [
+            {"prompt": "<image>a", "images": [{"bytes": png, "path": "x.png"}]},
+            {"prompt": "<image><image>b", "images": [{"bytes": png, "path": None}, {"bytes": jpeg}]},
+            {"prompt": "<image>c", "images": {"bytes": None, "path": "shots/c.png"}},
+            {"prompt": "<image>d", "images": ["e.png", "file:///f.png", "data:image/png;base64,AA=="]},
+            {"prompt": "g", "images": None},
+        ]
+        source = os.path.join(self.folder, "in.jsonl")
+        self.write([{}])
+        with mock.patch.object(prompts, "_rows", lambda path: [(f"row {i}", r) for i, r in enumerate(rows)]):
+            count, _ = prompts.convert(source, self.output)
+        self.assertEqual(count, 5)
+        first, second, third, fourth, last = (line.get("images") for line in self.lines())
+        self.assertEqual(first, second[:1])
+        for picture, data in ((first[0], png), (second[1], jpeg)):
+            self.assertTrue(picture["path"].startswith("out.jsonl.pictures/"))
+            with open(os.path.join(self.folder, picture["path"]), "rb") as file:
+                self.assertEqual(file.read(), data)
+        self.assertEqual(len(os.listdir(self.output + ".pictures")), 2)
+        self.assertEqual(third, [{"path": os.path.join(self.folder, "shots/c.png")}])
+        expected = [os.path.join(self.folder, "e.png"), "file:///f.png", "data:image/png;base64,AA=="]
+        self.assertEqual(fourth, expected)
+        self.assertIsNone(last)
+
     def test_columns_become_fields(self):
         code, said = self.main(self.write(QUESTIONS), self.output, "--key", "messages=question")
         self.assertEqual(code, 0, said)

@@ -3,12 +3,16 @@
 //   hdf5_sample_run live DIR PROMPTS SAMPLES         appends for ever, a line "flushed N" each time
 //   hdf5_sample_run stopped DIR 1 2                  one finished, of the other two pieces
 //   hdf5_sample_run scores DIR NAME                  scores of a complete run
+//   hdf5_sample_run pictured DIR FILE SAMPLES        of two prompts, the second with two pictures
 //   hdf5_sample_run digest PATH
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "io/run/digest.hpp"
@@ -218,6 +222,28 @@ void turns(const RunDirectory& run, const RunManifest& manifest,
   write_final_file(run.path(), manifest, prompts);
 }
 
+/// Prompts of which the second has two pictures, both of this file, of 2 x 3 and 2 x 2 rows.
+std::vector<Prompt> with_pictures(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  std::vector<Prompt> prompts = sample::prompts(2);
+  prompts[1].tokens = {5, 9, 9, 9, 9, 9, 9, 6, 7, 9, 9, 9, 9, 8};
+  prompts[1].pictures = {{{hash.low64, hash.high64}, {4, 6}, 1},
+                         {{hash.low64, hash.high64}, {4, 4}, 9}};
+  prompts[1].extra_json = "{\"images\":[\"" + path + "\",\"" + path + "\"]}";
+  return prompts;
+}
+
+void plain(const RunDirectory& run, const RunManifest& manifest,
+           const std::vector<Prompt>& prompts) {
+  ShardWriter writer(run.path(), run.attempt(), 0);
+  for (const RequestId id : all_ids(static_cast<std::uint32_t>(manifest.prompts), manifest.samples))
+    append(writer, sample::finished(id));
+  writer.close();
+  write_final_file(run.path(), manifest, prompts);
+}
+
 /// An eighth less than the run's own; every third token could not have been sampled.
 void scores(const std::string& directory, const std::string& name) {
   const StoredRun run = open_finished_run(directory);
@@ -249,13 +275,16 @@ int main(int count, char** arguments) {
     return 0;
   }
   if (count != 5) return 64;
-  const auto prompts = sample::prompts(static_cast<std::uint32_t>(std::atoi(arguments[3])));
+  const auto prompts = mode == "pictured"
+                           ? with_pictures(arguments[3])
+                           : sample::prompts(static_cast<std::uint32_t>(std::atoi(arguments[3])));
   auto manifest = sample::manifest(prompts, static_cast<std::uint32_t>(std::atoi(arguments[4])));
   manifest.sampling.keep_masks = mode == "masks";
   if (mode == "top") manifest.sampling.logprobs = sample::kTop;
   if (mode == "turns") manifest.environment = {{"./talk"}, 4, 0};
   const RunDirectory run(arguments[2], manifest, prompts, false);
   if (mode == "complete") complete(run, manifest, prompts);
+  if (mode == "pictured") plain(run, manifest, prompts);
   if (mode == "live") live(run, manifest);
   if (mode == "stopped") stopped(run);
   if (mode == "masks") masks(run, manifest, prompts);

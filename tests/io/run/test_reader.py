@@ -1,5 +1,6 @@
 """The Python reader against runs that the C++ library wrote by formula (sample.hpp)."""
 
+import base64
 import fcntl
 import json
 import os
@@ -11,8 +12,10 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import warnings
 
+import h5py
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,6 +60,107 @@ def text_of(tokens):
 def kept_of(tokens):
     """What each token could have been, as sample.hpp has it."""
     return [list(range(t, t + 1 + t % 3)) for t in tokens]
+
+
+class Pictures(unittest.TestCase):
+    """A run of which a prompt has two pictures."""
+
+    FILE = os.path.join(HERE, "..", "images", "pictures", "rgb.png")
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.file = os.path.join(scratch.name, "a.png")
+        shutil.copy(self.FILE, self.file)
+        self.path = os.path.join(scratch.name, "run")
+        subprocess.run([PROGRAM, "pictured", self.path, self.file, "2"], check=True)
+        self.run_ = reader.open_run(self.path)
+        self.addCleanup(self.run_.close)
+
+    class Processor:
+        """Of the shape of transformers': what it is asked, and grids."""
+
+        def __init__(self, grids):
+            self.image_processor = self
+            self.grids, self.calls = grids, []
+
+        def __call__(self, images, return_tensors):
+            self.calls.append((images, return_tensors))
+            patches = sum(h * w for _, h, w in self.grids)
+            return {"pixel_values": np.zeros((patches, 1176)), "image_grid_thw": np.array(self.grids)}
+
+    @staticmethod
+    def has_pillow():
+        try:
+            import PIL  # noqa: F401
+        except ImportError:
+            return False
+        return True
+
+    def test_prompts_have_them(self):
+        self.assertEqual(self.run_.prompts[0].pictures, [])
+        first, second = self.run_.prompts[1].pictures
+        self.assertEqual((first.source, first.grid, first.first), (self.file, (1, 4, 6), 1))
+        self.assertEqual((second.grid, second.first), ((1, 4, 4), 9))
+        self.assertRegex(first.hash, "^[0-9a-f]{32}$")
+        with open(self.FILE, "rb") as file:
+            data = file.read()
+        self.assertEqual(first.file(), data)
+        held = type(first)("data:image/png;base64," + base64.b64encode(data).decode(), first.hash, (1, 4, 6), 0)
+        self.assertEqual(held.file(), data)
+
+    def test_damage_is_seen(self):
+        name = os.path.join(self.path, "trajectories.h5")
+        self.run_.close()
+        with h5py.File(name, "r+") as file:
+            file["prompts/picture_offsets"][1] = 1
+        with self.assertRaisesRegex(reader.ReaderError, "2 pictures|1 pictures"):
+            reader.open_run(self.path)
+
+    def test_verl_positions(self):
+        with self.assertRaisesRegex(reader.ReaderError, "give processor="):
+            self.run_.to_verl()
+        if not self.has_pillow():
+            self.skipTest("no Pillow")
+        processor = self.Processor([(1, 4, 6), (1, 4, 4)])
+        batch = self.run_.to_verl(processor=processor)
+        positions = batch["tensors"]["position_ids"]
+        width = batch["tensors"]["prompts"].shape[1]
+        self.assertEqual(positions.shape[1], 4)
+        prompt = positions[2, :, width - 14 : width].tolist()  # the second prompt's first response
+        self.assertEqual(prompt[0], list(range(14)))
+        # 5, six rows of 2 x 3, two tokens, four rows of 2 x 2, 8.
+        self.assertEqual(prompt[1], [0, 1, 1, 1, 1, 1, 1, 4, 5, 6, 6, 6, 6, 8])
+        self.assertEqual(prompt[2], [0, 1, 1, 1, 2, 2, 2, 4, 5, 6, 6, 7, 7, 8])
+        self.assertEqual(prompt[3], [0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 6, 7, 8])
+        length = length_of(1, 0)
+        self.assertEqual(positions[2, 1, width : width + length].tolist(), list(range(9, 9 + length)))
+        text = positions[0, :, width - 3 : width].tolist()
+        self.assertEqual(text, [[0, 1, 2]] * 4)
+        self.assertEqual(positions[0, :, : width - 3].tolist(), [[1] * (width - 3)] * 4)
+        inputs = batch["non_tensors"]["multi_modal_inputs"]
+        self.assertEqual([len(row) for row in inputs], [0, 0, 3, 3])
+        self.assertEqual(inputs[2]["images_seqlens"].tolist(), [24, 16])
+        self.assertIs(inputs[2]["pixel_values"], inputs[3]["pixel_values"])
+        (asked,) = processor.calls
+        self.assertEqual([image.size for image in asked[0]], [(31, 23)] * 2)
+        with self.assertRaisesRegex(reader.ReaderError, "prompt 1: the processor makes pictures of"):
+            self.run_.to_verl(processor=self.Processor([(1, 4, 6), (1, 4, 8)]))
+        with self.assertRaisesRegex(reader.ReaderError, "is not truncated"):
+            self.run_.to_verl(prompt_length=8, truncate=True, processor=processor)
+
+    def test_slime(self):
+        if not self.has_pillow():
+            self.skipTest("no Pillow")
+        with open(os.path.join(self.path, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump({"model": {"type": "BPE", "vocab": {}, "merges": []}}, file)
+        processor = self.Processor([(1, 4, 6), (1, 4, 4)])
+        with unittest.mock.patch.object(type(self.run_), "decoder", lambda *_: str):
+            samples = list(self.run_.iter_slime(processor=processor))
+        self.assertIsNone(samples[0].multimodal_inputs)
+        self.assertIsNone(samples[0].multimodal_train_inputs)
+        self.assertEqual(len(samples[2].multimodal_inputs["images"]), 2)
+        self.assertIn("pixel_values", samples[2].multimodal_train_inputs)
 
 
 class Base(unittest.TestCase):

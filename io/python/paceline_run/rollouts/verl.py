@@ -43,6 +43,9 @@ BESIDE_WEIGHTS = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
 )
 
 SHARD_BYTES = 4 << 30  #: of one file of weights, as Hugging Face's own
