@@ -57,6 +57,8 @@ std::vector<Row> rows_of(double seconds) {
        [=](const RankSummary& s) { return 100 * s.flush_seconds / seconds; }},
       {"steps", 0, count(&RankSummary::steps)},
       {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
+      {"pictures computed", 0, count(&RankSummary::pictures)},
+      {"of pictures, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
       {"response tokens", 0, count(&RankSummary::response_tokens)},
       {"response tokens/s", 1,
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},

@@ -7,6 +7,7 @@
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/make_drafters.hpp"
+#include "app/assembly/picture_reader.hpp"
 #include "app/terminal/terminal.hpp"
 
 namespace paceline::app {
@@ -88,7 +89,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
     const auto [leader, tp] = placement.groups[placement.group(rank)];
     compute.executor = std::make_unique<engine::Executor>(
         *compute.backend, compute.weights->get({{}, tp, rank - leader}), group_of(compute, tp),
-        inputs.config.sampling, inputs.ends.stops, executor_limits(inputs, plan));
+        inputs.config.sampling, inputs.ends.stops, executor_limits(inputs, plan),
+        engine::PicturePorts{compute.weights->get_tower(), make_picture_reader(inputs)});
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);

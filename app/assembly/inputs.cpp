@@ -166,6 +166,14 @@ std::int32_t prompt_limit(const Inputs& inputs) {
   return beside;
 }
 
+/// Patches of a prompt's largest picture.
+std::int32_t largest_picture(const Prompt& prompt) {
+  std::int64_t most = 0;
+  for (const PromptPicture& picture : prompt.pictures)
+    most = std::max(most, picture.grid.patches());
+  return static_cast<std::int32_t>(most);
+}
+
 RequestSizes sizes_of(const Inputs& inputs) {
   const std::vector<Prompt>& prompts = inputs.prompts.prompts;
   const SamplingParams& sampling = inputs.config.sampling;
@@ -181,6 +189,7 @@ RequestSizes sizes_of(const Inputs& inputs) {
         prompt.sampling.logit_bias || prompt.sampling.draw.value_or(sampling.draw()).penalises();
     sizes.own_samples |=
         std::cmp_not_equal(inputs.samples_of(prompt), inputs.config.prompts.samples);
+    sizes.largest_picture = std::max(sizes.largest_picture, largest_picture(prompt));
     sizes.longest_prompt = std::max(sizes.longest_prompt, tokens);
     sizes.longest_sequence = std::max(
         sizes.longest_sequence, std::min(inputs.target.config.max_position, tokens + response));
@@ -221,9 +230,6 @@ void read_prompts(Inputs& inputs, bool plans) {
     throw DataError(fmt::format("{}: every prompt is longer than {} tokens and was skipped",
                                 inputs.config.prompts.path, options.max_tokens));
   }
-  if (!inputs.prompts.pictures.empty())
-    throw DataError(inputs.config.prompts.path +
-                    ": prompts with pictures are read, but not run yet");
   if (inputs.prompts.encoded)
     for (const std::string& warning : inputs.text.tokenizer->warnings())
       say("warning: {}", warning);
@@ -252,6 +258,20 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
+/// Throws UsageError where prompts of a run show pictures, whose files a run does not keep.
+void require_no_pictures(const Inputs& inputs, const io::StoredRun& run) {
+  const std::optional<VisionConfig>& vision = inputs.target.config.vision;
+  if (!vision || vision->image_token < 0) return;
+  for (const Prompt& prompt : run.prompts) {
+    if (std::find(prompt.tokens.begin(), prompt.tokens.end(), vision->image_token) ==
+        prompt.tokens.end())
+      continue;
+    throw UsageError(fmt::format(
+        "{}: expected prompts without pictures, which alone can be scored yet; prompt {} has some",
+        run.paths.front(), prompt.uid));
+  }
+}
+
 /// Takes the sizes of the run's responses, and checks that the model can have generated them.
 void take_responses(Inputs& inputs, const io::StoredRun& run) {
   const std::string& path = inputs.config.model.path;
@@ -260,6 +280,7 @@ void take_responses(Inputs& inputs, const io::StoredRun& run) {
     throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
                                 run.paths.front(), run.manifest.vocabulary, path, vocabulary));
   }
+  require_no_pictures(inputs, run);
   inputs.config.prompts.path = run.paths.front();  // as the banner names it
   inputs.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   inputs.sizes.responses = run.finished.size();

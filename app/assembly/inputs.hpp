@@ -45,6 +45,7 @@ struct RequestSizes {
   double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
   bool edits = false;                 ///< penalties or biases change logits of some responses
   bool own_samples = false;           ///< some prompt has another number of responses
+  std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
 
 /// Fields are the same on every rank unless they say otherwise.

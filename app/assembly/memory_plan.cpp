@@ -23,6 +23,7 @@
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/feature_head.hpp"
 #include "runtime/model/sharding.hpp"
+#include "runtime/model/tower.hpp"
 #include "runtime/protocol/draft_messages.hpp"
 
 namespace paceline::app {
@@ -271,6 +272,27 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 
 }  // namespace
 
+// Few are ever wanted twice: siblings share what the first has computed in the KV pool. Of a model
+// as wide as 8,192 this is eight pictures of 1,024 rows, beside the largest.
+std::int64_t kept_picture_rows(const Inputs& inputs) {
+  if (inputs.sizes.largest_picture == 0) return 0;
+  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
+  const std::int32_t merge = inputs.target.config.vision->tower->merge;
+  return inputs.sizes.largest_picture / (merge * merge) +
+         kBytes / (inputs.target.config.hidden * std::int64_t{sizeof(float)});
+}
+
+namespace {
+
+std::uint64_t picture_bytes(const Inputs& inputs) {
+  if (inputs.sizes.largest_picture == 0) return 0;
+  return kept_picture_rows(inputs) * sizeof(float) * inputs.target.config.hidden +
+         model::tower_pass_bytes(*inputs.target.config.vision->tower, inputs.target.compute,
+                                 inputs.sizes.largest_picture);
+}
+
+}  // namespace
+
 MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const bool on_device = machine.backend.on_device();
@@ -287,6 +309,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   use.logits = logit_bytes(inputs, plan, machine.backend.memory);
   if (on_device) use.copies = device_bytes(inputs, plan);
   use.features = feature_memory(inputs, plan, Role::verifier);
+  use.pictures = picture_bytes(inputs);
   // Features are in host memory, which a device does not count.
   const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0);
   require_room(machine.backend.memory, use.weights, taken, tp, more);

@@ -21,9 +21,12 @@ struct MemoryUse {
   std::uint64_t logits = 0;    ///< the largest of a step's buffers
   std::uint64_t copies = 0;    ///< a device alone: embeddings and a step's other buffers
   std::uint64_t features = 0;  ///< the target's, kept in host memory for a head
+  std::uint64_t pictures = 0;  ///< their rows that are kept, and what computing one takes
   std::uint64_t kv = 0;        ///< includes that of draft models
 
-  [[nodiscard]] std::uint64_t beside_kv() const { return weights + logits + copies + features; }
+  [[nodiscard]] std::uint64_t beside_kv() const {
+    return weights + logits + copies + features + pictures;
+  }
 };
 
 /// The use of a rank's memory, and the sizes of its KV pools.
@@ -47,6 +50,9 @@ struct DrafterMemory {
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
+
+/// Rows of pictures that a rank keeps; 0 where no prompt has pictures.
+[[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
 /// Plans as much KV as there is room for. Needs all else of the plan. Throws UsageError
 /// where something does not fit.

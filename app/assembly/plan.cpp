@@ -41,8 +41,14 @@ void require_supported_norm(const std::string& backend, const std::string& path,
                   (std::filesystem::path(path) / "config.json").string(), most, width));
 }
 
-/// Throws DataError on a model or head that the backend cannot compute.
+/// Throws DataError on a model or head that the backend cannot compute, and UsageError on pictures
+/// where it reads none.
 void require_supported(const Inputs& inputs, const std::string& backend) {
+  if (inputs.sizes.largest_picture > 0 && backend != "cpu") {
+    throw UsageError(fmt::format(
+        "engine.backend: expected cpu for prompts with pictures ({} has some), found {}",
+        inputs.config.prompts.path, backend));
+  }
   require_supported(backend, inputs.config.model.path, inputs.target.config);
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const std::string& path = drafter.setting.path;
@@ -109,6 +115,8 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
   facts.weight_bytes = target_bytes(inputs, 1);
   if (!inputs.priced)
     facts.whole_bytes = model::whole_weight_bytes(inputs.target.config, inputs.target.compute);
+  facts.weight_bytes += tower_bytes(inputs);
+  facts.whole_bytes += tower_bytes(inputs);
   // Unless drafter ranks are asked for, groups count as drafting for themselves: ranks that the
   // plan chooses later must not change the degree, by whose costs it chooses them.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);

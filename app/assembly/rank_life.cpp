@@ -54,7 +54,10 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, boo
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
           // Heads read what the target computes at each position of each prompt.
-          .share_prefixes = read_layers(inputs, plan).empty()};
+          .share_prefixes = read_layers(inputs, plan).empty(),
+          .picture_merge =
+              inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
+          .picture_rows = kept_picture_rows(inputs)};
 }
 
 /// Tokens before its end at which a lease is reported. The coordinator answers within a step or

@@ -9,6 +9,7 @@
 #include "runtime/core/role.hpp"
 #include "runtime/model/head_weights.hpp"
 #include "runtime/model/sharding.hpp"
+#include "runtime/model/tower.hpp"
 
 namespace paceline::app {
 
@@ -18,6 +19,7 @@ using policy::WeightsId;
 namespace {
 
 std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
+  if (id.tower) return tower_bytes(inputs);
   if (!id.drafter) return target_bytes(inputs, id.tp);
   const PlannedDrafter& drafter = plan.drafters[*id.drafter];
   return drafter_bytes(inputs, drafter.model, drafter.head);
@@ -33,11 +35,10 @@ std::vector<policy::WeightHolder> holders(const Machine& machine) {
   return all;
 }
 
-/// Copies in the whole job, by its layout.
-std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machine,
-                                      const Plan& plan) {
+/// Gives each rank its weights, by the layout, but towers.
+void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
+                 std::vector<policy::WeightHolder>& all) {
   const policy::Placement& placement = plan.layout.placement;
-  std::vector<policy::WeightHolder> all = holders(machine);
   const auto add_draft = [&](int rank, std::int32_t d) {
     const policy::WeightsId id{d};
     std::vector<policy::WeightsId>& has = all[rank].weights;
@@ -58,7 +59,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
       add_drafts(rank, Role::verifier);
       add_drafts(rank, Role::drafter);
     }
-    return policy::weight_copies(all);
+    return;
   }
   for (const auto& [leader, tp] : placement.groups) {
     for (int share = 0; share < tp; ++share) all[leader + share].weights.push_back({{}, tp, share});
@@ -77,6 +78,21 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
     // All ranks but those of rank 0's group, which keeps its role.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
       for (const std::int32_t d : plan.best_of_n.tail_methods) add_draft(rank, d);
+    }
+  }
+}
+
+/// Copies in the whole job. Who has a share of the target reads pictures too, where prompts have
+/// some.
+std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machine,
+                                      const Plan& plan) {
+  std::vector<policy::WeightHolder> all = holders(machine);
+  add_weights(inputs, machine, plan, all);
+  if (inputs.sizes.largest_picture > 0) {
+    const auto of_target = [](const WeightsId& id) { return !id.drafter; };
+    for (policy::WeightHolder& holder : all) {
+      if (std::any_of(holder.weights.begin(), holder.weights.end(), of_target))
+        holder.weights.push_back({.tower = true});
     }
   }
   return policy::weight_copies(all);
@@ -113,6 +129,11 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   if (priced.experts)  // GPUs of a rank share them, and each has the rest
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t tower_bytes(const Inputs& inputs) {
+  if (inputs.sizes.largest_picture == 0) return 0;
+  return model::tower_weight_bytes(inputs.target.config, inputs.target.compute);
 }
 
 std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,

@@ -34,6 +34,8 @@ struct WeightPlan {
 /// Bytes of the target's packed weights on a rank of a group of degree `tp`; in a simulation, on
 /// all GPUs that the rank stands for, embeddings included.
 [[nodiscard]] std::uint64_t target_bytes(const Inputs& inputs, int tp);
+/// Bytes of the packed weights of the target's tower, where prompts have pictures; else 0.
+[[nodiscard]] std::uint64_t tower_bytes(const Inputs& inputs);
 /// Bytes of a draft model's or head's packed weights; of a simulated target's own layers as they
 /// are stored.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,

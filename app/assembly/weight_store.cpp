@@ -144,7 +144,20 @@ std::shared_ptr<const model::HeadWeights> WeightStore::get_head(const WeightsId&
   return timed([&] { return load(id).head; });
 }
 
+std::shared_ptr<const model::TowerWeights> WeightStore::get_tower() {
+  const WeightsId id{.tower = true};
+  if (inputs_.sizes.largest_picture == 0) return nullptr;
+  if (const auto kept = kept_.find(id); kept != kept_.end()) return kept->second.tower;
+  return timed([&] { return load(id).tower; });
+}
+
 WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPacking& shared) const {
+  if (id.tower) {
+    const ModelCheckpoint& target = inputs_.target;
+    return {nullptr, nullptr,
+            std::make_shared<const model::TowerWeights>(*backend_, target.config, *target.weights,
+                                                        target.compute, shared)};
+  }
   if (const DraftHead* head = head_of(plan_, id)) {
     return {nullptr, std::make_shared<model::HeadWeights>(*backend_, head->config, *head->weights,
                                                           inputs_.target.compute, shared)};
@@ -157,6 +170,8 @@ WeightStore::Kept WeightStore::load(const WeightsId& id, const model::SharedPack
 }
 
 std::size_t WeightStore::packed_bytes(const WeightsId& id) const {
+  if (id.tower)
+    return model::tower_packed_bytes(*backend_, inputs_.target.config, inputs_.target.compute);
   if (const DraftHead* head = head_of(plan_, id))
     return model::packed_bytes(*backend_, head->config, inputs_.target.compute);
   const Model model = model_of(inputs_, plan_, id);

@@ -19,6 +19,7 @@
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"
 #include "runtime/model/head_weights.hpp"
+#include "runtime/model/tower.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/policy/place/weight_copies.hpp"
 
@@ -41,6 +42,8 @@ class WeightStore {
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
   /// The weights of a head, otherwise as get().
   [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
+  /// The weights of the target's tower; null where no prompt has pictures.
+  [[nodiscard]] std::shared_ptr<const model::TowerWeights> get_tower();
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
 
@@ -58,11 +61,15 @@ class WeightStore {
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
 
  private:
-  /// Kept weights: of a model or of a head; the other is null.
+  /// Kept weights: of a model, of a head or of a tower; the others are null.
   struct Kept {
     std::shared_ptr<const model::Weights> model;
     std::shared_ptr<const model::HeadWeights> head;
-    [[nodiscard]] std::size_t bytes() const { return model ? model->bytes() : head->bytes(); }
+    std::shared_ptr<const model::TowerWeights> tower = nullptr;
+    [[nodiscard]] std::size_t bytes() const {
+      if (tower) return tower->bytes();
+      return model ? model->bytes() : head->bytes();
+    }
   };
   void share(const fabric::MpiEnvironment& mpi, const std::vector<policy::WeightCopy>& copies);
   [[nodiscard]] Kept load(const policy::WeightsId& id,

@@ -319,6 +319,12 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
       static_cast<double>(model::weight_bytes(inputs.target.config, inputs.target.compute, tp));
   text += fmt::format("  weights {:.1f} MiB a rank{}; longest sequence {} tokens\n", weights / kMiB,
                       copy_text(plan, {{}, tp, 0}), inputs.sizes.longest_sequence);
+  if (inputs.sizes.largest_picture > 0) {
+    text += fmt::format(
+        "  pictures of up to {} patches: a tower of {:.1f} MiB{}, buffers {:.1f} MiB\n",
+        inputs.sizes.largest_picture, static_cast<double>(tower_bytes(inputs)) / kMiB,
+        copy_text(plan, {.tower = true}), static_cast<double>(plan.memory.use.pictures) / kMiB);
+  }
   if (machine.backend.on_device()) text += memory_use_text(machine, plan);
   if (plan.costs.profile) {
     const std::string& path = *inputs.config.engine.profile;

@@ -33,6 +33,7 @@
 #include "io/run/final_file.hpp"
 #include "io/run/run_directory.hpp"
 #include "io/telemetry/telemetry.hpp"
+#include "io/text/prompt_pictures.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 #include "runtime/protocol/participant.hpp"
@@ -263,16 +264,19 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     network->connect();
     Mailbox& mailbox = network->mailbox(Address::Port::role);
     std::unique_ptr<policy::Scheduler> scheduler;
+    io::PromptPictures pictures(inputs.prompts, inputs.config.prompts.path);
     std::unique_ptr<roles::Coordinator> coordinator;
     std::atomic<bool> coordinated{!first};
     std::jthread thread;
     if (first) {
       scheduler = make_scheduler(inputs, machine, plan);
+      roles::CoordinatorOptions options = coordinator_options(inputs, plan);
+      options.pictures = &pictures;
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, plan.layout.placement,
           work_list(inputs, output.earlier.finished, output.earlier.partial),
-          make_order(inputs, known_lengths(inputs)), inputs.prompts.prompts,
-          coordinator_options(inputs, plan), output.earlier.finished.size());
+          make_order(inputs, known_lengths(inputs)), inputs.prompts.prompts, options,
+          output.earlier.finished.size());
       thread = std::jthread([&](const std::stop_token& abandoned) {
         try {
           run_coordinator(

@@ -74,14 +74,73 @@ std::vector<float> rope_of(const TowerConfig& config, int positions) {
   return table;
 }
 
+/// Outputs and inputs of the matrices, as they are packed.
+std::vector<std::pair<std::int64_t, std::int64_t>> matrices_of(const ModelConfig& config) {
+  const TowerDescription tower = config.family->describe_tower(config);
+  std::vector<std::pair<std::int64_t, std::int64_t>> matrices;
+  const auto add = [&](const Projection& matrix) {
+    matrices.emplace_back(matrix.outputs, matrix.inputs);
+  };
+  add(tower.patch);
+  for (const TowerLayer& layer : tower.layers) {
+    add(layer.qkv);
+    add(layer.output);
+    if (const auto* gated = std::get_if<GatedMlp>(&layer.mlp)) {
+      matrices.emplace_back(gated->gate.outputs + gated->up.outputs, gated->gate.inputs);
+      add(gated->down);
+    } else {
+      const auto& plain = std::get<PlainMlp>(layer.mlp);
+      add(plain.up);
+      add(plain.down);
+    }
+  }
+  add(tower.merger.up);
+  add(tower.merger.down);
+  return matrices;
+}
+
+/// Elements of a patch's row in a pass: the widest result of a product, and the widest input.
+struct Widths {
+  std::size_t result = 0;
+  std::size_t input = 0;
+  Widths(const TowerConfig& config, bool gated) {
+    const std::size_t width = config.width;
+    const std::size_t inner = config.intermediate;
+    result = std::max({3 * width, (gated ? 2 : 1) * inner, width * config.merge * config.merge});
+    input = std::max({width, inner, static_cast<std::size_t>(config.patch_elements())});
+  }
+};
+
 }  // namespace
 
+std::size_t tower_packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
+                               DType compute) {
+  std::size_t bytes = 0;
+  for (const auto& [outputs, inputs] : matrices_of(config))
+    bytes += backend.packed_bytes(outputs, inputs, compute);
+  return bytes;
+}
+
+std::uint64_t tower_weight_bytes(const ModelConfig& config, DType compute) {
+  std::int64_t elements = 0;
+  for (const auto& [outputs, inputs] : matrices_of(config)) elements += outputs * inputs;
+  return size_of(compute) * static_cast<std::uint64_t>(elements);
+}
+
+// As Pass has its buffers, and patches as they come, in the tower's order and uploaded.
+std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute, std::int64_t patches) {
+  const Widths widths(config, true);
+  const std::uint64_t fp32 = 2 * config.width + widths.result + 3 * config.patch_elements();
+  const std::uint64_t rounded = widths.input + 4 * std::uint64_t{1} * config.width;
+  return static_cast<std::uint64_t>(patches) * (sizeof(float) * fp32 + size_of(compute) * rounded);
+}
+
 TowerWeights::TowerWeights(kernels::Backend& backend, const ModelConfig& config,
-                           const WeightSource& source, DType compute)
+                           const WeightSource& source, DType compute, const SharedPacking& shared)
     : config_(*config.vision->tower), compute_(compute) {
   const TowerDescription tower = config.family->describe_tower(config);
   const Shard whole = shard_of(config, 0, 1);
-  WeightLoader loader(backend, source, compute);
+  WeightLoader loader(backend, source, compute, shared);
   const auto pack = [&](std::initializer_list<const Projection*> matrices) {
     return loader.pack(matrices, whole, kernels::kAnySegments);
   };
@@ -122,17 +181,12 @@ class Tower::Pass {
         rows_(static_cast<int>(grid.patches())),
         activations_(backend) {
     const std::size_t width = config_.width;
-    const std::size_t merged = width * config_.merge * config_.merge;
     const std::size_t element = size_of(weights.compute());
-    const bool gated = weights.layers().empty() || weights.layers()[0].gated;
-    const std::size_t wide = std::max<std::size_t>(
-        {3 * width, std::size_t{gated ? 2U : 1U} * config_.intermediate, merged});
-    const std::size_t input = std::max<std::size_t>(
-        {width, std::size_t(config_.intermediate), std::size_t(config_.patch_elements())});
+    const Widths widths(config_, weights.layers().empty() || weights.layers()[0].gated);
     residual_ = activations_.make<float>(rows_, width);
     delta_ = activations_.make<float>(rows_, width);
-    wide_ = activations_.make<float>(rows_, wide);
-    input_ = activations_.make<std::byte>(rows_, input * element);
+    wide_ = activations_.make<float>(rows_, widths.result);
+    input_ = activations_.make<std::byte>(rows_, widths.input * element);
     query_ = activations_.make<std::byte>(rows_, width * element);
     attended_ = activations_.make<std::byte>(rows_, width * element);
     recording_ = backend.make_recording({weights.bytes(), false, false});

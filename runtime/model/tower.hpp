@@ -34,10 +34,10 @@ struct TowerLayerWeights {
 /// A tower's weights, whole. Memory of the backend.
 class TowerWeights {
  public:
-  /// `config`: with a tower. `compute`: dtype of weights and of the inputs of products. Throws
-  /// DataError as Weights does.
+  /// `config`: with a tower. `compute`: dtype of weights and of the inputs of products. With
+  /// `shared` it packs a part, as Weights do, of tower_packed_bytes(). Throws DataError as they do.
   TowerWeights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-               DType compute);
+               DType compute, const SharedPacking& shared = {});
 
   [[nodiscard]] const TowerConfig& config() const { return config_; }
   [[nodiscard]] DType compute() const { return compute_; }
@@ -57,6 +57,16 @@ class TowerWeights {
   TowerNorm merger_norm_;
   std::unique_ptr<kernels::Linear> merger_up_, merger_down_;
 };
+
+/// Bytes that SharedPacking::memory needs for a tower; 0: this backend computes from memory of its
+/// own.
+[[nodiscard]] std::size_t tower_packed_bytes(const kernels::Backend& backend,
+                                             const ModelConfig& config, DType compute);
+/// Bytes that a tower's packed matrices take.
+[[nodiscard]] std::uint64_t tower_weight_bytes(const ModelConfig& config, DType compute);
+/// Bytes that computing a picture takes while it lasts, its patches included.
+[[nodiscard]] std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute,
+                                             std::int64_t patches);
 
 /// Computes with a tower. What a picture's rows are is a function of its patches alone: each
 /// picture is computed by itself, its rows by batch-invariant operations. The cpu backend's alone.

@@ -161,8 +161,9 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_flat(const Projection& matri
   TensorView flat = tensor(matrix.name + ".weight");
   flat.shape = {matrix.outputs, matrix.inputs};
   const MatrixSlice slice{&flat, 0, matrix.outputs, 0, matrix.inputs};
+  const kernels::PackPlace place = take_place(matrix.outputs, matrix.inputs, false);
   try {
-    auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_);
+    auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_, place);
     bytes_ += packed->bytes();
     return packed;
   } catch (const kernels::UnusableWeight& bad) {

@@ -35,6 +35,17 @@ else
   fail "a device that is too old: $(cat "$work/check.log")"
 fi
 
+vision=$root/tests/models/parity_pictures/qwen2.5-vl
+echo "{\"prompt_tokens\": [5, 302, 300, 303, 7], \"images\": [\"$vision/picture-0.png\"]}" >"$work/shown.jsonl"
+code=0
+at_once rollout 1 "$work/shown" --set model.path="$vision" --set prompts.path="$work/shown.jsonl" || code=$?
+same "pictures on a device: exit code" 64 "$code"
+if grep -q 'engine.backend: expected cpu for prompts with pictures' "$work/shown.log"; then
+  ok "they are refused by name"
+else
+  fail "pictures on a device: $(tail -n 3 "$work/shown.log")"
+fi
+
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }

@@ -106,4 +106,33 @@ run "experts, a drafter rank" 2 --set layout.drafters=1 --set speculation.policy
 none=()
 many=(--set engine.max_batch=64 --set layout.verifier_tp=2)
 cut_and_resume KILL "experts" 2 none 2 many
+
+# Pictures: texts alone, with one and with two, the same text with other pictures, and siblings.
+vision=$root/tests/models/parity_pictures/qwen2.5-vl
+for i in $(seq 0 11); do
+  first=$vision/picture-$((i % 3)).png second=$vision/picture-$(((i + 1) % 3)).png
+  begin="$(seq -s, 3 $((9 + i / 6)))" end="$(seq -s, 60 $((70 + i % 5)))"
+  case $((i % 4)) in
+    0) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,$end]}" ;;
+    1) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,302,300,303,$end], \"images\": [\"$first\"]}" ;;
+    *) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,302,300,303,5,302,300,303,$end], \"images\": [\"$first\", \"$second\"]}" ;;
+  esac
+done >"$work/pictures.jsonl"
+small=(--set model.path="$vision" --set prompts.path="$work/pictures.jsonl" --set prompts.samples=3
+  --set sampling.max_tokens=120 --set sampling.ignore_eos=true --set engine.threads=1)
+rollout 1 "$work/shown" || { cat "$work/shown.log"; exit 1; }
+reference=$(digest "$work/shown")
+run "pictures, the same again" 1
+computed=$(summed pictures)
+if [ "$computed" = skip ]; then echo "SKIP: pictures are not counted: h5py is not there"; else same "each is computed once" 3 "$computed"; fi
+run "pictures, 2 ranks, batch 1, prefill chunk 5" 2 --set engine.max_batch=1 --set engine.prefill_chunk=5
+run "pictures, TP 2 on 4 ranks, KV blocks of 32, drafts" 4 --set layout.verifier_tp=2 --set engine.kv_block=32 \
+  --set "$(drafts "{method: suffix}, {method: ngram}")"
+run "pictures, chunks and moves between TP 1 and 2" 3 --set layout.verifier_tp=[2,1] --set schedule.chunk=8 \
+  --set test.shuffle=[moves] --set schedule.move_kv=both --set engine.max_batch=5
+run "pictures, little KV, bit by bit" 1 --set engine.kv_memory=1MiB --set schedule.chunk=grow
+run "pictures, roles at random, the model itself drafts trees" 3 --set layout.drafters=1 --set test.shuffle=[roles] \
+  --set speculation.policy=fixed --set speculation.max_length=3 --set "$(drafts "{method: model, path: $vision}")"
+many=(--set layout.verifier_tp=2)
+cut_and_resume KILL "pictures" 2 none 2 many
 finish

@@ -11,11 +11,13 @@
 
 namespace paceline::policy {
 
-/// A share of the target; or a draft model or head, which are not cut.
+/// A share of the target; or a draft model, a head, or the target's tower for pictures, which are
+/// not cut.
 struct WeightsId {
   OptionalIndex drafter = {};  ///< index of the run's drafter; absent: the target
   std::int32_t tp = 1;         ///< shares of the whole
   std::int32_t share = 0;
+  bool tower = false;  ///< of the target
   friend auto operator<=>(const WeightsId&, const WeightsId&) = default;
 };
 

@@ -1,0 +1,14 @@
+// Pictures of prompts as their model's tower reads them.
+#pragma once
+
+#include <memory>
+
+#include "app/assembly/inputs.hpp"
+#include "runtime/core/pictures.hpp"
+
+namespace paceline::app {
+
+/// The reader of the run's pictures; null where no prompt has some.
+[[nodiscard]] std::shared_ptr<const PictureReader> make_picture_reader(const Inputs& inputs);
+
+}  // namespace paceline::app
