@@ -33,9 +33,13 @@ struct MadeGroup {
 };
 
 /// Makes the group of `comm`'s ranks, a power of two, all with a backend of one kind, which must
-/// outlive the group. Collective over `comm`, which is duplicated. Hosts use MPI; devices use NCCL
-/// where it is there and can be, else the host and MPI.
+/// outlive the group. Collective over `comm`, which is duplicated. Hosts have make_host_group();
+/// devices use NCCL where it is there and can be, else the host and MPI.
 [[nodiscard]] MadeGroup make_group(MPI_Comm comm, kernels::Backend& backend,
                                    const GroupWatch& watch);
+
+/// The group of hosts: over shared memory where all ranks are of one node, else over MPI.
+/// Collective over `comm`, which is not kept.
+[[nodiscard]] std::unique_ptr<TensorParallelGroup> make_host_group(MPI_Comm comm);
 
 }  // namespace paceline::fabric

@@ -1,7 +1,8 @@
 // What the fabric does between ranks, beside the same over MPI. Run under mpirun; messages and
-// blocks go between ranks 0 and 1, a ring through all.
+// blocks go between ranks 0 and 1, a ring through all, and all ranks sum as a tensor-parallel
+// group.
 //
-//   mpirun -n 2 bench_fabric [--no-failure-detection] [--blocks-only]
+//   mpirun -n 2 bench_fabric [--no-failure-detection] [--blocks-only | --sums-only]
 #include <fmt/format.h>
 #include <mpi.h>
 #include <sys/resource.h>
@@ -10,12 +11,15 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/core/quantile.hpp"
 #include "runtime/fabric/backoff.hpp"
+#include "runtime/fabric/mpi_group.hpp"
+#include "runtime/fabric/shared_group.hpp"
 #include "runtime/fabric/ucx_fabric.hpp"
 
 using namespace paceline;
@@ -249,6 +253,36 @@ Way over_mpi(const fabric::MpiEnvironment& mpi, std::vector<MPI_Request>& sends,
   };
 }
 
+/// Sums over all ranks, both ways in turn: microseconds a sum.
+void sums(const fabric::MpiEnvironment& mpi) {
+  fabric::MpiGroup over_mpi(MPI_COMM_WORLD);
+  const std::unique_ptr<fabric::SharedGroup> shared = fabric::SharedGroup::make(MPI_COMM_WORLD);
+  for (const int count : {896, 4096, 16 * 4096, 512 * 4096}) {
+    std::vector<float> values(count, 1.0F);
+    const int repeats = std::max(10, 4'000'000 / (count + 4000));
+    const auto time = [&](TensorParallelGroup& group) {
+      group.all_reduce_tree(values);
+      mpi.barrier();
+      const double start = now();
+      for (int i = 0; i < repeats; ++i) {
+        std::fill(values.begin(), values.end(), 1.0F);
+        group.all_reduce_tree(values);
+      }
+      return 1e6 * (now() - start) / repeats;
+    };
+    std::vector<double> mpi_us, shared_us;
+    for (int i = 0; i < kRepeats; ++i) {
+      mpi_us.push_back(time(over_mpi));
+      if (shared) shared_us.push_back(time(*shared));
+    }
+    if (mpi.rank() != 0) continue;
+    fmt::print("sum of {:>8} values over {} ranks, us: MPI {:>9.1f}", count, mpi.size(),
+               quantile(mpi_us, 0.5));
+    if (shared) fmt::print(", shared memory {:>9.1f}", quantile(shared_us, 0.5));
+    fmt::print("\n");
+  }
+}
+
 void print_copy(const fabric::MpiEnvironment& mpi) {
   if (mpi.rank() != 0) return;
   const std::vector<std::byte> from(std::size_t{64} << 20, std::byte{1});
@@ -277,6 +311,8 @@ int main(int argc, char** argv) {
   const auto given = [&](std::string_view name) {
     return std::find(arguments.begin(), arguments.end(), name) != arguments.end();
   };
+  if (!given("--blocks-only")) sums(mpi);
+  if (given("--sums-only")) return 0;
   const bool blocks_only = given("--blocks-only");
   {
     const bool detect = !given("--no-failure-detection");

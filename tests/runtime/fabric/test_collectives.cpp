@@ -1,10 +1,14 @@
 // Collectives over real MPI ranks.
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <numeric>
+#include <thread>
 #include <vector>
 
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/mpi_group.hpp"
+#include "runtime/fabric/shared_group.hpp"
 #include "tests/runtime/fabric/collective_data.hpp"
 #include "tests/runtime/fabric/rank_check.hpp"
 
@@ -13,7 +17,7 @@ using namespace paceline;
 namespace {
 
 // Ranks that hold sub-trees of 8 parts complete the very tree that one rank would compute.
-void check_all_reduce(fabric::MpiGroup& group) {
+void check_all_reduce(TensorParallelGroup& group) {
   constexpr int kParts = 8;
   for (const int count : {1, 7, 4096, 300'000}) {
     const int own = kParts / group.size();
@@ -24,8 +28,8 @@ void check_all_reduce(fabric::MpiGroup& group) {
   }
 }
 
-void check_exchange_rows(fabric::MpiGroup& group) {
-  for (const int rows : {0, 1, 3, 64}) {
+void check_exchange_rows(TensorParallelGroup& group, std::initializer_list<int> row_counts) {
+  for (const int rows : row_counts) {
     const fabric::test::ExchangedRows matrix(group.rank(), group.size(), rows);
     const std::vector<float> expected = matrix.expected();
     std::vector<float> receive(expected.size(), -1);
@@ -34,20 +38,37 @@ void check_exchange_rows(fabric::MpiGroup& group) {
   }
 }
 
-void check_all_gather(fabric::MpiGroup& group) {
-  std::vector<int> sizes;
-  int total = 0;
-  for (int r = 0; r < group.size(); ++r) {
-    sizes.push_back(r * 3);
-    total += r * 3;
-  }
-  const std::vector<std::byte> mine(group.rank() * 3, static_cast<std::byte>(group.rank()));
-  std::vector<std::byte> all(total);
+// Rank r gives r times `unit` bytes.
+void check_all_gather(TensorParallelGroup& group, int unit) {
+  std::vector<int> sizes(group.size());
+  for (int r = 0; r < group.size(); ++r) sizes[r] = r * unit;
+  const auto given = [](int rank, int i) { return static_cast<std::byte>(rank + i / 7); };
+  std::vector<std::byte> mine(sizes[group.rank()]);
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = given(group.rank(), static_cast<int>(i));
+  std::vector<std::byte> all(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
   group.all_gather(mine, sizes, all);
-  int at = 0;
+  std::size_t at = 0;
+  std::size_t wrong = 0;
   for (int r = 0; r < group.size(); ++r) {
-    for (int i = 0; i < r * 3; ++i) CHECK(all[at++] == static_cast<std::byte>(r));
+    for (int i = 0; i < sizes[r]; ++i) wrong += all[at++] != given(r, i) ? 1 : 0;
   }
+  CHECK(wrong == 0);
+}
+
+// Ranks come late in turn, some by so much that the others sleep; nobody gets what another gave
+// before or after.
+void check_late_ranks(TensorParallelGroup& group) {
+  std::size_t wrong = 0;
+  for (int round = 0; round < 2000; ++round) {
+    if (round % 100 == 0 && round / 100 % group.size() == group.rank())
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::vector<float> values(1 + round % 5, static_cast<float>(round + group.rank()));
+    group.all_reduce_tree(values);
+    const int ranks = group.size();
+    const auto expected = static_cast<float>(round * ranks + ranks * (ranks - 1) / 2);
+    for (const float v : values) wrong += v != expected ? 1 : 0;
+  }
+  CHECK(wrong == 0);
 }
 
 // After one of each of the above.
@@ -74,9 +95,22 @@ int main(int argc, char** argv) {
   {
     fabric::MpiGroup group(MPI_COMM_WORLD);
     check_all_reduce(group);
-    check_exchange_rows(group);
-    check_all_gather(group);
+    check_exchange_rows(group, {0, 1, 3, 64});
+    check_all_gather(group, 3);
     check_traffic(group);
+    check_late_ranks(group);
+  }
+  {
+    const auto group = fabric::SharedGroup::make(MPI_COMM_WORLD);
+    CHECK(group != nullptr);
+    if (group != nullptr) {
+      check_all_reduce(*group);
+      check_exchange_rows(*group, {0, 1, 3, 64, 20'000});
+      check_all_gather(*group, 3);
+      check_all_gather(*group, 1'300'000);
+      check_late_ranks(*group);
+      CHECK(group->traffic().sum_seconds > 0 && group->traffic().exchange_seconds > 0);
+    }
   }
   const auto facts = mpi.gather_facts();
   CHECK(static_cast<int>(facts.size()) == mpi.size());
