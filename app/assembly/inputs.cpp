@@ -258,17 +258,39 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
-/// Throws UsageError where prompts of a run show pictures, whose files a run does not keep.
-void require_no_pictures(const Inputs& inputs, const io::StoredRun& run) {
+/// Takes the sizes of a run's pictures, and checks that the model reads such.
+void take_pictures(Inputs& inputs, const io::StoredRun& run) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
-  if (!vision || vision->image_token < 0) return;
+  const auto is_place = [&](TokenId id) { return vision && id == vision->image_token; };
   for (const Prompt& prompt : run.prompts) {
-    if (std::find(prompt.tokens.begin(), prompt.tokens.end(), vision->image_token) ==
-        prompt.tokens.end())
-      continue;
-    throw UsageError(fmt::format(
-        "{}: expected prompts without pictures, which alone can be scored yet; prompt {} has some",
-        run.paths.front(), prompt.uid));
+    const auto fail = [&](const std::string& why) {
+      throw DataError(fmt::format("{}: prompt {}: {}", run.paths.front(), prompt.uid, why));
+    };
+    const auto places = std::ranges::count_if(prompt.tokens, is_place);
+    if (prompt.pictures.empty() && places == 0) continue;
+    if (prompt.pictures.empty())
+      fail("expected the hashes and grids of its pictures, found none in /prompts");
+    if (!inputs.picture_processor) fail("it shows pictures: " + inputs.no_pictures);
+    const std::int64_t merge = inputs.picture_processor->merge;
+    const auto end = static_cast<std::int64_t>(prompt.tokens.size());
+    std::int64_t rows = 0;
+    for (const PromptPicture& picture : prompt.pictures) {
+      const std::int64_t own = picture.grid.patches() / (merge * merge);
+      const std::int64_t first = picture.first;
+      rows += own;
+      if (first < 0 || first + own >= end ||
+          !std::all_of(prompt.tokens.begin() + first, prompt.tokens.begin() + first + own,
+                       is_place)) {
+        fail(
+            fmt::format("expected {} rows of a picture of {} x {} patches at token {}, each token "
+                        "{} of {}",
+                        own, picture.grid.rows, picture.grid.columns, first + 1,
+                        vision->image_token, inputs.config.model.path));
+      }
+    }
+    if (rows != places)
+      fail(fmt::format("{} tokens stand for rows of pictures; expected {}", places, rows));
+    inputs.sizes.largest_picture = std::max(inputs.sizes.largest_picture, largest_picture(prompt));
   }
 }
 
@@ -280,7 +302,7 @@ void take_responses(Inputs& inputs, const io::StoredRun& run) {
     throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
                                 run.paths.front(), run.manifest.vocabulary, path, vocabulary));
   }
-  require_no_pictures(inputs, run);
+  take_pictures(inputs, run);
   inputs.config.prompts.path = run.paths.front();  // as the banner names it
   inputs.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   inputs.sizes.responses = run.finished.size();

@@ -22,6 +22,7 @@
 #include "app/assembly/compute.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/manifest.hpp"
+#include "app/assembly/memory_plan.hpp"
 #include "app/assembly/plan.hpp"
 #include "app/assembly/token_sets.hpp"
 #include "app/assembly/wall_clock.hpp"
@@ -34,6 +35,7 @@
 #include "io/run/spool.hpp"
 #include "io/run/stored_routing.hpp"
 #include "io/run/stored_run.hpp"
+#include "io/text/prompt_pictures.hpp"
 #include "io/text/request_fields.hpp"
 #include "runtime/core/wire.hpp"
 #include "runtime/engine/packed_prefill.hpp"
@@ -166,6 +168,33 @@ std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun
   return share;
 }
 
+/// The pictures of prompts whose responses a rank scores: their files, which are those that the
+/// run's prompts name. Throws DataError where one is absent, or another one than in the run.
+class GivenPictures {
+ public:
+  explicit GivenPictures(const io::StoredRun& run)
+      : run_(run), files_(run.prompts, run.paths.front()) {}
+
+  /// Reads all pictures of a share once, so that what is wrong shows before the work.
+  void check(const std::vector<Trajectory>& share) {
+    std::optional<std::uint32_t> checked;
+    for (const Trajectory& t : share) {
+      if (checked != t.id.prompt) (void)of(t.id.prompt);
+      checked = t.id.prompt;
+    }
+  }
+  [[nodiscard]] std::vector<PictureBytes> of(std::uint32_t prompt) {
+    std::vector<PictureBytes> read;
+    for (std::size_t i = 0; i < run_.prompts[prompt].pictures.size(); ++i)
+      read.push_back(std::make_shared<const std::vector<std::byte>>(files_.file(prompt, i)));
+    return read;
+  }
+
+ private:
+  const io::StoredRun& run_;
+  io::StoredPictures files_;
+};
+
 /// Whether a rank of the group was asked to stop, so that all stop before the same step.
 bool stops(TensorParallelGroup& group) {
   const std::byte mine{stop_signalled()};
@@ -209,12 +238,13 @@ std::vector<std::byte> record_of(const engine::ResponseScores& scores,
 }
 
 /// Scores a group's responses. `share`: in (prompt, sample) order. `replayed`: experts to take;
-/// null: the router chooses. `scored`: gets their records, on the group's leader; null on its
-/// members. `watch`: called between steps.
+/// null: the router chooses. `pictures`: of the run's prompts. `scored`: gets their records, on the
+/// group's leader; null on its members. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
-                    io::Spool* scored, const std::function<void()>& watch) {
+                    GivenPictures& pictures, io::Spool* scored,
+                    const std::function<void()>& watch) {
   std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
@@ -227,7 +257,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     const auto own = banned.find(t.id.prompt);
     const auto& bias = prompt.sampling.logit_bias;
     given.push_back({t.id, prompt.tokens, t.tokens, own == banned.end() ? nullptr : &own->second,
-                     prompt.sampling.draw, bias ? &*bias : nullptr, t.turns});
+                     prompt.sampling.draw, bias ? &*bias : nullptr, t.turns, prompt.pictures});
   }
   const io::EngineSection& settings = inputs.config.engine;
   std::function<std::vector<std::int16_t>(RequestId)> routing;
@@ -236,6 +266,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
       return replayed->of(order.place(id));
     };
   }
+  const bool shown = inputs.sizes.largest_picture > 0;
   engine::PackedPrefill prefill({.max_batch = settings.max_batch,
                                  .rows = settings.prefill_chunk,
                                  .kv_block = settings.kv_block,
@@ -244,7 +275,10 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                                  .routing = std::move(routing),
                                  .logprobs = inputs.config.sampling.logprobs,
                                  .draw = inputs.config.sampling.draw(),
-                                 .logit_bias = inputs.config.sampling.logit_bias},
+                                 .logit_bias = inputs.config.sampling.logit_bias,
+                                 .picture_merge = shown ? inputs.picture_processor->merge : 0,
+                                 .picture_rows = kept_picture_rows(inputs),
+                                 .files = [&](std::uint32_t of) { return pictures.of(of); }},
                                 inputs.config.sampling.min_tokens, std::move(given));
   Outcome outcome;
   while (true) {
@@ -358,8 +392,10 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
   std::vector<Trajectory> share;
   std::optional<io::Spool> scored;
   std::optional<io::StoredRouting> replayed;
+  GivenPictures pictures(run);
   together(mpi, [&] {
     share = share_of(plan, rank, run);
+    pictures.check(share);
     if (plan.layout.placement.role(rank) == Role::verifier) scored.emplace(arguments.directory);
     if (arguments.replays_routing && compute->executor) replayed.emplace(run);
   });
@@ -377,7 +413,8 @@ ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& argument
         const policy::Placement& placement = plan.layout.placement;
         const int tp = placement.groups[placement.group(rank)].tp;
         outcome = score_share(inputs, plan, *compute->executor, group_of(*compute, tp), run, share,
-                              replayed ? &*replayed : nullptr, scored ? &*scored : nullptr, watch);
+                              replayed ? &*replayed : nullptr, pictures,
+                              scored ? &*scored : nullptr, watch);
       }
     } catch (...) {
       faults.report(current_fault(), [] {});

@@ -77,7 +77,7 @@ void Executor::edit_pictures(const Step& step) {
     if (step.files[i] == nullptr) continue;
     if (!tower_ || reader_ == nullptr) throw std::logic_error("a picture that nobody reads");
     const std::string name =
-        "picture " + std::to_string(edit.number) + " of prompt " + std::to_string(edit.prompt);
+        "picture " + std::to_string(edit.number + 1) + " of prompt " + std::to_string(edit.prompt);
     slots_[edit.slot] =
         tower_->compute(reader_->patches(*step.files[i], edit.grid, name), edit.grid);
   }

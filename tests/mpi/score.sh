@@ -154,6 +154,27 @@ PY
   done
 fi
 
+# Pictures: those of the run, read again from the files that its prompts name, or from the prompts themselves.
+vision=$root/tests/models/parity_pictures/qwen2.5-vl
+cp "$vision"/picture-*.png "$work"
+for i in $(seq 0 8); do
+  first=picture-$((i % 3)).png second=$(base64 -w0 "$vision/picture-$(((i + 1) % 3)).png")
+  begin="$(seq -s, 3 $((9 + i / 6)))" end="$(seq -s, 60 $((70 + i % 5)))"
+  case $((i % 3)) in
+    0) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,$end]}" ;;
+    1) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,302,300,303,$end], \"images\": [\"$first\"]}" ;;
+    *) echo "{\"uid\": \"v$i\", \"prompt_tokens\": [$begin,302,300,303,5,302,300,303,$end], \"images\": [\"$first\", {\"bytes\": \"$second\"}]}" ;;
+  esac
+done >"$work/pictures.jsonl"
+shown=(--set model.path="$vision" --set prompts.path="$work/pictures.jsonl" --set prompts.samples=3 --set sampling.max_tokens=60
+  --set sampling.ignore_eos=true)
+rollout 2 "$work/shown" "${shown[@]}" || { cat "$work/shown.log"; exit 1; }
+own "pictures" 1 "$work/shown" "${shown[@]}"
+own "pictures, TP 2, prefill chunk 5" 2 "$work/shown" "${shown[@]}" --set layout.verifier_tp=2 --set engine.prefill_chunk=5
+own "pictures, groups of TP 2 and of one rank, batch 2, KV blocks of 16" 3 "$work/shown" "${shown[@]}" \
+  --set layout.verifier_tp=[2,1] --set engine.max_batch=2 --set engine.kv_block=16
+own "pictures, prompts' file is not needed" 1 "$work/shown" "${shown[@]}" --set prompts.path="$work/nowhere.jsonl"
+
 # refuses WHAT CODE PATTERN RUN [ARG...]: scoring must end with CODE and say PATTERN, once, and write nothing.
 refuses() {
   local what=$1 code=$2 pattern=$3 run=$4 found=0
@@ -193,6 +214,16 @@ if [ -n "$python" ]; then
   refuses "experts of another mixture" 64 "--replay-routing: expected experts of the same layers, 2 of [0-9]+ a token; the run recorded 6 of" \
     "$work/kept" "${mixture[@]}" --set model.path="$root/tests/models/parity/mixtral" --replay-routing
 fi
+cp -r "$vision" "$work/blind"
+rm "$work/blind/preprocessor_config.json"
+refuses "a model that reads no pictures" 65 "shown/trajectories.h5: prompt v1: it shows pictures: pictures cannot be read: .*blind/preprocessor_config.json" \
+  "$work/shown" "${shown[@]}" --set model.path="$work/blind"
+sed 's/"max_pixels": [0-9]*/"max_pixels": 512/' "$vision/preprocessor_config.json" >"$work/blind/preprocessor_config.json"
+refuses "pictures of other sizes" 65 "picture 1 of prompt [0-9]+: expected [0-9]+ x [0-9]+ patches, as when prompts were read, found" "$work/shown" "${shown[@]}" --set model.path="$work/blind"
+cp "$work/picture-0.png" "$work/picture-1.png"
+refuses "a picture that changed" 65 "shown/trajectories.h5: prompt [0-9]+: picture 1: .*picture-1.png: the file is another one" "$work/shown" "${shown[@]}"
+rm "$work/picture-1.png"
+refuses "a picture that is gone" 65 "prompt [0-9]+: picture 1: .*picture-1.png: .*No such file" "$work/shown" "${shown[@]}"
 refuses "experts of a dense model" 64 "--keep-routing: expected a mixture of experts" "$work/plain" --keep-routing
 code=0; score 1 "$work/plain" "../bad" || code=$?
 same "a name that is none: exit code" 64 "$code"
