@@ -1,5 +1,7 @@
 #include "app/assembly/manifest.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -11,10 +13,19 @@ namespace {
 
 /// The tokenizer's text, where it lies outside the model's directory and stop strings end
 /// responses.
-std::string text_that_decides(const Inputs& inputs) {
+std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);
   return files.tokenizer ? *files.tokenizer : files.tiktoken.value_or("");
+}
+
+/// How pictures become what the tower reads, where prompts have some: preprocessor_config.json.
+std::string deciding_processor(const Inputs& inputs) {
+  if (inputs.sizes.largest_picture == 0) return "";
+  const ImageProcessorConfig& p = *inputs.picture_processor;
+  return fmt::format("pictures {} {} {} {} {} {} {} {}", p.patch, p.temporal_patch, p.merge,
+                     p.min_pixels, p.max_pixels, p.rescale, fmt::join(p.mean, " "),
+                     fmt::join(p.deviation, " "));
 }
 
 }  // namespace
@@ -34,7 +45,7 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
   manifest.program_version = version();
   manifest.config_text = inputs.config.text;
   manifest.model_fingerprint = inputs.target.weights->fingerprint(
-      tokenizer_directory(inputs.config), text_that_decides(inputs));
+      tokenizer_directory(inputs.config), deciding_tokenizer(inputs) + deciding_processor(inputs));
   manifest.vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
   manifest.prompts_fingerprint = io::prompts_fingerprint(inputs.prompts.prompts);
   manifest.prompts = inputs.prompts.prompts.size();
