@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "app/commands/commands.hpp"
+#include "app/commands/run_text.hpp"
 #include "app/terminal/terminal.hpp"
 #include "io/config/quantity.hpp"
-#include "io/config/yaml_tree.hpp"
 #include "io/run/stored_run.hpp"
 #include "io/text/printable.hpp"
 #include "io/text/question.hpp"
-#include "io/text/tokenizer.hpp"
 #include "runtime/core/counted.hpp"
 
 namespace paceline::app {
@@ -27,35 +26,10 @@ namespace {
 
 constexpr std::size_t kPrompts = 30;      ///< lines of the overview: about a terminal's
 constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in it
-constexpr std::size_t kIdsInLine = 16;
-
-/// The directory of a recorded configuration's tokenizer; empty where it names no model.
-std::string tokenizer_path(const std::string& config) {
-  std::string path;
-  for (const io::YamlEntry& section : io::parse_yaml(config, "the run's configuration").entries) {
-    if (section.key != "model") continue;
-    for (const io::YamlEntry& key : section.value.entries) {
-      if (key.key == "tokenizer" && key.value.scalar != "auto") return key.value.scalar;
-      if (key.key == "path") path = key.value.scalar;
-    }
-  }
-  return path;
-}
-
-/// The tokenizer of the run; none, with a warning, where its model has none or is gone.
-std::optional<io::Tokenizer> tokenizer_of(const io::StoredRun& run) {
-  try {
-    return io::Tokenizer::load(tokenizer_path(run.manifest.config_text));
-  } catch (const Error& error) {
-    say("paceline: token ids are shown, for there is no tokenizer: {}", error.what());
-    return std::nullopt;
-  }
-}
 
 class Show {
  public:
-  explicit Show(const std::string& path)
-      : run_(io::open_stored_run(path)), tokenizer_(tokenizer_of(run_)) {
+  explicit Show(const std::string& path) : run_(io::open_stored_run(path)), text_(run_) {
     for (const std::string& warning : run_.warnings) say("warning: {}", warning);
     responses_ = run_.finished;
     responses_.insert(responses_.end(), run_.partial.begin(), run_.partial.end());
@@ -127,14 +101,6 @@ class Show {
     return {begin, end};
   }
 
-  [[nodiscard]] std::string text_of(std::span<const TokenId> tokens) const {
-    if (tokenizer_) return io::printable(tokenizer_->decode(tokens, false), true);
-    std::string text;
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      text += fmt::format("{}{}", i == 0 ? "" : i % kIdsInLine == 0 ? "\n" : " ", tokens[i]);
-    return text;
-  }
-
   void print_line(std::size_t prompt) const {
     const std::span<const io::StoredResponse> all = responses_to(prompt);
     const std::vector<TokenId>& tokens = run_.prompts[prompt].tokens;
@@ -166,7 +132,7 @@ class Show {
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));
-      text = tokenizer_ ? tokenizer_->decode(start) : text_of(start);
+      text = text_.tokenizer() ? text_.tokenizer()->decode(start) : text_.of(start);
     }
     fmt::print("{:<10}  {:>6}  {:>6}  {:>9}  {:>11}  {}\n", at, longest, mean, all.size(), reward,
                io::printable_start(*text, kPromptStart));
@@ -178,7 +144,18 @@ class Show {
                counted(prompt.tokens.size(), "token"));
     if (!prompt.ground_truth.empty())
       fmt::print(", ground truth {}", io::printable_start(prompt.ground_truth, 64));
-    fmt::print("\n{}\n", text_of(prompt.tokens));
+    fmt::print("\n");
+    print_pictures(prompt);
+    fmt::print("{}\n", text_.of(without_rows(prompt)));
+  }
+
+  static void print_pictures(const Prompt& prompt) {
+    const std::vector<std::string> names = picture_names(prompt);
+    for (std::size_t i = 0; i < prompt.pictures.size(); ++i) {
+      const PromptPicture& picture = prompt.pictures[i];
+      fmt::print("picture {}, {} x {} patches, from token {} on: {}\n", i + 1, picture.grid.rows,
+                 picture.grid.columns, picture.first + 1, names[i].empty() ? "unknown" : names[i]);
+    }
   }
 
   void print_response(const io::StoredResponse& entry) const {
@@ -192,7 +169,7 @@ class Show {
     print_log_probabilities(response);
     if (const auto extra = run_.extras.find(entry.id()); extra != run_.extras.end())
       fmt::print("beside the reward: {}\n", io::printable(extra->second));
-    fmt::print("{}\n", text_of(response.tokens));
+    fmt::print("{}\n", text_.of(response.tokens));
   }
 
   void print_log_probabilities(const Trajectory& response) const {
@@ -213,11 +190,12 @@ class Show {
                                : fmt::format(" of the {} that were sampled in {}", sampled,
                                              counted(response.turns.size(), "answered turn")),
         mean(response.sampling_logprob), *least, at,
-        tokenizer_ ? "'" + io::printable(tokenizer_->decode(token, false)) + "'" : text_of(token));
+        text_.tokenizer() ? "'" + io::printable(text_.tokenizer()->decode(token, false)) + "'"
+                          : text_.of(token));
   }
 
   io::StoredRun run_;
-  std::optional<io::Tokenizer> tokenizer_;
+  RunText text_;
   std::vector<io::StoredResponse> responses_;  ///< finished and partial, ascending by id
 };
 

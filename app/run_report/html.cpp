@@ -24,6 +24,11 @@ th { border-bottom: 1px solid #888; font-weight: 600; } tr:nth-child(even) td { 
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 .frame { fill: none; stroke: #888; } .tick { stroke: #888; } .mark { stroke: #444; stroke-dasharray: 3 3; }
 .word { font-size: 11px; fill: #444; }
+.pictured article { border-top: 1px solid #ccc; } .pictured h4 { font-size: 1em; margin: .6em 0 .2em; }
+.pictured pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; padding: .3em .6em; background: #f5f5f5; }
+.seen { display: flex; flex-wrap: wrap; gap: 1em; align-items: end; } .seen figure { margin: .3em 0; }
+.seen img { max-width: 24em; max-height: 24em; min-height: 4em; image-rendering: auto; display: block; }
+.seen figcaption, .gone { font-size: 12px; color: #666; overflow-wrap: anywhere; }
 @media print { body { max-width: none; } section { break-inside: avoid; } }
 </style>
 )";
@@ -193,7 +198,7 @@ std::string html_of(const NamedRun& run) {
                   over_time(figures, "%", [](const auto& bin) { return 100 * bin.kv_used; }));
   for (const Table& table : tables_of(figures))
     text += "<section>" + html_of(table) + "</section>\n";
-  return text;
+  return text + html_of(run.pictured);
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "app/commands/commands.hpp"
 #include "app/run_report/html.hpp"
 #include "app/run_report/json.hpp"
+#include "app/run_report/stored_pictures.hpp"
 #include "app/run_report/text.hpp"
 #include "app/run_report/trace.hpp"
 #include "app/terminal/terminal.hpp"
@@ -54,12 +54,12 @@ std::vector<std::string> runs_of(const std::string& path) {
   return steps.empty() ? std::vector<std::string>{path} : steps;
 }
 
-/// The rewards of a run; nothing for a simulation, which has no responses.
-std::optional<RewardFigures> rewards_of(const std::string& path, double threshold) {
+/// Takes what responses of a run say of it: rewards, and with `shows` prompts with pictures;
+/// nothing of a simulation, which has no responses.
+void take_responses(const std::string& path, double threshold, bool shows, NamedRun& into) {
   fs::path directory = path;
   if (!fs::is_directory(directory)) directory = directory.parent_path();
-  if (!fs::exists(directory / "run.json") && !fs::exists(directory / "trajectories.h5"))
-    return std::nullopt;
+  if (!fs::exists(directory / "run.json") && !fs::exists(directory / "trajectories.h5")) return;
   try {
     const io::StoredRun run = io::open_stored_run(directory.string());
     for (const std::string& warning : run.warnings) say("warning: {}", warning);
@@ -71,10 +71,11 @@ std::optional<RewardFigures> rewards_of(const std::string& path, double threshol
     figures.complete = run.complete;
     figures.expected = io::ResponseOrder(run.manifest).size();
     figures.weight_version = run.manifest.weight_version;
-    return figures;
+    into.rewards = std::move(figures);
+    if (shows) into.pictured = pictured_prompts(run);
   } catch (const IoError& error) {
-    say("warning: {}: its rewards are left out", error.what());
-    return std::nullopt;
+    say("warning: {}: {} left out", error.what(),
+        into.rewards ? "its pictures are" : "its rewards are");
   }
 }
 
@@ -97,7 +98,8 @@ ExitCode report(const ReportArguments& arguments) {
     const RecordedTelemetry run = io::read_telemetry(path, &warnings);
     for (const std::string& warning : warnings) say("warning: {}", warning);
     if (!arguments.trace.empty()) io::write_whole(arguments.trace, trace_of(run));
-    runs.push_back({path, figures_of(run, kBins), rewards_of(path, arguments.pass)});
+    runs.push_back({path, figures_of(run, kBins)});
+    take_responses(path, arguments.pass, !arguments.html.empty(), runs.back());
   }
   if (!arguments.html.empty()) io::write_whole(arguments.html, html_of(runs));
   fmt::print("{}", arguments.json ? json_of(runs) : text_of(runs));

@@ -270,7 +270,7 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
   Table table{"Runs",
               {{"run", "seconds", "tokens", "tokens/s", "finished", "last tenth, s", "idle, %",
                 "accepted, %"}}};
-  for (const auto& [name, figures, rewards] : runs) {
+  for (const auto& [name, figures, rewards, pictured] : runs) {
     const PhaseSeconds all = figures.all_ranks();
     table.rows.push_back(
         {name, fmt::format("{:.3f}", figures.seconds), fmt::format("{}", figures.tokens),
@@ -286,7 +286,7 @@ std::string text_of(const std::vector<NamedRun>& runs) {
   std::string text;
   if (const Table rewards = reward_table(runs); !rewards.rows.empty()) text += columns_of(rewards);
   if (runs.size() > 1) text += (text.empty() ? "" : "\n") + columns_of(comparison_of(runs));
-  for (const auto& [name, figures, rewards] : runs) {
+  for (const auto& [name, figures, rewards, pictured] : runs) {
     text += (text.empty() ? "" : "\n") + name + "\n";
     if (const std::string line = progress_of(rewards); !line.empty()) text += "  " + line + "\n";
     for (const std::string& line : headline_of(figures)) text += "  " + line + "\n";

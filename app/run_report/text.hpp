@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/run_report/figures.hpp"
+#include "app/run_report/pictured.hpp"
 #include "app/run_report/rewards.hpp"
 
 namespace paceline::app {
@@ -29,6 +30,7 @@ struct NamedRun {
   std::string name;
   RunFigures figures;
   std::optional<RewardFigures> rewards = {};  ///< absent: its responses are not known
+  PicturedPrompts pictured = {};              ///< of a report in HTML
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 

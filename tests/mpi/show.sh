@@ -62,6 +62,40 @@ refused "no response" 64 "'0;1': expected PROMPT:SAMPLE, as 4:1" "$work/run" "0;
 refused "half of one" 64 "'0:': expected PROMPT:SAMPLE" "$work/run" 0:
 refused "no run" 64 "not a run directory" "$work"
 
+# Pictures: their files and sizes, and in the report beside the responses, small ones as they are.
+vision=$root/tests/models/parity_pictures/qwen2.5-vl
+cp "$vision/picture-0.png" "$work/small.png"
+cp "$vision/picture-1.png" "$work/other.png"
+cp "$vision/picture-2.png" "$work/large.png"
+head -c 70000 /dev/zero >>"$work/large.png"  # behind the end, which decoders leave alone
+bytes=$(base64 -w0 "$vision/picture-2.png")
+cat >"$work/pictures.jsonl" <<LINES
+{"uid": "<b>one</b>", "answer": "a&b", "prompt_tokens": [5, 302, 300, 303, 7], "images": ["small.png"]}
+{"uid": "none", "prompt_tokens": [5, 7, 9]}
+{"uid": "two", "prompt_tokens": [302, 300, 303, 302, 300, 303, 7], "images": [{"bytes": "$bytes"}, "other.png"]}
+{"uid": "large", "prompt_tokens": [302, 300, 303, 8], "images": ["large.png"]}
+LINES
+shown=(--set model.path="$vision" --set prompts.path="$work/pictures.jsonl" --set sampling.max_tokens=8 --set sampling.ignore_eos=true)
+rollout 1 "$work/shown" "${shown[@]}" || fail "a run of pictures: $(tail -n 3 "$work/shown.log")"
+show "$work/shown" 0:0 2:1 || fail "pictures: $(cat "$work/err")"
+says "a picture" "^picture 1, 6 x 8 patches, from token 3 on: $work/small.png\$" "$work/out"
+says "a picture's rows are one token" '^5 302 300 303 7$' "$work/out"
+says "a picture in its prompt" "^picture 1, 2 x 16 patches, from token 2 on: in the prompt, $(stat -c %s "$vision/picture-2.png") bytes\$" "$work/out"
+says "the next one" "^picture 2, [0-9]+ x [0-9]+ patches, from token [0-9]+ on: $work/other.png\$" "$work/out"
+cp "$work/small.png" "$work/other.png"
+"$paceline" report "$work/shown" --html "$work/report.html" >"$work/out" 2>"$work/err" || fail "a report of pictures: $(cat "$work/err")"
+html=$work/report.html
+same "pictures that are embedded" 2 "$(grep -o '<img src="data:image/png;base64,[A-Za-z0-9+/=]*" alt="">' "$html" | wc -l)"
+same "as they are" 1 "$(grep -cF "<img src=\"data:image/png;base64,$(base64 -w0 "$work/small.png")\"" "$html" || true)"
+same "one from the prompt" 1 "$(grep -cF "base64,$bytes\"" "$html" || true)"
+says "one that changed" 'class="gone">[^<]*prompt 2: picture 2: .*other.png: the file is another one than when the run began<' "$html"
+says "one that is too large" "class=\"gone\">not shown: [0-9]+ bytes; the report has pictures of up to 65536" "$html"
+says "names are escaped" 'prompt 0 \(&lt;b&gt;one&lt;/b&gt;\)' "$html"
+same "a prompt without pictures is left out" 3 "$(grep -c '<article>' "$html" || true)"
+same "its responses" 6 "$(grep -cE '<h4>response [01], 8 tokens</h4>' "$html" || true)"
+same "and how many there are beside" 3 "$(grep -c 'and 1 response more</p>' "$html" || true)"
+if grep -o 'src="[^"]\{5\}\|href=\|<script\|url(' "$html" | grep -v '^src="data:$' >"$work/asked"; then fail "the HTML asks for other files: $(cat "$work/asked")"; else ok "the HTML stands alone"; fi
+
 # A model that has gone leaves token ids.
 cp -r "$root/configs/models/target" "$work/model"
 rollout 1 "$work/gone" "${keys[@]}" --set model.path="$work/model" --set prompts.samples=1 || fail "a run of a model that goes"

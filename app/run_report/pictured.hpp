@@ -1,0 +1,43 @@
+// Prompts of a run that show pictures, beside what was said to them, as a report in HTML has them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace paceline::app {
+
+struct ReportedPicture {
+  std::string name;      ///< of its file, or where else it is, and its size in patches
+  std::string data_uri;  ///< empty: it is not embedded, and `absence` says why
+  std::string absence;
+};
+
+struct ReportedResponse {
+  std::uint32_t sample = 0;
+  std::uint32_t tokens = 0;
+  float reward = std::numeric_limits<float>::quiet_NaN();  ///< NaN: it has none
+  std::string text;
+};
+
+struct PicturedPrompt {
+  std::uint64_t index = 0;
+  std::string uid;
+  std::string question;
+  std::string ground_truth;
+  std::vector<ReportedPicture> pictures;
+  std::vector<ReportedResponse> responses;  ///< the first ones
+  std::uint64_t others = 0;                 ///< responses that are not shown
+};
+
+/// The first prompts of a run that show pictures.
+struct PicturedPrompts {
+  std::vector<PicturedPrompt> prompts;
+  std::uint64_t others = 0;  ///< prompts with pictures that are not shown
+};
+
+/// The section of a report; empty where no prompt shows a picture.
+[[nodiscard]] std::string html_of(const PicturedPrompts& pictured);
+
+}  // namespace paceline::app
