@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -63,6 +64,9 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
   manifest.stops = inputs.ends.stops;
   const std::set<std::string>& own = inputs.prompts.fields.honoured;
   manifest.by_line.assign(own.begin(), own.end());
+  const std::set<std::string>& differing = inputs.prompts.fields.differing;
+  std::set_difference(own.begin(), own.end(), differing.begin(), differing.end(),
+                      std::back_inserter(manifest.repeated));
   manifest.longest_response = manifest.sampling.max_tokens;
   for (const Prompt& prompt : inputs.prompts.prompts) {
     manifest.longest_response =

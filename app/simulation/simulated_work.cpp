@@ -90,6 +90,8 @@ sim::TurnSettings turns_of(const io::RunConfig& config) {
   sim::TurnSettings turns;
   turns.most = config.environment.max_turns;
   turns.longest = config.environment.max_tokens_turn.value_or(0);
+  turns.timeout = config.environment.timeout;
+  turns.attempts = config.environment.attempts;
   const auto take = [](const char* name, const Auto<double>& median, const Auto<double>& p99,
                        sim::Lognormal& of) {
     of.median = median.value_or(of.median);

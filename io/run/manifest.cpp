@@ -270,8 +270,15 @@ RunManifest manifest_from_json(const std::string& text, const std::string& name)
 }
 
 std::optional<std::string> first_difference(const RunManifest& earlier, const RunManifest& now) {
+  RunManifest as_then = now;
+  std::erase_if(as_then.by_line, [&](const std::string& field) {
+    const auto has = [&](const std::vector<std::string>& fields) {
+      return std::find(fields.begin(), fields.end(), field) != fields.end();
+    };
+    return has(now.repeated) && !has(earlier.by_line);
+  });
   const Json was = manifest_to_json(earlier);
-  const Json is = manifest_to_json(now);
+  const Json is = manifest_to_json(as_then);
   for (const char* key : {"model_fingerprint", "prompts_fingerprint", "prompts", "samples", "seed",
                           "weight_version", "dtype", "backend", "isa"}) {
     if (auto found = difference(key, was[key], is[key])) return found;

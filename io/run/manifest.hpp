@@ -55,6 +55,8 @@ struct RunManifest {
   std::optional<std::vector<TokenId>> stops;
   /// Parameters that some lines of the prompts set themselves, ascending.
   std::vector<std::string> by_line;
+  /// Those of them that only repeat the run's; not stored.
+  std::vector<std::string> repeated;
   std::int32_t longest_response = 0;            ///< tokens: the largest max_tokens of a line
   std::optional<EnvironmentTerms> environment;  ///< absent: responses are of one turn
   std::uint64_t weight_version = 0;
@@ -90,7 +92,7 @@ class ResponseOrder {
 /// The first difference between two manifests that decides trajectories (model, prompts, samples,
 /// sampling, seed, weight version, dtype, backend, ISA), as "sampling.seed: 1, now 2"; nullopt when
 /// all agree. Program version and the rest of the configuration (layout, engine, speculation) may
-/// differ between attempts.
+/// differ between attempts, and an earlier version may not have named what lines only repeat.
 [[nodiscard]] std::optional<std::string> first_difference(const RunManifest& earlier,
                                                           const RunManifest& now);
 

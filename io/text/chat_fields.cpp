@@ -149,6 +149,15 @@ ChatFields read_chat_fields(const std::vector<Member>& members, const ChatTempla
   return reader.fields(configured, messages);
 }
 
+std::size_t bytes_of_tools(const std::vector<Member>& members) {
+  for (const Member& member : members) {
+    if (member.key == tools && asks(member)) return compact(member.raw).size();
+    if (member.key != kwargs || member.raw.front() != '{') continue;
+    if (const std::size_t within = bytes_of_tools(split_object(member)); within > 0) return within;
+  }
+  return 0;
+}
+
 void refuse_chat_fields(const std::vector<Member>& members, const std::string& reason) {
   for (const Member& member : members) {
     const bool as_ever = (member.key == header && member.raw == "true") ||

@@ -1,6 +1,7 @@
 // Fields of a prompt's line that are options of the chat template.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct ChatFields {
 [[nodiscard]] ChatFields read_chat_fields(const std::vector<Member>& members,
                                           const ChatTemplate& chat, const ChatSettings& configured,
                                           std::span<const ChatMessage> messages);
+
+/// Bytes of a line's tools as written, for estimates; 0: it has none.
+[[nodiscard]] std::size_t bytes_of_tools(const std::vector<Member>& members);
 
 /// Throws LineError when a line has any of these options, with `reason`: its prompt is not rendered
 /// by a template.

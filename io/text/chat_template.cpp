@@ -11,6 +11,7 @@
 #include "io/text/files.hpp"
 #include "io/text/jinja_text.hpp"
 #include "io/text/json_node.hpp"
+#include "io/text/python_json.hpp"
 #include "io/text/unicode.hpp"
 #include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
@@ -417,7 +418,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
 std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
                                          const ChatOptions& options) const {
   if (options.tools.empty()) return render_messages(messages, options);
-  const auto tools = nlohmann::ordered_json::parse(options.tools);
+  const auto tools = text::read_as_python(options.tools);
   if (tools.empty()) {
     ChatOptions plain = options;
     plain.tools.clear();

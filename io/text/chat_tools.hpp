@@ -16,9 +16,9 @@ enum class ToolForm : std::uint8_t {
   kimi_compact,  ///< the same without spaces
 };
 
-/// The text that a form prints of tools, an array of objects. Hermes: what follows the system
-/// prompt within its message. Llama: what precedes the first user's words within theirs. Kimi: a
-/// whole message. Throws DataError as python_json() does.
+/// The text that a form prints of tools, an array of objects that read_as_python() gave. Hermes:
+/// what follows the system prompt within its message. Llama: what precedes the first user's words
+/// within theirs. Kimi: a whole message.
 [[nodiscard]] std::string tools_text(ToolForm form, const nlohmann::ordered_json& tools);
 
 }  // namespace paceline::io::text

@@ -303,6 +303,7 @@ class PromptReader {
 
   void note(const text::RequestReader& request) {
     set_.fields.honoured.insert(request.honoured().begin(), request.honoured().end());
+    set_.fields.differing.insert(request.differing().begin(), request.differing().end());
     for (const std::string& field : request.ignored()) {
       RequestFields::Ignored& ignored = set_.fields.ignored[field];
       if (++ignored.lines == 1) ignored.first = line_number_;
@@ -367,7 +368,7 @@ class PromptReader {
                  : read_messages(of, value, pictures);
     if (estimates()) {
       constexpr std::size_t kMarkup = 16;  // bytes of a message's header and end
-      std::size_t bytes = 0;
+      std::size_t bytes = text::bytes_of_tools(members);
       for (const ChatMessage& message : messages) bytes += message.content.size() + kMarkup;
       return estimated_tokens(bytes);
     }

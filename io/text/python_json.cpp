@@ -1,9 +1,10 @@
 #include "io/text/python_json.hpp"
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "runtime/core/error.hpp"
 
@@ -51,6 +52,8 @@ class Writer {
       });
     } else if (value.is_array()) {
       put_all(value, '[', ']', level, [&](const auto& item) { put(item.value(), level + 1); });
+    } else if (value.is_binary()) {
+      out_.append(value.get_binary().begin(), value.get_binary().end());
     } else if (value.is_number_float()) {
       out_ += float_text(value.get<double>());
     } else {
@@ -81,22 +84,70 @@ class Writer {
   std::string out_;
 };
 
-/// Refuses numbers that a double cannot tell from others, which Python would write exactly.
-void require_numbers(const OrderedJson& value) {
-  if (value.is_structured()) {
-    for (const auto& item : value) require_numbers(item);
-  } else if (value.is_number_float()) {
-    const auto number = value.get<double>();
-    constexpr double kWhole = 9223372036854775808.0;  // 2^63: a whole number below it is no double
-    if (!std::isfinite(number) || (std::abs(number) >= kWhole && std::trunc(number) == number))
-      throw DataError("a number that is too large: " + value.dump());
+/// Makes a value of what the parser reads; the library's own loses whole numbers past 64 bits.
+class Builder final : public nlohmann::json_sax<OrderedJson> {
+ public:
+  OrderedJson take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& written) override {
+    if (written.find_first_of(".eE") != std::string::npos) return put(value);
+    return put(OrderedJson::binary({written.begin(), written.end()}));
   }
-}
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }  // text has none
+  bool start_object(std::size_t /*size*/) override { return begin(OrderedJson::object()); }
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    return true;
+  }
+  bool end_object() override { return end(); }
+  bool start_array(std::size_t /*size*/) override { return begin(OrderedJson::array()); }
+  bool end_array() override { return end(); }
+  bool parse_error(std::size_t /*at*/, const std::string& /*last*/,
+                   const nlohmann::detail::exception& error) override {
+    throw DataError(error.what());
+  }
+
+ private:
+  /// The place of the next value.
+  OrderedJson& place() {
+    if (open_.empty()) return root_;
+    OrderedJson& within = *open_.back();
+    return within.is_array() ? within.emplace_back(nullptr) : within[key_];
+  }
+  bool put(OrderedJson value) {
+    place() = std::move(value);
+    return true;
+  }
+  bool begin(OrderedJson value) {
+    OrderedJson& at = place();
+    at = std::move(value);
+    open_.push_back(&at);  // nothing is added beside it until it ends
+    return true;
+  }
+  bool end() {
+    open_.pop_back();
+    return true;
+  }
+
+  OrderedJson root_;
+  std::vector<OrderedJson*> open_;  ///< objects and arrays that have begun, outermost first
+  std::string key_;                 ///< of the next value
+};
 
 }  // namespace
 
+OrderedJson read_as_python(std::string_view json) {
+  Builder builder;
+  OrderedJson::sax_parse(json.begin(), json.end(), &builder);
+  return builder.take();
+}
+
 std::string python_json(const OrderedJson& value, const PythonJsonStyle& style) {
-  require_numbers(value);
   return Writer(style).write(value);
 }
 

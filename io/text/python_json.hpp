@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 namespace paceline::io::text {
 
@@ -12,8 +13,12 @@ struct PythonJsonStyle {
   bool compact = false;  ///< separators=(',', ':')
 };
 
-/// What json.dumps(value, ensure_ascii=False) writes: members in their order. Throws DataError on
-/// whole numbers past 64 bits, and on others past a double.
+/// Reads well formed JSON as Python's json.loads does: members in their order, and whole numbers
+/// past 64 bits exactly, as binary values that hold their digits (text has no binary values).
+[[nodiscard]] nlohmann::ordered_json read_as_python(std::string_view json);
+
+/// What json.dumps(value, ensure_ascii=False) writes of a value that read_as_python() gave: members
+/// in their order.
 [[nodiscard]] std::string python_json(const nlohmann::ordered_json& value,
                                       const PythonJsonStyle& style = {});
 

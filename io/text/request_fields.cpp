@@ -136,31 +136,37 @@ void RequestReader::read(const Member& member, std::string_view key) {
   }
 }
 
+void RequestReader::honour(std::string_view key, bool differs) {
+  honoured_.emplace_back(key);
+  if (differs) differing_.emplace_back(key);
+}
+
 /// Reads a field about the end of a response. False: it is none.
 bool RequestReader::read_ends(const Member& member, std::string_view key) {
-  const auto honour = [&](void (RequestReader::*take)(const Member&, const Json&)) {
-    (this->*take)(member, parse(member));
-    honoured_.emplace_back(key);
-    if (key != "max_tokens") stops_ = member;
+  const auto take = [&](void (RequestReader::*set)(const Member&, const Json&)) {
+    (this->*set)(member, parse(member));
+    const bool length = key == "max_tokens";
+    honour(key, !length || own_.max_tokens != options_.sampling.max_tokens);
+    if (!length) stops_ = member;
     return true;
   };
-  if (key == "max_tokens") return honour(&RequestReader::read_max_tokens);
-  if (key == "stop_ids") return honour(&RequestReader::read_stop_ids);
+  if (key == "max_tokens") return take(&RequestReader::read_max_tokens);
+  if (key == "stop_ids") return take(&RequestReader::read_stop_ids);
   if (key != "stop_strings" && key != "stop") return false;
   if (key == "stop" && is_empty(parse(member))) return true;  // as other engines have it: nothing
   if (contains(honoured_, "stop_strings") || contains(honoured_, "stop"))
     refuse(member, "expected stop or stop_strings, which mean the same, found both");
-  return honour(&RequestReader::read_stop_strings);
+  return take(&RequestReader::read_stop_strings);
 }
 
 /// Reads a field about how tokens are drawn. False: it is none. What the run has anyway is named,
 /// for another configuration may score the responses, but takes nothing's place.
 bool RequestReader::read_draw(const Member& member, std::string_view key) {
   const auto differs = [&](double run) {
-    honoured_.emplace_back(key);
-    if (repeats(parse(member), run)) return false;
-    draws_ = true;
-    return true;
+    const bool own = !repeats(parse(member), run);
+    honour(key, own);
+    draws_ = draws_ || own;
+    return own;
   };
   for (const DrawNumber& number : draw_numbers) {
     if (key != number.key) continue;
@@ -177,7 +183,7 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
     const bool clears = value.is_object() && !options_.sampling.logit_bias.empty();
     if (is_empty(value) && !clears) return true;
     read_logit_bias(member, value);
-    honoured_.emplace_back(key);
+    honour(key);
     return true;
   }
   if (key == "seed") {
@@ -186,7 +192,7 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
       refuse(member, "expected a whole number, at least 0, found " + shown(value));
     if (value.get<std::uint64_t>() == options_.sampling.seed) return true;
     own_.seed = value.get<std::uint64_t>();
-    honoured_.emplace_back(key);
+    honour(key);
     return true;
   }
   return false;
@@ -202,7 +208,7 @@ bool RequestReader::read_samples(const Member& member, std::string_view key) {
   }
   if (samples_ > 0) refuse(member, "expected samples or n, which mean the same, found both");
   samples_ = value.get<std::uint32_t>();
-  if (std::cmp_not_equal(samples_, options_.samples)) honoured_.emplace_back(key);
+  if (std::cmp_not_equal(samples_, options_.samples)) honour(key);
   return true;
 }
 

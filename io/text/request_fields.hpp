@@ -29,7 +29,8 @@ struct RequestOptions {
 
 /// Request fields that lines had.
 struct RequestFields {
-  std::set<std::string> honoured;  ///< fields that some line sets itself
+  std::set<std::string> honoured;   ///< fields that some line sets itself
+  std::set<std::string> differing;  ///< those of them by which some line differs from the run
   struct Ignored {
     std::size_t lines = 0;
     std::size_t first = 0;  ///< line, 1-based
@@ -70,8 +71,11 @@ class RequestReader {
   /// Fields of the line that are honoured, and fields without effect.
   [[nodiscard]] const std::vector<std::string>& honoured() const { return honoured_; }
   [[nodiscard]] const std::vector<std::string>& ignored() const { return ignored_; }
+  /// Honoured fields that do not just repeat a number of the run.
+  [[nodiscard]] const std::vector<std::string>& differing() const { return differing_; }
 
  private:
+  void honour(std::string_view key, bool differs = true);
   bool read_ends(const Member& member, std::string_view key);
   bool read_draw(const Member& member, std::string_view key);
   bool read_samples(const Member& member, std::string_view key);
@@ -91,6 +95,7 @@ class RequestReader {
   std::uint32_t samples_ = 0;
   bool draws_ = false;  ///< something about how tokens are drawn is honoured
   std::vector<std::string> honoured_;
+  std::vector<std::string> differing_;
   std::vector<std::string> ignored_;
 };
 

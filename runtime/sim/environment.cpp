@@ -17,9 +17,10 @@ void ModelledEnvironment::ask(const Trajectory& response, bool goes_on) {
     throw std::logic_error("a turn that ends where the workload has no end");
   EnvironmentReply reply;
   reply.id = response.id;
-  reply.done = turn.given == 0;
+  reply.failed = turn.failed;
+  reply.done = turn.given == 0 && !turn.failed;
   reply.seconds = turn.seconds;
-  if (goes_on && !reply.done) {
+  if (goes_on && turn.given > 0) {
     reply.by = GivenBy::tool;
     for (std::int32_t t = 0; t < turn.given; ++t)
       reply.tokens.push_back(responses_.token(modelled, turn.end + t));

@@ -42,6 +42,11 @@ std::vector<ModelledTurn> make_turns(const TurnSettings& settings, const NoiseKe
     if (settings.longest > 0) tokens = std::min(tokens, settings.longest);
     ModelledTurn& turn = turns.emplace_back(ModelledTurn{.end = position + tokens});
     turn.seconds = settings.seconds.quantile(draw(number, of_seconds));
+    if (turn.seconds > settings.timeout) {
+      turn.seconds = settings.timeout * settings.attempts;
+      turn.failed = true;
+      break;
+    }
     if (t + 1 == count) break;
     const std::int32_t given = whole(settings.tokens.quantile(draw(number, of_tokens)), most);
     if (given >= most - turn.end) break;  // no room for a further turn

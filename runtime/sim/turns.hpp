@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "runtime/core/sampling.hpp"
@@ -25,13 +26,18 @@ struct TurnSettings {
   Lognormal turns{4, 16};
   Lognormal seconds{1, 60};     ///< from the end of a turn to its answer
   Lognormal tokens{128, 2048};  ///< of an answer
+  /// Seconds after which a worker is given up, and how often a turn is told to one: an answer that
+  /// takes longer takes as long the next time, so that its conversation fails.
+  double timeout = std::numeric_limits<double>::infinity();
+  std::int32_t attempts = 1;
 };
 
 /// A turn of a response, and its answer.
 struct ModelledTurn {
   std::int32_t end = 0;    ///< response tokens up to the turn's last, given ones included
   std::int32_t given = 0;  ///< tokens of the answer; 0: the conversation is over
-  double seconds = 0;      ///< until the answer
+  double seconds = 0;      ///< until the answer, or until none is awaited any more
+  bool failed = false;     ///< there is no answer
 };
 
 /// Turns of a response of `sampled` tokens in all, `most` at most with what is

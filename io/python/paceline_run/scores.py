@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Scores:
     """Of every response of a run, in its order: scores.logprob[i] are those of run[i].tokens.
 
-    A context manager, for its file stays open: what is large is read a response at a time.
+    What is large, probable tokens and experts, is read a response at a time: where the file has
+    some it stays open until close(), or to the end of a `with`. Else it is closed already.
     """
 
     def __init__(self, path: str, run: "Run") -> None:
@@ -44,6 +45,8 @@ class Scores:
         except BaseException:
             self._file.close()
             raise
+        if self._routing is None and self._top is None:
+            self._file.close()
         self._offsets = offsets
         #: float32 [response] of each, at the temperature of attributes["sampling"].
         self.logprob: List[np.ndarray] = np.split(columns[0], offsets[1:-1])

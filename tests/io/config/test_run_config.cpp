@@ -222,6 +222,7 @@ TEST(RunConfig, PenaltiesAndBiases) {
       "sampling.logit_bias: expected a map of token ids (whole numbers, at least 0) to numbers "
       "from "
       "-100 to 100, found ";
+  EXPECT_TRUE(parse(required + "sampling: {logit_bias: {}}\n").sampling.logit_bias.empty());
   EXPECT_EQ(error_with("sampling: {logit_bias: [5]}\n").find("run.yaml:4:24: " + biases), 0U);
   EXPECT_EQ(error_with("sampling: {logit_bias: {x: 5}}\n"), "run.yaml:4:25: " + biases + "'x'");
   EXPECT_EQ(error_with("sampling: {logit_bias: {7: 101}}\n"),

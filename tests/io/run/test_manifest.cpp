@@ -131,6 +131,20 @@ TEST(Manifest, SaysWhatLinesHaveOfTheirOwn) {
             "sampling.by_line: null, now [\"max_tokens\",\"stop_ids\"]");
 }
 
+TEST(Manifest, WhatLinesOnlyRepeatMayBeUnnamedInAnEarlierVersionsRun) {
+  const RunManifest none = example();
+  RunManifest own = example();
+  own.longest_response = own.sampling.max_tokens;
+  own.by_line = own.repeated = {"max_tokens", "temperature"};
+  EXPECT_EQ(first_difference(none, own), std::nullopt);
+  EXPECT_EQ(first_difference(own, own), std::nullopt);
+  RunManifest then = own;
+  then.by_line = {"max_tokens"};
+  EXPECT_EQ(first_difference(then, own), std::nullopt);
+  own.repeated = {"max_tokens"};
+  EXPECT_EQ(first_difference(none, own), "sampling.by_line: null, now [\"temperature\"]");
+}
+
 TEST(Manifest, BadTextIsAnErrorThatNamesTheFile) {
   for (const std::string text : {"", "{", "[]", "{\"schema_version\": 1}",
                                  "{\"schema_version\": 9}", "{\"schema_version\": \"x\"}"}) {

@@ -475,6 +475,7 @@ class CompleteRun(Base):
     def test_scores_under_other_weights(self):
         subprocess.run([PROGRAM, "scores", self.path, "ref-1"], check=True)
         scores = self.run_.scores_under("ref-1")
+        self.assertFalse(scores._file, "it stays open, and nothing more is read of it")
         self.assertEqual(scores.attributes["model_fingerprint"], "f" * 32)
         self.assertEqual(len(scores), len(self.ids))
         for index, (p, s) in enumerate(self.ids):

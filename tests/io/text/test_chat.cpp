@@ -188,13 +188,17 @@ TEST(ChatTemplate, RefusesToolsThatItWouldNotRender) {
   const ChatTemplate other = fixtures::chat("qwen25");
   EXPECT_FALSE(other.reads_tools());
   const ChatTemplate kimi = fixtures::chat("kimi");
-  options.tools = R"([{"a":18446744073709551616}])";
-  EXPECT_ERROR(DataError, (void)kimi.render(hi, options), "a number that is too large");
-  options.tools = R"([{"a":18446744073709551615,"b":-9223372036854775808,"c":-0.0,"d":2e2}])";
+  // Numbers as Python's json.loads and json.dumps have them.
+  options.tools =
+      R"([{"a":18446744073709551615,"b":-9223372036854775808,"c":-0.0,"d":2e2},)"
+      R"({"a":18446744073709551616,"b":[-9223372036854775809,{"c":1E19}],"c":1e300,"a":123456789)"
+      R"(0123456789012345678901234567890}])";
   EXPECT_NE(kimi.render(hi, options)
                 .find(R"([{"a": 18446744073709551615, "b": -9223372036854775808, "c": -0.0, "d": )"
-                      "200.0}]<|im_end|>"),
-            std::string::npos);
+                      R"(200.0}, {"a": 1234567890123456789012345678901234567890, "b": )"
+                      R"([-9223372036854775809, {"c": 1e+19}], "c": 1e+300}]<|im_end|>)"),
+            std::string::npos)
+      << kimi.render(hi, options);
 }
 
 constexpr const char* plain =

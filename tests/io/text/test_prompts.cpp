@@ -100,6 +100,12 @@ TEST_F(Prompts, PlansEstimateLengthsWithoutATokenizer) {
   EXPECT_EQ(set.prompts[0].tokens.size(), 5U);
   EXPECT_EQ(set.prompts[1].tokens, (Ids{5, 6}));
   EXPECT_EQ(set.prompts[2].tokens.size(), (8 + 16) / 4U);
+  const std::string told = R"({"messages": [{"role": "user", "content": "12345678"}], )";
+  for (const char* tools :
+       {R"("tools": [{"name": "f"}]})",
+        R"("chat_template_kwargs": {"date_string": "d", "tools": [{"name":"f"}]}})"})
+    EXPECT_EQ(read(told + tools).prompts[0].tokens.size(), (8 + 16 + 14) / 4U + 1) << tools;
+  EXPECT_EQ(read(told + R"("tools": null})").prompts[0].tokens.size(), (8 + 16) / 4U);
   EXPECT_FALSE(read(R"({"prompt_tokens": [5, 6]})").estimated);
   EXPECT_FALSE(parse(R"({"prompt": "hello"})", {.estimate = true}).estimated) << "it has one";
 }

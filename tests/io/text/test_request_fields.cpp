@@ -93,6 +93,11 @@ TEST_F(OwnSampling, SaysHowTokensAreDrawn) {
   EXPECT_EQ(parse(R"("seed":0,"temperature":0.7,"top_k":0)").fields.honoured,
             (std::set<std::string>{"seed", "temperature", "top_k"}))
       << "also what the run has: others may score the responses";
+  EXPECT_EQ(parse(R"("seed":1,"temperature":0.7,"top_p":0.9,"max_tokens":)" +
+                  std::to_string(options.request.sampling.max_tokens))
+                .fields.differing,
+            std::set<std::string>{"temperature"})
+      << "the others repeat the run's";
   EXPECT_FALSE(own(R"("logit_bias":{})").logit_bias);
   options.request.sampling.logit_bias = {{7, -100}};
   EXPECT_FALSE(own(R"("logit_bias":null)").logit_bias);

@@ -275,6 +275,38 @@ TEST(Workload, TurnsShareAResponseAndLeaveRoomForAnswers) {
   EXPECT_TRUE(plain.requests[0][0].turns.empty());
 }
 
+TEST(Workload, AConversationFailsWhereAnAnswerTakesLongerThanIsWaited) {
+  WorkloadSettings settings = settings_of(200, 4);
+  settings.max_tokens = 3000;
+  settings.turns = {.most = 6, .turns = {3, 9}, .seconds = {0.5, 20}, .tokens = {100, 1500}};
+  const auto lengths = LengthDistribution::lognormal(600, 2500);
+  const auto make = [&] { return make_workload(settings, lengths, LengthDistribution::fixed(5)); };
+  const Workload patient = make();
+  settings.turns.timeout = 2;
+  settings.turns.attempts = 3;
+  const Workload bounded = make();
+  int failed = 0;
+  for (std::size_t p = 0; p < 200; ++p) {
+    for (std::size_t s = 0; s < 4; ++s) {
+      const std::vector<ModelledTurn>& asked = patient.requests[p][s].turns;
+      const std::vector<ModelledTurn>& turns = bounded.requests[p][s].turns;
+      ASSERT_EQ(bounded.requests[p][s].length, turns.back().end);
+      for (std::size_t t = 0; t < turns.size(); ++t) {
+        ASSERT_EQ(turns[t].end, asked[t].end);
+        ASSERT_FALSE(asked[t].failed);
+        ASSERT_EQ(turns[t].failed, asked[t].seconds > 2);
+        ASSERT_EQ(turns[t].seconds, turns[t].failed ? 6 : asked[t].seconds);
+        if (!turns[t].failed) continue;
+        ++failed;
+        ASSERT_EQ(t + 1, turns.size());
+        ASSERT_EQ(turns[t].given, 0);
+      }
+      ASSERT_TRUE(turns.back().failed || turns.size() == asked.size());
+    }
+  }
+  EXPECT_GT(failed, 100);
+}
+
 TEST(Workload, WhatIsOutOfRangeIsNamed) {
   const auto message = [](const std::function<void(WorkloadSettings&)>& change) {
     WorkloadSettings settings = settings_of(1, 1);
