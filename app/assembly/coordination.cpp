@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <random>
 #include <utility>
 
 #include "app/assembly/chaos.hpp"
 #include "app/assembly/drafters.hpp"
+#include "app/assembly/dynamic_sampling.hpp"
 #include "io/run/run_replay.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
@@ -19,16 +19,10 @@ namespace paceline::app {
 
 std::vector<Trajectory> work_list(const Inputs& inputs, std::span<const RequestId> finished,
                                   std::span<Trajectory> partial) {
-  std::vector<std::uint32_t> order(inputs.prompts.prompts.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint32_t>(i);
-  if (inputs.config.prompts.shuffle) {
-    std::mt19937_64 random(inputs.config.sampling.seed);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  }
   std::map<RequestId, Trajectory*> begun;
   for (Trajectory& t : partial) begun.emplace(t.id, &t);
   std::vector<Trajectory> work;
-  for (const std::uint32_t prompt : order) {
+  for (const std::uint32_t prompt : prompt_order(inputs)) {
     const std::uint32_t samples = inputs.samples_of(inputs.prompts.prompts[prompt]);
     for (std::uint32_t sample = 0; sample < samples; ++sample) {
       const RequestId id{prompt, sample};

@@ -77,6 +77,8 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
     manifest.environment = {environment.command, environment.max_turns,
                             environment.max_tokens_turn.value_or(0)};
   }
+  if (inputs.config.prompts.enough)
+    manifest.choice = {.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough)};
   manifest.weight_version = inputs.config.model.weight_version;
   manifest.backend = backend.name;
   manifest.isa = backend.isa;

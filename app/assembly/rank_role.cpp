@@ -118,9 +118,7 @@ class Rank final : public RankMachine {
     return std::move(compute_->drafters.at(index));
   }
   Environment* environment() override { return environment_.get(); }
-  TrajectorySink& trajectories() override {
-    return sink_ ? static_cast<TrajectorySink&>(*sink_) : *shard_;
-  }
+  TrajectorySink& trajectories() override { return sink_ ? *sink_ : *shard_; }
   /// Warns once, however often roles change.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
@@ -136,6 +134,9 @@ class Rank final : public RankMachine {
   void account(RankSummary& summary) const override;
 
  private:
+  /// Whether the coordinator chooses prompts by their rewards.
+  [[nodiscard]] bool chooses() const { return inputs_.config.prompts.enough.has_value(); }
+  void tell(std::vector<Reward> rewards);
   void open_shard(const policy::Placement& placement);
   void share_kv(const policy::Placement& placement);
 
@@ -150,7 +151,7 @@ class Rank final : public RankMachine {
   std::unique_ptr<io::TelemetryWriter> telemetry_;
   std::unique_ptr<io::ShardWriter> shard_;    ///< from its first turn as a verifier on
   std::unique_ptr<Scoring> scoring_;          ///< from then on, where responses are scored
-  std::unique_ptr<ScoringSink> sink_;         ///< from then on, where responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< from then on, where rewards are wanted
   std::unique_ptr<Environment> environment_;  ///< from then on, where responses are conversations
   double rewards_kept_ = 0;                   ///< when rewards were last kept
   std::unique_ptr<Compute> compute_;
@@ -172,7 +173,13 @@ void Rank::open_shard(const policy::Placement& placement) {
                         inputs_.config.sampling.keep_routing, inputs_.config.sampling.logprobs});
   environment_ = make_environment(inputs_, {clock_, [this] { mailbox_.wake(); },
                                             [this](const std::string& text) { warn(text); }});
-  if (inputs_.config.reward.method == io::RewardMethod::none) return;
+  if (inputs_.config.reward.method == io::RewardMethod::none) {
+    if (chooses()) {
+      sink_ = std::make_unique<TellingSink>(
+          *shard_, [this](std::vector<Reward> rewards) { tell(std::move(rewards)); });
+    }
+    return;
+  }
   scoring_ = std::make_unique<Scoring>(inputs_, clock_, telemetry_.get());
   sink_ = std::make_unique<ScoringSink>(*shard_, *scoring_);
   read_unscored(attempt_.unscored,
@@ -181,11 +188,21 @@ void Rank::open_shard(const policy::Placement& placement) {
 }
 
 void Rank::keep_rewards() {
+  constexpr double kAwaited = 0.1;  // seconds, where requests begin or end by rewards
   const double now = clock_.now();
-  if (!scoring_ || now - rewards_kept_ < inputs_.config.output.flush_seconds) return;
+  const double flush = inputs_.config.output.flush_seconds;
+  if (!scoring_ || now - rewards_kept_ < (chooses() ? std::min(kAwaited, flush) : flush)) return;
   rewards_kept_ = now;
-  if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); }) > 0)
+  std::vector<Reward> all;
+  if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); },
+                       &all) > 0)
     shard_->flush();
+  if (chooses() && !all.empty()) tell(std::move(all));
+}
+
+/// Tells the coordinator rewards that are on disk.
+void Rank::tell(std::vector<Reward> rewards) {
+  mailbox_.send(Address::coordinator(), protocol::encode(protocol::Rewarded{std::move(rewards)}));
 }
 
 ScoringReport Rank::finish_rewards(const fabric::MpiEnvironment& mpi) {

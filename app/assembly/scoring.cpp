@@ -117,7 +117,7 @@ void Scoring::submit(const Trajectory& response) {
   scorer_->submit(response);
 }
 
-std::size_t Scoring::settle(const Keep& keep) {
+std::size_t Scoring::settle(const Keep& keep, std::vector<Reward>* all) {
   std::size_t rewards = 0;
   for (const io::Score& score : scorer_->take()) {
     count(score);
@@ -125,7 +125,9 @@ std::size_t Scoring::settle(const Keep& keep) {
       telemetry_->score({score.start, score.duration, score.id, score.value,
                          static_cast<std::uint8_t>(score.outcome)});
     }
-    if (score.outcome != io::ScoreOutcome::scored) continue;
+    const bool scored = score.outcome == io::ScoreOutcome::scored;
+    if (all != nullptr) all->push_back({score.id, scored ? score.value : NAN});
+    if (!scored) continue;
     keep({score.id, score.value}, score.extra);
     ++rewards;
   }

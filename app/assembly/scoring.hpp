@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/assembly/inputs.hpp"
@@ -63,8 +64,9 @@ class Scoring {
   Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
-  /// Hands over the rewards that have come, and returns their number.
-  std::size_t settle(const Keep& keep);
+  /// Hands over the rewards that have come, and returns their number. `all`: gets those too, and
+  /// NaN for each response that will have none; null: nobody wants them.
+  std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// To be called when no rank generates any more.
   void generation_over();
   [[nodiscard]] std::size_t pending() const { return scorer_->pending(); }
@@ -95,6 +97,27 @@ class ScoringSink final : public TrajectorySink {
  private:
   TrajectorySink& sink_;
   Scoring& scoring_;
+};
+
+/// Hands responses on, and tells the rewards that they come with once these are on disk.
+class TellingSink final : public TrajectorySink {
+ public:
+  using Tell = std::function<void(std::vector<Reward>)>;
+  TellingSink(TrajectorySink& sink, Tell tell) : sink_(sink), tell_(std::move(tell)) {}
+  void append(const Trajectory& trajectory) override {
+    sink_.append(trajectory);
+    if (trajectory.finish_reason != FinishReason::partial)
+      rewards_.push_back({trajectory.id, trajectory.reward});
+  }
+  void flush() override {
+    sink_.flush();
+    if (!rewards_.empty()) tell_(std::exchange(rewards_, {}));
+  }
+
+ private:
+  TrajectorySink& sink_;
+  Tell tell_;
+  std::vector<Reward> rewards_;  ///< not on disk yet
 };
 
 /// This rank's share of the responses that earlier attempts left without a reward. `found`: rank

@@ -7,6 +7,7 @@
 
 #include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
+#include "app/assembly/dynamic_sampling.hpp"
 #include "app/assembly/make_speculator.hpp"
 #include "app/assembly/scoring.hpp"
 #include "app/assembly/token_sets.hpp"
@@ -334,7 +335,7 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
                               path, plan.costs.fault);
   }
   if (!plan.drafters.empty()) text += drafts_text(inputs, plan);
-  return text + conversing_text(inputs) + scoring_text(inputs);
+  return text + conversing_text(inputs) + scoring_text(inputs) + sampling_text(inputs);
 }
 
 std::string memory_use_text(const Machine& machine, const Plan& plan) {

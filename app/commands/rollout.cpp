@@ -15,6 +15,7 @@
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_history.hpp"
 #include "app/assembly/draft_servers.hpp"
+#include "app/assembly/dynamic_sampling.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/manifest.hpp"
 #include "app/assembly/plan.hpp"
@@ -90,7 +91,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     output.complete = output.directory->complete();
     keep_log(inputs, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
-    if (output.complete && !scores) return;
+    if (output.complete && (!scores || inputs.config.prompts.enough)) return;  // all kept have some
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
@@ -161,7 +162,8 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
   if (!output.complete) {
     const double begin = clock.now();
     const io::FinalFileReport report =
-        io::write_final_file(directory, output.manifest, inputs.prompts.prompts);
+        io::write_final_file(directory, output.manifest, inputs.prompts.prompts,
+                             std::size_t{32} << 20, choose_prompts(inputs));
     ending =
         io::TelemetryEnding{output.attempt,
                             0,
@@ -172,6 +174,7 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     say("{}: {}, {}, {:.1f} MiB", report.path,
         counted(report.trajectories, "trajectory", "trajectories"), counted(report.tokens, "token"),
         static_cast<double>(report.bytes) / (1024.0 * 1024.0));
+    if (report.choice) print_choice(*report.choice);
     const std::uint64_t missing = report.trajectories - report.rewards;
     if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
       say("warning: {} {} no reward, for no answer to {} turns gave one; trainers that need all "
@@ -264,6 +267,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     network->connect();
     Mailbox& mailbox = network->mailbox(Address::Port::role);
     std::unique_ptr<policy::Scheduler> scheduler;
+    std::unique_ptr<policy::DynamicSampling> sampling;
     io::PromptPictures pictures(inputs.prompts, inputs.config.prompts.path);
     std::unique_ptr<roles::Coordinator> coordinator;
     std::atomic<bool> coordinated{!first};
@@ -272,6 +276,8 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       scheduler = make_scheduler(inputs, machine, plan);
       roles::CoordinatorOptions options = coordinator_options(inputs, plan);
       options.pictures = &pictures;
+      sampling = make_sampling(inputs, output.earlier);
+      options.sampling = sampling.get();
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, plan.layout.placement,
           work_list(inputs, output.earlier.finished, output.earlier.partial),
@@ -289,10 +295,11 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // A stopped run does not wait for rewards.
+    // A stopped run does not wait for rewards, nor one whose coordinator has those that count.
     const auto stop = [&] {
-      return stop_signalled() || (first && (late(limit, inputs.config.limits, clock) ||
-                                            (coordinated && !coordinator->complete())));
+      return stop_signalled() ||
+             (first && (late(limit, inputs.config.limits, clock) ||
+                        (coordinated && (sampling != nullptr || !coordinator->complete()))));
     };
     {
       const DraftServerThread server(mpi, inputs, plan, prompts, *network, clock);
@@ -315,7 +322,9 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   }
 
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
-  const ScoringReport scoring = sum_scoring(mpi, report.scoring);
+  ScoringReport scoring = sum_scoring(mpi, report.scoring);
+  // Of prompts that do not count.
+  if (complete && inputs.config.prompts.enough) scoring.tally.left = 0;
   together(mpi, [&] {
     if (!first) return;
     keep_drafts(inputs, plan, all_drafts, output.attempt == 0);
@@ -331,7 +340,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       throw Error(ExitCode::try_again,
                   "stopped before all were scored: run again with --resume to continue");
     }
-    require_rewards(inputs, written.rewards, scoring);
+    if (!inputs.config.prompts.enough) require_rewards(inputs, written.rewards, scoring);
   });
 }
 

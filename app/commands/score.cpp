@@ -119,6 +119,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.own_samples = then.own_samples;
   now.longest_response = then.longest_response;
   now.environment = then.environment;
+  now.choice = then.choice;
   return io::first_difference(then, now);
 }
 

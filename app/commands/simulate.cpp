@@ -195,6 +195,8 @@ ExitCode simulate(const SimulateArguments& arguments) {
     const SimulationSetup simulation =
         prepare_simulation(read_config(arguments.run, io::Purpose::simulation));
     say("{}", simulation_text(simulation));
+    if (simulation.inputs.config.prompts.enough)
+      say("prompts.enough is not modelled, for there are no rewards: all prompts are generated");
     rows.push_back(run(simulation, ""));
     account(rows.back());
     say_written(simulation.inputs.config.output.directory);

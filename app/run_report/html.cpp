@@ -178,8 +178,10 @@ std::string picture(const char* title, const std::string& svg) {
 std::string html_of(const NamedRun& run) {
   const RunFigures& figures = run.figures;
   std::string text = "<h2>" + escaped(run.name) + "</h2>\n";
-  if (const std::string line = progress_of(run.rewards); !line.empty())
+  for (const std::string& line : {progress_of(run.rewards), choice_of(run)}) {
+    if (line.empty()) continue;
     text += "<p>" + escaped(line) + "</p>\n";
+  }
   for (const std::string& line : headline_of(figures)) text += "<p>" + escaped(line) + "</p>\n";
   if (run.rewards) {
     text += picture("Mean reward by length, a tenth of the responses each",

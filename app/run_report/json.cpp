@@ -129,6 +129,16 @@ Json steps_json(const RunFigures& f) {
   return json;
 }
 
+Json choice_json(const NamedRun& run) {
+  if (!run.rewards || !run.rewards->choice) return nullptr;
+  const auto& [prompts, kept, dropped] = *run.rewards->choice;
+  return {{"prompts", prompts},
+          {"kept", kept},
+          {"dropped", dropped},
+          {"left_over", prompts - kept - dropped},
+          {"cancelled_responses", run.figures.partial}};
+}
+
 Json run_json(const NamedRun& run) {
   const RunFigures& f = run.figures;
   const bool known = run.rewards.has_value();
@@ -137,6 +147,7 @@ Json run_json(const NamedRun& run) {
           {"complete", known ? Json(run.rewards->complete) : Json(nullptr)},
           {"weight_version", known ? Json(run.rewards->weight_version) : Json(nullptr)},
           {"rewards", known ? rewards_json(*run.rewards) : Json(nullptr)},
+          {"dynamic_sampling", choice_json(run)},
           {"tokens", f.tokens},
           {"seconds", number(f.seconds)},
           {"tokens_per_second", number(rate)},

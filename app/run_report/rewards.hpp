@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,14 @@ struct RewardFigures {
   std::uint64_t expected = 0;   ///< responses of the whole run
   std::uint64_t responses = 0;  ///< finished
   std::uint64_t weight_version = 0;
+
+  /// Dynamic sampling: prompts of the run, and what became of them.
+  struct Choice {
+    std::uint64_t prompts = 0;
+    std::uint64_t kept = 0;
+    std::uint64_t dropped = 0;  ///< the others are left over
+  };
+  std::optional<Choice> choice;  ///< absent: all prompts count, or it is not known yet which do
 
   std::uint64_t scored = 0;
   double mean = 0;  ///< of scored responses, like the next three

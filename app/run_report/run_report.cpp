@@ -71,6 +71,8 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
     figures.complete = run.complete;
     figures.expected = io::ResponseOrder(run.manifest).size();
     figures.weight_version = run.manifest.weight_version;
+    if (const auto& choice = run.manifest.choice; choice && run.complete)
+      figures.choice = {choice->prompts, run.manifest.prompts, choice->dropped};
     into.rewards = std::move(figures);
     if (shows) into.pictured = pictured_prompts(run);
   } catch (const IoError& error) {

@@ -282,13 +282,25 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
   return table;
 }
 
+std::string choice_of(const NamedRun& run) {
+  if (!run.rewards || !run.rewards->choice) return "";
+  const auto [prompts, kept, dropped] = *run.rewards->choice;
+  const std::uint64_t finished = run.figures.responses.size();
+  return fmt::format("{} of {} kept, {} dropped, {} left over; {} finished besides, {} cancelled",
+                     kept, counted(prompts, "prompt"), dropped, prompts - kept - dropped,
+                     counted(finished - std::min(finished, run.rewards->expected), "response"),
+                     run.figures.partial);
+}
+
 std::string text_of(const std::vector<NamedRun>& runs) {
   std::string text;
   if (const Table rewards = reward_table(runs); !rewards.rows.empty()) text += columns_of(rewards);
   if (runs.size() > 1) text += (text.empty() ? "" : "\n") + columns_of(comparison_of(runs));
-  for (const auto& [name, figures, rewards, pictured] : runs) {
+  for (const NamedRun& run : runs) {
+    const auto& [name, figures, rewards, pictured] = run;
     text += (text.empty() ? "" : "\n") + name + "\n";
-    if (const std::string line = progress_of(rewards); !line.empty()) text += "  " + line + "\n";
+    for (const std::string& line : {progress_of(rewards), choice_of(run)})
+      if (!line.empty()) text += "  " + line + "\n";
     for (const std::string& line : headline_of(figures)) text += "  " + line + "\n";
     if (rewards) {
       for (const Table& table : reward_tables(*rewards)) text += "\n" + columns_of(table);

@@ -34,6 +34,9 @@ struct NamedRun {
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
+/// What dynamic sampling kept, and what was generated besides; empty for a run without.
+[[nodiscard]] std::string choice_of(const NamedRun& run);
+
 /// The whole report.
 [[nodiscard]] std::string text_of(const std::vector<NamedRun>& runs);
 

@@ -323,6 +323,9 @@ std::vector<Key> make_table() {
       {"cost", "transfer", "recompute", "both"},
       {MoveKvBy::cost, MoveKvBy::transfer, MoveKvBy::recompute, MoveKvBy::both}};
 
+  const Choice<PromptFilter, 2> filter{{"none", "mixed_rewards"},
+                                       {PromptFilter::none, PromptFilter::mixed_rewards}};
+
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(model, path), directory,
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
@@ -353,6 +356,15 @@ std::vector<Key> make_table() {
                   "Longest prompt, in tokens; 0 is what the context leaves beside max_tokens."));
   t.push_back(key(PACELINE_FIELD(prompts, shuffle), Flag{},
                   "Start prompts in a seeded random order; results stay in file order."));
+  t.push_back(
+      key(PACELINE_FIELD(prompts, enough), OrNone{Count{1, int_max}},
+          "Prompts that pass the filter after which the run ends (DAPO's dynamic sampling); "
+          "none is all prompts, whatever their rewards."));
+  t.back().details = {
+      "Kept are the first ones that pass, in the order in which prompts start. trajectories.h5",
+      "has these alone; the others may be left undone."};
+  t.push_back(key(PACELINE_FIELD(prompts, filter), filter,
+                  "Prompts that prompts.enough counts: those whose responses' rewards differ."));
   t.push_back(key(PACELINE_FIELD(prompts, chat.enable_thinking), OrAuto{Flag{}},
                   "Whether Qwen3 is to think; auto is as its template does, which is to think."));
   t.push_back(key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},

@@ -317,6 +317,7 @@ class Reader {
     }
     check_expert_parallel();
     check_prompt_keys();
+    check_enough();
     check_speculation();
     check_masks();
     check_routing();
@@ -348,6 +349,38 @@ class Reader {
                                        std::string(named[j].key) + ", found " +
                                        show(named[i].field));
       }
+    }
+  }
+
+  void check_enough() {
+    const PromptsSection& p = config_.prompts;
+    if (!p.enough && p.filter == PromptFilter::none) return;
+    const auto expect = [this](const std::string& key, bool right, const std::string& expected,
+                               const std::string& found) {
+      if (right) return;
+      problem(place_of_key(key), key + ": expected " + expected + ", found " + found);
+    };
+    if (!p.enough || p.filter == PromptFilter::none) {
+      expect("prompts.enough", p.enough.has_value(),
+             "a number of prompts where prompts.filter is mixed_rewards", "none");
+      expect("prompts.filter", p.filter != PromptFilter::none,
+             "mixed_rewards where prompts.enough is set", "none");
+      return;
+    }
+    const std::string when = " where prompts.enough is set";
+    const RewardSection& r = config_.reward;
+    expect("reward.method", r.method != RewardMethod::none || config_.converses(),
+           "match or command" + when + ", for rewards say which prompts count", "none");
+    expect("prompts.samples", p.samples > 1,
+           "at least 2" + when + ", for one reward is like itself", std::to_string(p.samples));
+    expect("schedule.policy", config_.schedule.policy != SchedulePolicy::group,
+           "another than group" + when + ", for that deals all prompts out beforehand", "'group'");
+    const bool may_wait = r.method == RewardMethod::command && config_.limits.stall.has_value();
+    if (may_wait) {
+      expect("reward.timeout", r.timeout * r.attempts < *config_.limits.stall,
+             "less than limits.stall (" + format_number(*config_.limits.stall) +
+                 " seconds) with all of reward.attempts" + when,
+             format_number(r.timeout));
     }
   }
 

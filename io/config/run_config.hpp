@@ -29,6 +29,9 @@ struct ModelSection {
   Auto<DType> dtype;                 ///< compute dtype: bf16 | fp32 | auto (as stored)
   std::uint64_t weight_version = 0;  ///< recorded with every trajectory; part of the noise key
 };
+/// Which prompts count: all, or those whose responses' rewards are not all alike.
+enum class PromptFilter : std::uint8_t { none, mixed_rewards };
+
 struct PromptsSection {
   std::string path;  ///< JSONL file
   PromptKeys keys;
@@ -37,6 +40,9 @@ struct PromptsSection {
   /// Longest prompt; 0: what the context leaves beside max_tokens.
   std::int32_t max_prompt_tokens = 0;
   bool shuffle = false;  ///< lease prompts in a seeded random order; results stay in file order
+  /// Prompts that pass the filter after which a run ends (dynamic sampling); absent: all are done.
+  std::optional<std::int32_t> enough;
+  PromptFilter filter = PromptFilter::none;
   ChatSettings chat;
   /// Whether text gets the tokenizer's special tokens; auto: where it does not begin with them.
   Auto<bool> add_special_tokens;

@@ -1,9 +1,11 @@
 #include "io/run/final_file.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
@@ -227,14 +229,17 @@ struct TokenDatasets {
   std::optional<TurnColumns> turns;
 };
 
+[[noreturn]] void refuse_damaged(const std::string& path, const StoredResponse& entry) {
+  throw IoError("cannot read " + path + ": the response to prompt " + std::to_string(entry.prompt) +
+                ", sample " + std::to_string(entry.sample) +
+                " is damaged: --resume generates it again");
+}
+
 void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets& to) {
   read_in_order(from.paths, from.prefix, from.entries, window_bytes, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       if (window.intact(i)) continue;
-      const StoredResponse& entry = window.entries[i];
-      throw IoError("cannot read " + from.paths[entry.source] + ": the response to prompt " +
-                    std::to_string(entry.prompt) + ", sample " + std::to_string(entry.sample) +
-                    " is damaged: --resume generates it again");
+      refuse_damaged(from.paths[window.entries[i].source], window.entries[i]);
     }
     to.ids.append<TokenId>(window.tokens);
     to.logprob.append<float>(window.logprob);
@@ -282,6 +287,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
   try {
     write_manifest_attributes(file, manifest);
     write_prompt_table(file, prompts);
+    if (manifest.choice) write_prompt_index(file, manifest.choice->kept);
     {
       const h5::Handle group = file.group("trajectories");
       write_rows(file, entries, manifest.environment.has_value());
@@ -295,6 +301,61 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
     discard_temporary(path);
     throw;
   }
+}
+
+/// Leaves the responses to these prompts, ascending, each under its prompt's number among them.
+/// Checksums hold numbers, so that all are read.
+void keep_prompts(ShardIndex& index, std::span<const std::uint32_t> kept,
+                  std::size_t window_bytes) {
+  const auto number = [&](std::uint32_t prompt) -> std::optional<std::uint32_t> {
+    const auto at = std::lower_bound(kept.begin(), kept.end(), prompt);
+    if (at == kept.end() || *at != prompt) return std::nullopt;
+    return static_cast<std::uint32_t>(at - kept.begin());
+  };
+  std::vector<StoredResponse> entries;
+  std::vector<RoutingPlace> routing;
+  RewardExtras extras;
+  for (std::size_t i = 0; i < index.finished.size(); ++i) {
+    const StoredResponse& entry = index.finished[i];
+    const auto prompt = number(entry.prompt);
+    if (!prompt) continue;
+    if (!index.routing.empty()) routing.push_back(index.routing[i]);
+    if (auto extra = index.extras.extract(entry.id())) {
+      extra.key().prompt = *prompt;
+      extras.insert(std::move(extra));
+    }
+    entries.push_back(entry);
+  }
+  std::vector<std::uint64_t> checksums;
+  read_in_order(index.paths, "", entries, window_bytes, [&](const Window& window) {
+    for (std::size_t i = 0; i < window.entries.size(); ++i) {
+      const StoredResponse& entry = window.entries[i];
+      if (!window.intact(i)) refuse_damaged(index.paths[entry.source], entry);
+      IndexRow row = entry.row();
+      row.prompt = *number(entry.prompt);
+      checksums.push_back(window.checksum(i, row));
+    }
+  });
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].prompt = *number(entries[i].prompt);
+    entries[i].checksum = checksums[i];
+  }
+  index.finished = std::move(entries);
+  index.routing = std::move(routing);
+  index.extras = std::move(extras);
+}
+
+/// The manifest of a run that has these of the run's prompts alone.
+RunManifest manifest_of_kept(RunManifest manifest, const KeptPrompts& choice,
+                             std::span<const Prompt> prompts) {
+  manifest.choice = choice;
+  manifest.prompts = choice.kept.size();
+  manifest.prompts_fingerprint = prompts_fingerprint(prompts);
+  if (manifest.own_samples.empty()) return manifest;
+  std::vector<std::uint32_t> samples;
+  for (const std::uint32_t prompt : choice.kept) samples.push_back(manifest.own_samples[prompt]);
+  manifest.own_samples = std::move(samples);
+  return manifest;
 }
 
 FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
@@ -327,16 +388,28 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
 }  // namespace
 
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
-                                 std::span<const Prompt> prompts, std::size_t window_bytes) {
+                                 std::span<const Prompt> prompts, std::size_t window_bytes,
+                                 const ChoosePrompts& choose) {
   const auto lock = h5::lock_hdf5();
   if (!fs::is_directory(shard_folder(directory))) {
     throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
   }
   ShardIndex index = read_shard_index(directory, manifest);
-  check_complete(index, manifest);
+  std::optional<RunManifest> of_kept;
+  std::vector<Prompt> kept;
+  if (choose) {
+    const KeptPrompts choice = choose(index.finished);
+    for (const std::uint32_t prompt : choice.kept) kept.push_back(prompts[prompt]);
+    of_kept = manifest_of_kept(manifest, choice, kept);
+    prompts = kept;
+    keep_prompts(index, choice.kept, window_bytes);
+  }
+  const RunManifest& written = of_kept ? *of_kept : manifest;
+  check_complete(index, written);
   FinalFileReport report =
-      write_file((fs::path(directory) / kFinalName).string(), manifest, prompts,
+      write_file((fs::path(directory) / kFinalName).string(), written, prompts,
                  {index.paths, "", index.finished, index.extras, index.routing}, window_bytes);
+  report.choice = written.choice;
   report.warnings = std::move(index.warnings);
   return report;
 }
@@ -362,7 +435,8 @@ FinalFileReport add_rewards(const std::string& directory, std::span<const Reward
                             const RewardExtras& extras, std::size_t window_bytes) {
   const auto lock = h5::lock_hdf5();
   const std::string path = (fs::path(directory) / kFinalName).string();
-  const RunManifest manifest = read_manifest(path);
+  RunManifest manifest = read_manifest(path);
+  if (manifest.choice) manifest.choice->kept = read_prompt_index(path);
   const std::vector<Prompt> prompts = read_prompts(path);
   std::vector<StoredResponse> entries = final_entries(path, manifest);
   RewardExtras all = final_extras(path, entries);

@@ -2,6 +2,9 @@
 // a function of manifest, prompts and trajectories alone.
 //
 //   /prompts/tokens i32 [tokens]   /prompts/offsets i64 [P+1]
+//   /prompts/index i32 [P], of runs with prompts.enough, which keep some prompts alone: the number
+//       of each among all prompts of the run, from 0; all other prompt numbers in this file are
+//       those of the kept ones
 //   /prompts/{uid,ground_truth,extra} u8, UTF-8 bytes of P strings one after the other;
 //       /prompts/{uid,ground_truth,extra}_offsets i64 [P+1]; extra is a JSON object
 //   /trajectories/{prompt_index,sample_index} i32 [N]   /trajectories/offsets i64 [N+1]
@@ -35,6 +38,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,21 +53,28 @@ namespace paceline::io {
 struct FinalFileReport {
   std::string path;
   std::uint64_t trajectories = 0;
-  std::uint64_t tokens = 0;   ///< of responses
-  std::uint64_t rewards = 0;  ///< responses with one
-  std::uint64_t bytes = 0;    ///< size of the file
+  std::uint64_t tokens = 0;           ///< of responses
+  std::uint64_t rewards = 0;          ///< responses with one
+  std::uint64_t bytes = 0;            ///< size of the file
+  std::optional<KeptPrompts> choice;  ///< where some prompts count
   std::vector<std::string> warnings;
 };
+
+/// Which prompts of a run count: its kept prompts, ascending, and those that were not kept before
+/// the last that was decided (KeptPrompts). Called with every finished response, ascending.
+using ChoosePrompts = std::function<KeptPrompts(std::span<const StoredResponse>)>;
 
 /// Merges the shards of `directory` into trajectories.h5 by way of a temporary file, fsync and
 /// rename. Every ShardWriter of this process must be closed, those of other ranks at least flushed.
 /// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. Called by one rank,
 /// on any one thread. No final file appears when it throws: IoError when reading or writing fails
 /// or a trajectory is damaged in all shards, Error(internal) when one is missing (it names the
-/// first).
+/// first). `choose`: null where all prompts count. Of a run where some do the file has these alone,
+/// as if the run had no others; its manifest says so.
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts,
-                                 std::size_t window_bytes = std::size_t{32} << 20);
+                                 std::size_t window_bytes = std::size_t{32} << 20,
+                                 const ChoosePrompts& choose = nullptr);
 
 /// Writes the final file of a complete run again with these rewards and extras added: its bytes are
 /// as if they had been there from the start. Otherwise as write_final_file().

@@ -162,6 +162,14 @@ Json manifest_to_json(const RunManifest& m) {
                                        {"max_turns", m.environment->max_turns},
                                        {"max_tokens_turn", m.environment->max_tokens_turn}};
   }
+  if (m.choice) {
+    Json& choice =
+        json["sampling"]["dynamic"] = {{"enough", m.choice->enough}, {"filter", "mixed_rewards"}};
+    if (m.choice->prompts > 0) {
+      choice["prompts"] = m.choice->prompts;
+      choice["dropped"] = m.choice->dropped;
+    }
+  }
   json["config"] = m.config_text;
   return json;
 }
@@ -210,6 +218,13 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
       terms.at("command").get_to(environment.command);
       terms.at("max_turns").get_to(environment.max_turns);
       terms.at("max_tokens_turn").get_to(environment.max_tokens_turn);
+    }
+    if (json.at("sampling").contains("dynamic")) {
+      const Json& terms = json.at("sampling").at("dynamic");
+      KeptPrompts& choice = m.choice.emplace();
+      terms.at("enough").get_to(choice.enough);
+      choice.prompts = terms.value("prompts", std::uint64_t{0});
+      choice.dropped = terms.value("dropped", std::uint64_t{0});
     }
     json.at("seed").get_to(m.sampling.seed);
     json.at("weight_version").get_to(m.weight_version);
@@ -287,6 +302,10 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   if (auto found = difference(environment, was["sampling"].value(environment, Json("none")),
                               is["sampling"].value(environment, Json("none"))))
     return found;
+  const auto enough = [](const RunManifest& m) {
+    return m.choice ? Json(m.choice->enough) : Json("none");
+  };
+  if (auto found = difference("prompts.enough", enough(earlier), enough(now))) return found;
   // What is written where it is on alone.
   const std::pair<const char*, Json> optional[] = {
       {"keep_routing", false},     {"logprobs", 0},
@@ -301,7 +320,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   for (const auto& [key, value] : is["sampling"].items()) {
     const auto is_key = [&key = key](const auto& entry) { return key == entry.first; };
     if (std::any_of(std::begin(optional), std::end(optional), is_key)) continue;
-    if (key == "stops" && !was["sampling"].contains(key)) continue;
+    if (key == "dynamic" || (key == "stops" && !was["sampling"].contains(key))) continue;
     const std::string name =
         key == "masked"  ? "tokens masked by sampling.unused_ids, banned_ids and allowed_ids"
         : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"

@@ -38,6 +38,16 @@ struct RoutingShape {
   }
 };
 
+/// Dynamic sampling (prompts.enough), and in a final file what it came to.
+struct KeptPrompts {
+  std::uint64_t enough = 0;   ///< prompts that are wanted
+  std::uint64_t prompts = 0;  ///< of the run; 0: in no final file. The file has those kept
+  std::uint64_t dropped = 0;  ///< prompts that were decided, and not kept
+  /// [RunManifest::prompts] of a final file: each prompt's index among those of the run, ascending.
+  /// Stored as /prompts/index.
+  std::vector<std::uint32_t> kept = {};
+};
+
 struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
@@ -59,6 +69,7 @@ struct RunManifest {
   std::vector<std::string> repeated;
   std::int32_t longest_response = 0;            ///< tokens: the largest max_tokens of a line
   std::optional<EnvironmentTerms> environment;  ///< absent: responses are of one turn
+  std::optional<KeptPrompts> choice;            ///< absent: all prompts are kept
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;

@@ -111,6 +111,15 @@ void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
   write_pictures(file, prompts);
 }
 
+void write_prompt_index(const h5::File& file, std::span<const std::uint32_t> index) {
+  write(file, "prompts/index", std::vector<std::int32_t>(index.begin(), index.end()));
+}
+
+std::vector<std::uint32_t> read_prompt_index(const std::string& path) {
+  const auto index = h5::read_all<std::int32_t>(h5::File::open(path), "prompts/index");
+  return {index.begin(), index.end()};
+}
+
 std::vector<Prompt> read_prompt_table(const h5::File& file) {
   auto tokens = read_token_table(file);
   auto uid = h5::read_strings(file, "prompts/uid");

@@ -329,14 +329,17 @@ ResumeState RunDirectory::read_state() const {
   ShardIndex index;
   if (complete_) {
     index.paths.push_back(in(path_, kFinalName));
-    index.finished = final_entries(index.paths.front(), manifest_);
+    index.finished = final_entries(index.paths.front(), read_manifest(index.paths.front()));
   } else {
     index = read_shard_index(path_, manifest_);
   }
   ResumeState state;
   state.warnings = std::move(index.warnings);
   state.finished.reserve(index.finished.size());
-  for (const StoredResponse& entry : index.finished) state.finished.push_back(entry.id());
+  for (const StoredResponse& entry : index.finished) {
+    state.finished.push_back(entry.id());
+    if (!std::isnan(entry.reward)) state.rewards.push_back({entry.id(), entry.reward});
+  }
   state.partial.reserve(index.partial.size());
   read_in_order(index.paths, "", index.partial, std::size_t{32} << 20, [&](const Window& window) {
     for (std::size_t i = 0; i < window.entries.size(); ++i) {

@@ -39,6 +39,7 @@ struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
   std::vector<Trajectory> partial;    ///< ascending by id; the longest of each id, none finished
   Unscored unscored;                  ///< finished ones without a reward
+  std::vector<Reward> rewards;        ///< of the others, ascending by id
   std::vector<std::string> warnings;  ///< shards that could not be opened, damaged tails
 };
 

@@ -188,11 +188,12 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
-  // A file's layout does not tell where masks, turns, probable tokens and experts are.
+  // A file's layout does not tell where masks, turns, probable tokens and experts are, nor which
+  // prompts it kept.
   const ResponseOrder order(manifest);
   const SamplingParams& kept = manifest.sampling;
   const bool converses = manifest.environment.has_value();
-  if (kept.keep_masks || converses || kept.keep_routing || kept.logprobs > 0) {
+  if (kept.keep_masks || converses || kept.keep_routing || kept.logprobs > 0 || manifest.choice) {
     ShardWriter(directory, attempt, 0, {},
                 {kept.keep_masks, converses, kept.keep_routing, kept.logprobs})
         .close();

@@ -21,9 +21,9 @@ struct Salvage {
 /// which is claimed and has none. Each is checked against its checksum, wherever the damage is:
 /// columns are found by the file's metadata, or, where this is damaged too, by the layout of a file
 /// of the same run. `manifest`: the run's. The file itself stays as it is. Memory: 64 bytes a
-/// response. Takes nothing from runs that keep masks or experts (SamplingParams) or have an
-/// environment. Throws IoError
-/// when the file cannot be read at all, or writing fails.
+/// response. Takes nothing from runs that keep masks or experts (SamplingParams) or some prompts
+/// alone (RunManifest::choice), or have an environment. Throws IoError when the file cannot be read
+/// at all, or writing fails.
 [[nodiscard]] Salvage salvage_final_file(const std::string& directory, const RunManifest& manifest,
                                          std::span<const Prompt> prompts, std::uint32_t attempt);
 

@@ -231,12 +231,12 @@ Trajectory Window::trajectory(std::size_t i) const {
   return result;
 }
 
-bool Window::intact(std::size_t i) const {
+std::uint64_t Window::checksum(std::size_t i, const IndexRow& row) const {
   const auto part = [&]<typename T>(const std::vector<T>& values) {
     return std::span<const T>(values).subspan(start[i], start[i + 1] - start[i]);
   };
-  return checksum_of(entries[i].row(), part(tokens), part(logprob), part(sampling_logprob),
-                     kept_of(i), turns[i], top_of(i)) == entries[i].checksum;
+  return checksum_of(row, part(tokens), part(logprob), part(sampling_logprob), kept_of(i), turns[i],
+                     top_of(i));
 }
 
 void read_in_order(std::span<const std::string> paths, const std::string& prefix,

@@ -99,8 +99,12 @@ struct Window {
     return {std::span(top_ids).subspan(first, count), std::span(top_logprob).subspan(first, count)};
   }
   [[nodiscard]] Trajectory trajectory(std::size_t i) const;
+  /// The checksum of the response under this row.
+  [[nodiscard]] std::uint64_t checksum(std::size_t i, const IndexRow& row) const;
   /// Whether the response's checksum matches.
-  [[nodiscard]] bool intact(std::size_t i) const;
+  [[nodiscard]] bool intact(std::size_t i) const {
+    return checksum(i, entries[i].row()) == entries[i].checksum;
+  }
 };
 
 /// Reads the responses in the order of `entries`, calling `use` with windows of at most

@@ -223,6 +223,10 @@ void fields(Wire& w, StopRequest& m) {
   put(w, m.rank);
 }
 template <typename Wire>
+void fields(Wire& w, Rewarded& m) {
+  put(w, m.rewards);
+}
+template <typename Wire>
 void fields(Wire& w, Summary& m) {
   put(w, m.rank);
 }

@@ -238,16 +238,23 @@ struct StopRequest {
   std::int32_t rank = 0;  ///< the sender: so a drafter rank's nonsense is seldom taken for a stop
 };
 
+/// A rank that is or was a verifier to coordinator, where rewards decide when the run is over:
+/// these responses' rewards, which are on disk. NaN: the response has none, and will have none.
+struct Rewarded {
+  std::vector<Reward> rewards;
+};
+
 /// Any rank to coordinator, last of all.
 struct Summary {
   RankSummary rank;
 };
 
-using Message = std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer,
-                             Pull, RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv,
-                             RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits,
-                             DraftFeatures, Drafts, DraftUpdate, DraftFetch, DraftTexts,
-                             DraftWanted, EarlierFound, Costs, Status, StopRequest, Summary>;
+using Message =
+    std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
+                 RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv, RestoreKv, DropKv,
+                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures, Drafts, DraftUpdate,
+                 DraftFetch, DraftTexts, DraftWanted, EarlierFound, Costs, Status, StopRequest,
+                 Rewarded, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.

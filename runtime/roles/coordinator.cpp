@@ -42,10 +42,18 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
       placement_(std::move(placement)),
       prompts_(prompts),
       options_(options),
-      requests_(std::move(work), std::move(order), already_finished,
-                longest_response(prompts, options.terms)),
+      requests_(options.sampling != nullptr ? std::vector<Trajectory>() : std::move(work),
+                std::move(order), already_finished, longest_response(prompts, options.terms)),
       heard_(placement_.ranks) {
-  for (const policy::GroupRanks& ranks : placement_.groups) groups_[ranks.leader].ranks = ranks;
+  for (const policy::GroupRanks& ranks : placement_.groups) {
+    groups_[ranks.leader].ranks = ranks;
+    verifiers_.insert(ranks.leader);
+  }
+  if (options_.sampling != nullptr) {
+    std::reverse(work.begin(), work.end());
+    unbegun_ = std::move(work);
+    add_work();
+  }
   finish_when_idle();
 }
 
@@ -84,6 +92,9 @@ bool Coordinator::take(const Envelope& envelope) {
   const auto on_its_way = [&](Address, const Ready& ready) {
     return !drafts || takes_place(rank, ready);
   };
+  const auto of_a_verifier = [&](Address, const Rewarded&) {
+    return options_.sampling != nullptr && (!drafts || verifiers_.contains(rank));
+  };
   const auto at_the_end = [&](Address, const Summary&) { return !drafts || finish_sent_; };
   const Receipt receipt = receive(
       envelope.from, *message,
@@ -93,6 +104,7 @@ bool Coordinator::take(const Envelope& envelope) {
       protocol::on<Returned>(others,
                              [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
       protocol::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
+      protocol::on<Rewarded>(of_a_verifier, [&](Address, Rewarded& told) { on(told); }),
       protocol::on<StopRequest>(of_itself, [&](Address, StopRequest&) { stop(); }),
       protocol::on<Summary>(at_the_end, [&](Address, Summary& summary) {
         summary.rank.rank = static_cast<std::uint32_t>(rank);
@@ -162,6 +174,34 @@ void Coordinator::on(int from, Returned returned) {
   }
   drain();
   finish_when_idle();
+}
+
+/// Rewards decide which prompts count. Once enough do, all other requests are as if stopped.
+void Coordinator::on(const Rewarded& told) {
+  ++changes_;
+  for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
+  if (stopping_ || finish_sent_) return finish_when_idle();
+  if (options_.sampling->over() && !requests_.complete()) return stop();
+  add_work();
+  lease_to_any();
+  finish_when_idle();
+}
+
+/// Takes in requests of prompts that may begin by now, and leaves out those that wait for nothing:
+/// enough prompts before theirs are known to count.
+void Coordinator::add_work() {
+  const policy::DynamicSampling& sampling = *options_.sampling;
+  if (sampling.over()) return;
+  std::vector<RequestId> needless;
+  for (const auto& [id, waiting] : requests_.waiting()) {
+    if (!requests_.given_back().contains(id) && !sampling.may_count(id.prompt))
+      needless.push_back(id);
+  }
+  for (const RequestId id : needless) requests_.withdraw(id);
+  while (!unbegun_.empty() && sampling.may_begin(unbegun_.back().id.prompt)) {
+    if (sampling.may_count(unbegun_.back().id.prompt)) requests_.add(std::move(unbegun_.back()));
+    unbegun_.pop_back();
+  }
 }
 
 /// A group reports its room only once. So a request that comes back is offered to all groups with
@@ -352,6 +392,7 @@ void Coordinator::adopt() {
   ++placements_;
   std::vector<int> leaders;
   for (const auto& [leader, group] : begun) leaders.push_back(leader);
+  verifiers_.insert(leaders.begin(), leaders.end());
   groups_.merge(begun);
   if (stopping_) save_returned();
   policy::RunState run = run_state();
@@ -389,7 +430,7 @@ void Coordinator::finish_when_idle() {
   const bool stopped = std::all_of(groups_.begin(), groups_.end(),
                                    [](const auto& group) { return group.second.stopped(); });
   const bool nothing_on_its_way = requests_.moves().empty() && requests_.given_back().empty();
-  if (!complete() && !(stopped && nothing_on_its_way)) return;
+  if (!(complete() && requests_.complete()) && !(stopped && nothing_on_its_way)) return;
   finish_sent_ = true;
   change_.reset();
   for (int rank = 0; rank < placement_.ranks; ++rank) {

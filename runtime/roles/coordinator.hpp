@@ -13,6 +13,7 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/policy/place/placement.hpp"
+#include "runtime/policy/schedule/dynamic_sampling.hpp"
 #include "runtime/policy/schedule/request_table.hpp"
 #include "runtime/policy/schedule/scheduler.hpp"
 #include "runtime/protocol/messages.hpp"
@@ -45,11 +46,15 @@ struct CoordinatorOptions {
   policy::LeaseTerms terms{.max_tokens = 1024};  ///< how many KV blocks a lease takes
   /// Of prompts that have pictures; null where none has. Outlives the coordinator.
   PictureSource* pictures = nullptr;
+  /// Decides by rewards which prompts begin and when the run is over; null: all requests are
+  /// generated. It has the rewards of earlier attempts. Outlives the coordinator.
+  policy::DynamicSampling* sampling = nullptr;
 };
 
 class Coordinator final : public protocol::Participant {
  public:
-  /// `work`: requests to generate, as they come. `order`: the order of leases. `prompts`: by prompt
+  /// `work`: requests to generate, as they come; with sampling, siblings side by side, and prompts
+  /// in the order in which it decides them. `order`: the order of leases. `prompts`: by prompt
   /// index. `already_finished`: requests that earlier attempts finished. References and prompts
   /// outlive this.
   Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
@@ -65,8 +70,10 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] bool over() const override {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
-  /// Every request ended (meaningful once over).
-  [[nodiscard]] bool complete() const { return requests_.complete(); }
+  /// Every request ended, or those of as many prompts as are wanted (meaningful once over).
+  [[nodiscard]] bool complete() const {
+    return options_.sampling != nullptr ? options_.sampling->over() : requests_.complete();
+  }
   [[nodiscard]] Progress progress() const;
   [[nodiscard]] const std::vector<RankSummary>& summaries() const { return summaries_; }
 
@@ -85,6 +92,8 @@ class Coordinator final : public protocol::Participant {
   void on(int from, const protocol::Status& status);
   void on(int from, protocol::Returned returned);
   void on(int from, const protocol::Ready& ready);
+  void on(const protocol::Rewarded& told);
+  void add_work();
   [[nodiscard]] bool takes_place(int rank, const protocol::Ready& ready) const;
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return change_ && change_->begins(epoch); }
   [[nodiscard]] bool ends(int leader) const { return change_ && change_->ends(leader); }
@@ -118,6 +127,8 @@ class Coordinator final : public protocol::Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
+  std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, the last one first
+  std::set<int> verifiers_;          ///< leaders of the groups so far
   std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent Foresee
   std::size_t placements_ = 0;       ///< times that ranks changed roles
   std::uint64_t tokens_before_ = 0;  ///< response tokens of groups that have ended

@@ -171,6 +171,9 @@ def read_prompts(
         raise ReaderError("the columns of /prompts are damaged")
     fields = [json.loads(extra) if extra else {} for extra in strings[2]]
     pictures = read_pictures(group, fields)
+    numbers = column_of(group, "index")[:] if "index" in group else np.arange(count)
+    if len(numbers) != count or (count > 0 and (numbers[0] < 0 or np.any(np.diff(numbers) <= 0))):
+        raise ReaderError("the numbers of /prompts are damaged")
     return [
         Prompt(
             index=index,
@@ -180,6 +183,7 @@ def read_prompts(
             extra=extra,
             own_sampling={k: extra[k] for k in by_line if extra.get(k) is not None},
             pictures=pictures[index],
+            run_index=int(numbers[index]),
         )
         for index, (uid, truth, extra) in enumerate(zip(strings[0], strings[1], fields))
     ]

@@ -85,6 +85,12 @@ class Prompt:
     own_sampling: Dict[str, Any] = dataclasses.field(default_factory=dict)
     #: In the order of their places; `extra` has their files, as `images`.
     pictures: List[Picture] = dataclasses.field(default_factory=list)
+    #: Its number among all prompts of the run: another than `index` where prompts.enough kept some.
+    run_index: int = -1
+
+    def __post_init__(self) -> None:
+        if self.run_index < 0:
+            self.run_index = self.index
 
     @property
     def source(self) -> Union[str, List[Dict[str, str]], None]:

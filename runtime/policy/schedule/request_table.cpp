@@ -12,13 +12,23 @@ RequestTable::RequestTable(std::vector<Trajectory> work, std::unique_ptr<Request
     : order_(std::move(order)),
       finished_before_(finished_before),
       finished_(finished_before),
-      total_(finished_before + work.size()),
+      total_(finished_before),
       lengths_(max_tokens) {
-  for (Trajectory& trajectory : work) {
-    const RequestId id = trajectory.id;
-    order_->add(id, static_cast<std::uint32_t>(trajectory.tokens.size()));
-    waiting_[id].trajectory = std::move(trajectory);
-  }
+  for (Trajectory& trajectory : work) add(std::move(trajectory));
+}
+
+void RequestTable::add(Trajectory trajectory) {
+  const RequestId id = trajectory.id;
+  order_->add(id, static_cast<std::uint32_t>(trajectory.tokens.size()));
+  waiting_[id].trajectory = std::move(trajectory);
+  ++total_;
+}
+
+void RequestTable::withdraw(RequestId id) {
+  if (given_back_.contains(id) || waiting_.erase(id) == 0)
+    throw std::logic_error("a request is withdrawn that is leased, or was");
+  order_->remove(id);
+  --total_;
 }
 
 RequestTable::Lease RequestTable::lease(RequestId id, int group, std::uint32_t until) {

@@ -70,6 +70,11 @@ class RequestTable {
   RequestTable(std::vector<Trajectory> work, std::unique_ptr<RequestOrder> order,
                std::size_t finished_before, std::uint32_t max_tokens);
 
+  /// A further request of the run: it waits.
+  void add(Trajectory trajectory);
+  /// A waiting request that was not given back is no longer of the run.
+  void withdraw(RequestId id);
+
   /// A lease as its group is told of it.
   struct Lease {
     WaitingRequest request;

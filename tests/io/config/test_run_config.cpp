@@ -229,6 +229,36 @@ TEST(RunConfig, PenaltiesAndBiases) {
             "run.yaml:4:28: sampling.logit_bias: expected a number from -100 to 100, found '101'");
 }
 
+TEST(RunConfig, EnoughPromptsNeedAFilterRewardsAndSamples) {
+  const auto text = [](const std::string& prompts, const std::string& rest) {
+    return "model: {path: m}\noutput: {directory: o}\nprompts: {path: p.jsonl, " + prompts + "}\n" +
+           rest;
+  };
+  const std::string match = "reward: {method: match}\n";
+  const std::string both = "samples: 2, enough: 8, filter: mixed_rewards";
+  EXPECT_EQ(parse(text(both, match)).prompts.enough, 8);
+  EXPECT_EQ(parse(text(both, "environment: {method: command, command: [x]}\n")).prompts.enough, 8)
+      << "it gives rewards";
+  EXPECT_EQ(error_of(text(both, "")),
+            "run.yaml: reward.method: expected match or command where prompts.enough is set, for "
+            "rewards say which prompts count, found none");
+  EXPECT_EQ(error_of(text("samples: 1, enough: 8, filter: mixed_rewards", match)),
+            "run.yaml:3:35: prompts.samples: expected at least 2 where prompts.enough is set, for "
+            "one reward is like itself, found 1");
+  EXPECT_EQ(error_of(text("samples: 2, enough: 8", match)),
+            "run.yaml: prompts.filter: expected mixed_rewards where prompts.enough is set, found "
+            "none");
+  EXPECT_EQ(error_of(text("samples: 2, filter: mixed_rewards", match)),
+            "run.yaml: prompts.enough: expected a number of prompts where prompts.filter is "
+            "mixed_rewards, found none");
+  EXPECT_EQ(error_of(text(both, match + "schedule: {policy: group}\n")),
+            "run.yaml:5:20: schedule.policy: expected another than group where prompts.enough is "
+            "set, for that deals all prompts out beforehand, found 'group'");
+  EXPECT_EQ(error_of(text(both, "reward: {method: command, command: [x], timeout: 400}\n")),
+            "run.yaml:4:50: reward.timeout: expected less than limits.stall (600 seconds) with all "
+            "of reward.attempts where prompts.enough is set, found 400");
+}
+
 TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {
   EXPECT_EQ(error_with("sampling: {stop: ['x']}\n"),
             "run.yaml:4:12: unknown key 'stop' in section 'sampling'; it is sampling.stop_strings "
@@ -532,8 +562,8 @@ TEST(RunConfig, GroupsOfKeys) {
   EXPECT_EQ(in_chat("{thinking: false}"),
             "run.yaml:3:27: unknown key 'chat.thinking' in section 'prompts'; there are path, "
             "keys.prompt, keys.messages, keys.prompt_tokens, keys.uid, keys.ground_truth, "
-            "samples, overlong, max_prompt_tokens, shuffle, chat.enable_thinking, chat.date, "
-            "chat.continue_final_message, add_special_tokens");
+            "samples, overlong, max_prompt_tokens, shuffle, enough, filter, chat.enable_thinking, "
+            "chat.date, chat.continue_final_message, add_special_tokens");
   EXPECT_EQ(in_chat("{enable_thinking: 0}"),
             "run.yaml:3:44: prompts.chat.enable_thinking: expected auto, or true or false, found "
             "'0'");

@@ -93,6 +93,62 @@ TEST_F(FinalFileTest, HoldsEveryFieldInOrder) {
   EXPECT_EQ(to_json(read_manifest(report.path)), to_json(run.manifest));
 }
 
+TEST_F(FinalFileTest, KeepsTheChosenPromptsAloneUnderNumbersOfTheirOwn) {
+  const SampleRun run(7, 3);
+  RunManifest manifest = run.manifest;
+  manifest.choice = {.enough = 2};
+  const std::string path = at("run");
+  {
+    const RunDirectory directory(path, manifest, run.prompts, false);
+    ShardWriter writer(path, 0, 0);
+    for (std::size_t i = run.ids.size(); i-- > 0;) {
+      if (run.ids[i].prompt == 6) continue;  // not all are there
+      Trajectory response = sample::finished(run.ids[i]);
+      response.reward = 100.0F * static_cast<float>(run.ids[i].prompt);
+      response.reward_extra = "{\"p\":" + std::to_string(run.ids[i].prompt) + "}";
+      writer.append(response);
+    }
+  }
+  const auto choose = [](std::span<const StoredResponse> finished) {
+    EXPECT_EQ(finished.size(), 18U);
+    EXPECT_EQ(finished[4].reward, 100.0F);
+    return KeptPrompts{.enough = 2, .prompts = 7, .dropped = 3, .kept = {1, 4}};
+  };
+  const FinalFileReport report = write_final_file(path, manifest, run.prompts, 64, choose);
+  EXPECT_EQ(report.trajectories, 6U);
+  EXPECT_EQ(report.rewards, 6U);
+  EXPECT_EQ(report.choice->kept, (std::vector<std::uint32_t>{1, 4}));
+  const RunManifest written = read_manifest(report.path);
+  EXPECT_EQ(written.prompts, 2U);
+  EXPECT_EQ(written.choice->prompts, 7U);
+  EXPECT_EQ(written.choice->dropped, 3U);
+  const StoredRun stored = open_stored_run(report.path);
+  ASSERT_EQ(stored.prompts.size(), 2U);
+  EXPECT_EQ(stored.prompts[1].uid, run.prompts[4].uid);
+  EXPECT_EQ(stored.extras.at({1, 2}), "{\"p\":4}");
+  std::size_t read = 0;
+  read_responses(stored, stored.finished, [&](Trajectory&& response) {
+    const RequestId as_of_run{response.id.prompt == 0 ? 1U : 4U, response.id.sample};
+    Trajectory expected = sample::finished(as_of_run);
+    expected.id = response.id;
+    expected.reward = 100.0F * static_cast<float>(as_of_run.prompt);
+    EXPECT_TRUE(same(response, expected)) << read;
+    ++read;
+  });
+  EXPECT_EQ(read, 6U);
+  {
+    const auto lock = h5::lock_hdf5();
+    EXPECT_EQ(h5::read_all<std::int32_t>(h5::File::open(report.path), "prompts/index"),
+              (std::vector<std::int32_t>{1, 4}));
+  }
+  EXPECT_EQ(digest_report(path).expected, 6U);
+  EXPECT_TRUE(RunDirectory(path, manifest, run.prompts, true).complete());
+  manifest.choice->enough = 3;
+  EXPECT_EQ(first_difference(read_manifest(path), manifest), "prompts.enough: 2, now 3");
+  manifest.choice.reset();
+  EXPECT_EQ(first_difference(read_manifest(path), manifest), "prompts.enough: 2, now \"none\"");
+}
+
 TEST_F(FinalFileTest, IsTheSameByteForByteWhateverTheWayThere) {
   const SampleRun run(23, 4);
   const std::string expected = oracle_digest(run);

@@ -47,6 +47,23 @@ TEST(RequestTable, LeasesInTheOrderOfTheWork) {
   EXPECT_THROW((void)lease_next(table, 0), std::logic_error);
 }
 
+TEST(RequestTable, RequestsJoinAndLeaveWhileOthersAreLeased) {
+  RequestTable table = table_of(1);
+  lease(table, 0, 1);
+  for (std::uint32_t i = 1; i < 4; ++i) {
+    Trajectory further;
+    further.id = id(i);
+    table.add(std::move(further));
+  }
+  EXPECT_EQ(table.total(), 4U);
+  table.withdraw(id(1));
+  EXPECT_EQ(table.total(), 3U);
+  EXPECT_THROW(table.withdraw(id(1)), std::logic_error) << "it is not there";
+  EXPECT_THROW(table.withdraw(id(0)), std::logic_error) << "it is leased";
+  EXPECT_EQ(lease_next(table, 0).request.trajectory.id, id(2));
+  EXPECT_EQ(table.waiting().size(), 1U);
+}
+
 TEST(RequestTable, AMovingRequestIsHeldWhereItWasUntilItIsThere) {
   RequestTable table = table_of(2);
   lease(table, 0, 2);

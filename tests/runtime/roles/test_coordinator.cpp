@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
@@ -20,17 +21,21 @@ constexpr std::size_t kDoneBefore = 3;
 /// A coordinator of groups of two ranks each, and a spare rank after them.
 class World {
  public:
-  World(int groups, std::uint32_t requests, const policy::LeaseTerms& terms = {.max_tokens = 1024})
-      : scheduler_({.terms = terms}), prompts_(1) {
-    prompts_[0].uid = "u";
-    prompts_[0].tokens = {1, 2};
+  /// `sampling`: of prompts that have so many requests each; null: there is one prompt.
+  World(int groups, std::uint32_t requests, const policy::LeaseTerms& terms = {.max_tokens = 1024},
+        policy::DynamicSampling* sampling = nullptr, std::uint32_t prompts = 1)
+      : scheduler_({.terms = terms}), prompts_(prompts) {
+    for (Prompt& prompt : prompts_) {
+      prompt.uid = "u";
+      prompt.tokens = {1, 2};
+    }
     policy::Placement placement;
     placement.ranks = 2 * groups + 1;
     for (int g = 0; g < groups; ++g) placement.groups.push_back({2 * g, 2});
-    coordinator =
-        std::make_unique<Coordinator>(mailbox_, scheduler_, placement, empty_responses(1, requests),
-                                      std::make_unique<policy::FirstCome>(), prompts_,
-                                      CoordinatorOptions{.seed = 1, .terms = terms}, kDoneBefore);
+    coordinator = std::make_unique<Coordinator>(
+        mailbox_, scheduler_, placement, empty_responses(prompts, requests),
+        std::make_unique<policy::FirstCome>(), prompts_,
+        CoordinatorOptions{.seed = 1, .terms = terms, .sampling = sampling}, kDoneBefore);
   }
 
   void tell(int rank, const Message& message) {
@@ -251,6 +256,41 @@ TEST(Coordinator, TellsAllButMembersWhenEverythingIsFinished) {
     world.tell(static_cast<int>(rank), summary);
   }
   EXPECT_TRUE(world.coordinator->over());
+}
+
+TEST(Coordinator, RewardsDecideWhatBeginsAndWhenTheRunIsOver) {
+  policy::DynamicSampling sampling({0, 1, 2, 3, 4, 5}, std::vector<std::uint32_t>(6, 2), 1);
+  World world(1, 2, {.max_tokens = 1024}, &sampling, 6);
+  world.status(0, 8, 0);
+  EXPECT_EQ(world.leased(0), (Samples{0, 1, 0, 1})) << "two prompts for the one that is wanted";
+  EXPECT_EQ(world.coordinator->progress().total, kDoneBefore + 4);
+  world.tell(0, Rewarded{{{{0, 0}, 1}, {{0, 1}, 1}}});
+  EXPECT_EQ(world.leased(0), (Samples{0, 1, 0, 1})) << "three are likely to be needed";
+  world.tell(0, Rewarded{{{{2, 0}, 1}, {{2, 1}, 0}}});
+  EXPECT_TRUE(world.sent(0).empty()) << "none is needed after the third, and the second may count";
+  EXPECT_FALSE(world.coordinator->complete());
+  world.tell(0, Rewarded{{{{1, 0}, 0}, {{1, 1}, 1}}});
+  EXPECT_TRUE(only<Stop>(world.sent(0)));
+  EXPECT_TRUE(world.coordinator->complete());
+  EXPECT_EQ(sampling.outcome().kept, std::vector<std::uint32_t>{1});
+  Status stopped;
+  stopped.stopped = 1;
+  stopped.orders_received = 8;
+  world.tell(0, stopped);
+  EXPECT_TRUE(only<Finish>(world.sent(0)));
+}
+
+TEST(Coordinator, WaitsForTheRewardsOfAllPromptsWhereNoneIsLeft) {
+  policy::DynamicSampling sampling({0, 1}, std::vector<std::uint32_t>(2, 1), 2);
+  World world(1, 1, {.max_tokens = 1024}, &sampling, 2);
+  world.status(0, 8, 0);
+  EXPECT_EQ(world.leased(0), (Samples{0, 0}));
+  world.tell(0, Rewarded{{{{1, 0}, 1}}});
+  world.status(0, 8, 2, 2);
+  EXPECT_TRUE(world.sent(0).empty()) << "a reward is not there";
+  world.tell(2, Rewarded{{{{0, 0}, NAN}}});  // by another rank
+  EXPECT_TRUE(only<Finish>(world.sent(0)));
+  EXPECT_TRUE(world.coordinator->complete());
 }
 
 TEST(Coordinator, AStopFromAnyRankEndsLeasing) {

@@ -1,0 +1,99 @@
+#include "app/assembly/dynamic_sampling.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "app/terminal/terminal.hpp"
+#include "runtime/core/counted.hpp"
+#include "runtime/core/error.hpp"
+
+namespace paceline::app {
+namespace {
+
+policy::DynamicSampling undecided(const Inputs& inputs) {
+  std::vector<std::uint32_t> samples;
+  for (const Prompt& prompt : inputs.prompts.prompts) samples.push_back(inputs.samples_of(prompt));
+  return {prompt_order(inputs), samples, static_cast<std::size_t>(*inputs.config.prompts.enough)};
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> prompt_order(const Inputs& inputs) {
+  std::vector<std::uint32_t> order(inputs.prompts.prompts.size());
+  std::iota(order.begin(), order.end(), 0U);
+  if (!inputs.config.prompts.shuffle) return order;
+  std::mt19937_64 random(inputs.config.sampling.seed);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+std::unique_ptr<policy::DynamicSampling> make_sampling(const Inputs& inputs,
+                                                       const io::ResumeState& earlier) {
+  if (!inputs.config.prompts.enough) return nullptr;
+  auto sampling = std::make_unique<policy::DynamicSampling>(undecided(inputs));
+  for (const Reward& reward : earlier.rewards) sampling->scored(reward);
+  // Nobody will score what an environment gave no reward.
+  if (inputs.config.reward.method == io::RewardMethod::none) {
+    for (const io::StoredResponse& entry : earlier.unscored.entries)
+      sampling->scored({entry.id(), std::numeric_limits<float>::quiet_NaN()});
+  }
+  return sampling;
+}
+
+io::ChoosePrompts choose_prompts(const Inputs& inputs) {
+  if (!inputs.config.prompts.enough) return nullptr;
+  return [&inputs](std::span<const io::StoredResponse> finished) {
+    policy::DynamicSampling sampling = undecided(inputs);
+    for (const io::StoredResponse& entry : finished) sampling.scored({entry.id(), entry.reward});
+    policy::DynamicSampling::Outcome outcome = sampling.outcome();
+    const io::RewardSection& reward = inputs.config.reward;
+    const bool all =
+        reward.method != io::RewardMethod::none && reward.required == io::RewardsRequired::all;
+    if (outcome.lacking > 0) {
+      const std::string what =
+          fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
+      if (all) {
+        throw DataError(what +
+                        " (reward.required); nothing is lost, and --resume scores what is "
+                        "missing");
+      }
+      say("warning: dropped: {}", what);
+    }
+    io::KeptPrompts choice;
+    choice.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough);
+    choice.prompts = inputs.prompts.prompts.size();
+    choice.dropped = outcome.dropped;
+    choice.kept = std::move(outcome.kept);
+    return choice;
+  };
+}
+
+std::string sampling_text(const Inputs& inputs) {
+  if (!inputs.config.prompts.enough) return "";
+  const auto enough = static_cast<std::size_t>(*inputs.config.prompts.enough);
+  const std::size_t prompts = inputs.prompts.prompts.size();
+  return fmt::format(
+      "  the run ends when the rewards of {} differ (prompts.enough), of {} at most{}\n",
+      counted(enough, "prompt"), prompts,
+      enough > prompts ? "\n  warning: there are fewer prompts than prompts.enough wants" : "");
+}
+
+void print_choice(const io::KeptPrompts& choice) {
+  const std::uint64_t kept = choice.kept.size();
+  say("kept {} of {}, whose rewards differ; {} dropped, {} left over", kept,
+      counted(choice.prompts, "prompt"), choice.dropped, choice.prompts - kept - choice.dropped);
+  if (kept < choice.enough) {
+    say("warning: no prompts are left, and {} of the {} wanted have rewards that differ "
+        "(prompts.enough)",
+        kept, choice.enough);
+  }
+}
+
+}  // namespace paceline::app
