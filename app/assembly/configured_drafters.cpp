@@ -69,7 +69,7 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
     drafter.setting = setting;
     switch (setting.method) {
       case io::DrafterMethod::eagle3:
-        drafter.name = "eagle3:" + setting.path;
+        drafter.name = "eagle3:" + setting.name.value_or(setting.path);
         drafter.head = std::make_unique<DraftHead>();
         read_eagle3(setting.path, *drafter.head);
         break;
@@ -85,12 +85,19 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         drafter.name = "suffix";
         break;
       case io::DrafterMethod::model: {
-        drafter.name = "model:" + setting.path;
+        drafter.name = "model:" + setting.name.value_or(setting.path);
         for (const ConfiguredDrafter& other : drafters) {
-          if (other.name != drafter.name) continue;
-          throw UsageError(
-              fmt::format("speculation.drafters: {} is there twice; it would draft the same twice",
-                          setting.path));
+          if (other.setting.method != setting.method) continue;
+          if (other.setting.path == setting.path) {
+            throw UsageError(fmt::format(
+                "speculation.drafters: {} is there twice; it would draft the same twice",
+                setting.path));
+          }
+          if (other.name == drafter.name) {
+            throw UsageError(
+                fmt::format("speculation.drafters: two are known as {}; expected names that differ",
+                            drafter.name));
+          }
         }
         drafter.model = read_model(setting.path);
         break;

@@ -11,8 +11,9 @@ namespace paceline::app {
 
 std::string shape_text(const ModelConfig& model, DType compute) {
   std::string text = fmt::format("{} {} layers, {} wide, {} + {} heads of {}, {} inner, {} tokens",
-                                 model.family->model_type, model.layers, model.hidden, model.heads,
-                                 model.kv_heads, model.head_dim, model.intermediate, model.vocab);
+                                 model.family == nullptr ? "head" : model.family->model_type,
+                                 model.layers, model.hidden, model.heads, model.kv_heads,
+                                 model.head_dim, model.intermediate, model.vocab);
   if (model.latent) {
     text += fmt::format(", latent attention of {} + {}, values of {}", model.latent->kv_rank,
                         model.latent->rope, model.latent->value_dim);

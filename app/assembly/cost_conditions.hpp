@@ -20,7 +20,7 @@ struct ProfiledCosts {
   [[nodiscard]] bool hold() const { return profile && fault.empty(); }
 };
 
-/// The shape of a model, on which its costs depend: CostConditions::model.
+/// The shape of a model or of a head's layer, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
 /// How the conditions of `profile` differ from `now`, or a drafter that the profile does not know;

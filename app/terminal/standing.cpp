@@ -9,8 +9,10 @@
 namespace paceline::app {
 namespace {
 
-/// The sections of a configuration's text that costs depend on.
-std::string cost_settings(const std::string& text) {
+/// The sections of a configuration's text that costs depend on. Of a drafter they do not depend on
+/// its path: weights of the same shape cost the same.
+std::string cost_settings(const io::RunConfig& config) {
+  const std::string& text = config.text;
   std::string settings;
   for (const char* section : {"layout", "engine", "speculation", "schedule", "test"}) {
     const std::size_t begin = text.find(std::string(section) + ":\n");
@@ -18,7 +20,26 @@ std::string cost_settings(const std::string& text) {
     while (end < text.size() && text[end] == ' ') end = text.find('\n', end) + 1;
     settings += text.substr(begin, end - begin);
   }
+  for (const io::DrafterSetting& drafter : config.speculation.drafters) {
+    for (std::size_t at = 0; !drafter.path.empty();) {
+      at = settings.find(drafter.path, at);
+      if (at == std::string::npos) break;
+      settings.erase(at, drafter.path.size());
+    }
+  }
   return settings;
+}
+
+/// Names and shapes of drafters.
+std::vector<std::string> drafter_conditions(const Inputs& inputs, const Plan& plan) {
+  std::vector<std::string> conditions = drafter_names(plan);
+  for (const PlannedDrafter& drafter : plan.drafters) {
+    if (drafter.model != nullptr)
+      conditions.push_back(shape_text(drafter.model->config, drafter.model->compute));
+    if (drafter.head != nullptr)
+      conditions.push_back(shape_text(layer_of(drafter.head->config), inputs.target.compute));
+  }
+  return conditions;
 }
 
 }  // namespace
@@ -50,8 +71,8 @@ std::string Standing::news(const std::string& text) {
 const CostsByDegree& Standing::costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
-  Conditions now{plan.costs.conditions, plan.layout.placement, drafter_names(plan),
-                 cost_settings(inputs.config.text)};
+  Conditions now{plan.costs.conditions, plan.layout.placement, drafter_conditions(inputs, plan),
+                 cost_settings(inputs.config)};
   if (measured_under_ != now) {
     costs_ = costs_of_run(rank, responses);
     measured_under_ = std::move(now);

@@ -53,7 +53,7 @@ class Standing {
   struct Conditions {
     CostConditions of_rank;
     policy::Placement placement;
-    std::vector<std::string> drafters;
+    std::vector<std::string> drafters;  ///< names and shapes
     std::string settings;  ///< text of engine, speculation and schedule
     bool operator==(const Conditions&) const = default;
   };

@@ -32,6 +32,12 @@ EntryKey entry_key(DrafterMethod method, std::string_view name, T DrafterSetting
   return {member(name, field, std::move(codec), help), method, required};
 }
 
+EntryKey name_key(DrafterMethod method) {
+  return entry_key(method, "name", &DrafterSetting::name, OrNone{Text{}},
+                   "What its costs and its acceptance are known by, from run to run; none is its "
+                   "path. A drafter that is trained along has a new path at every step.");
+}
+
 // Keys of a head, whichever.
 std::vector<EntryKey> head_keys(DrafterMethod method) {
   using S = DrafterSetting;
@@ -53,7 +59,8 @@ std::vector<EntryKey> all_keys() {
   constexpr auto ngram = DrafterMethod::ngram;
   constexpr auto suffix = DrafterMethod::suffix;
   std::vector<EntryKey> keys{entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
-                                       "EAGLE-3 head of the target, in safetensors.", true)};
+                                       "EAGLE-3 head of the target, in safetensors.", true),
+                             name_key(eagle3)};
   for (const DrafterMethod head : {eagle3, DrafterMethod::mtp}) {
     const std::vector<EntryKey> own = head_keys(head);
     keys.insert(keys.end(), own.begin(), own.end());
@@ -61,6 +68,7 @@ std::vector<EntryKey> all_keys() {
   const std::vector<EntryKey> others{
       entry_key(model, "path", &S::path, Path{"the path of a directory"},
                 "Hugging Face model with the target's vocabulary.", true),
+      name_key(model),
       entry_key(ngram, "min_match", &S::min_match, Count{1, longest_ngram},
                 "Shortest n-gram looked up, in tokens."),
       entry_key(ngram, "max_match", &S::max_match, Count{1, longest_ngram},

@@ -83,6 +83,8 @@ enum class DrafterMethod : std::uint8_t { eagle3, model, mtp, ngram, suffix };
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
   std::string path;  ///< eagle3, model: Hugging Face directory
+  std::optional<std::string>
+      name;  ///< eagle3, model: known by it in costs and acceptance; none: by path
   // eagle3, mtp:
   std::optional<std::string> stop;  ///< directory of a network that ends drafts
   bool noise = false;               ///< tokens are ranked under the target's noise

@@ -36,8 +36,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "io" / "python"))
 
+from draft_trainer import WINDOW, DraftTrainer
 from grpo_update import Policy, Sample, advantages, agreement, chosen_anew, recomputed, train
 from paceline_reader import ReaderError, Steps, acceptance, open_run
+from train_eagle3 import read_documents
 
 # Prompts whose answers the model can work out in a hundred tokens or so, though not always rightly.
 TASKS = ("sort", "expr")
@@ -46,15 +48,19 @@ LONGEST_QUESTION = 48  # characters
 # ---------------------------------------------------------------- the rollout
 
 
-def roll_out(job: Steps, name: str, weights: Path, version: int, prompts: Path, seed: int) -> Path:
+def roll_out(job: Steps, name: str, weights: Path, version: int, prompts: Path, seed: int,
+             drafters: list[dict] | None = None) -> Path:
     """Responses of `weights` to `prompts`: where they are, once all are there.
 
-    The weights' version is part of the noise, so that a prompt that comes again is answered anew.
+    The weights' version is part of the noise, so that a prompt that comes again is answered anew. `drafters`: other
+    than the configuration's.
     """
     request = {
         "model": {"path": str(weights), "weight_version": version}, "prompts": {"path": str(prompts)},
         "sampling": {"seed": seed},
     }
+    if drafters is not None:
+        request["speculation"] = {"drafters": drafters}
     with job.submit(name, request) as run:
         return Path(run.path).parent
 
@@ -85,6 +91,36 @@ def read_samples(directory: Path) -> list[Sample]:
             )
             for index, (response, advantage) in enumerate(zip(run, groups))
         ]
+
+
+@dataclass
+class Along:
+    """The drafter beside the suffix trees, by a name that stays, and what trains it; none: it stays as it is."""
+
+    path: Path
+    trainer: DraftTrainer | None
+
+    def setting(self) -> dict:
+        architecture = json.loads((self.path / "config.json").read_text())["architectures"][0]
+        return {"method": "eagle3" if "Eagle3" in architecture else "model", "path": str(self.path), "name": "along"}
+
+    def learn(self, policy: Policy, run: Path, output: Path) -> dict:
+        """Trains towards the policy as it is now. One that accepts less is not handed over."""
+        if self.trainer is None:
+            return {}
+        verdict = self.trainer.learn(policy.model, read_documents(run, longest=1024))
+        if verdict.better:
+            self.trainer.export(output)
+            self.path = output
+        return {"before": verdict.before, "after": verdict.after}
+
+    @staticmethod
+    def accepted(run: Path) -> float:
+        """The share of its drafted tokens that a rollout took."""
+        table = acceptance(run, by="drafter")
+        own = [str(name).endswith("along") for name in table["drafter"]]
+        drafted = int(table["drafted"][own].sum())
+        return int(table["accepted"][own].sum()) / drafted if drafted else float("nan")
 
 
 # ---------------------------------------------------------------- the loop
@@ -125,6 +161,7 @@ class Loop:
     prompts_per_step: int
     unseen: list[str]  # lines
     replays: bool  # the experts of the rollout
+    along: Along | None
 
     def __post_init__(self) -> None:
         random.Random(self.seed).shuffle(self.prompts)
@@ -143,10 +180,11 @@ class Loop:
         if self.plain:
             arms.append(("plain rollout", self.plain))
         runs = {}
+        drafters = None if self.along is None else [{"method": "suffix"}, self.along.setting()]
         # In turns, so that neither is always the first to read a new checkpoint.
         for what, job in arms[:: -1 if version % 2 else 1]:
             with timed(seconds, what):
-                runs[what] = roll_out(job, name, weights, version, prompts, self.seed)
+                runs[what] = roll_out(job, name, weights, version, prompts, self.seed, drafters)
         samples = read_samples(runs["rollout"])
         if self.plain:
             rewards = [[sample.reward for sample in read_samples(run)] for run in runs.values()]
@@ -179,6 +217,10 @@ class Loop:
             figures["bf16"] = agreement(recomputed(self.policy.model, samples, bf16=True), new)
         with timed(seconds, "updates"):
             train(self.policy, samples, self.generator)
+        if self.along is not None:
+            figures["draft_rate"] = self.along.accepted(run)
+            with timed(seconds, "drafter"):
+                figures["drafter"] = self.along.learn(self.policy, run, self.work / f"drafter-{number + 1:03}")
         return figures
 
     def run(self) -> dict:
@@ -187,7 +229,7 @@ class Loop:
         if self.unseen:
             figures["unseen"]["before"] = self.examine(0)
         print("step  reward  ratio: mean    spread  largest |difference|  tokens  rollout, s  tokens/s  train, s"
-              + ("  plain rollout, s" if self.plain else "") + ("  experts chosen anew: mean    spread" if self.replays else ""))
+              + ("  plain rollout, s" if self.plain else "") + ("  drafts taken" if self.along else "") + ("  experts chosen anew: mean    spread" if self.replays else ""))
         for number in range(self.steps):
             row = self.step(number)
             figures["steps"].append(row)
@@ -197,6 +239,9 @@ class Loop:
                   f"{row['tokens'] / seconds['rollout']:8.0f}  "
                   f"{seconds['log-probabilities'] + seconds['updates']:8.2f}"
                   + (f"  {seconds['plain rollout']:16.2f}" if self.plain else "")
+                  + (f"  {row['draft_rate']:12.3f}" if self.along else "")
+                  + ("  of {} {before:.3f} before, {after:.3f} after training".format(WINDOW, **row["drafter"])
+                     if row.get("drafter") else "")
                   + ("  {ratio_mean:25.6f}  {ratio_std:8.6f}".format(**row["chosen_anew"]) if self.replays else ""),
                   flush=True)
         last = self.work / f"policy-{self.steps:03}"
@@ -242,11 +287,16 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
     parser.add_argument("--compare", action="store_true", help="roll out without drafters too, by a job of its own")
+    parser.add_argument("--drafter", type=Path, help="a draft model or an EAGLE-3 head that drafts beside suffix trees")
+    parser.add_argument("--train-drafter", action="store_true", help="keep it up with the policy, after every step")
+    parser.add_argument("--drafter-steps", type=int, default=8, help="updates of the drafter a step")
     parser.add_argument("--replay", action="store_true", help="train with the experts that the rollout took, of a mixture")
     parser.add_argument("--figures", type=Path, help="a JSON file for all figures")
     arguments = parser.parse_args()
     if arguments.steps < 1 or arguments.prompts_per_step < 1:
         parser.error("there is nothing to do without steps and prompts")
+    if arguments.train_drafter and arguments.drafter is None:
+        parser.error("--train-drafter needs --drafter")
     return arguments
 
 
@@ -274,11 +324,17 @@ def main() -> None:
                     arguments.config, work / name, shlex.split(arguments.launch), arguments.paceline,
                     [*arguments.set, *settings]))
 
+            policy = Policy(arguments.model, arguments.rate)
+            along = None
+            if arguments.drafter is not None:
+                path = arguments.drafter.resolve()
+                trainer = DraftTrainer(path, policy.model, arguments.drafter_steps, 2048) if arguments.train_drafter else None
+                along = Along(path, trainer)
             loop = Loop(
                 program=arguments.paceline,
                 job=resident("rollouts"),
                 plain=resident("plain", "speculation.mode=plain") if arguments.compare else None,
-                policy=Policy(arguments.model, arguments.rate),
+                policy=policy,
                 work=work,
                 seed=arguments.seed,
                 steps=arguments.steps,
@@ -286,6 +342,7 @@ def main() -> None:
                 prompts_per_step=arguments.prompts_per_step,
                 unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
                 replays=arguments.replay,
+                along=along,
             )
             figures = loop.run()
     except ReaderError as error:  # the request was refused, or the job ended

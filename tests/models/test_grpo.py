@@ -31,11 +31,16 @@ except ImportError as error:
         sys.exit(77)
     raise unittest.SkipTest(reason) from error
 
+from draft_trainer import HELD_OUT, WINDOW, DraftTrainer
 from evaluate import load_directory
+from evaluate import sample as sample_responses
 from grpo import digest_of, read_samples, roll_out
 from grpo_update import CLIP, Policy, Sample, advantages, agreement, chosen_anew, loss_of, recomputed, response_logprobs
 from model import Qwen2
 from paceline_reader import JobEnded, StepRefused, Steps
+from tasks import prompt_text
+from tokenizers import Tokenizer
+from train_eagle3 import Document
 
 CONFIGS = HERE.parents[1] / "configs"
 TARGET = CONFIGS / "models" / "target"
@@ -109,6 +114,50 @@ class Parts(unittest.TestCase):
             self.assertTrue(torch.equal(weight, wanted))
 
 
+class DraftersAlong(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.policy = load_directory(TARGET)
+        tokenizer = Tokenizer.from_file(str(TARGET / "tokenizer.json"))
+        rows = [json.loads(line) for line in (CONFIGS / "prompts" / "train.jsonl").read_text().splitlines()]
+        prompts = [tokenizer.encode(prompt_text(row["prompt"][0]["content"])).ids for row in rows[: 3 * HELD_OUT]]
+        responses = sample_responses(cls.policy, prompts, set(), 96, torch.Generator().manual_seed(3))
+        cls.documents = [Document(p + r, len(p), g) for g, (p, r) in enumerate(zip(prompts, responses))]
+
+    def check_kept(self, trainer: DraftTrainer, name: str) -> None:
+        """What is written accepts as much as what was kept."""
+        held = [document for document in self.documents if document.group % HELD_OUT == HELD_OUT - 1]
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.export(Path(folder) / name)
+            self.assertEqual(os.listdir(folder), [name])
+            again = DraftTrainer(Path(folder) / name, self.policy, 1, 512)
+        self.assertEqual(again.accepted(self.policy, held), trainer.accepted(self.policy, held))
+
+    def test_one_that_accepts_less_is_not_handed_over(self) -> None:
+        for name in ("draft", "eagle3"):
+            trainer = DraftTrainer(CONFIGS / "models" / name, self.policy, 2, 512)
+            trainer.drafter.rate = 1.0
+            served = [parameter.detach().clone() for parameter in trainer.parameters]
+            verdict = trainer.learn(self.policy, self.documents)
+            self.assertFalse(verdict.better, name)
+            self.assertLess(verdict.after, verdict.before)
+            for parameter, wanted in zip(trainer.parameters, served):
+                self.assertTrue(torch.equal(parameter, wanted))
+            self.check_kept(trainer, name)
+
+    def test_one_that_has_fallen_behind_catches_up(self) -> None:
+        for name in ("draft", "eagle3"):
+            trainer = DraftTrainer(CONFIGS / "models" / name, self.policy, 12, 1024)
+            generator = torch.Generator().manual_seed(5)
+            with torch.no_grad():
+                for parameter in trainer.parameters:
+                    if parameter.dim() == 2:
+                        parameter.add_(0.2 * parameter.std() * torch.randn(parameter.shape, generator=generator))
+            verdict = trainer.learn(self.policy, self.documents)
+            self.assertTrue(0 < verdict.before < verdict.after <= WINDOW, f"{name}: {verdict}")
+            self.check_kept(trainer, name)
+
+
 @unittest.skipUnless("PACELINE" in os.environ, "PACELINE names no program")
 class Loop(unittest.TestCase):
     """A few steps, plainly and with drafters."""
@@ -121,6 +170,8 @@ class Loop(unittest.TestCase):
         cls.program = os.environ["PACELINE"]
         cls.plain = cls.loop("plain", ["speculation.mode=plain"])
         cls.drafted = cls.loop("drafted", ALWAYS, "--compare")
+        along = ("--drafter", str(CONFIGS / "models" / "draft"), "--train-drafter", "--drafter-steps", "2")
+        cls.along = cls.loop("along", ALWAYS, *along)
 
     @classmethod
     def loop(cls, name: str, settings: list[str], *words: str) -> dict:
@@ -144,10 +195,15 @@ class Loop(unittest.TestCase):
         return load_directory(self.work / "plain" / f"policy-{version:03}")
 
     def test_drafters_change_no_reward_no_trajectory_and_no_weight(self) -> None:
-        for plain, drafted in zip(self.plain["steps"], self.drafted["steps"], strict=True):
-            for name in ("reward", "digest", "tokens"):
-                self.assertEqual(plain[name], drafted[name], f"{name} of step {plain['step']}")
-        self.assertEqual(self.plain["policy"], self.drafted["policy"])
+        for loop in (self.drafted, self.along):
+            for plain, drafted in zip(self.plain["steps"], loop["steps"], strict=True):
+                for name in ("reward", "digest", "tokens"):
+                    self.assertEqual(plain[name], drafted[name], f"{name} of step {plain['step']}")
+            self.assertEqual(self.plain["policy"], loop["policy"])
+        for row in self.along["steps"]:  # the drafter is there, and is served what was handed over
+            self.assertGreater(row["draft_rate"], 0.5)
+            handed = row["drafter"]["after"] >= row["drafter"]["before"]
+            self.assertEqual(handed, (self.work / "along" / f"drafter-{row['step'] + 1:03}").exists())
         # Which would say nothing, had nobody drafted, or nothing been learnt from.
         self.assertEqual([row["accepted"] for row in self.plain["steps"]], [0] * STEPS)
         self.assertGreater(min(row["accepted"] for row in self.drafted["steps"]), 0)

@@ -40,6 +40,7 @@ STEP_WEIGHT = 0.8
 class Document:
     tokens: list[int]  # prompt and response
     prompt: int  # tokens of the prompt
+    group: int = 0  # the prompt's number in its run
 
 
 def read_documents(run_directory: Path, longest: int) -> list[Document]:
@@ -47,7 +48,10 @@ def read_documents(run_directory: Path, longest: int) -> list[Document]:
     with open_run(run_directory) as run:
         prompts = [prompt.tokens.tolist() for prompt in run.prompts]
         return [
-            Document((prompts[response.prompt_index] + response.tokens.tolist())[:longest], len(prompts[response.prompt_index]))
+            Document(
+                (prompts[response.prompt_index] + response.tokens.tolist())[:longest],
+                len(prompts[response.prompt_index]), response.prompt_index,
+            )
             for response in run
         ]
 

@@ -139,6 +139,15 @@ if grep -q "96 of 96 responses have no reward" "$steps/step-10.error"; then ok "
 else fail "rewards that fail: $(cat "$steps/step-10.error")"; fi
 same "the responses stay" "$(alone 10 60)" "$(digest "$steps/step-10.part")"
 
+# A draft model that is trained along: new weights at every step, known by one name, so that costs are measured once.
+for age in 11 12; do
+  cp -r "$root/configs/models/draft" "$work/draft-$age"
+  printf '\0' | dd of="$work/draft-$age/model.safetensors" bs=1 seek=$((500000 + age)) conv=notrunc status=none
+  request "step-$age" "$age" 60 "" "speculation: {drafters: [{method: suffix}, {method: model, path: $work/draft-$age, name: along}]}"
+  comes "step-$age" && same "a draft model of step $age" "$(alone "$age" 60)" "$(digest "$steps/step-$age")"
+done
+same "its costs are measured once" "1 0" "$(grep -c 'costs by' "$steps/step-11/paceline.log") $(grep -c 'costs by' "$steps/step-12/paceline.log" || true)"
+
 : >"$steps/stop"
 code=0
 wait "$pid" || code=$?

@@ -111,6 +111,11 @@ class Steps:
         for section, key in (("model", "path"), ("prompts", "path")):
             if key in asked.get(section, {}):
                 asked[section][key] = os.path.abspath(os.fspath(asked[section][key]))
+        if "drafters" in asked.get("speculation", {}):
+            asked["speculation"]["drafters"] = [
+                {k: os.path.abspath(os.fspath(v)) if k == "path" else v for k, v in drafter.items()}
+                for drafter in asked["speculation"]["drafters"]
+            ]
         lines = None
         if prompts is not None:
             if "path" in asked.get("prompts", {}):

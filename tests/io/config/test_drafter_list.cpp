@@ -44,7 +44,7 @@ TEST(DrafterList, ReadsEveryKeyAndReadsBack) {
   const RunConfig config = parse(R"(
 speculation:
   drafters:
-    - {method: model, path: small}
+    - {method: model, path: small, name: trained along}
     - method: suffix
       min_match: 3
       max_match: 20
@@ -61,6 +61,8 @@ speculation:
   EXPECT_EQ(drafters[4].path, "/base/head");
   EXPECT_EQ(drafters[0].method, DrafterMethod::model);
   EXPECT_EQ(drafters[0].path, "/base/small");
+  EXPECT_EQ(drafters[0].name, "trained along");
+  EXPECT_EQ(drafters[3].name, std::nullopt);
   EXPECT_EQ(drafters[1].method, DrafterMethod::suffix);
   EXPECT_EQ(drafters[1].min_match, 3);
   EXPECT_EQ(drafters[1].max_match, 20);

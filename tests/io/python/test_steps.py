@@ -50,6 +50,12 @@ class Folder(unittest.TestCase):
         self.assertEqual(self.request("7")["model"]["path"], os.path.abspath("policy"))
         self.assertEqual(self.request("7")["prompts"]["path"], os.path.abspath("p.jsonl"))
 
+    def test_so_are_those_of_drafters(self):
+        drafters = [{"method": "suffix"}, {"method": "model", "path": "drafts/8", "name": "along"}]
+        self.steps.begin("8", {"model": {"path": "policy"}, "speculation": {"drafters": drafters}})
+        asked = self.request("8")["speculation"]["drafters"]
+        self.assertEqual(asked, [drafters[0], {**drafters[1], "path": os.path.abspath("drafts/8")}])
+
     def test_a_refusal_is_raised_with_its_text_and_may_be_tried_again(self):
         self.put("7.error", "7.yaml:1: unknown key\n")
         self.put("7.yaml", "{}")
