@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "app/assembly/make_speculator.hpp"
 #include "app/terminal/terminal.hpp"
 #include "io/config/cost_profile.hpp"
 #include "runtime/costs/transfer_measurement.hpp"
@@ -100,8 +99,7 @@ CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budg
 }
 
 bool wants_costs(const Inputs& inputs, const Plan& plan) {
-  const bool drafts = !plan.drafters.empty() && (reads_costs(inputs.config.speculation.policy) ||
-                                                 reconfigure_every(inputs, plan) > 0);
+  const bool drafts = !plan.drafters.empty() && reads_costs(inputs.config.speculation.policy);
   const io::ScheduleSection& schedule = inputs.config.schedule;
   return drafts || (plan.layout.groups() > 1 &&
                     (schedule.rebalance || inputs.config.test.shuffles(io::Shuffle::moves)));

@@ -8,7 +8,6 @@
 #include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/dynamic_sampling.hpp"
-#include "app/assembly/make_speculator.hpp"
 #include "app/assembly/scoring.hpp"
 #include "app/assembly/token_sets.hpp"
 #include "app/assembly/weight_plan.hpp"
@@ -147,14 +146,6 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   if (ahead) {
     text += fmt::format("  drafter ranks send {} at a time (speculation.window)\n",
                         counted(plan.speculation.window, "token"));
-  }
-  if (const std::string why = not_reconfigured(inputs, plan); !why.empty())
-    text += fmt::format("  no request gets a mode of its own (speculation.reconfigure): {}\n", why);
-  if (const std::uint32_t every = reconfigure_every(inputs, plan); every > 0) {
-    text += fmt::format(
-        "  every {} a request that accepts little gets a mode and window of its own "
-        "(speculation.reconfigure)\n",
-        counted(every, "token"));
   }
   if (plan.best_of_n.races) {
     text +=

@@ -488,11 +488,6 @@ std::vector<Key> make_table() {
                       "acceptance, of n-grams and suffix trees; else 1."};
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
                   "Tokens after which a drafter rank sends a draft; auto is what pays best."));
-  t.push_back(key(PACELINE_FIELD(speculation, reconfigure), OrAuto{Count{0, 1 << 24}},
-                  "Tokens after which a request that accepts little gets a mode and window of its "
-                  "own; 0 is never."));
-  t.back().details = {"auto: 1000 under goodput where ranks draft for others,",
-                      "at costs by engine.profile; else 0."};
   t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
                   "Groups that run dry generate others' last requests too, by another drafter."));
   t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",

@@ -106,6 +106,9 @@ constexpr std::array table = {
     OtherName{"schedule.shuffle_memory", "is test.shuffle: [memory]"},
     OtherName{"schedule.shuffle_seed", "is test.seed"},
     OtherName{"speculation.race_batch", "is no key any more: a group races for 8 requests at most"},
+    OtherName{
+        "speculation.reconfigure",
+        "is no key any more: rollouts were no faster by modes and windows of single requests"},
 };
 
 }  // namespace

@@ -115,11 +115,10 @@ struct SpeculationSection {
   /// Branches side by side; 1: chains; auto: up to kMostPaths of lookup's, where that pays.
   Auto<std::int32_t> paths;
   static constexpr std::int32_t kMostPaths = 4;  ///< Seer's table 2 goes so far
-  Auto<std::int32_t> window;       ///< tokens that drafter ranks send at a time; auto: as planned
-  Auto<std::int32_t> reconfigure;  ///< tokens of a request from one to the next; 0: never
-  bool best_of_n = false;          ///< groups without requests race or draft for those of others
-  bool elastic_memory = false;     ///< draft models' memory is KV's while KV is short
-  bool keep_history = true;        ///< how often drafts were accepted is kept beside engine.profile
+  Auto<std::int32_t> window;    ///< tokens that drafter ranks send at a time; auto: as planned
+  bool best_of_n = false;       ///< groups without requests race or draft for those of others
+  bool elastic_memory = false;  ///< draft models' memory is KV's while KV is short
+  bool keep_history = true;     ///< how often drafts were accepted is kept beside engine.profile
   /// A run, or a folder of runs, whose responses suffix trees begin with; kBeside: the folder of
   /// output.directory.
   std::optional<std::string> history;

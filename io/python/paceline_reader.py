@@ -21,7 +21,6 @@
     table["drafter"], table["position"], table["rate"]
     spans = timeline("DIR")              # what every rank did when: to be drawn as bars
     spans["rank"], spans["what"], spans["start"], spans["duration"]
-    plans = request_plans("DIR")         # requests that came to be drafted for in another way
     helped = races("DIR")                # requests that several groups generated (best-of-N)
     draft_servers("DIR")                 # what ranks told draft servers and heard from them
     scores("DIR")                        # what became of responses that were to be scored, and when
@@ -65,7 +64,6 @@ from paceline_run.telemetry import (
     model_scale,
     races,
     rank_seconds,
-    request_plans,
     scores,
     stop_points,
     timeline,
@@ -98,7 +96,6 @@ __all__ = [
     "open_run",
     "races",
     "rank_seconds",
-    "request_plans",
     "scores",
     "stop_points",
     "summary",

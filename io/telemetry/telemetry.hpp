@@ -15,7 +15,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 11;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 12;
 
 /// The last attempt to score a response. Times are seconds since the run began.
 struct ScoreRecord {
@@ -101,9 +101,9 @@ struct TelemetryReport {
 ///                        prefill_tokens,decode_tokens,drafted,accepted,draft_calls,
 ///                        kv_blocks_used,kv_blocks,role,late,queued,waited}; kv_blocks: in the pool
 ///       (0 of ranks that do not lead a group)
-///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,mode,window,method,reason},
-///       by (attempt, time); mode and window are of kind "planned" alone, method (a drafter's
-///       number, -1: none) of "race_begun", reason of "finished"
+///   /requests/{attempt,rank,time,prompt_index,sample_index,kind,tokens,method,reason}, by
+///       (attempt, time); method (a drafter's number, -1: none) is of kind "race_begun" alone,
+///       reason of "finished"
 ///   /transfers/{attempt,rank,start,duration,key,bytes,peer,sends,complete}, by (attempt, start)
 ///   /kv_pool/{attempt,rank,start,duration,key,bytes,memory_bytes,disk_bytes,use,complete}, by
 ///       (attempt, start)
@@ -129,7 +129,7 @@ struct TelemetryReport {
 ///   /drafter_names: strings, by drafter number; one numbering for all ranks and attempts, though
 ///       attempts may be configured with different drafters
 ///   strings NAME (plan and host, too): NAME u8, UTF-8 bytes; NAME_offsets i64 [n + 1]
-///   attributes of /: schema_version (of telemetry); of /requests/kind, /requests/mode,
+///   attributes of /: schema_version (of telemetry); of /requests/kind,
 ///   /requests/reason, /kv_pool/use, /draft_memory/kind, /writes/kind and /scores/outcome: the
 ///   names of their values; of all other datasets: unit, "s", "bytes" or the counted thing
 ///   ("tokens", "blocks"), "1" where there is none (numbers, shares, rewards)

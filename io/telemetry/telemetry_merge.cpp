@@ -124,15 +124,11 @@ void write_events(const h5::File& file, Rows<RequestEvent>& events) {
                      {"resumed", Kind::resumed},
                      {"left", Kind::left},
                      {"arrived", Kind::arrived},
-                     {"planned", Kind::planned},
                      {"race_begun", Kind::race_begun},
                      {"race_left", Kind::race_left},
                      {"race_won", Kind::race_won},
                      {"turn_ended", Kind::turn_ended},
                      {"answered", Kind::answered}});
-  for (const SpeculationMode mode :
-       {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled})
-    name_values<SpeculationMode>(file, "requests/mode", {{name_of(mode), mode}});
   for (const FinishReason reason :
        {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
         FinishReason::context, FinishReason::turns, FinishReason::failed, FinishReason::partial})

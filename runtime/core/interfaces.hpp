@@ -68,14 +68,13 @@ enum class RequestEventKind : std::uint8_t {
   finished = 1,
   stopped = 2,
   resumed = 3,
-  left = 4,         ///< for another group, or back to the coordinator
-  arrived = 5,      ///< from another group
-  planned = 6,      ///< its drafting mode or window changes
-  race_begun = 7,   ///< this rank generates it too, for its holder (best-of-N)
-  race_left = 8,    ///< this rank gave up the race: its holder was first, or the room was needed
-  race_won = 9,     ///< this rank came to its end before it heard of its holder's
-  turn_ended = 10,  ///< its conversation waits for an answer
-  answered = 11,    ///< the answer has come, and the response goes on
+  left = 4,        ///< for another group, or back to the coordinator
+  arrived = 5,     ///< from another group
+  race_begun = 6,  ///< this rank generates it too, for its holder (best-of-N)
+  race_left = 7,   ///< this rank gave up the race: its holder was first, or the room was needed
+  race_won = 8,    ///< this rank came to its end before it heard of its holder's
+  turn_ended = 9,  ///< its conversation waits for an answer
+  answered = 10,   ///< the answer has come, and the response goes on
 };
 
 struct RequestEvent {
@@ -83,9 +82,6 @@ struct RequestEvent {
   RequestId id;
   RequestEventKind kind = RequestEventKind::leased;
   std::uint32_t tokens = 0;  ///< response tokens so far
-  /// Drafting mode, and longest draft in tokens: of planned alone.
-  SpeculationMode mode = SpeculationMode::plain;
-  std::uint32_t window = 0;
   std::int32_t method = -1;  ///< of race_begun alone: index of the drafter for it here
   FinishReason reason = FinishReason::partial;  ///< of finished alone
 };

@@ -62,8 +62,6 @@ inline constexpr auto kColumns<RequestEvent> =
                Column{"sample_index", kSampleOf, "1"},
                Column{"kind", &RequestEvent::kind},
                Column{"tokens", &RequestEvent::tokens, "tokens"},
-               Column{"mode", &RequestEvent::mode},
-               Column{"window", &RequestEvent::window, "tokens"},
                Column{"method", &RequestEvent::method, "1"},
                Column{"reason", &RequestEvent::reason}};
 

@@ -125,18 +125,6 @@ class SiblingLearner {
   ~SiblingLearner() = default;
 };
 
-/// A drafter that drafts unasked, ahead of the verifier: on other ranks, which are to hear of each
-/// step's commits at once.
-class AheadRunner {
- public:
-  /// Sets the draft window: tokens at a time for the request, at most as many as the drafter was
-  /// made for; 0: none. start() begins with the most.
-  virtual void set_window(RequestId id, int window) = 0;
-
- protected:
-  ~AheadRunner() = default;
-};
-
 /// A drafter that holds memory of note, and can give it back.
 class MemoryGiver {
  public:
@@ -157,8 +145,10 @@ struct Capabilities {
   FeatureReader* features = nullptr;
   LaggingState* state = nullptr;
   SiblingLearner* siblings = nullptr;
-  AheadRunner* ahead = nullptr;
   MemoryGiver* memory = nullptr;
+  /// It drafts unasked, ahead of the verifier: on other ranks, which are to hear of each step's
+  /// commits at once.
+  bool ahead = false;
   bool branches = false;  ///< it drafts branches, and says its second choices
 };
 

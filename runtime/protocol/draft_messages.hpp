@@ -39,7 +39,6 @@ struct DraftOpen {
   /// Version of the request's holder (Admission). The DraftOpens of two verifiers may arrive in
   /// either order: the one with the larger version holds the request.
   std::uint64_t version = 0;
-  std::int32_t window = 0;  ///< tokens to send at a time, at most the drafter's own number
   RequestSampling sampling = {};
 };
 

@@ -170,7 +170,7 @@ void fields(Wire& w, KvMoved& m) {
 }
 template <typename Wire>
 void fields(Wire& w, DraftOpen& m) {
-  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.version, m.window);
+  put(w, m.since, m.id, m.prompt, m.response, m.noise, m.version);
   fields(w, m.sampling);
 }
 template <typename Wire>

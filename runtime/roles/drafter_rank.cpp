@@ -145,7 +145,6 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   OpenRequest& r = requests_[open.id];
   r.verifier = from;
   r.version = open.version;
-  r.window = std::clamp(open.window, 1, options_.window);
   r.response = static_cast<std::int32_t>(open.response.size());
   for (const auto& drafter : drafters_)
     drafter->start({open.id, prompt, open.response, open.noise, open.version, true, open.sampling},
@@ -301,7 +300,7 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
       for (std::size_t i = 0; i < branch.size(); ++i)
         outcome.chance *= acceptance_.estimate(branch.by[i], branch.scores[i]);
     }
-    if (static_cast<int>(ahead) < most_ahead(window(r))) outcomes_.push_back(outcome);
+    if (static_cast<int>(ahead) < most_ahead(window())) outcomes_.push_back(outcome);
   }
   return chance;
 }
@@ -397,7 +396,7 @@ void DrafterRank::ask(std::int32_t drafter) {
     const DraftedChain& chain = r.ahead.chain;
     add_slot(
         id, chain.tokens,
-        std::min(piece(r) - chain.unsent(), most_ahead(window(r)) - static_cast<int>(chain.size())),
+        std::min(piece() - chain.unsent(), most_ahead(window()) - static_cast<int>(chain.size())),
         0);
   }
   for (std::size_t i = 0; i < branches; ++i) {
@@ -480,7 +479,7 @@ void DrafterRank::send_due() {
   for (auto& [id, r] : requests_) {
     if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     DraftedChain& chain = r.ahead.chain;
-    if (chain.unsent() > 0 && (chain.unsent() >= piece(r) || chain.sent == 0 || chain.exhausted))
+    if (chain.unsent() > 0 && (chain.unsent() >= piece() || chain.sent == 0 || chain.exhausted))
       send(r, chain, {.id = id, .base = r.response});
     for (auto& [leaves, branch] : r.ahead.branches) {
       if (branch.chain.unsent() == 0) continue;

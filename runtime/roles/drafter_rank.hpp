@@ -83,7 +83,6 @@ class DrafterRank final : public protocol::Participant {
   struct OpenRequest {
     int verifier = 0;
     std::uint64_t version = 0;  ///< of the request's holder, the verifier
-    int window = 1;             ///< of this request, at most DrafterOptions::window
     std::int32_t response = 0;  ///< committed tokens
     DraftedText ahead;          ///< drafted after them
   };
@@ -119,16 +118,15 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] bool few() const {
     return options_.longest > 0 && requests_.size() <= kFewRequests;
   }
-  /// A plan's own window stays.
-  [[nodiscard]] int window(const OpenRequest& r) const {
-    return few() && r.window == options_.window ? std::max(r.window, options_.longest) : r.window;
+  [[nodiscard]] int window() const {
+    return few() ? std::max(options_.window, options_.longest) : options_.window;
   }
-  [[nodiscard]] int piece(const OpenRequest& r) const {
-    if (options_.piece > 0) return std::min(options_.piece, r.window);
-    return few() ? 1 : r.window;
+  [[nodiscard]] int piece() const {
+    if (options_.piece > 0) return std::min(options_.piece, options_.window);
+    return few() ? 1 : options_.window;
   }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
-    return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window(r));
+    return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());
   }
   void say(int verifier, const protocol::Drafts& drafts);
 

@@ -466,9 +466,6 @@ void Verifier::step() {
     ports_.speculator->commit(ports_.batcher.committed(), seconds);
     record.accepted = ports_.speculator->accepted();
     record.draft_calls = ports_.speculator->draft_calls();
-    for (const speculation::PlannedRequest& r : ports_.speculator->planned())
-      ports_.telemetry.event(
-          {verified, r.id, RequestEventKind::planned, r.tokens, r.mode, r.longest_draft});
   }
   const std::span<const std::vector<kv::Place>> routed = ports_.batcher.routed_places();
   for (std::size_t i = 0; i < routed.size(); ++i)

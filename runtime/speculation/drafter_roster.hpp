@@ -32,7 +32,7 @@ struct RosterEntry {
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null where nobody drafts yet
 
-  [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead != nullptr; }
+  [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead; }
 };
 
 /// A verifier's drafters in the order in which they are asked. All verifiers of a run have the same

@@ -77,7 +77,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   RemoteRequest& r = at->second;
   r.noise = start.noise;
   r.version = start.version;
-  r.window = start.wanted ? options_.window : 0;
+  r.wanted = start.wanted;
   r.sampling = start.sampling;
   r.response.assign(start.response.begin(), start.response.end());
   prompts_.try_emplace(start.id.prompt, start.prompt.begin(), start.prompt.end());
@@ -87,7 +87,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
 
 /// Gives the request to whoever drafts for it.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
-  if (r.window == 0) return;
+  if (!r.wanted) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
   if (drafter == nullptr) return;
   r.rank = drafter->rank;
@@ -104,15 +104,6 @@ void RemoteDrafter::take_back(RequestId id, RemoteRequest& r, DraftEnd how) {
   r.rank = -1;
   r.opened = false;
   r.follows = false;
-}
-
-/// The request's rank drops it, and is given it anew if it is to go on.
-void RemoteDrafter::set_window(RequestId id, int window) {
-  RemoteRequest& r = request(id);
-  if (window == r.window) return;
-  take_back(id, r, DraftEnd::left);
-  r.window = std::min(window, options_.window);
-  give(id, r);
 }
 
 void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) {
@@ -258,7 +249,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   r.before = r.refuted;
   r.opened = true;
   r.follows = true;
-  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.window, r.sampling};
+  DraftOpen open{link.since, id, {}, r.response, r.noise, r.version, r.sampling};
   if (link.prompts.insert(id.prompt).second) open.prompt = prompts_.at(id.prompt);
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }

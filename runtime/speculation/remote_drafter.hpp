@@ -42,9 +42,7 @@ struct RemoteOptions {
 ///
 /// Ranks that draft by a head are sent the target's features as they are computed. Features that
 /// cannot be sent now wait: the latest, as many as a head would keep.
-class RemoteDrafter final : public draft::Drafter,
-                            public draft::FeatureReader,
-                            public draft::AheadRunner {
+class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// Mailbox and clock outlive this.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
@@ -61,10 +59,9 @@ class RemoteDrafter final : public draft::Drafter,
   void observe(RequestId id, std::int32_t first, std::span<const std::byte> features) override;
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
   [[nodiscard]] bool present() const override { return !drafters_.empty(); }
-  void set_window(RequestId id, int window) override;
   void told() override;
   [[nodiscard]] draft::Capabilities capabilities() override {
-    return {.features = options_.feature_bytes > 0 ? this : nullptr, .ahead = this};
+    return {.features = options_.feature_bytes > 0 ? this : nullptr, .ahead = true};
   }
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
@@ -96,7 +93,7 @@ class RemoteDrafter final : public draft::Drafter,
     int rank = -1;  ///< its drafter's; -1: it has none
     NoiseKey noise;
     std::uint64_t version = 0;  ///< of its holder
-    int window = 0;             ///< 0: nobody is to draft for it
+    bool wanted = true;         ///< somebody is to draft for it
     RequestSampling sampling;
     std::vector<TokenId> response;            ///< committed tokens
     std::int32_t refuted = 0;                 ///< response length just after the last refuted token

@@ -34,13 +34,11 @@ Speculator::Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLength
       tallies_(roster_.size()),
       step_tokens_(options.step_tokens) {
   if (roster_.empty()) throw std::invalid_argument("speculation without drafters");
-  if (options.reconfigure)
-    plans_ = RequestPlans(std::move(*options.reconfigure), roster_, limits_.max_length);
   for (const RosterEntry& entry : roster_) {
     const draft::Capabilities can = entry.drafter->capabilities();
     if (can.features != nullptr) readers_.push_back(can.features);
     lags_ = lags_ || can.state != nullptr;
-    listens_ = listens_ || can.ahead != nullptr;
+    listens_ = listens_ || can.ahead;
   }
 }
 
@@ -63,9 +61,6 @@ void Speculator::start(const Admission& request, OptionalIndex method) {
   }
   requests_.emplace(request.trajectory.id,
                     SpeculatedRequest{Acceptance(roster_.size()), method, {}});
-  if (!method)
-    plans_.start(request.trajectory.id,
-                 static_cast<std::uint32_t>(request.trajectory.tokens.size()));
 }
 
 double Speculator::next_accepted(const SpeculatedRequest& request, std::size_t drafter) const {
@@ -76,10 +71,9 @@ policy::DraftHope Speculator::hope(const SpeculatedRequest& request, std::size_t
   return request.acceptance[drafter].outcomes.hope(model_.hope(static_cast<int>(drafter)));
 }
 
-bool Speculator::serves(std::size_t drafter, const Decoded& d) const {
-  if (!roster_[drafter].drafter->present()) return false;
-  if (d.request->method) return d.request->method == static_cast<int>(drafter);
-  return RequestPlans::wants(d.plan, roster_[drafter]);
+bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) const {
+  return roster_[drafter].drafter->present() &&
+         (!request.method || request.method == static_cast<int>(drafter));
 }
 
 // Fills in the query of the policy. Of several drafters each request counts with its best.
@@ -96,31 +90,29 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
   if (step_tokens_ > 0 && !decoding.empty())
     most_tokens_ = std::min(most_tokens_, step_tokens_ / static_cast<int>(decoding.size()));
   for (const engine::Decoding& d : decoding) {
-    const Decoded request{&requests_.at(d.id), plans_.find(d.id)};
+    const SpeculatedRequest& request = requests_.at(d.id);
     double best = 0;
     int lag = 0;
     bool served = false;  // nothing is drafted for a request whose drafters are all suspended
     for (std::size_t k = 0; k < roster_.size(); ++k) {
       if (!serves(k, request)) continue;
       served = true;
-      if (roster_[k].reserved && !request.request->method) continue;
-      best = std::max(best, next_accepted(*request.request, k));
+      if (roster_[k].reserved && !request.method) continue;
+      best = std::max(best, next_accepted(request, k));
       const draft::LaggingState* state = roster_[k].drafter->capabilities().state;
       lag += state != nullptr ? state->lag(d.id) : 0;
     }
     acceptance_.push_back(best);
-    const int planned = request.plan != nullptr ? request.plan->window : limits_.max_length;
-    const int longest = served ? planned : 0;
+    const int longest = served ? limits_.max_length : 0;
     const int most = std::min<int>(d.most_drafted, most_tokens_);
     most_drafted_.push_back(most);
     const std::span<const TokenId> next =
         foretold.empty() ? std::span<const TokenId>() : foretold[foretold_.size()];
     foretold_.push_back(next.first(std::min<std::size_t>(next.size(), most)));
-    longest_draft_.push_back(
-        std::min({most - static_cast<int>(foretold_.back().size()), limits_.max_length, longest}));
+    longest_draft_.push_back(std::min(most - static_cast<int>(foretold_.back().size()), longest));
     if (lags_) lag_.push_back(lag);
     response_.push_back(d.response);
-    decoded_.push_back(request);
+    decoded_.push_back(&request);
   }
   describe_hopes();
   query_.acceptance = acceptance_;
@@ -132,9 +124,9 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
 void Speculator::describe_hopes() {
   hopes_.clear();
   for (std::size_t k = 0; k < roster_.size(); ++k) {
-    for (const Decoded& d : decoded_) {
-      const bool drafts = serves(k, d) && (!roster_[k].reserved || d.request->method);
-      hopes_.push_back(drafts ? hope(*d.request, k) : policy::DraftHope{});
+    for (const SpeculatedRequest* request : decoded_) {
+      const bool drafts = serves(k, *request) && (!roster_[k].reserved || request->method);
+      hopes_.push_back(drafts ? hope(*request, k) : policy::DraftHope{});
     }
   }
 }
@@ -147,7 +139,6 @@ void Speculator::leave(RequestId id) {
     entry.drafter->told();  // there may be no further step
   }
   requests_.erase(id);
-  plans_.leave(id);
 }
 
 /// A request that was given up may be in the batch still.
@@ -238,12 +229,12 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     // A draft that ran ahead is there, whatever length would have been worth drafting.
     const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
-    if (length == 0 || !serves(drafter, decoded_[i])) continue;
-    const bool kept_back = entry.reserved && !decoded_[i].request->method;
-    const bool promises = drafter == 0 || ahead ||
-                          static_cast<double>(foretold_[i].size()) +
-                                  hope(*decoded_[i].request, drafter).tokens(length) >
-                              expected_[i];
+    if (length == 0 || !serves(drafter, *decoded_[i])) continue;
+    const bool kept_back = entry.reserved && !decoded_[i]->method;
+    const bool promises =
+        drafter == 0 || ahead ||
+        static_cast<double>(foretold_[i].size()) + hope(*decoded_[i], drafter).tokens(length) >
+            expected_[i];
     if ((!promises || !wanted || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
     // The rows of a tree must fit too (engine::Decoding::most_drafted).
@@ -490,31 +481,8 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     log_.add(c);
     if (c.finished) requests_.erase(c.id);
   }
-  plans_.commit(committed, query_.requests);
-  if (!plans_.due().empty()) {
-    // Drafters must hear of accepted tokens first: they count untold ones of a request as wasted.
-    log_.tell(roster_, clock_.now());
-    reconfigure(committed);
-  }
   if (listens_ || log_.full() || requests_.empty()) log_.tell(roster_, clock_.now());
   policy_->observe(outcome);
-}
-
-void Speculator::reconfigure(std::span<const engine::Committed> committed) {
-  for (const RequestId id : plans_.due()) {
-    SpeculatedRequest& request = requests_.at(id);
-    for (std::size_t k = 0; k < roster_.size(); ++k) {
-      if (!serves(k, {&request, plans_.find(id)})) request.acceptance[k].fade();
-    }
-  }
-  std::vector<double> acceptance;  // [requests that go on, drafters]
-  for (const engine::Committed& c : committed) {
-    if (c.finished) continue;
-    for (std::size_t k = 0; k < roster_.size(); ++k)
-      acceptance.push_back(roster_[k].drafter->present() ? next_accepted(requests_.at(c.id), k)
-                                                         : 0);
-  }
-  plans_.reconfigure(roster_, query_.context, acceptance);
 }
 
 }  // namespace paceline::speculation

@@ -22,12 +22,10 @@
 #include "runtime/speculation/commit_log.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/joined_draft.hpp"
-#include "runtime/speculation/request_plans.hpp"
 
 namespace paceline::speculation {
 
 struct SpeculatorOptions {
-  std::optional<Reconfiguration> reconfigure = {};  ///< absent: never
   /// Most draft tokens of a step, of all its requests; 0: as many as each request may have.
   int step_tokens = 0;
 };
@@ -44,15 +42,11 @@ struct SpeculatorOptions {
 /// that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of one
 /// verifier).
 ///
-/// Expectations are drafters' scores calibrated by what the target accepted.
-///
-/// A request with a plan is drafted for by the drafters of its mode alone, and no further than the
-/// plan says; drafter ranks that are not wanted drop the request. Not thread-safe.
+/// Expectations are drafters' scores calibrated by what the target accepted. Not thread-safe.
 class Speculator {
  public:
   /// `roster` must not be empty, and has a drafter in each entry. The policy reckons by the
-  /// roster's order. The clock outlives this. Throws std::invalid_argument on no drafters, and
-  /// where requests are to be reconfigured and some drafter's costs are not known.
+  /// roster's order. The clock outlives this. Throws std::invalid_argument on no drafters.
   Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
@@ -86,8 +80,6 @@ class Speculator {
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
   /// The drafter that last drafted for each request, if any, and how well.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
-  /// The requests that the last commit() reconfigured.
-  [[nodiscard]] std::span<const PlannedRequest> planned() const { return plans_.changed(); }
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. Of siblings in a tree only the likeliest counts, as the
   /// token of a chain would, because at most one sibling can be accepted.
@@ -114,16 +106,11 @@ class Speculator {
     OptionalIndex method;      ///< the only drafter that drafts for it; absent: any may
     OptionalIndex drafted_by;  ///< drafter of its last draft; absent: nothing was drafted yet
   };
-  /// A decoding request of the step.
-  struct Decoded {
-    const SpeculatedRequest* request = nullptr;
-    const policy::RequestPlan* plan = nullptr;  ///< null: it has none
-  };
 
   /// P(the next token that the drafter drafts for the request is accepted).
   [[nodiscard]] double next_accepted(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] policy::DraftHope hope(const SpeculatedRequest& request, std::size_t drafter) const;
-  [[nodiscard]] bool serves(std::size_t drafter, const Decoded& d) const;
+  [[nodiscard]] bool serves(std::size_t drafter, const SpeculatedRequest& request) const;
   void describe(std::span<const engine::Decoding> decoding,
                 std::span<const std::span<const TokenId>> foretold);
   void describe_hopes();
@@ -143,7 +130,6 @@ class Speculator {
   void record(const engine::Committed& committed);
   void record(const Draft& draft, const engine::Committed& committed);
   void tally(const Draft& draft, const engine::Committed& committed);
-  void reconfigure(std::span<const engine::Committed> committed);
 
   DrafterRoster roster_;
   std::unique_ptr<policy::DraftLengthPolicy> policy_;
@@ -153,7 +139,6 @@ class Speculator {
   std::map<RequestId, SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
-  RequestPlans plans_;
   CommitLog log_;                               ///< what drafters have yet to be told
   std::vector<draft::FeatureReader*> readers_;  ///< drafters that read features
   int step_tokens_ = 0;                         ///< 0: no bound
@@ -177,7 +162,7 @@ class Speculator {
   int most_tokens_ = 0;  ///< most tokens of a request's draft
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
-  std::vector<Decoded> decoded_;
+  std::vector<const SpeculatedRequest*> decoded_;
   std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
   /// The best draft made here, then the drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;

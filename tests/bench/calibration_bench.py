@@ -20,7 +20,7 @@ import h5py
 
 from rebalance_bench import write_workload
 from rollouts import LAUNCH
-from tail_bench import CONFIG, DRAFTERS, arms_of
+from tail_bench import ARMS, CONFIG, DRAFTERS
 
 
 def run(command: list[str]) -> str:
@@ -62,7 +62,6 @@ def main() -> None:
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--cores", type=int, default=2, help="of this machine")
     parser.add_argument("--requests", type=int, default=32)
-    parser.add_argument("--reconfigure", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--keep", help="a folder for the runs and the profile, which is used again where it is there")
     arguments = parser.parse_args()
@@ -80,20 +79,19 @@ def main() -> None:
                 run([str(LAUNCH), str(ranks), arguments.program, "profile", str(CONFIG), "--output", str(costs),
                      "--seconds", "10", *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
             base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
-            arms = arms_of(arguments.reconfigure)
-            seconds: dict[str, list[float]] = {name: [] for name in arms}
+            seconds: dict[str, list[float]] = {name: [] for name in ARMS}
             for repeat in range(arguments.repeats):
-                for name in list(arms)[::1 if repeat % 2 == 0 else -1]:
+                for name in list(ARMS)[::1 if repeat % 2 == 0 else -1]:
                     directory = folder / f"{ranks}-{name.replace(' ', '-').replace(',', '')}-{repeat}"
                     if not (directory / "telemetry.h5").exists():
                         run([str(LAUNCH), str(ranks), arguments.program, "rollout", str(CONFIG), "--output",
-                             str(directory), *sets([*base, *arms[name]])])
+                             str(directory), *sets([*base, *ARMS[name]])])
                     seconds[name].append(real_seconds(directory, ranks))
             recorded = folder / f"{ranks}-coupled-0"
             beside = overhead(folder / f"{ranks}-plain-0")
             print(f"{ranks} ranks, {arguments.requests} requests; {1e6 * beside:.0f} us of a step beside its engine\n"
                   f"{'':32}  real s   min-max       simulated  ratio   a core for each rank")
-            for name, settings in arms.items():
+            for name, settings in ARMS.items():
                 settings = [*base, *settings, f"simulation.workload.lengths={recorded}",
                             f"simulation.step_overhead={beside}"]
                 simulated = [simulated_seconds(arguments.program, folder, settings, ranks, cores)

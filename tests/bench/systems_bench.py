@@ -24,7 +24,7 @@ HEAD = "{method: eagle3, max_tokens: 59, path: %s/Qwen2.5-32B-EAGLE3%s}"
 EAGLE = HEAD % (MODELS, "")
 RADAR = HEAD % (MODELS, ", stop: %s" % (ROOT / "configs/models/radar"))
 TREE = ["speculation.max_length=8", "speculation.paths=10"]
-ALONE = ["speculation.best_of_n=false", "speculation.reconfigure=0"]
+ALONE = ["speculation.best_of_n=false"]
 COUPLED = [*ALONE, "speculation.mode=coupled"]
 SEER = ["schedule.policy=context", "schedule.rebalance=true", "schedule.chunk=auto"]
 

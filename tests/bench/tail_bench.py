@@ -2,11 +2,11 @@
 """The tail of a rollout by what is done about it: tail_bench.py PACELINE [OPTION...].
 
 The same requests, a few long ones among short ones, on ranks of one thread in every arm: plain without and with
-rebalancing, coupled and decoupled drafts, both with reconfiguration, and with groups that race once they run dry
-(best-of-N). Two methods draft: the suffix tree of a prompt's siblings and the embedded draft model. Costs come from
-one `paceline profile`, made before. Runs go in turns; the table has medians, and ratios to plain decoding with
-rebalancing. "Last 10 %" is from the end of the ninth tenth of the requests to that of the last; "busy" the share of
-the time from the first step to the last end that ranks of a role spent in steps. Needs h5py.
+rebalancing, coupled and decoupled drafts, both without and with groups that race once they run dry (best-of-N). Two
+methods draft: the suffix tree of a prompt's siblings and the embedded draft model. Costs come from one `paceline
+profile`, made before. Runs go in turns; the table has medians, and ratios to plain decoding with rebalancing. "Last 10
+%" is from the end of the ninth tenth of the requests to that of the last; "busy" the share of the time from the first
+step to the last end that ranks of a role spent in steps. Needs h5py.
 """
 
 import argparse
@@ -25,20 +25,17 @@ from rollouts import LAUNCH, ROOT, rollout
 CONFIG = ROOT / "configs/quickstart.yaml"
 DRAFTERS = "speculation.drafters=[{method: suffix}, {method: model, path: %s}]" % (ROOT / "configs/models/draft")
 
-
-def arms_of(reconfigure: int) -> dict[str, list[str]]:
-    coupled = ["speculation.mode=coupled", DRAFTERS]
-    decoupled = ["speculation.mode=decoupled", "layout.drafters=1", DRAFTERS]
-    again, races = f"speculation.reconfigure={reconfigure}", "speculation.best_of_n=true"
-    return {
-        "plain, nothing moves": ["schedule.rebalance=false"],
-        "plain": [],
-        "coupled": [*coupled, "speculation.reconfigure=0"],
-        "coupled, races": [*coupled, "speculation.reconfigure=0", races],
-        "decoupled": [*decoupled, "speculation.reconfigure=0"],
-        "decoupled, reconfigured": [*decoupled, again],
-        "decoupled, reconfigured, races": [*decoupled, again, races],
-    }
+COUPLED = ["speculation.mode=coupled", DRAFTERS]
+DECOUPLED = ["speculation.mode=decoupled", "layout.drafters=1", DRAFTERS]
+RACES = "speculation.best_of_n=true"
+ARMS: dict[str, list[str]] = {
+    "plain, nothing moves": ["schedule.rebalance=false"],
+    "plain": [],
+    "coupled": COUPLED,
+    "coupled, races": [*COUPLED, RACES],
+    "decoupled": DECOUPLED,
+    "decoupled, races": [*DECOUPLED, RACES],
+}
 
 
 def figures(telemetry: h5py.File, steps: list, seconds: float) -> dict:
@@ -64,12 +61,11 @@ def main() -> None:
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--workload", default="mixed", choices=["mixed", "skewed"], help="as of rebalance_bench.py")
-    parser.add_argument("--reconfigure", type=int, default=100, help="tokens; responses have some hundreds")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--arms", default="", help="those alone that have one of these words, by comma")
     arguments = parser.parse_args()
     words = arguments.arms.split(",")
-    arms = {name: s for name, s in arms_of(arguments.reconfigure).items()
+    arms = {name: s for name, s in ARMS.items()
             if name == "plain" or any(word in name for word in words)}
 
     with tempfile.TemporaryDirectory() as folder:

@@ -172,56 +172,7 @@ run "coupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation
 run "decoupled" 2 "${drafters[@]}" "${profile[@]}" "${fixed[@]}" --set speculation.mode=decoupled
 run "plain" 2 "${drafters[@]}" "${fixed[@]}" --set speculation.mode=plain
 
-# Requests that accept little get modes and windows of their own. With these costs of an n-gram and of a model's token,
-# beside steps of 10 ms, some are best left to the verifier's n-grams and others to drafter ranks, in one batch; with the
-# others nothing is as good as plain decoding.
-priced() {  # NAME NGRAM MODEL
-  awk -v ngram="$2" -v model="$3" '
-    /- name:/ {price = /ngram/ ? ngram : model}
-    /^transfer/ {price = 0}
-    /points:|attention:/ {on = /points:/}
-    price && on && /- \[/ {sub(/,.*/, ", " price "]")}
-    {print}' "$costs" >"$work/$1.yaml"
-}
-priced mixed 1e-6 0.005
-priced dear 0.03 0.03
-reader=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python /usr/bin/python3 -c "import paceline_reader, sys; print(sys.executable)" 2>/dev/null) || reader=
-# planned [MODE...]: in the last run requests were reconfigured, and came to each of these.
-planned() {
-  if [ -z "$reader" ]; then echo "SKIP: plans of requests are not looked at: h5py is not there"; return; fi
-  local found mode
-  found=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python "$reader" -c "
-import collections, sys, paceline_reader
-plans = paceline_reader.request_plans(sys.argv[1])
-print(*(f'{mode}:{count}' for mode, count in collections.Counter(plans['mode']).items()))" "$work/run")
-  if [ -n "$found" ]; then ok "requests came to be $found"; else fail "no request was reconfigured"; fi
-  for mode in "$@"; do
-    if [[ $found == *$mode:* ]]; then ok "some $mode"; else fail "none came to be $mode: $found"; fi
-  done
-}
-for every in 1 16; do
-  anew=(--set speculation.reconfigure=$every)
-  for price in mixed dear; do
-    by=("${drafters[@]}" --set engine.profile="$work/$price.yaml" "${anew[@]}")
-    run "coupled, reconfigured every $every tokens, $price" 2 "${by[@]}" "${fixed[@]}" --set speculation.mode=coupled
-    if [ $price = mixed ]; then planned coupled; else planned plain; fi
-    run "decoupled, every $every, $price" 3 "${by[@]}" "${fixed[@]}" --set layout.drafters=1 --set speculation.window=4
-    if [ $price = mixed ]; then planned coupled decoupled; else planned plain; fi
-  done
-  run "goodput, every $every, requests and roles at random" 4 "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${anew[@]}" \
-    --set layout.drafters=2 --set test.shuffle=[moves,roles]
-done
-# The paper's number, which takes longer responses.
-head -n 6 "$root/configs/prompts/unseen.jsonl" >"$work/few.jsonl"
-long=(--set prompts.path="$work/few.jsonl" --set sampling.max_tokens=1100 --set sampling.ignore_eos=true)
-short=$reference
-rollout 2 "$work/long" "${long[@]}" && reference=$(digest "$work/long")
-run "decoupled, every 1000" 3 "${long[@]}" "${drafters[@]}" --set engine.profile="$work/mixed.yaml" "${fixed[@]}" \
-  --set layout.drafters=1 --set speculation.window=4 --set speculation.reconfigure=1000
-planned
-reference=$short
-says "what drafter ranks cost must be known" "no request gets a mode of its own (speculation.reconfigure): what drafter ranks cost is known by engine.profile alone" --set layout.drafters=1 --set speculation.reconfigure=16 --ranks 3
-says "goodput with drafter ranks reconfigures by itself" "every 1000 tokens a request that accepts little gets a mode and window of its own" "${profile[@]}" --set layout.drafters=1 --ranks 3
+run "goodput, requests and roles at random" 4 "${drafters[@]}" "${profile[@]}" --set layout.drafters=2 --set test.shuffle=[moves,roles]
 
 echo "drafts: [{method: ngram, tried: 1, accepted: 2}]" >"${costs%.yaml}.drafts.yaml"
 refuses "a history that makes no sense" "costs.drafts.yaml:1:46: drafts.accepted: expected at most what was tried (1), found '2'" "${profile[@]}"

@@ -6,8 +6,8 @@
     tests/mpi/soak.py build/release/app/paceline --kills 100 --conversations
 
 Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, drafter ranks as asked for or as planned),
-batches, KV memory and pools, speculation by costs that were measured or made up, modes and windows of requests, moves of
-requests, races, changes of roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
+batches, KV memory and pools, speculation by costs that were measured or made up, moves of requests, races, changes of
+roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
 (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
 --resume goes on, with other settings, until the run is done. Then its digest, and what mixtures record of their experts,
 must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
@@ -24,7 +24,6 @@ and counted apart; the run goes on.
 from __future__ import annotations
 
 import argparse
-import collections
 import dataclasses
 import hashlib
 import json
@@ -45,9 +44,9 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "io/python"))
 sys.dont_write_bytecode = True
 try:
-    from paceline_reader import open_run, races, request_plans
+    from paceline_reader import open_run, races
 except ImportError:
-    request_plans = None
+    open_run = None
 
 PATIENCE = 900.0  # seconds; an attempt, or processes whose launcher is gone, that live longer hang
 LAUNCHER_PATIENCE = 60.0  # seconds; a launcher without ranks that lives longer hangs
@@ -149,7 +148,6 @@ class Soak:
         self.runs = self.failures = self.attempts = self.hung_launchers = 0
         self.with_kills = kills
         self.most_ranks = most_ranks
-        self.modes: collections.Counter[str] = collections.Counter()
         self.races = 0
         self.models = self.make_models(work)
         self.seconds = 0.0  # of an undisturbed run
@@ -204,8 +202,7 @@ class Soak:
         return True
 
     def summary(self) -> str:
-        modes = ", ".join(f"{count} {mode}" for mode, count in sorted(self.modes.items()))
-        return f"requests reconfigured: {modes or 'none'}; {self.races} races"
+        return f"{self.races} races"
 
     def profile(self, model: Model, degree: int, stem: pathlib.Path) -> None:
         measured = stem.with_suffix(".measured.yaml")
@@ -243,15 +240,14 @@ class Soak:
     @staticmethod
     def experts(directory: pathlib.Path) -> str:
         """Of those that the run recorded, if any, and where h5py is there."""
-        if request_plans is None:
+        if open_run is None:
             return ""
         with open_run(directory) as run:
             recorded = [run.routed_experts(i).tobytes() for i in range(len(run) if run.keeps_routing else 0)]
         return " " + hashlib.blake2b(b"".join(recorded), digest_size=8).hexdigest() if recorded else ""
 
-    def count_modes(self, directory: pathlib.Path) -> None:
-        if request_plans is not None:
-            self.modes.update(request_plans(directory)["mode"])
+    def count_races(self, directory: pathlib.Path) -> None:
+        if open_run is not None:
             self.races += len(races(directory)["rank"])
 
     @staticmethod
@@ -309,7 +305,6 @@ class Soak:
                     f"speculation.max_length={pick([1, 2, 4, 8])}",
                     f"speculation.paths={pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={pick(['auto', *range(1, 9)])}",
-                    f"speculation.reconfigure={pick(['auto', 1, 16, 1000])}",
                     f"speculation.best_of_n={pick(['true', 'false'])}",
                     f"speculation.keep_history={pick(['true', 'false'])}",
                     f"layout.drafters={'auto' if planned else asked}"]
@@ -426,7 +421,7 @@ class Soak:
             digest = self.digest(directory)
             if digest != model.digests[sampling]:
                 raise Failure(f"digest {digest}, not {model.digests[sampling]}")
-            self.count_modes(directory)
+            self.count_races(directory)
             files = self.listing(directory)
             if files != self.files:
                 raise Failure(f"the directory holds {files}, not {self.files}")

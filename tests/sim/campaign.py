@@ -177,7 +177,6 @@ class Draw:
                     f"speculation.policy={self.pick(POLICIES)}",
                     f"speculation.max_length={self.pick([1, 2, 4, 8])}", f"speculation.paths={self.pick(['auto', 'auto', 1, 2])}",
                     f"speculation.window={self.pick(['auto', *range(1, 9)])}",
-                    f"speculation.reconfigure={self.pick(['auto', 1, 16, 1000])}",
                     f"speculation.best_of_n={self.flag()}"]
         if self.often():
             means = ", ".join(str(self.pick([0.2, 0.5, 0.8, 0.95])) for _ in names)

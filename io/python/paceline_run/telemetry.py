@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 11
+TELEMETRY_SCHEMA_VERSION = 12
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 
@@ -122,28 +122,6 @@ def writes(path: PathLike) -> Dict[str, np.ndarray]:
         kind = column_of(group, "kind")
         kinds = {int(value): name for name, value in kind.attrs.items()}
         table["kind"] = np.array([kinds[value] for value in kind[:]], object)
-    return table
-
-
-def request_plans(path: PathLike) -> Dict[str, np.ndarray]:
-    """Requests of a complete run that came to be drafted for in another way, from its telemetry.
-
-    `path` is the run's directory or its telemetry.h5. Returns columns of one length, by (attempt,
-    time): "attempt", "rank", "prompt_index", "sample_index" and "tokens" (int64; of the response by
-    then), "time" (float64, seconds since the attempt began), "mode" (str: "plain", "coupled",
-    "decoupled") and "window" (int64, the longest draft in tokens).
-    """
-    with _telemetry(path) as file:
-        requests = file["requests"]
-        here = column_of(requests, "kind")[:] == requests["kind"].attrs["planned"]
-        names = ("attempt", "rank", "prompt_index", "sample_index", "tokens", "window")
-        table: Dict[str, np.ndarray] = {
-            name: column_of(requests, name)[:][here].astype(np.int64) for name in names
-        }
-        table["time"] = column_of(requests, "time")[:][here]
-        modes = {int(number): name for name, number in requests["mode"].attrs.items()}
-        numbers = column_of(requests, "mode")[:][here]
-        table["mode"] = np.array([modes[int(number)] for number in numbers], object)
     return table
 
 

@@ -45,11 +45,6 @@ void RequestAcceptance::record(int count, bool refuted) {
   tokens.record(count, count + (refuted ? 1 : 0), kMemory);
 }
 
-void RequestAcceptance::fade() {
-  tokens.hits /= 2;
-  tokens.tries /= 2;
-}
-
 double RequestAcceptance::estimate(double mean) const { return tokens.estimate(mean, kWeight); }
 
 }  // namespace paceline::policy

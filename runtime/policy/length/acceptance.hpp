@@ -97,9 +97,6 @@ struct RequestAcceptance {
   /// Records one step: `count` tokens of its draft were accepted. `refuted`: the target then said
   /// something else than the draft; otherwise the draft simply ended.
   void record(int count, bool refuted);
-  /// Halves past counts where nothing was tried for a while: a drafter that is not asked drifts
-  /// back to its mean, and gets another chance.
-  void fade();
   /// P(the next drafted token is accepted); leans on the drafter's mean where little was tried.
   [[nodiscard]] double estimate(double mean) const;
 };

@@ -1,5 +1,5 @@
-// Foreseen speed of a request that is drafted for: the model that plans, reconfiguration and the
-// draft ladder share (SpecActor, section 4.1, "Modeling TGS").
+// Foreseen speed of a request that is drafted for: the model that plans and the draft ladder
+// share (SpecActor, section 4.1, "Modeling TGS").
 #pragma once
 
 #include <functional>

@@ -274,6 +274,9 @@ TEST(RunConfig, NamesOfOtherEnginesAreToldByTheirNamesHere) {
   EXPECT_EQ(error_with("engine: {max_new_tokens: 9}\n"),
             "run.yaml:4:10: unknown key 'max_new_tokens' in section 'engine'; it is "
             "sampling.max_tokens here");
+  EXPECT_EQ(error_with("speculation: {reconfigure: 1000}\n"),
+            "run.yaml:4:15: unknown key 'reconfigure' in section 'speculation'; it is no key any "
+            "more: rollouts were no faster by modes and windows of single requests");
   EXPECT_EQ(error_with("n: 4\n"), "run.yaml:4:1: unknown section 'n'; it is prompts.samples here");
   EXPECT_EQ(error_set("n=4"), "--set n=4: expected SECTION.KEY=VALUE; 'n' is prompts.samples here");
   EXPECT_EQ(error_with("sampling: {top_k: -1}\n"),

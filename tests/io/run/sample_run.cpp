@@ -64,13 +64,6 @@ void complete(const RunDirectory& run, const RunManifest& manifest,
     time += 0.25;
     telemetry.event({time, *id, RequestEventKind::finished, sample::length_of(*id)});
   }
-  telemetry.event({.time = time,
-                   .id = ids.front(),
-                   .kind = RequestEventKind::planned,
-                   .tokens = 5,
-                   .mode = SpeculationMode::decoupled,
-                   .window = 3});
-  telemetry.event({.time = time + 1, .id = ids.back(), .kind = RequestEventKind::planned});
   for (const auto& [after, kind, method] : {std::tuple(2.0, RequestEventKind::race_begun, 1),
                                             {3.0, RequestEventKind::race_won, -1},
                                             {4.0, RequestEventKind::race_begun, 0},

@@ -269,24 +269,6 @@ class CompleteRun(Base):
             self.assertEqual(file["requests/tokens"][0], length_of(*self.ids[-1]))
             self.assertEqual(file["summary/busy_seconds"][0], 0.25 * len(self.ids))
 
-    def test_request_plans(self):
-        plans = {name: values.tolist() for name, values in reader.request_plans(self.path).items()}
-        first, last = self.ids[0], self.ids[-1]
-        end = 0.25 * len(self.ids)
-        self.assertEqual(
-            plans,
-            {
-                "attempt": [0, 0],
-                "rank": [1, 1],
-                "prompt_index": [first[0], last[0]],
-                "sample_index": [first[1], last[1]],
-                "tokens": [5, 0],
-                "window": [3, 0],
-                "time": [end, end + 1],
-                "mode": ["decoupled", "plain"],
-            },
-        )
-
     def test_races(self):
         end = 0.25 * len(self.ids)
         races = {name: values.tolist() for name, values in reader.races(self.path).items()}
@@ -397,7 +379,7 @@ class CompleteRun(Base):
         with h5py.File(os.path.join(self.path, "telemetry.h5"), "r") as file:
             file.visititems(look)
             self.assertEqual(file["ranks/1/steps/duration"].attrs["unit"], b"s")
-        named = ["draft_memory/kind", "kv_pool/use", "requests/kind", "requests/mode", "requests/reason"]
+        named = ["draft_memory/kind", "kv_pool/use", "requests/kind", "requests/reason"]
         self.assertEqual(sorted(without), sorted(named + ["scores/outcome", "writes/kind"]))
 
     def test_scale(self):

@@ -41,8 +41,6 @@ TEST(RequestAcceptance, LeansOnTheMeanUntilItKnowsBetter) {
   EXPECT_GT(request.estimate(0.4), 0.85);
   for (int i = 0; i < 200; ++i) request.record(0, true);
   EXPECT_LT(request.estimate(0.4), 0.1);
-  for (int i = 0; i < 10; ++i) request.fade();
-  EXPECT_NEAR(request.estimate(0.4), 0.4, 0.01);
 }
 
 }  // namespace

@@ -89,13 +89,12 @@ class ScriptedDrafter : public draft::Drafter {
 };
 
 /// As if on another rank, which may not be there.
-class AheadDrafter final : public ScriptedDrafter, public draft::AheadRunner {
+class AheadDrafter final : public ScriptedDrafter {
  public:
   AheadDrafter(const Texts& truth, int wrong_at, Log& log, bool present)
       : ScriptedDrafter(truth, wrong_at, 0.9F, log), present_(present) {}
   [[nodiscard]] bool present() const override { return present_; }
-  void set_window(RequestId, int /*window*/) override {}
-  [[nodiscard]] draft::Capabilities capabilities() override { return {.ahead = this}; }
+  [[nodiscard]] draft::Capabilities capabilities() override { return {.ahead = true}; }
 
  private:
   bool present_;

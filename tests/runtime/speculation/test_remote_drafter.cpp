@@ -109,44 +109,16 @@ TEST_F(RemoteDrafterTest, ARankThatDoesNotReadIsSentNoMoreAndToldAnewLater) {
   EXPECT_EQ(proposed(kFirst), (std::vector<TokenId>{11, 12}));
 }
 
-TEST_F(RemoteDrafterTest, ARequestHasAWindowOfItsOwnOrNone) {
-  start(kFirst);
-  EXPECT_EQ(std::get<DraftOpen>(sent().at(0)).window, 4);
-  drafts({{{kFirst, 0, 0, 0, 2}}, {5, 6}, {1, 1}});
-  // None: its rank drops it, hears of it no more, and what it has sent or still sends is dropped.
-  remote.set_window(kFirst, 0);
+TEST_F(RemoteDrafterTest, NobodyDraftsForARequestThatAnotherDrafterIsToDraftFor) {
+  remote.start({kFirst, prompt, {}, {}, 0, false}, clock.time);
   commit(kFirst, {5});
   remote.told();
-  std::vector<Message> messages = sent();
-  ASSERT_EQ(messages.size(), 1U);
-  ASSERT_EQ(std::get<DraftCommits>(messages[0]).commits.size(), 1U);
-  EXPECT_EQ(std::get<DraftCommits>(messages[0]).commits[0].end, DraftEnd::left);
-  drafts({{{kFirst, 2, 0, 0, 2}}, {7, 8}, {1, 1}});
-  EXPECT_TRUE(proposed(kFirst).empty());
   // Other drafters change nothing about that.
   remote.use({{2, 1}});
   remote.use({{1, 2}});
   EXPECT_TRUE(sent().empty());
-  // A smaller one: it is given the request anew, with all that was said meanwhile.
-  remote.set_window(kFirst, 2);
-  commit(kFirst, {9});
-  remote.told();
-  messages = sent();
-  ASSERT_EQ(messages.size(), 1U);
-  EXPECT_EQ(std::get<DraftOpen>(messages[0]).window, 2);
-  EXPECT_EQ(std::get<DraftOpen>(messages[0]).response, (std::vector<TokenId>{5, 9}));
-  drafts({{{kFirst, 2, 2, 0, 2}}, {7, 8}, {1, 1}});
-  EXPECT_EQ(proposed(kFirst), (std::vector<TokenId>{7, 8}));
-  // No larger than its rank was made for; and the same again is no news.
-  remote.set_window(kFirst, 100);
-  remote.told();
-  messages = sent();
-  ASSERT_EQ(messages.size(), 2U);
-  EXPECT_EQ(std::get<DraftOpen>(messages[1]).window, 4);
-  remote.set_window(kFirst, 4);
-  remote.told();
-  EXPECT_TRUE(sent().empty());
-  EXPECT_TRUE(warnings.empty());
+  drafts({{{kFirst, 1, 1, 0, 2}}, {7, 8}, {1, 1}});
+  EXPECT_TRUE(proposed(kFirst).empty());
 }
 
 /// Features of one byte a position: of position p, p.
@@ -266,16 +238,13 @@ TEST_F(FeaturesTest, NobodyIsSentWhatNobodyReads) {
   sent();
   remote.told();
   EXPECT_TRUE(sent().empty());
-  // Nor of a request that nobody is to draft for. Later what was computed meanwhile is not known.
-  head.set_window(kFirst, 0);
-  step(kFirst, 0, 3, {5});
+  // Nor of a request that nobody is to draft for.
+  const RequestId unwanted{0, 2};
+  head.start({unwanted, prompt, {}, {}, 0, false}, clock.time);
+  step(unwanted, 0, 3, {5});
   head.told();
   for (const Message& message : sent())
     EXPECT_FALSE(std::holds_alternative<DraftFeatures>(message));
-  head.set_window(kFirst, 2);
-  step(kFirst, 3, 4, {6});
-  head.told();
-  EXPECT_EQ(std::get<DraftFeatures>(sent().back()).rows.at(0).first, 3);
 }
 
 /// What it was told of the target.
@@ -308,7 +277,7 @@ TEST(DrafterRank, FeaturesThatMakeNoSenseAreCountedAndDropped) {
     DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
                      {.place = {1, 3}, .window = 4, .max_batch = 5, .features = type});
     const Address to{1, Address::Port::role};
-    verifier.send(to, encode(DraftOpen{3, kFirst, {1, 2, 3}, {4}, {}, 0, 4}));
+    verifier.send(to, encode(DraftOpen{3, kFirst, {1, 2, 3}, {4}, {}, 0}));
     const auto rows = [](std::size_t bytes) { return std::vector<std::byte>(bytes); };
     const auto of_value = [&](float value) {
       std::vector<std::byte> bytes(4);
@@ -359,11 +328,10 @@ TEST(DrafterRank, FeaturesThatMakeNoSenseAreCountedAndDropped) {
   }
 }
 
-TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {
+TEST(DrafterRank, DraftsAsFarAheadAsItsWindowAllows) {
   Responses truth;
   for (TokenId token = 0; token < 30; ++token) truth[kFirst].tokens.push_back(token);
-  for (const int window : {-1, 1, 2, 4, 9}) {
-    const int own = std::clamp(window, 1, 4);
+  for (const int window : {1, 2, 4}) {
     Post post;
     SteppedClock clock;
     QuietTelemetry telemetry;
@@ -372,22 +340,21 @@ TEST(DrafterRank, DraftsAsFarAheadAsARequestsOwnWindowAllows) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
     DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
-                     {.place = {1, 0}, .window = 4, .max_batch = 5});
-    verifier.send({1, Address::Port::role},
-                  encode(DraftOpen{0, kFirst, {1, 2}, {}, {}, 0, window}));
+                     {.place = {1, 0}, .window = window, .max_batch = 5});
+    verifier.send({1, Address::Port::role}, encode(DraftOpen{0, kFirst, {1, 2}, {}, {}, 0}));
     std::vector<TokenId> sent;
     for (int turn = 0; turn < 100; ++turn) {
       rank.turn();
       while (auto envelope = post.take({0, Address::Port::role})) {
         const Message message = decode(envelope->bytes);
         const auto& drafts = std::get<Drafts>(message);
-        for (const DraftPiece& piece : drafts.pieces) EXPECT_LE(piece.count, own);
+        for (const DraftPiece& piece : drafts.pieces) EXPECT_LE(piece.count, window);
         sent.insert(sent.end(), drafts.tokens.begin(), drafts.tokens.end());
       }
     }
     // A window is sent, and of the next one all but the last token is ready.
-    EXPECT_EQ(sent.size(), static_cast<std::size_t>(own)) << window;
-    EXPECT_EQ(rank.summary().drafted, static_cast<std::uint64_t>(2 * own - 1)) << window;
+    EXPECT_EQ(sent.size(), static_cast<std::size_t>(window));
+    EXPECT_EQ(rank.summary().drafted, static_cast<std::uint64_t>(2 * window - 1));
   }
 }
 
@@ -407,7 +374,7 @@ TEST(DrafterRank, DoesNotSleepBeforeAllRequestsHadTheirTurn) {
   DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
                    {.place = {1, 0}, .window = 4, .max_batch = 2});
   for (const auto& [id, response] : truth)
-    verifier.send({1, Address::Port::role}, encode(DraftOpen{0, id, {1, 2}, {}, {}, 0, 4}));
+    verifier.send({1, Address::Port::role}, encode(DraftOpen{0, id, {1, 2}, {}, {}, 0}));
   int turns = 0;
   while (rank.turn().worked) ASSERT_LT(++turns, 100) << "it never sleeps";
   std::map<RequestId, int> drafted;
