@@ -128,6 +128,9 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   double bytes = all / tp;
   if (priced.experts)  // GPUs of a rank share them, and each has the rest
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
+  if (priced.vision && priced.vision->tower)  // whole on each GPU
+    bytes += static_cast<double>(simulation.gpus_per_rank *
+                                 model::tower_weight_bytes(priced, priced.dtype));
   return static_cast<std::uint64_t>(bytes);
 }
 

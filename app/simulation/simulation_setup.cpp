@@ -24,7 +24,7 @@ namespace paceline::app {
 namespace {
 
 /// A model for roles, layouts and KV, whatever it is made of. Latent attention, which keeps one
-/// vector for a position, is not shared among ranks here.
+/// vector for a position, is not shared among ranks here. Prompts have tokens alone.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
@@ -32,6 +32,7 @@ ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& contex
   model.family = &model::llama;  // a dense decoder
   if (priced.latent) model.kv_heads = 1;
   model.experts.reset();
+  model.vision.reset();
   model.max_position = context.value_or(priced.max_position);
   if (model.dtype == DType::f16) model.dtype = DType::bf16;
   return model;

@@ -334,6 +334,8 @@ ModelConfig parse_model_sizes(const Families& families, std::string_view text,
   if (model.family->latent_attention) read_latent(config, model);
   read_experts(config, model);
   read_biases(config, model);
+  if (model.family->describe_tower != nullptr)
+    model.vision.emplace().tower = read_tower(whole, model.family->tower, model.hidden);
   model.tied_embeddings = config.flag("tie_word_embeddings");
   read_stored_type(config, model);
   return model;

@@ -8,6 +8,7 @@
 
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/model/families/families.hpp"
+#include "runtime/model/tower.hpp"
 #include "tests/io/expect_error.hpp"
 
 namespace paceline::test {
@@ -45,11 +46,21 @@ TEST(ModelSizes, SimulatedModelsAreAsLargeAsPublished) {
        {Published{"Qwen2.5-0.5B", 12288, 0.988e9}, Published{"Qwen2.5-1.5B", 28672, 3.09e9},
         Published{"Qwen2.5-7B", 57344, 15.2e9}, Published{"Qwen2.5-32B", 262144, 65.5e9},
         Published{"Qwen2-VL-72B", 327680, 145.4e9}, Published{"Llama-3.1-8B", 131072, 16.06e9},
-        Published{"Moonlight-16B-A3B", 31104, 32e9}, Published{"Kimi-K2", 70272, 1.03e12}}) {
+        Published{"Moonlight-16B-A3B", 31104, 32e9}, Published{"Kimi-K2", 70272, 1.03e12},
+        Published{"DeepSeek-V3", 70272, 671e9}}) {
     const ModelConfig config = simulated(p.name);
     EXPECT_DOUBLE_EQ(kv_bytes_per_position(config), p.kv_bytes) << p.name;
     EXPECT_NEAR(stored_weight_bytes(config) / p.weights, 1, 0.005) << p.name;
   }
+}
+
+TEST(ModelSizes, TheVisionPartIsAsLargeAsPublished) {
+  const ModelConfig config = simulated("Qwen2-VL-72B");
+  ASSERT_TRUE(config.vision && config.vision->tower);
+  // "675M" (Qwen2-VL, section 2.1), of which the merger's second product is wider at 72B's width.
+  const auto elements = static_cast<double>(model::tower_weight_bytes(config, DType::bf16)) / 2;
+  EXPECT_NEAR(elements / (675e6 + 5120.0 * (8192 - 3584)), 1, 0.02);
+  EXPECT_FALSE(simulated("Qwen2.5-32B").vision);
 }
 
 TEST(ModelSizes, ExpertsThatARowUses) {
