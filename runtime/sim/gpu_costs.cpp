@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/sim/gpu_times.hpp"
+#include "runtime/sim/special_functions.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -182,27 +183,28 @@ class ModelCosts {
            product(part(width), config_.hidden, rows);
   }
 
-  /// Seconds of the experts that some row chose, side by side, each with the mean number of rows.
+  /// Seconds of the experts that some row chose, side by side, on the GPU that has most to do, for
+  /// which all others wait in every layer.
   [[nodiscard]] double experts(double rows) const {
     const ExpertConfig& e = *config_.experts;
-    const double share = static_cast<double>(e.chosen) / e.routed;
-    const double read = e.routed * (1 - std::pow(1 - share, rows));
-    const double width = part(e.width) * std::max(1.0, read / ep_);
-    const double rows_each = rows * e.chosen / read;
+    const ExpertLoad most = fullest_load(e, ep_, rows);
+    const double width = part(e.width) * most.experts;
+    const double rows_each = most.rows / most.experts;
     double seconds = product(config_.hidden, e.routed, dealt(rows)) +  // the router, on every GPU
                      product(config_.hidden, 2 * width, rows_each) +
-                     times_.elementwise(GpuOp::activation, part(e.width), dealt(rows * e.chosen)) +
-                     product(width, config_.hidden, rows_each) + to_experts_and_back(rows);
+                     times_.elementwise(GpuOp::activation, part(e.width), most.rows) +
+                     product(width, config_.hidden, rows_each) +
+                     to_experts_and_back(std::max(dealt(rows) * e.chosen, most.rows));
     if (e.shared_width > 0) seconds += mlp(e.shared_width, dealt(rows));
     return seconds;
   }
 
-  /// Seconds of sending a GPU's rows to their experts, in the precision of weights, and results
-  /// back. Traffic within the node takes its links, and at the same time the rest takes the
-  /// network.
+  /// Seconds of sending rows to their experts, in the precision of weights, and results back.
+  /// `rows`: those of the fullest GPU. Traffic within the node takes its links, and at the
+  /// same time the rest takes the network.
   [[nodiscard]] double to_experts_and_back(double rows) const {
     if (ep_ == 1) return 0;
-    const double bytes = dealt(rows) * config_.experts->chosen * config_.hidden;
+    const double bytes = rows * config_.hidden;
     const double node = std::min(1.0, static_cast<double>(times_.most_workers()) / ep_);
     const auto exchange = [&](double sent) {
       return system_.network.latency + std::max(sent * node / (system_.nvlink / 2),
@@ -242,7 +244,27 @@ CostCurve first_round(const CostCurve& round) {
   return CostCurve(std::move(points), round.attention());
 }
 
+/// The largest of n counts of one distribution, in expectation. Counts are close to normal, and the
+/// largest of n normal ones is about where (n - 3/8) / (n + 1/4) of the distribution are below
+/// (Blom).
+double largest_of(int n, double mean, double variance) {
+  if (n == 1) return mean;
+  return mean + std::sqrt(variance) * normal_quantile((n - 0.375) / (n + 0.25));
+}
+
 }  // namespace
+
+ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows) {
+  const double chosen = experts.chosen;
+  const double own = static_cast<double>(experts.routed) / gpus;
+  const double read = 1 - std::pow(1 - chosen / experts.routed, rows);  // P(a row chooses it)
+  // A row's experts are different ones, so that its number on a GPU is hypergeometric.
+  const double apart = experts.routed > 1 ? 1 - (chosen - 1) / (experts.routed - 1) : 0;
+  const double mean = rows * chosen / gpus;
+  return {largest_of(gpus, mean, mean * (1 - 1.0 / gpus) * apart),
+          std::clamp(largest_of(gpus, own * read, own * read * (1 - read)),
+                     std::min(1.0, own * read * gpus), own)};
+}
 
 CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
                     std::span<const NamedDraft> drafts, const GpuSystem& system) {

@@ -133,6 +133,39 @@ void print_steps(const GpuMeasurements& all, const std::string& models, const st
               costs.drafted_position * 1e9);
 }
 
+/// A decoding service of a model that GPUs share by its experts, as it is published.
+struct PublishedService {
+  const char* what;
+  const char* model;
+  int gpus;        ///< foreseen with so many; experts were replicated, or there were others
+  double batch;    ///< requests of a GPU
+  double context;  ///< positions of a request
+  double tokens;   ///< a second of a GPU
+};
+
+/// Milliseconds of a step, foreseen and published, and what it is spent on.
+void print_services(const GpuMeasurements& all, const std::string& models) {
+  constexpr PublishedService kServices[] = {
+      {"DeepSeek-V3, SGLang, 72 H100s", "DeepSeek-V3", 64, 256, 2000, 22282.0 / 8},
+      {"DeepSeek-V3, its profile, 128 H800s", "DeepSeek-V3", 128, 128, 4096, 18598.0 / 8},
+      {"Kimi-K2, SGLang, 96 H200s", "Kimi-K2", 96, 480, 2050, 288e3 / 96},
+  };
+  std::printf("\n%-38s %9s %9s %6s  of it attention to positions, %%\n", "GPUs that share experts",
+              "ms", "published", "ratio");
+  for (const PublishedService& s : kServices) {
+    const ModelConfig config = io::load_model_sizes(model::families(), models + "/" + s.model);
+    sim::GpuSystem system;
+    system.sharing = sim::Sharing::experts;
+    const CostTable costs = sim::gpu_costs(all, config, s.gpus, {}, system);
+    const double rows = s.batch * s.gpus;
+    const double step = costs.decode.seconds(rows, s.context);
+    const double attention = step - costs.decode.seconds(rows);
+    const double published = s.batch / s.tokens;
+    std::printf("%-38s %9.1f %9.1f %6.2f %8.0f\n", s.what, step * 1e3, published * 1e3,
+                step / published, 100 * attention / step);
+  }
+}
+
 int run(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
     std::fprintf(stderr, "usage: bench_gpu_costs DIR [MODELS]\n");
@@ -158,6 +191,7 @@ int run(int argc, char** argv) {
   for (const int tp : {4, 8}) print_steps(all, models, "Qwen2-VL-72B", tp);
   print_steps(all, models, "Moonlight-16B-A3B", 1);
   print_steps(all, models, "Kimi-K2", 32);
+  print_services(all, models);
   return 0;
 }
 
