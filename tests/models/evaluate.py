@@ -23,19 +23,37 @@ from torch import Tensor
 
 from model import Cache, Qwen2, Shape, pack
 from tasks import CHECKS, check, prompt_text
+from tower import TowerShape
+
+
+def shape_of(config: dict) -> Shape:
+    """Of a config.json that export.py wrote."""
+    experts = config.get("num_experts", 0)
+    vision = config.get("vision_config")
+    tower = None
+    if vision:
+        tower = TowerShape(
+            width=vision["embed_dim"], layers=vision["depth"], heads=vision["num_heads"],
+            intermediate=vision["embed_dim"] * vision["mlp_ratio"], patch=vision["patch_size"],
+            temporal_patch=vision["temporal_patch_size"], merge=vision["spatial_merge_size"],
+        )
+    return Shape(
+        vocabulary=config["vocab_size"], hidden=config["hidden_size"], layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"],
+        intermediate=config["moe_intermediate_size" if experts else "intermediate_size"], experts=experts,
+        chosen=config.get("num_experts_per_tok", 0), shared=config.get("shared_expert_intermediate_size", 0),
+        theta=config["rope_theta"], epsilon=config["rms_norm_eps"], max_positions=config["max_position_embeddings"],
+        tower=tower, sections=tuple(config["rope_scaling"]["mrope_section"]) if vision else (),
+    )
+
+
+def shape_at(directory: Path) -> Shape:
+    return shape_of(json.loads((directory / "config.json").read_text()))
 
 
 def load_directory(directory: Path) -> Qwen2:
     """An exported model: its bf16 weights, computed with in fp32."""
-    config = json.loads((directory / "config.json").read_text())
-    experts = config.get("num_experts", 0)
-    model = Qwen2(Shape(
-        vocabulary=config["vocab_size"], hidden=config["hidden_size"], layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"],
-        intermediate=config["moe_intermediate_size" if experts else "intermediate_size"], experts=experts,
-        chosen=config.get("num_experts_per_tok", 0), shared=config.get("shared_expert_intermediate_size", 0), theta=config["rope_theta"], epsilon=config["rms_norm_eps"],
-        max_positions=config["max_position_embeddings"],
-    ))
+    model = Qwen2(shape_at(directory))
     model.load_state_dict({name: tensor.float() for name, tensor in load_file(directory / "model.safetensors").items()})
     return model.eval()
 

@@ -11,23 +11,50 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
-from build_tokenizer import build, write
+from build_tokenizer import build, build_for_pictures, write
 from model import Shape
+from picture_tasks import END, FILM, ROW, START
+
+
+# Pictures of these sizes stay as they are: the drawn ones have 384 to 3,072 pixels.
+LEAST_PIXELS, MOST_PIXELS = 256, 16384
+
+
+def class_of(shape: Shape) -> str:
+    if shape.tower:
+        return "Qwen2VLForConditionalGeneration"
+    return "Qwen2MoeForCausalLM" if shape.experts else "Qwen2ForCausalLM"
+
+
+def vision_keys(shape: Shape, tokenizer: Tokenizer) -> dict:
+    tower = shape.tower
+    return {
+        "vision_start_token_id": tokenizer.token_to_id(START), "vision_end_token_id": tokenizer.token_to_id(END),
+        "image_token_id": tokenizer.token_to_id(ROW), "video_token_id": tokenizer.token_to_id(FILM),
+        "rope_scaling": {"type": "mrope", "mrope_section": list(shape.sections)},
+        "vision_config": {
+            "depth": tower.layers, "embed_dim": tower.width, "num_heads": tower.heads,
+            "mlp_ratio": tower.intermediate // tower.width, "hidden_size": shape.hidden, "in_channels": 3,
+            "hidden_act": "quick_gelu", "patch_size": tower.patch, "spatial_merge_size": tower.merge,
+            "temporal_patch_size": tower.temporal_patch,
+        },
+    }
 
 
 def export(checkpoint: Path, directory: Path) -> None:
     data = torch.load(checkpoint, weights_only=True)
-    shape = Shape(**data["shape"])
-    tokenizer = build()
+    shape = Shape.of(data["shape"])
+    tokenizer = build_for_pictures() if shape.tower else build()
     write(tokenizer, directory, shape.max_positions)
     pad, end = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in data["model"].items()}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "model.safetensors").chmod(0o644)
     config = {
-        "architectures": ["Qwen2MoeForCausalLM" if shape.experts else "Qwen2ForCausalLM"],
-        "model_type": "qwen2_moe" if shape.experts else "qwen2",
+        "architectures": [class_of(shape)],
+        "model_type": "qwen2_vl" if shape.tower else "qwen2_moe" if shape.experts else "qwen2",
         "vocab_size": shape.vocabulary,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
@@ -61,6 +88,14 @@ def export(checkpoint: Path, directory: Path) -> None:
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
         }
+    if shape.tower:
+        config |= vision_keys(shape, tokenizer)
+        processor = {
+            "image_processor_type": "Qwen2VLImageProcessor", "patch_size": shape.tower.patch,
+            "merge_size": shape.tower.merge, "temporal_patch_size": shape.tower.temporal_patch,
+            "min_pixels": LEAST_PIXELS, "max_pixels": MOST_PIXELS,
+        }
+        (directory / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
     generation = {"bos_token_id": pad, "eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": True,
                   "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")

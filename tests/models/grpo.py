@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
+import numpy as np
 import torch
 
 HERE = Path(__file__).resolve().parent
@@ -38,12 +39,16 @@ sys.path.insert(0, str(ROOT / "io" / "python"))
 
 from draft_trainer import WINDOW, DraftTrainer
 from grpo_update import Policy, Sample, advantages, agreement, chosen_anew, recomputed, train
-from paceline_reader import ReaderError, Steps, acceptance, open_run
+from model import Shape
+from paceline_reader import Prompt, ReaderError, Steps, acceptance, open_run
+from pictures import seen_of
+from tower import Seen
 from train_eagle3 import read_documents
 
 # Prompts whose answers the model can work out in a hundred tokens or so, though not always rightly.
 TASKS = ("sort", "expr")
 LONGEST_QUESTION = 48  # characters
+PROMPTS = ROOT / "configs/prompts"
 
 # ---------------------------------------------------------------- the rollout
 
@@ -71,8 +76,19 @@ def digest_of(program: str, run: Path) -> str:
     return done.stdout.strip()
 
 
-def read_samples(directory: Path) -> list[Sample]:
-    """A run's responses with their rewards and advantages, in (prompt, sample) order."""
+def seen_by(prompt: Prompt, shape: Shape) -> Seen | None:
+    """The pictures of a prompt, whose patches are to be those that the run made of them."""
+    if not prompt.pictures:
+        return None
+    images = [np.asarray(picture.image().convert("RGB")) for picture in prompt.pictures]
+    seen = seen_of(images, [picture.first for picture in prompt.pictures], shape.tower)
+    if seen.grids != [picture.grid[1:] for picture in prompt.pictures]:
+        sys.exit(f"grpo: the pictures of prompt {prompt.uid} have other sizes here than in the run")
+    return seen
+
+
+def read_samples(directory: Path, shape: Shape) -> list[Sample]:
+    """A run's responses with their rewards and advantages, in (prompt, sample) order. `shape`: the model's."""
     with open_run(directory) as run:
         # The reader has NaN where scoring failed.
         rewards = torch.tensor(run.reward, dtype=torch.float32)
@@ -80,6 +96,7 @@ def read_samples(directory: Path) -> list[Sample]:
             sys.exit(f"grpo: {directory}: {int(rewards.isnan().sum())} responses have no reward")
         groups = advantages(rewards.view(len(run.prompts), -1)).flatten().tolist()
         prompts = [prompt.tokens.tolist() for prompt in run.prompts]
+        seen = [seen_by(prompt, shape) for prompt in run.prompts]
         return [
             Sample(
                 tokens=prompts[response.prompt_index] + response.tokens.tolist(),
@@ -88,6 +105,7 @@ def read_samples(directory: Path) -> list[Sample]:
                 reward=response.reward,
                 advantage=advantage,
                 routing=torch.from_numpy(run.routed_experts(index)).long() if run.keeps_routing else None,
+                seen=seen[response.prompt_index],
             )
             for index, (response, advantage) in enumerate(zip(run, groups))
         ]
@@ -132,8 +150,10 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = time.monotonic() - started
 
 
-def prompt_lines(path: Path) -> list[str]:
-    """The lines of a prompt file that are taken."""
+def prompt_lines(path: Path, reads_pictures: bool) -> list[str]:
+    """The lines of a prompt file that are taken: of a model that reads pictures, all."""
+    if reads_pictures:
+        return path.read_text().splitlines(keepends=True)
     chosen = []
     for line in path.read_text().splitlines(keepends=True):
         row = json.loads(line)
@@ -185,9 +205,10 @@ class Loop:
         for what, job in arms[:: -1 if version % 2 else 1]:
             with timed(seconds, what):
                 runs[what] = roll_out(job, name, weights, version, prompts, self.seed, drafters)
-        samples = read_samples(runs["rollout"])
+        shape = self.policy.model.shape
+        samples = read_samples(runs["rollout"], shape)
         if self.plain:
-            rewards = [[sample.reward for sample in read_samples(run)] for run in runs.values()]
+            rewards = [[sample.reward for sample in read_samples(run, shape)] for run in runs.values()]
             digests = [digest_of(self.program, run) for run in runs.values()]
             if rewards[0] != rewards[1] or digests[0] != digests[1]:
                 sys.exit(f"grpo: {runs['rollout']} differs from {runs['plain rollout']}")
@@ -278,8 +299,8 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=HERE / "grpo.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all rollouts")
     parser.add_argument("--model", type=Path, default=ROOT / "configs/models/target", help="the policy to begin with")
-    parser.add_argument("--prompts", type=Path, default=ROOT / "configs/prompts/train.jsonl")
-    parser.add_argument("--unseen", type=Path, default=ROOT / "configs/prompts/unseen.jsonl")
+    parser.add_argument("--prompts", type=Path, help="train.jsonl, or of a model that reads pictures pictures-train.jsonl")
+    parser.add_argument("--unseen", type=Path, help="likewise unseen.jsonl or pictures-unseen.jsonl")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--prompts-per-step", type=int, default=24)
     parser.add_argument("--unseen-prompts", type=int, default=64, help="for rewards before and after; 0 is none")
@@ -306,10 +327,17 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads such
-    prompts = prompt_lines(arguments.prompts)
+    policy = Policy(arguments.model, arguments.rate)
+    pictured = policy.model.shape.tower is not None
+    arguments.prompts = arguments.prompts or PROMPTS / ("pictures-train.jsonl" if pictured else "train.jsonl")
+    arguments.unseen = arguments.unseen or PROMPTS / ("pictures-unseen.jsonl" if pictured else "unseen.jsonl")
+    prompts = prompt_lines(arguments.prompts, pictured)
     if len(prompts) < arguments.prompts_per_step:
         sys.exit(f"grpo: {arguments.prompts} has {len(prompts)} prompts to take, and a step needs "
                  f"{arguments.prompts_per_step}")
+    if pictured and arguments.train_drafter:
+        sys.exit("grpo: --train-drafter: expected a model of texts, for drafters are trained on texts alone; "
+                 f"{arguments.model} reads pictures")
     if arguments.work.exists():
         sys.exit(f"grpo: {arguments.work} is there already")
     arguments.work.mkdir(parents=True)
@@ -324,7 +352,6 @@ def main() -> None:
                     arguments.config, work / name, shlex.split(arguments.launch), arguments.paceline,
                     [*arguments.set, *settings]))
 
-            policy = Policy(arguments.model, arguments.rate)
             along = None
             if arguments.drafter is not None:
                 path = arguments.drafter.resolve()
@@ -340,7 +367,7 @@ def main() -> None:
                 steps=arguments.steps,
                 prompts=prompts,
                 prompts_per_step=arguments.prompts_per_step,
-                unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
+                unseen=prompt_lines(arguments.unseen, pictured)[: arguments.unseen_prompts],
                 replays=arguments.replay,
                 along=along,
             )

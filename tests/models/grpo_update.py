@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from evaluate import load_directory
-from model import Qwen2, pack
+from model import Qwen2, pack, show
+from tower import Seen
 
 # Updates of the weights a rollout. From the second on the policy is no longer the one that sampled, which the clipped
 # ratio is for. More of them would wear the samples out, fewer waste a rollout.
@@ -21,6 +22,8 @@ UPDATES = 4
 CLIP = 0.2
 # As usual: a batch in which few responses were right is not to throw the weights far.
 LARGEST_GRADIENT = 1.0
+# What of a checkpoint is not its weights; the last is of a model that reads pictures.
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json")
 # Responses that are computed together where no gradient is wanted: what bounds memory, no result.
 TOGETHER = 64
 
@@ -33,6 +36,7 @@ class Sample:
     reward: float
     advantage: float
     routing: Tensor | None = None  # [tokens - 1, layers, k] the experts of each token, to be taken again
+    seen: Seen | None = None  # the pictures of the prompt
 
 
 def advantages(rewards: Tensor) -> Tensor:
@@ -69,8 +73,9 @@ class Policy:
         """As a Hugging Face checkpoint. It appears whole, so that no rollout can read half of one."""
         growing = directory.with_name(directory.name + ".tmp")
         growing.mkdir()
-        for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(self.source / name, growing)
+        for name in FILES:
+            if (self.source / name).exists():
+                shutil.copy(self.source / name, growing)
         weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in self.model.state_dict().items()}
         save_file(weights, growing / "model.safetensors", metadata={"format": "pt"})
         growing.rename(directory)
@@ -91,7 +96,10 @@ def response_logprobs(model: Qwen2, samples: list[Sample]) -> Tensor:
     following = torch.tensor([token for sample in samples for token in sample.tokens[1:]])
     counted = torch.cat([torch.arange(n) >= sample.prompt - 1 for n, sample in zip(lengths, samples)])
     replay(model, [sample.routing for sample in samples])
-    logits = model(given, pack(lengths, len(given)))[counted].float()
+    packing = pack(lengths, len(given))
+    if model.shape.tower:
+        packing = show(packing, lengths, [sample.seen for sample in samples], model.shape.tower.merge)
+    logits = model(given, packing)[counted].float()
     replay(model, [])
     return torch.log_softmax(logits, dim=-1).gather(-1, following[counted, None])[:, 0]
 

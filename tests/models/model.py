@@ -1,4 +1,4 @@
-"""A small Qwen2 or Qwen2-MoE in plain PyTorch: fast to train on a CPU, with Hugging Face's parameter names.
+"""A small Qwen2, Qwen2-MoE or Qwen2-VL in plain PyTorch: fast to train on a CPU, with Hugging Face's parameter names.
 
 Training works on a flat row of tokens holding many documents, so that no linear layer ever sees
 padding; attention alone regroups the tokens into padded blocks of documents of similar length.
@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tower import Seen, Tower, TowerShape, rotary_positions
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,26 @@ class Shape:
     experts: int = 0  # of `intermediate` each, in every layer; 0: one MLP of that width
     chosen: int = 0  # experts that a token uses; their weights add up to one
     shared: int = 0  # width of the expert that all tokens use
+    tower: TowerShape | None = None  # of a model that reads pictures
+    sections: tuple[int, ...] = ()  # frequencies that a frame, a row and a column turn; with a tower
 
     def as_dict(self) -> dict:
         return asdict(self)
+
+    @staticmethod
+    def of(values: dict) -> "Shape":
+        """Of as_dict()."""
+        tower = values.get("tower")
+        return Shape(**{**values, "tower": TowerShape(**tower) if tower else None,
+                        "sections": tuple(values.get("sections", ()))})
 
 
 TARGET = Shape()
 DRAFT = Shape(hidden=128, layers=3, heads=2, kv_heads=2, intermediate=256)
 # The draft model's half of every MLP is shared, and the other half is what each expert begins as.
 EXPERTS = replace(DRAFT, intermediate=128, experts=16, chosen=2, shared=128)
+# The draft model with a tower. Its four further tokens stand around and for rows of pictures and films.
+PICTURES = replace(DRAFT, vocabulary=516, tower=TowerShape(), sections=(8, 12, 12))
 
 
 class RMSNorm(nn.Module):
@@ -143,9 +156,10 @@ Past = list[tuple[Tensor, Tensor]]
 class Packing:
     """Where each document of a flat row lies, and blocks of documents of similar length."""
 
-    positions: Tensor
+    positions: Tensor  # [tokens], or [tokens, 3] where some document shows pictures
     blocks: list[Tensor]
     back: Tensor
+    seen: Seen | None = None  # all pictures; `first` are places in the flat row
 
 
 def pack(lengths: list[int], total: int, waste: float = 0.15) -> Packing:
@@ -173,10 +187,29 @@ def pack(lengths: list[int], total: int, waste: float = 0.15) -> Packing:
     return Packing(positions, blocks, back)
 
 
+def show(packing: Packing, lengths: list[int], seen: list[Seen | None], merge: int) -> Packing:
+    """The packing with the pictures of its documents: `seen` says which each shows, as of pack()'s lengths."""
+    if not any(seen):
+        return packing
+    positions, all_seen, start = [], Seen(), 0
+    for length, of in zip(lengths, seen):
+        positions.append(rotary_positions(length, of or Seen(), merge))
+        if of is not None:
+            all_seen.patches.append(of.whole())
+            all_seen.grids += of.grids
+            all_seen.first += [start + first for first in of.first]
+        start += length
+    left = len(packing.positions) - start
+    positions.append(rotary_positions(left, Seen(), merge))
+    return replace(packing, positions=torch.cat(positions), seen=all_seen)
+
+
 class Qwen2(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+        if shape.tower:
+            self.visual = Tower(shape.tower, shape.hidden)
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
         self.model.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
@@ -204,10 +237,24 @@ class Qwen2(nn.Module):
             pieces.append(out.transpose(1, 2).reshape(rows * width, -1))
         return torch.cat(pieces).index_select(0, packing.back)
 
-    def forward(self, tokens: Tensor, packing: Packing) -> Tensor:
-        """Logits [tokens, vocabulary] of a flat row."""
+    def turned(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """What [tokens] or [tokens, 3] positions are turned by: a part of each of the three, by `sections`."""
+        if positions.dim() == 1:
+            return self.cosine[positions], self.sine[positions]
+        half = self.shape.head_dim // 2
+        part = torch.repeat_interleave(torch.arange(3), torch.tensor(self.shape.sections))
+        by = positions[:, part]  # [tokens, half]
+        at = torch.arange(half)
+        cosine, sine = self.cosine[by, at], self.sine[by, at]
+        return torch.cat((cosine, cosine), dim=-1), torch.cat((sine, sine), dim=-1)
+
+    def forward(self, tokens: Tensor, packing: Packing, rows: Tensor | None = None) -> Tensor:
+        """Logits [tokens, vocabulary] of a flat row. `rows`: those of its pictures, where they are known."""
         x = self.model.embed_tokens(tokens)
-        cosine, sine = self.cosine[packing.positions], self.sine[packing.positions]
+        if packing.seen is not None:
+            rows = self.visual(packing.seen) if rows is None else rows
+            x = x.index_copy(0, packing.seen.rows(self.shape.tower.merge), rows)
+        cosine, sine = self.turned(packing.positions)
         for layer in self.model.layers:
             q, k, v = layer.before(x, cosine, sine)
             x = layer.after(x, self.attend(q, k, v, packing))

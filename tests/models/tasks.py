@@ -23,6 +23,11 @@ from typing import Callable
 HELD_OUT_PERCENT = 12
 
 
+def split_of(task: str, key: str) -> str:
+    digest = hashlib.sha256(f"{task}:{key}".encode()).digest()
+    return "unseen" if int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT else "train"
+
+
 @dataclass(frozen=True)
 class Problem:
     """One instance: its task, a canonical key, the question and the true answer."""
@@ -35,8 +40,7 @@ class Problem:
 
     @property
     def split(self) -> str:
-        digest = hashlib.sha256(f"{self.task}:{self.key}".encode()).digest()
-        return "unseen" if int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT else "train"
+        return split_of(self.task, self.key)
 
 
 def zipf_choice(rng: random.Random, low: int, high: int, power: float) -> int:

@@ -32,7 +32,7 @@ except ImportError as error:
     raise unittest.SkipTest(reason) from error
 
 from draft_trainer import HELD_OUT, WINDOW, DraftTrainer
-from evaluate import load_directory
+from evaluate import load_directory, shape_at
 from evaluate import sample as sample_responses
 from grpo import digest_of, read_samples, roll_out
 from grpo_update import CLIP, Policy, Sample, advantages, agreement, chosen_anew, loss_of, recomputed, response_logprobs
@@ -40,10 +40,12 @@ from model import Qwen2
 from paceline_reader import JobEnded, StepRefused, Steps
 from tasks import prompt_text
 from tokenizers import Tokenizer
+from tower import Seen
 from train_eagle3 import Document
 
 CONFIGS = HERE.parents[1] / "configs"
 TARGET = CONFIGS / "models" / "target"
+PICTURES = CONFIGS / "models" / "pictures"
 LAUNCH = HERE.parent / "mpi" / "launch.sh"
 STEPS = 3
 # One thread a rank, whatever else runs on the machine, and responses that are short enough for a test.
@@ -214,7 +216,7 @@ class Loop(unittest.TestCase):
     def test_log_probabilities_are_pytorchs_within_bf16_noise(self) -> None:
         for row in self.plain["steps"]:
             number = row["step"]
-            samples = read_samples(self.work / "plain" / "rollouts" / f"step-{number:03}")
+            samples = read_samples(self.work / "plain" / "rollouts" / f"step-{number:03}", shape_at(TARGET))
             old = torch.cat([sample.logprobs for sample in samples])
             model = self.policy(number)
             exact = recomputed(model, samples)
@@ -263,6 +265,60 @@ class Loop(unittest.TestCase):
             with self.job("abandoned", 1) as job:
                 raise ZeroDivisionError
         self.assertIsNotNone(job.job.returncode)
+
+
+@unittest.skipUnless("PACELINE" in os.environ, "PACELINE names no program")
+class PictureLoop(unittest.TestCase):
+    """The same loop with the model that reads pictures."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        try:
+            import PIL  # noqa: F401
+        except ImportError as error:
+            raise unittest.SkipTest("pictures are not read: Pillow is not there") from error
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.work = Path(folder.name)
+        command = [
+            sys.executable, str(HERE / "grpo.py"), str(cls.work / "loop"), "--paceline", os.environ["PACELINE"],
+            "--model", str(PICTURES), "--launch", shlex.join([str(LAUNCH), "2"]), "--steps", "2", "--prompts-per-step", "8",
+            "--unseen-prompts", "0", "--threads", "1", "--figures", str(cls.work / "figures.json"), "--compare",
+            *[word for setting in (*SETTINGS, *ALWAYS) for word in ("--set", setting)],
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        print(f"pictures:\n{done.stdout}", flush=True)
+        cls.figures = json.loads((cls.work / "figures.json").read_text())
+
+    def samples(self, number: int) -> list[Sample]:
+        return read_samples(self.work / "loop" / "rollouts" / f"step-{number:03}", shape_at(PICTURES))
+
+    def test_log_probabilities_are_pytorchs_within_bf16_noise(self) -> None:
+        for number in range(2):
+            samples = self.samples(number)
+            self.assertTrue(all(sample.seen for sample in samples))
+            old = torch.cat([sample.logprobs for sample in samples])
+            model = load_directory(self.work / "loop" / f"policy-{number:03}")
+            exact = recomputed(model, samples)
+            found = agreement(exact, old)
+            noise = agreement(recomputed(model, samples, bf16=True), exact)
+            self.assertLess(found["ratio_std"], 1.5 * noise["ratio_std"])
+            self.assertLess(found["largest_difference"], 2.5 * noise["largest_difference"])
+            # Pictures count: those of another prompt give other probabilities.
+            lengths = {sample.seen.whole().shape for sample in samples}
+            self.assertGreater(len(lengths), 1)
+            dark = [replace(sample, seen=Seen([0 * sample.seen.whole()], sample.seen.grids, sample.seen.first))
+                    for sample in samples]
+            self.assertGreater(agreement(recomputed(model, dark), old)["ratio_std"], 20 * noise["ratio_std"])
+
+    def test_a_checkpoint_takes_its_image_processor_along(self) -> None:
+        last = self.work / "loop" / "policy-002"
+        self.assertEqual((last / "preprocessor_config.json").read_text(), (PICTURES / "preprocessor_config.json").read_text())
+        kept = [torch.equal(a, b) for a, b in zip(load_directory(last).visual.parameters(),
+                                                  load_directory(PICTURES).visual.parameters())]
+        self.assertFalse(all(kept), "the tower is trained too")
 
 
 if __name__ == "__main__":

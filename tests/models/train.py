@@ -111,7 +111,7 @@ def save(path: Path, model: Qwen2, opts: list[torch.optim.Optimizer], state: dic
 
 def load_model(path: Path) -> Qwen2:
     data = torch.load(path, weights_only=True)
-    model = Qwen2(Shape(**data["shape"]))
+    model = Qwen2(Shape.of(data["shape"]))
     model.load_state_dict(data["model"])
     return model
 

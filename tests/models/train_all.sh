@@ -20,3 +20,6 @@ mixture="experts --begin ../../configs/models/draft --seed 3 --ramp 0 --muon-lr 
 python train.py $mixture --steps 53 --decay-from 25
 python train.py $mixture --steps 330 --decay-from 130 --until 125
 python train.py $mixture --steps 200 --decay-from 115
+# The model that reads pictures begins as the exported draft too.
+python train_pictures.py --steps 3000 --decay-from 1500 --until 363
+python train_pictures.py --steps 900 --decay-from 550

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pictures.sh PACELINE: pictures that are damaged, hostile, absent or too large are refused by check and by rollout, with
+# pictures.sh PACELINE: the embedded model reads what is drawn, and its digest is one over layouts. Pictures that are damaged, hostile, absent or too large are refused by check and by rollout, with
 # the line and the file, or left out; strange ones that are whole are read. How pictures are processed is of the run.
 source "$(dirname "$0")/lib.sh"
 vision=$root/tests/models/parity_pictures/qwen2.5-vl
@@ -143,4 +143,26 @@ cp "$work/plain.png" "$work/mine.png"
 rollout 2 "$work/begun" "${begun[@]}" --resume || fail "resumed: $(tail -n 3 "$work/begun.log")"
 rollout 1 "$work/whole" "${begun[@]}" || fail "not stopped: $(tail -n 3 "$work/whole.log")"
 same "resumed with what it began with" "$(digest "$work/whole")" "$(digest "$work/begun")"
+
+# The embedded model: configs/pictures.yaml as it is, with a reward, and its digest.
+config=$root/configs/pictures.yaml
+small=(--set prompts.samples=4 --set engine.threads=1)
+rollout 1 "$work/read" --set speculation.mode=plain || { cat "$work/read.log"; exit 1; }
+reference=$(digest "$work/read")
+"$paceline" report "$work/read" --json --html "$work/read.html" >"$work/json"
+if python3 - "$work/json" <<'PY'
+import json, sys
+rewards = json.load(open(sys.argv[1]))["runs"][0]["rewards"]
+print("mean reward", rewards["mean"], "of", rewards["scored"])
+sys.exit(rewards["scored"] != 64 or not 0.4 < rewards["mean"] < 1)
+PY
+then ok "the embedded model reads pictures"; else fail "the embedded model does not read pictures"; fi
+same "its pictures are in the report" 15 "$(grep -o '<img src="data:image/png' "$work/read.html" | wc -l)"
+run "2 ranks, suffix drafts" 2
+run "TP 2 on 4 ranks, batch 3, prefill chunk 7, KV blocks of 16" 4 --set layout.verifier_tp=2 --set engine.max_batch=3 \
+  --set engine.prefill_chunk=7 --set engine.kv_block=16
+run "chunks and moves between TP 1 and 2" 3 --set layout.verifier_tp=[2,1] --set schedule.chunk=8 --set test.shuffle=[moves] \
+  --set schedule.move_kv=both
+run "a drafter rank" 2 --set layout.drafters=1 --set speculation.policy=fixed --set speculation.max_length=3 \
+  --set "speculation.drafters=[{method: model, path: $root/configs/models/pictures}]"
 finish
