@@ -128,7 +128,8 @@ class ModelCosts {
     return kValueBytes * 2.0 * heads * config_.head_dim;
   }
   [[nodiscard]] double arithmetic_position() const {
-    return config_.layers * decode_flops() / times_.attention().flops / ep_;
+    const double rate = config_.latent ? system_.latent_flops : times_.attention().flops;
+    return config_.layers * decode_flops() / rate / ep_;
   }
   [[nodiscard]] double first_row_position() const {
     return std::max(arithmetic_position(),
@@ -268,8 +269,9 @@ ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows) {
 
 CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target, int gpus,
                     std::span<const NamedDraft> drafts, const GpuSystem& system) {
-  if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0)) {
-    throw std::invalid_argument("a rate of the GPUs' links is out of range");
+  if (!(system.nvlink > 0) || !(system.network.bandwidth > 0) || !(system.network.latency >= 0) ||
+      !(system.latent_flops > 0)) {
+    throw std::invalid_argument("a rate of the GPUs is out of range");
   }
   const GpuTimes times(measured);
   const ModelCosts costs(times, target, gpus, system);

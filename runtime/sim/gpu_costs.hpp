@@ -19,7 +19,8 @@
 // query heads that share them, and can. The model assumes the latter, unless GpuSystem says
 // otherwise. A drafted row finds its request's keys and values read already, and costs its
 // arithmetic at the rate of prompts: an upper bound, for the measured kernel takes the same time
-// for any number of rows up to 128.
+// for any number of rows up to 128. Latent attention, of which no kernel was measured, decodes at
+// the rate that FlashMLA's says.
 //
 // Where GPUs share a model by its experts (Sharing::experts) requests are dealt out evenly to them,
 // and so are their rows, positions and prompts. Each GPU has all weights but those of the routed
@@ -46,7 +47,7 @@ enum class Sharing : std::uint8_t {
   experts,  ///< routed experts; the rest is whole on each, for requests of its own (DP and EP)
 };
 
-/// Connections of the GPUs, and their attention kernel.
+/// Connections of the GPUs, and their attention kernels.
 struct GpuSystem {
   Sharing sharing = Sharing::tensor;
   /// Rate within a node: bytes a second of a GPU, both directions together. 400 GB/s: SpecActor's
@@ -58,6 +59,9 @@ struct GpuSystem {
   /// False: attention when decoding reads keys and values once for every query head, as the
   /// measured kernel does on a full device.
   bool grouped_attention = true;
+  /// Arithmetic of latent attention when decoding, a second. No table has it: what FlashMLA's kernel
+  /// reaches on an H800 by its README; the measured kernel of other attention reads as fast.
+  double latent_flops = 660e12;
 };
 
 /// A draft model or head, whole on one GPU.

@@ -133,26 +133,30 @@ void print_steps(const GpuMeasurements& all, const std::string& models, const st
               costs.drafted_position * 1e9);
 }
 
-/// A decoding service of a model that GPUs share by its experts, as it is published.
-struct PublishedService {
+/// A decoding service of a model that GPUs share by its experts.
+struct ExpertService {
   const char* what;
   const char* model;
   int gpus;        ///< foreseen with so many; experts were replicated, or there were others
   double batch;    ///< requests of a GPU
   double context;  ///< positions of a request
-  double tokens;   ///< a second of a GPU
+  double tokens;   ///< a second of a GPU, as published; 0: nobody has
 };
 
 /// Milliseconds of a step, foreseen and published, and what it is spent on.
 void print_services(const GpuMeasurements& all, const std::string& models) {
-  constexpr PublishedService kServices[] = {
+  constexpr ExpertService kServices[] = {
       {"DeepSeek-V3, SGLang, 72 H100s", "DeepSeek-V3", 64, 256, 2000, 22282.0 / 8},
       {"DeepSeek-V3, its profile, 128 H800s", "DeepSeek-V3", 128, 128, 4096, 18598.0 / 8},
       {"Kimi-K2, SGLang, 96 H200s", "Kimi-K2", 96, 480, 2050, 288e3 / 96},
+      {"Kimi-K2, Seer's instance at first", "Kimi-K2", 32, 25, 2000, 0},
+      {"with responses of 20 K", "Kimi-K2", 32, 25, 20000, 0},
+      {"its last 32 requests, of 90 K", "Kimi-K2", 32, 1, 90000, 0},
+      {"its last request", "Kimi-K2", 32, 1.0 / 32, 90000, 0},
   };
   std::printf("\n%-38s %9s %9s %6s  of it attention to positions, %%\n", "GPUs that share experts",
               "ms", "published", "ratio");
-  for (const PublishedService& s : kServices) {
+  for (const ExpertService& s : kServices) {
     const ModelConfig config = io::load_model_sizes(model::families(), models + "/" + s.model);
     sim::GpuSystem system;
     system.sharing = sim::Sharing::experts;
@@ -160,9 +164,13 @@ void print_services(const GpuMeasurements& all, const std::string& models) {
     const double rows = s.batch * s.gpus;
     const double step = costs.decode.seconds(rows, s.context);
     const double attention = step - costs.decode.seconds(rows);
-    const double published = s.batch / s.tokens;
-    std::printf("%-38s %9.1f %9.1f %6.2f %8.0f\n", s.what, step * 1e3, published * 1e3,
-                step / published, 100 * attention / step);
+    std::printf("%-38s %9.1f", s.what, step * 1e3);
+    if (s.tokens > 0) {
+      std::printf(" %9.1f %6.2f", s.batch / s.tokens * 1e3, step * s.tokens / s.batch);
+    } else {
+      std::printf(" %9s %6s", "-", "-");
+    }
+    std::printf(" %8.0f\n", 100 * attention / step);
   }
 }
 

@@ -91,10 +91,12 @@ TEST(GpuCosts, Positions) {
 TEST(GpuCosts, LatentAttentionKeepsOneVectorOnEveryGpu) {
   ModelConfig shape = small_shape();
   shape.latent = LatentConfig{.q_rank = 0, .kv_rank = 96, .rope = 32, .value_dim = 64};
-  const CostTable costs = gpu_costs(small_gpu(), shape, 2, {});
+  GpuSystem system;
+  system.latent_flops = 50e12;
+  const CostTable costs = gpu_costs(small_gpu(), shape, 2, {}, system);
   // 128 elements of 2 bytes; 4 heads x 2 x (96 + 32 + 96) operations take less time than those.
   EXPECT_NEAR(costs.decode.per_position(), 3 * 256 / 1e12, 1e-18);
-  EXPECT_NEAR(costs.drafted_position, 3 * 1792 / 100e12, 1e-20);
+  EXPECT_NEAR(costs.drafted_position, 3 * 1792 / 50e12, 1e-20);
   // Prompts multiply keys of 64 + 32 and values of 64.
   EXPECT_NEAR(costs.prefill.per_position(), 3 * 4 * 2 * 160.0 / 100e12, 1e-20);
 }
@@ -291,8 +293,8 @@ TEST(ExpertLoads, TheFullestGpuHasAsMuchAsByChance) {
   EXPECT_DOUBLE_EQ(sim::fullest_load(experts, 64, 1e6).experts, 1);
 }
 
-/// A step of a service as it is published, of GPUs that share a model by its experts. Ours takes
-/// longer: products are at bf16's rate, and no half of a batch is sent while the other is computed.
+/// A step of a service as it is published, of GPUs that share a model by its experts. Here products
+/// are at bf16's rate, and no half of a batch is sent while the other is computed.
 TEST_F(PublishedGpuCosts, StepsOfSharedExpertsAreNearPublishedOnes) {
   sim::GpuSystem system;
   system.sharing = sim::Sharing::experts;
@@ -300,8 +302,7 @@ TEST_F(PublishedGpuCosts, StepsOfSharedExpertsAreNearPublishedOnes) {
   // 22,282 tokens a second of 8 (lmsys.org, 5 May 2025).
   const CostTable costs = gpu_costs(measured_, shape("DeepSeek-V3"), 64, {}, system);
   const double step = costs.decode.seconds(64 * 256, 2000);
-  EXPECT_GT(step, 256 / (22282 / 8.0));
-  EXPECT_LT(step, 1.5 * 256 / (22282 / 8.0));
+  EXPECT_NEAR(step / (256 / (22282 / 8.0)), 1, 0.2);
 }
 
 TEST_F(PublishedGpuCosts, SharingExpertsAloneIsFasterForManyRowsOfLatentAttention) {
