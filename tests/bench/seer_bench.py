@@ -8,7 +8,7 @@ what siblings said. Beside it what figures 10 and 11 compare with. Columns: toke
 paper's; seconds from the end of the ninth tenth of the responses to that of the last (figure 8), and these over the
 baseline's, and the paper's; the share of the time that instances spent in steps; of KV memory that was in use; tokens
 whose KV was computed again; requests that changed instances, as of rebalancing, and those that waited between chunks.
-Accepted: mean tokens of a request's step. Needs h5py.
+Accepted: mean tokens of a request's step; over bound: seconds over the larger lower bound. Needs h5py.
 """
 
 import argparse
@@ -76,9 +76,11 @@ def simulate(program: str, model: str, settings: list[str]) -> dict:
             sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])
         row = re.split(r"\s+", done.stdout.splitlines()[1].strip())
         blocks = int(re.search(r"(\d+) KV blocks", done.stderr).group(1))
+        bound = float(re.search(r"takes ([\d.]+) times the larger", done.stderr).group(1))
         used, recomputed, resumed, pace = telemetry_of(Path(folder), blocks, float(row[0]))
         return {"seconds": float(row[0]), "tail": float(row[2]), "busy": float(row[3]), "moves": int(row[5]),
-                "digest": row[7], "used": used, "recomputed": recomputed, "resumed": resumed, "pace": pace}
+                "digest": row[7], "used": used, "recomputed": recomputed, "resumed": resumed, "pace": pace,
+                "bound": bound}
 
 
 def main() -> None:
@@ -93,7 +95,7 @@ def main() -> None:
         base = [f"simulation.nodes={MODELS[model] // arguments.scale}",
                 f"simulation.workload.prompts={PROMPTS[model] // arguments.scale}", *arguments.settings]
         print(f"{model} / {arguments.scale} {' '.join(arguments.settings)}\n{'':30}seconds   speed (paper's)    tail, "
-              "of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted", flush=True)
+              "of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted  over bound", flush=True)
         first: dict = {}
         for name, settings in ARMS.items():
             if first and not re.search(arguments.arms, name):
@@ -105,7 +107,7 @@ def main() -> None:
             print(f"{name:30}{r['seconds']:7.0f} {first['seconds'] / r['seconds']:7.2f} "
                   f"({PAPER[model].get(name, ''):4}) {r['tail']:10.0f} {r['tail'] / first['tail']:9.2f} "
                   f"({TAIL.get(model, {}).get(name, ''):4}) {r['busy']:22.1f} {100 * r['used']:6.1f} "
-                  f"{r['recomputed']:15} {r['moves']:7} {r['resumed']:7} {r['pace']:9.2f}", flush=True)
+                  f"{r['recomputed']:15} {r['moves']:7} {r['resumed']:7} {r['pace']:9.2f} {r['bound']:11.2f}", flush=True)
 
 
 if __name__ == "__main__":
