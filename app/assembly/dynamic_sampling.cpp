@@ -1,8 +1,10 @@
 #include "app/assembly/dynamic_sampling.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -73,6 +75,36 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     choice.kept = std::move(outcome.kept);
     return choice;
   };
+}
+
+io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest) {
+  const std::optional<std::string>& directory = inputs.config.prompts.begun;
+  if (!directory) return {};
+  io::BegunResponses begun = io::read_left_over(*directory, manifest, inputs.prompts.prompts);
+  manifest.begun = begun.fingerprint();
+  say("{} of {} {} on (prompts.begun)", counted(begun.responses.size(), "unfinished response"),
+      *directory, begun.responses.size() == 1 ? "goes" : "go");
+  return begun;
+}
+
+void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier) {
+  std::map<RequestId, const Trajectory*> longest;
+  for (const Trajectory& t : earlier.partial) longest[t.id] = &t;
+  std::vector<Trajectory> taken;
+  for (const Trajectory& t : begun.responses) {
+    const auto at = longest.find(t.id);
+    const bool further = at != longest.end() && at->second->tokens.size() >= t.tokens.size();
+    const bool finished =
+        std::binary_search(earlier.finished.begin(), earlier.finished.end(), t.id);
+    if (further || finished) continue;
+    taken.push_back(t);
+  }
+  for (Trajectory& t : taken) {
+    std::erase_if(earlier.partial, [&](const Trajectory& other) { return other.id == t.id; });
+    earlier.partial.push_back(std::move(t));
+  }
+  std::sort(earlier.partial.begin(), earlier.partial.end(),
+            [](const Trajectory& a, const Trajectory& b) { return a.id < b.id; });
 }
 
 std::string sampling_text(const Inputs& inputs) {

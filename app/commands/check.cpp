@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "app/assembly/dynamic_sampling.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/manifest.hpp"
 #include "app/assembly/plan.hpp"
@@ -81,7 +82,10 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
     std::optional<io::RunManifest> resumed;  // making one takes reading all weights
-    if (arguments.run.resume) resumed = manifest_of(inputs, machine.backend);
+    if (arguments.run.resume) {
+      resumed = manifest_of(inputs, machine.backend);
+      (void)begun_responses(inputs, *resumed);
+    }
     const std::string output =
         io::RunDirectory::examine(inputs.config.output.directory, resumed ? &*resumed : nullptr);
     if (inputs.text.tokenizer) try_scorer(inputs);

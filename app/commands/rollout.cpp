@@ -49,6 +49,7 @@ struct Output {
   std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
   io::RunManifest manifest;                     ///< on rank 0
   io::ResumeState earlier;                      ///< on rank 0
+  io::BegunResponses begun;                     ///< on rank 0: what an earlier run began
   std::uint32_t attempt = 0;
   bool complete = false;
   std::size_t left = 0;  ///< responses still to generate
@@ -86,6 +87,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     };
     if (!resume) try_rewards();
     output.manifest = manifest_of(inputs, backend);
+    output.begun = begun_responses(inputs, output.manifest);
     output.directory = std::make_unique<io::RunDirectory>(
         inputs.config.output.directory, output.manifest, inputs.prompts.prompts, resume);
     output.complete = output.directory->complete();
@@ -95,6 +97,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
+    go_on_with(output.begun, output.earlier);
     if (resume && (!output.complete || !output.earlier.unscored.entries.empty())) try_rewards();
   });
   output.left = inputs.sizes.responses - output.earlier.finished.size();
@@ -161,9 +164,15 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
+    if (inputs.config.prompts.partial == io::PartialResponses::keep) {
+      const std::size_t left =
+          io::write_left_over(directory, output.manifest, inputs.prompts.prompts, output.begun);
+      say("{}/left: {} to go on with (prompts.begun)", directory,
+          counted(left, "unfinished response"));
+    }
     const io::FinalFileReport report =
         io::write_final_file(directory, output.manifest, inputs.prompts.prompts,
-                             std::size_t{32} << 20, choose_prompts(inputs));
+                             std::size_t{32} << 20, choose_prompts(inputs), output.begun.spans);
     ending =
         io::TelemetryEnding{output.attempt,
                             0,

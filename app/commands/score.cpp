@@ -120,6 +120,7 @@ std::optional<std::string> other_difference(io::RunManifest now, const io::RunMa
   now.longest_response = then.longest_response;
   now.environment = then.environment;
   now.choice = then.choice;
+  now.begun = then.begun;
   return io::first_difference(then, now);
 }
 

@@ -326,6 +326,9 @@ std::vector<Key> make_table() {
   const Choice<PromptFilter, 2> filter{{"none", "mixed_rewards"},
                                        {PromptFilter::none, PromptFilter::mixed_rewards}};
 
+  const Choice<PartialResponses, 2> partial{{"drop", "keep"},
+                                            {PartialResponses::drop, PartialResponses::keep}};
+
   std::vector<Key> t;
   t.push_back(key(PACELINE_FIELD(model, path), directory,
                   "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
@@ -365,6 +368,12 @@ std::vector<Key> make_table() {
       "has these alone; the others may be left undone."};
   t.push_back(key(PACELINE_FIELD(prompts, filter), filter,
                   "Prompts that prompts.enough counts: those whose responses' rewards differ."));
+  t.push_back(key(PACELINE_FIELD(prompts, partial), partial,
+                  "Responses that are unfinished when enough prompts pass; keep leaves them in "
+                  "DIR/left for the next step."));
+  t.push_back(key(PACELINE_FIELD(prompts, begun), OrNone{directory},
+                  "A finished run with prompts.partial: keep, whose unfinished responses go on "
+                  "under the weights of this one."));
   t.push_back(key(PACELINE_FIELD(prompts, chat.enable_thinking), OrAuto{Flag{}},
                   "Whether Qwen3 is to think; auto is as its template does, which is to think."));
   t.push_back(key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},

@@ -354,13 +354,20 @@ class Reader {
 
   void check_enough() {
     const PromptsSection& p = config_.prompts;
-    if (!p.enough && p.filter == PromptFilter::none) return;
+    const bool carries = p.partial == PartialResponses::keep || p.begun.has_value();
+    if (!p.enough && p.filter == PromptFilter::none && !carries) return;
     const auto expect = [this](const std::string& key, bool right, const std::string& expected,
                                const std::string& found) {
       if (right) return;
       problem(place_of_key(key), key + ": expected " + expected + ", found " + found);
     };
     if (!p.enough || p.filter == PromptFilter::none) {
+      if (carries && !p.enough) {
+        expect(p.begun ? "prompts.begun" : "prompts.partial", false,
+               std::string(p.begun ? "none" : "drop") + " where prompts.enough is none",
+               p.begun ? *p.begun : "keep");
+        if (p.filter == PromptFilter::none) return;
+      }
       expect("prompts.enough", p.enough.has_value(),
              "a number of prompts where prompts.filter is mixed_rewards", "none");
       expect("prompts.filter", p.filter != PromptFilter::none,
@@ -375,6 +382,14 @@ class Reader {
            "at least 2" + when + ", for one reward is like itself", std::to_string(p.samples));
     expect("schedule.policy", config_.schedule.policy != SchedulePolicy::group,
            "another than group" + when + ", for that deals all prompts out beforehand", "'group'");
+    if (carries) {
+      expect("environment.method", !config_.converses(),
+             "none where responses are carried from run to run (prompts.partial, prompts.begun)",
+             "command");
+      expect("sampling.keep_routing", !config_.sampling.keep_routing,
+             "false where responses are carried from run to run (prompts.partial, prompts.begun)",
+             "true");
+    }
     const bool may_wait = r.method == RewardMethod::command && config_.limits.stall.has_value();
     if (may_wait) {
       expect("reward.timeout", r.timeout * r.attempts < *config_.limits.stall,

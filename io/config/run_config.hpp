@@ -32,6 +32,9 @@ struct ModelSection {
 /// Which prompts count: all, or those whose responses' rewards are not all alike.
 enum class PromptFilter : std::uint8_t { none, mixed_rewards };
 
+/// Responses that a run leaves unfinished: they are lost, or kept in DIR/left.
+enum class PartialResponses : std::uint8_t { drop, keep };
+
 struct PromptsSection {
   std::string path;  ///< JSONL file
   PromptKeys keys;
@@ -43,6 +46,9 @@ struct PromptsSection {
   /// Prompts that pass the filter after which a run ends (dynamic sampling); absent: all are done.
   std::optional<std::int32_t> enough;
   PromptFilter filter = PromptFilter::none;
+  /// What becomes of responses that are unfinished once enough prompts pass.
+  PartialResponses partial = PartialResponses::drop;
+  std::optional<std::string> begun;  ///< directory of a run whose kept ones are gone on with
   ChatSettings chat;
   /// Whether text gets the tokenizer's special tokens; auto: where it does not begin with them.
   Auto<bool> add_special_tokens;

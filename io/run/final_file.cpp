@@ -49,6 +49,7 @@ struct Responses {
   const std::vector<StoredResponse>& entries;
   const RewardExtras& extras;
   std::span<const RoutingPlace> routing;  ///< [entries] in shards that keep experts
+  const EarlierSpans* earlier = nullptr;  ///< null: no earlier run began any
 };
 
 /// Columns are contiguous and unfiltered: deflate would save a fifth of the file (token ids halve,
@@ -303,9 +304,33 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
   }
 }
 
+/// Writes which weights sampled which tokens.
+void write_spans(const h5::File& file, const std::vector<StoredResponse>& entries,
+                 const EarlierSpans& earlier) {
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::int32_t> ends;
+  std::vector<std::uint64_t> versions;
+  for (const StoredResponse& entry : entries) {
+    for (const VersionSpan& span :
+         spans_of(entry.id(), entry.length, earlier, entry.weight_version)) {
+      ends.push_back(static_cast<std::int32_t>(span.end));
+      versions.push_back(span.version);
+    }
+    offsets.push_back(static_cast<std::int64_t>(ends.size()));
+  }
+  const auto write = [&file]<typename T>(const char* name, const std::vector<T>& values) {
+    h5::Dataset dataset = column<T>(file, name, values.size());
+    dataset.template append<T>(values);
+    dataset.flush();
+  };
+  write("version_offsets", offsets);
+  write("span_end", ends);
+  write("span_version", versions);
+}
+
 /// Leaves the responses to these prompts, ascending, each under its prompt's number among them.
 /// Checksums hold numbers, so that all are read.
-void keep_prompts(ShardIndex& index, std::span<const std::uint32_t> kept,
+void keep_prompts(ShardIndex& index, EarlierSpans& spans, std::span<const std::uint32_t> kept,
                   std::size_t window_bytes) {
   const auto number = [&](std::uint32_t prompt) -> std::optional<std::uint32_t> {
     const auto at = std::lower_bound(kept.begin(), kept.end(), prompt);
@@ -340,6 +365,12 @@ void keep_prompts(ShardIndex& index, std::span<const std::uint32_t> kept,
     entries[i].prompt = *number(entries[i].prompt);
     entries[i].checksum = checksums[i];
   }
+  EarlierSpans of_kept;
+  for (auto& [id, of] : spans) {
+    if (const auto prompt = number(id.prompt))
+      of_kept[RequestId{*prompt, id.sample}] = std::move(of);
+  }
+  spans = std::move(of_kept);
   index.finished = std::move(entries);
   index.routing = std::move(routing);
   index.extras = std::move(extras);
@@ -373,6 +404,7 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
                     write_tokens(from, window_bytes, to);
                     to.flush();
                     write_routing(file, manifest, prompts, from, report.tokens, window_bytes);
+                    if (from.earlier != nullptr) write_spans(file, from.entries, *from.earlier);
                   });
   try {
     commit_temporary(path);
@@ -389,12 +421,13 @@ FinalFileReport write_file(const std::string& path, const RunManifest& manifest,
 
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts, std::size_t window_bytes,
-                                 const ChoosePrompts& choose) {
+                                 const ChoosePrompts& choose, const EarlierSpans& earlier) {
   const auto lock = h5::lock_hdf5();
   if (!fs::is_directory(shard_folder(directory))) {
     throw IoError("cannot read " + shard_folder(directory) + ": it is gone");
   }
   ShardIndex index = read_shard_index(directory, manifest);
+  EarlierSpans spans = earlier;
   std::optional<RunManifest> of_kept;
   std::vector<Prompt> kept;
   if (choose) {
@@ -402,13 +435,14 @@ FinalFileReport write_final_file(const std::string& directory, const RunManifest
     for (const std::uint32_t prompt : choice.kept) kept.push_back(prompts[prompt]);
     of_kept = manifest_of_kept(manifest, choice, kept);
     prompts = kept;
-    keep_prompts(index, choice.kept, window_bytes);
+    keep_prompts(index, spans, choice.kept, window_bytes);
   }
   const RunManifest& written = of_kept ? *of_kept : manifest;
   check_complete(index, written);
-  FinalFileReport report =
-      write_file((fs::path(directory) / kFinalName).string(), written, prompts,
-                 {index.paths, "", index.finished, index.extras, index.routing}, window_bytes);
+  FinalFileReport report = write_file((fs::path(directory) / kFinalName).string(), written, prompts,
+                                      {index.paths, "", index.finished, index.extras, index.routing,
+                                       manifest.begun.empty() ? nullptr : &spans},
+                                      window_bytes);
   report.choice = written.choice;
   report.warnings = std::move(index.warnings);
   return report;

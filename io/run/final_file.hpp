@@ -33,6 +33,9 @@
 //   with
 //       sampling.keep_routing: as routing.hpp says
 //   /trajectories/checksum u64 [N]: checksum_of() in shard_format.hpp
+//   of runs that went on with responses of earlier ones (left_over.hpp): /trajectories/
+//       version_offsets i64 [N+1]: the spans of each response; span_end i32, span_version u64
+//       [spans]: tokens up to it, and the version of the weights that sampled these
 //   attributes of /: the manifest
 #pragma once
 
@@ -44,6 +47,7 @@
 #include <string>
 #include <vector>
 
+#include "io/run/left_over.hpp"
 #include "io/run/manifest.hpp"
 #include "io/run/stored_response.hpp"
 #include "runtime/core/request.hpp"
@@ -69,12 +73,14 @@ using ChoosePrompts = std::function<KeptPrompts(std::span<const StoredResponse>)
 /// Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. Called by one rank,
 /// on any one thread. No final file appears when it throws: IoError when reading or writing fails
 /// or a trajectory is damaged in all shards, Error(internal) when one is missing (it names the
-/// first). `choose`: null where all prompts count. Of a run where some do the file has these alone,
-/// as if the run had no others; its manifest says so.
+/// first). `earlier`: of responses that earlier runs began. `choose`: null where all prompts count.
+/// Of a run where some do the file has these alone, as if the run had no others; its manifest says
+/// so.
 FinalFileReport write_final_file(const std::string& directory, const RunManifest& manifest,
                                  std::span<const Prompt> prompts,
                                  std::size_t window_bytes = std::size_t{32} << 20,
-                                 const ChoosePrompts& choose = nullptr);
+                                 const ChoosePrompts& choose = nullptr,
+                                 const EarlierSpans& earlier = {});
 
 /// Writes the final file of a complete run again with these rewards and extras added: its bytes are
 /// as if they had been there from the start. Otherwise as write_final_file().

@@ -162,6 +162,7 @@ Json manifest_to_json(const RunManifest& m) {
                                        {"max_turns", m.environment->max_turns},
                                        {"max_tokens_turn", m.environment->max_tokens_turn}};
   }
+  if (!m.begun.empty()) json["sampling"]["begun"] = m.begun;
   if (m.choice) {
     Json& choice =
         json["sampling"]["dynamic"] = {{"enough", m.choice->enough}, {"filter", "mixed_rewards"}};
@@ -219,6 +220,7 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
       terms.at("max_turns").get_to(environment.max_turns);
       terms.at("max_tokens_turn").get_to(environment.max_tokens_turn);
     }
+    m.begun = json.at("sampling").value("begun", std::string());
     if (json.at("sampling").contains("dynamic")) {
       const Json& terms = json.at("sampling").at("dynamic");
       KeptPrompts& choice = m.choice.emplace();
@@ -306,6 +308,9 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     return m.choice ? Json(m.choice->enough) : Json("none");
   };
   if (auto found = difference("prompts.enough", enough(earlier), enough(now))) return found;
+  if (auto found =
+          difference("the unfinished responses of prompts.begun", earlier.begun, now.begun))
+    return found;
   // What is written where it is on alone.
   const std::pair<const char*, Json> optional[] = {
       {"keep_routing", false},     {"logprobs", 0},
@@ -320,7 +325,8 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   for (const auto& [key, value] : is["sampling"].items()) {
     const auto is_key = [&key = key](const auto& entry) { return key == entry.first; };
     if (std::any_of(std::begin(optional), std::end(optional), is_key)) continue;
-    if (key == "dynamic" || (key == "stops" && !was["sampling"].contains(key))) continue;
+    if (key == "dynamic" || key == "begun" || (key == "stops" && !was["sampling"].contains(key)))
+      continue;
     const std::string name =
         key == "masked"  ? "tokens masked by sampling.unused_ids, banned_ids and allowed_ids"
         : key == "stops" ? "tokens that end a response (eos_token_id, sampling.stop_ids)"

@@ -70,6 +70,9 @@ struct RunManifest {
   std::int32_t longest_response = 0;            ///< tokens: the largest max_tokens of a line
   std::optional<EnvironmentTerms> environment;  ///< absent: responses are of one turn
   std::optional<KeptPrompts> choice;            ///< absent: all prompts are kept
+  /// Fingerprint of unfinished responses of an earlier run that this one goes on with
+  /// (left_over.hpp); empty: there are none.
+  std::string begun;
   std::uint64_t weight_version = 0;
   std::string backend;
   std::string isa;

@@ -16,6 +16,7 @@ from .manifest import (
     KeptColumns,
     TopColumns,
     TurnColumns,
+    VersionColumns,
     are_tokens,
     attributes_of,
     longest_response,
@@ -85,6 +86,7 @@ class Run:
                 self._kept = KeptColumns.of(group, self.attributes)
                 self._top = TopColumns.of(group, self.attributes)
                 self._turns = TurnColumns.of(group, self.attributes, len(self.prompt_index))
+                self._spans = VersionColumns.of(group, self.lengths)
                 self.prompts: List[Prompt] = read_prompts(self._file["prompts"], self.attributes)
                 self._check()
                 self._routing = Routing.of_file(self._file, "trajectories", self, stays_open=True)
@@ -246,6 +248,8 @@ class Run:
         turns = [] if self._turns is None else self._turns.read(index)
         if not are_turns(turns, len(columns[0])):
             raise ReaderError(f"{self.path}: the turns of response {index} are damaged")
-        return Response.stored(
+        response = Response.stored(
             row, columns, None if np.isnan(reward) else reward, kept, extra, turns, top
         )
+        response.version_spans = [] if self._spans is None else self._spans.read(index)
+        return response

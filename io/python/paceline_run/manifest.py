@@ -67,6 +67,39 @@ class TopColumns:
         return ids.reshape(-1, self._width), logprobs.reshape(-1, self._width)
 
 
+class VersionColumns:
+    """Which weights sampled which tokens, of a run that went on with others' responses."""
+
+    def __init__(self, group: Mapping[str, h5py.Dataset], lengths: np.ndarray) -> None:
+        self._offsets = column_of(group, "version_offsets")[:]
+        self._ends = column_of(group, "span_end")[:]
+        self._versions = column_of(group, "span_version")[:]
+        sound = (
+            are_offsets(self._offsets, len(lengths))
+            and self._offsets[-1] == len(self._ends) == len(self._versions)
+            and bool(np.all(np.diff(self._offsets) > 0))
+            and np.array_equal(self._ends[self._offsets[1:] - 1], lengths)
+            and all(
+                bool(np.all(np.diff(self._ends[a:b]) > 0))
+                for a, b in zip(self._offsets[:-1], self._offsets[1:])
+                if b > a + 1
+            )
+        )
+        if not sound:
+            raise ReaderError("the versions of tokens are damaged")
+
+    @classmethod
+    def of(
+        cls, group: Mapping[str, h5py.Dataset], lengths: np.ndarray
+    ) -> Optional["VersionColumns"]:
+        """None where all tokens of the run are of its own weights."""
+        return cls(group, lengths) if "version_offsets" in group else None
+
+    def read(self, index: int) -> List[Tuple[int, int]]:
+        part = slice(int(self._offsets[index]), int(self._offsets[index + 1]))
+        return list(zip(self._ends[part].tolist(), self._versions[part].tolist()))
+
+
 class TurnColumns:
     """The turns of responses, of a run with an environment: see Response.turns."""
 

@@ -166,6 +166,9 @@ class Response:
     reward_extra: Dict[str, Any] = dataclasses.field(default_factory=dict)
     #: The turns that an environment answered; none in runs without one.
     turns: List[Turn] = dataclasses.field(default_factory=list)
+    #: (tokens up to here, version of the weights that sampled them), in order; none where they are
+    #: all of weight_version.
+    version_spans: List[Tuple[int, int]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def stored(
@@ -200,6 +203,16 @@ class Response:
             reward_extra=json.loads(reward_extra) if reward_extra else {},
             turns=list(turns),
         )
+
+    @property
+    def weight_versions(self) -> np.ndarray:
+        """uint64 [response]: the version of the weights that sampled each token."""
+        versions = np.full(len(self.tokens), self.weight_version, dtype=np.uint64)
+        begin = 0
+        for end, version in self.version_spans:
+            versions[begin:end] = version
+            begin = end
+        return versions
 
     @property
     def loss_mask(self) -> np.ndarray:

@@ -108,8 +108,8 @@ class Steps:
         if not name or name.startswith(".") or "/" in name or name == "stop":
             raise ValueError(f"{name!r} is no name for a step: expected one for a file, as step-17")
         asked: Dict[str, Any] = {k: dict(v) for k, v in request.items()}
-        for section, key in (("model", "path"), ("prompts", "path")):
-            if key in asked.get(section, {}):
+        for section, key in (("model", "path"), ("prompts", "path"), ("prompts", "begun")):
+            if asked.get(section, {}).get(key) is not None:
                 asked[section][key] = os.path.abspath(os.fspath(asked[section][key]))
         if "drafters" in asked.get("speculation", {}):
             asked["speculation"]["drafters"] = [

@@ -251,6 +251,18 @@ TEST(RunConfig, EnoughPromptsNeedAFilterRewardsAndSamples) {
   EXPECT_EQ(error_of(text("samples: 2, filter: mixed_rewards", match)),
             "run.yaml: prompts.enough: expected a number of prompts where prompts.filter is "
             "mixed_rewards, found none");
+  const RunConfig carries = parse(text(both + ", partial: keep, begun: runs/1", match));
+  EXPECT_EQ(carries.prompts.partial, PartialResponses::keep);
+  EXPECT_EQ(carries.prompts.begun, "/base/runs/1");
+  EXPECT_EQ(
+      error_of(text("samples: 2, partial: keep", match)),
+      "run.yaml:3:47: prompts.partial: expected drop where prompts.enough is none, found keep");
+  EXPECT_EQ(
+      error_of(text("samples: 2, begun: r", match)),
+      "run.yaml:3:45: prompts.begun: expected none where prompts.enough is none, found /base/r");
+  EXPECT_EQ(error_of(text(both + ", begun: r", match + "sampling: {keep_routing: true}\n")),
+            "run.yaml:5:26: sampling.keep_routing: expected false where responses are carried from "
+            "run to run (prompts.partial, prompts.begun), found true");
   EXPECT_EQ(error_of(text(both, match + "schedule: {policy: group}\n")),
             "run.yaml:5:20: schedule.policy: expected another than group where prompts.enough is "
             "set, for that deals all prompts out beforehand, found 'group'");
@@ -565,7 +577,8 @@ TEST(RunConfig, GroupsOfKeys) {
   EXPECT_EQ(in_chat("{thinking: false}"),
             "run.yaml:3:27: unknown key 'chat.thinking' in section 'prompts'; there are path, "
             "keys.prompt, keys.messages, keys.prompt_tokens, keys.uid, keys.ground_truth, "
-            "samples, overlong, max_prompt_tokens, shuffle, enough, filter, chat.enable_thinking, "
+            "samples, overlong, max_prompt_tokens, shuffle, enough, filter, partial, begun, "
+            "chat.enable_thinking, "
             "chat.date, chat.continue_final_message, add_special_tokens");
   EXPECT_EQ(in_chat("{enable_thinking: 0}"),
             "run.yaml:3:44: prompts.chat.enable_thinking: expected auto, or true or false, found "

@@ -46,9 +46,11 @@ class Folder(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.steps.folder)), ["7.jsonl", "7.yaml"])
 
     def test_relative_paths_are_the_callers_not_the_folders(self):
-        self.steps.begin("7", {"model": {"path": "policy"}, "prompts": {"path": "p.jsonl"}})
+        prompts = {"path": "p.jsonl", "begun": "steps/6"}
+        self.steps.begin("7", {"model": {"path": "policy"}, "prompts": prompts})
         self.assertEqual(self.request("7")["model"]["path"], os.path.abspath("policy"))
         self.assertEqual(self.request("7")["prompts"]["path"], os.path.abspath("p.jsonl"))
+        self.assertEqual(self.request("7")["prompts"]["begun"], os.path.abspath("steps/6"))
 
     def test_so_are_those_of_drafters(self):
         drafters = [{"method": "suffix"}, {"method": "model", "path": "drafts/8", "name": "along"}]
