@@ -122,7 +122,7 @@ class Model:
     digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
     profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
 
-    def drafters(self, names: List[str], servers: object) -> str:
+    def drafters(self, names: List[str], servers: object = "auto") -> str:
         return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": servers} for name in names)
 
 

@@ -47,6 +47,20 @@ for config in configs/simulated/*.yaml; do
     "$(paceline report "$work/$name" 2>&1 | sed -n 's/^ *\([0-9]*\) responses finished.*/\1/p')"
 done
 
+# Weights of a vision part are on each of the 8 GPUs that a rank stands for: 699 M elements of 2 bytes.
+weights() {
+  paceline simulate configs/simulated/seer-qwen2-vl-72b.yaml "${small[@]}" --set model.path="$1" 2>&1 |
+    sed -n 's/.*; weights \([0-9]*\),.*/\1/p'
+}
+sees=configs/simulated/models/Qwen2-VL-72B
+mkdir "$work/text-only"
+python3 -c "
+import json, sys
+config = json.load(open(sys.argv[1]))
+del config['vision_config']
+json.dump(config, open(sys.argv[2], 'w'))" $sees/config.json "$work/text-only/config.json"
+same "weights of a vision part, MiB" $((8 * 699 * 1000 * 1000 * 2 / 1048576 / 100)) $((($(weights $sees) - $(weights "$work/text-only")) / 100))
+
 # Costs may be a profile's in the place of the tables.
 code=0
 paceline simulate configs/simulated/nightjar.yaml --set simulation.gpu_tables=none "${small[@]}" >"$work/out" 2>"$work/err" || code=$?
