@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/error.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/speculation_mode.hpp"
 #include "runtime/core/types.hpp"
@@ -274,7 +275,7 @@ class TelemetrySink {
 /// included, and bytes sent. A device's own collectives (NCCL) are part of its forward pass, and
 /// not included.
 struct GroupTraffic {
-  double sum_seconds = 0;       ///< in all_reduce_tree(), part of forward passes
+  double sum_seconds = 0;       ///< in all_reduce_tree() and gather_rows(), part of forward passes
   double exchange_seconds = 0;  ///< in exchange_rows() and all_gather(), part of sampling
   std::uint64_t bytes = 0;      ///< in all of them
 };
@@ -284,9 +285,9 @@ struct GroupTraffic {
 }
 
 /// The ranks of one tensor-parallel group. Every member calls the same operations in the same
-/// order. all_reduce_tree() and exchange_rows() work on memory of the group's backend, in the order
-/// of its operations; all_gather() works on host memory, and returns when its result is there. Used
-/// by one thread.
+/// order. all_reduce_tree(), gather_rows() and exchange_rows() work on memory of the group's
+/// backend, in the order of its operations; all_gather() works on host memory, and returns when its
+/// result is there. Used by one thread.
 class TensorParallelGroup {
  public:
   virtual ~TensorParallelGroup() = default;
@@ -299,6 +300,12 @@ class TensorParallelGroup {
   /// Whether all_reduce_tree() leaves all of its work to the backend's device, so that a pass with
   /// it can be recorded and replayed without the group.
   [[nodiscard]] virtual bool recordable() const { return true; }
+  /// Completes rows that the ranks have computed apart. `rows`: [first_row[size()], width], of
+  /// which rank r has rows [first_row[r], first_row[r + 1]), maybe none, and is given the others.
+  /// A group of devices has no such operation yet, and throws Error (internal).
+  virtual void gather_rows(std::span<float> /*rows*/, std::span<const int> /*first_row*/) {
+    throw Error(ExitCode::internal, "a group of devices that is to gather rows");
+  }
   /// Row exchange for sampling: rank r receives, for each of its rows, every rank's columns.
   /// `send`: [rows, columns] of this rank; rows of rank r are [first_row[r], first_row[r+1]).
   /// `receive`: [my rows, sum of columns], columns in rank order. columns[r] may differ by rank.

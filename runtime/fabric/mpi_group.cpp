@@ -57,6 +57,23 @@ void MpiGroup::all_reduce_tree(std::span<float> values) {
   }
 }
 
+void MpiGroup::gather_rows(std::span<float> rows, std::span<const int> first_row) {
+  const Stopwatch watch(traffic_.sum_seconds);
+  if (rows.empty()) return;
+  const int width = static_cast<int>(rows.size() / first_row[size_]);
+  std::vector<int> counts;
+  std::vector<int> first;
+  for (int r = 0; r < size_; ++r) {
+    counts.push_back((first_row[r + 1] - first_row[r]) * width);
+    first.push_back(first_row[r] * width);
+  }
+  traffic_.bytes += sizeof(float) * counts[rank_] * (size_ - 1);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, rows.data(), counts.data(), first.data(),
+                  MPI_FLOAT, comm_, &request);
+  wait({&request, 1});
+}
+
 void MpiGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                              std::span<const int> first_row, std::span<float> receive) {
   const Stopwatch watch(traffic_.exchange_seconds);

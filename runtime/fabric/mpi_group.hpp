@@ -15,6 +15,7 @@ class SingleRankGroup final : public TensorParallelGroup {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   void all_reduce_tree(std::span<float>) override {}
+  void gather_rows(std::span<float>, std::span<const int>) override {}
   void exchange_rows(std::span<const float> send, std::span<const int>, std::span<const int>,
                      std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int>,
@@ -34,6 +35,7 @@ class MpiGroup final : public TensorParallelGroup {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   void all_reduce_tree(std::span<float> values) override;
+  void gather_rows(std::span<float> rows, std::span<const int> first_row) override;
   void exchange_rows(std::span<const float> send, std::span<const int> columns,
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,

@@ -224,20 +224,37 @@ void SharedGroup::exchange_rows(std::span<const float> send, std::span<const int
   }
 }
 
-void SharedGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
-                             std::span<std::byte> all) {
-  const Stopwatch watch(traffic_.exchange_seconds);
+void SharedGroup::gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes,
+                         std::byte* all) {
   const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
   for (std::size_t at = 0; at < longest; at += kPiece) {
     if (at < mine.size()) give(mine.subspan(at, std::min(kPiece, mine.size() - at)));
     meet();
     std::size_t first = 0;
     for (int r = 0; r < size_; ++r) {
-      const std::size_t size = sizes[r];
-      if (at < size) std::memcpy(all.data() + first + at, met(r), std::min(kPiece, size - at));
-      first += size;
+      std::byte* const to = all + first + at;
+      const bool there = r == rank_ && to == mine.data() + at;
+      if (at < sizes[r] && !there)
+        std::memcpy(to, met(r), std::min(kPiece, sizes[r] - at));
+      first += sizes[r];
     }
   }
+}
+
+void SharedGroup::gather_rows(std::span<float> rows, std::span<const int> first_row) {
+  const Stopwatch watch(traffic_.sum_seconds);
+  if (rows.empty()) return;
+  const std::size_t row_bytes = rows.size_bytes() / first_row[size_];
+  std::vector<std::size_t> sizes;
+  for (int r = 0; r < size_; ++r) sizes.push_back((first_row[r + 1] - first_row[r]) * row_bytes);
+  const std::span<std::byte> all = std::as_writable_bytes(rows);
+  gather(all.subspan(first_row[rank_] * row_bytes, sizes[rank_]), sizes, all.data());
+}
+
+void SharedGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
+                             std::span<std::byte> all) {
+  const Stopwatch watch(traffic_.exchange_seconds);
+  gather(mine, std::vector<std::size_t>(sizes.begin(), sizes.end()), all.data());
 }
 
 }  // namespace paceline::fabric

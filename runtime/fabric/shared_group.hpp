@@ -26,6 +26,7 @@ class SharedGroup final : public TensorParallelGroup {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   void all_reduce_tree(std::span<float> values) override;
+  void gather_rows(std::span<float> rows, std::span<const int> first_row) override;
   void exchange_rows(std::span<const float> send, std::span<const int> columns,
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
@@ -42,6 +43,9 @@ class SharedGroup final : public TensorParallelGroup {
   void give(std::span<const std::byte> bytes);
   /// Waits until every rank has come, with its piece.
   void meet();
+  /// Copies bytes of all ranks into `all`, where rank r has `sizes[r]` after those of the ranks
+  /// before. A rank's own may be in their place already.
+  void gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes, std::byte* all);
   /// A rank's piece of the last meeting. Valid until the meeting after the next.
   [[nodiscard]] const std::byte* met(int rank) const { return piece(rank, meetings_); }
   void sum_pieces(std::span<const float> given, std::size_t first, std::span<float> sum) const;

@@ -2,6 +2,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -36,6 +37,47 @@ void check_exchange_rows(TensorParallelGroup& group, std::initializer_list<int> 
     group.exchange_rows(matrix.sent(), matrix.columns, matrix.first, receive);
     CHECK(receive == expected);
   }
+}
+
+// Rank r has the rows that `share` deals it, from none to all; nobody's come out changed or moved.
+void check_gather_rows(TensorParallelGroup& group, const std::function<int(int)>& share,
+                       int width) {
+  std::vector<int> first{0};
+  for (int r = 0; r < group.size(); ++r) first.push_back(first.back() + share(r));
+  const auto value = [width](int row, int column) {
+    return static_cast<float>(row * width + column) / 3;
+  };
+  std::vector<float> rows(static_cast<std::size_t>(first.back()) * width, -1);
+  std::vector<float> expected(rows.size());
+  for (int row = 0; row < first.back(); ++row) {
+    const bool mine = row >= first[group.rank()] && row < first[group.rank() + 1];
+    for (int column = 0; column < width; ++column) {
+      expected[row * width + column] = value(row, column);
+      if (mine) rows[row * width + column] = value(row, column);
+    }
+  }
+  group.gather_rows(rows, first);
+  CHECK(rows.empty() ||
+        std::memcmp(rows.data(), expected.data(), rows.size() * sizeof(float)) == 0);
+}
+
+void check_gather_rows(TensorParallelGroup& group) {
+  const int last = group.size() - 1;
+  check_gather_rows(
+      group, [](int) { return 0; }, 8);
+  check_gather_rows(
+      group, [](int r) { return r; }, 7);
+  check_gather_rows(
+      group, [last](int r) { return last - r; }, 7);
+  check_gather_rows(
+      group, [last](int r) { return r == last ? 5 : 0; }, 64);
+  check_gather_rows(
+      group, [](int r) { return r == 0 ? 3 : 0; }, 64);
+  check_gather_rows(
+      group, [](int r) { return 100 + 50 * r; }, 4096);
+  for (int round = 0; round < 200; ++round)
+    check_gather_rows(
+        group, [round](int r) { return (round + r) % 3; }, 1 + round % 5);
 }
 
 // Rank r gives r times `unit` bytes.
@@ -98,6 +140,7 @@ int main(int argc, char** argv) {
     check_exchange_rows(group, {0, 1, 3, 64});
     check_all_gather(group, 3);
     check_traffic(group);
+    check_gather_rows(group);
     check_late_ranks(group);
   }
   {
@@ -108,6 +151,7 @@ int main(int argc, char** argv) {
       check_exchange_rows(*group, {0, 1, 3, 64, 20'000});
       check_all_gather(*group, 3);
       check_all_gather(*group, 1'300'000);
+      check_gather_rows(*group);
       check_late_ranks(*group);
       CHECK(group->traffic().sum_seconds > 0 && group->traffic().exchange_seconds > 0);
     }
