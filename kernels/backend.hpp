@@ -26,6 +26,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -215,10 +216,16 @@ struct PictureInput {
   [[nodiscard]] bool empty() const { return rotary.empty() && embeddings.empty(); }
 };
 
+/// Neighbouring rows of a batch.
+struct RowRange {
+  int first = 0;
+  int rows = 0;
+};
+
 /// Input of one pass. Memory that it points to stays as it is until the pass has run.
 struct Batch {
   std::span<const TokenId> tokens;           ///< [rows]
-  std::span<const Segment> segments;         ///< in row order, covering all rows
+  std::span<const Segment> segments;         ///< in row order, covering all rows, or `attended`
   std::span<const std::int32_t> logit_rows;  ///< the rows whose logits are wanted, ascending
   std::int32_t heads = 0;  ///< query heads of this rank, a multiple of kv.kv_heads
   KvShape kv;
@@ -226,6 +233,9 @@ struct Batch {
   std::int32_t vocab = 0;      ///< tokens are below it
   std::int32_t positions = 0;  ///< positions are below it
   PictureInput pictures = {};
+  /// The rows whose attention this pass computes, and whose KV it stores; other ranks compute the
+  /// others'. Absent: all. The cpu backend's alone.
+  std::optional<RowRange> attended = {};
 };
 
 /// Neighbouring rows that the operations of a pass compute: of the batch, and of the wanted logits.
@@ -312,12 +322,15 @@ enum class Gelu : std::uint8_t {
 
 /// The operations of a pass on rows(): all rows, or a part of whole segments. A part is a pass of
 /// its own to its operations: row 0 is its first, and pointers are to that row's place. embed(),
-/// rope_and_store(), attention() and gather_rows() compute the part's rows of the batch, the others
-/// as many as they are told. Used by one thread.
+/// store_experts() and gather_rows() compute the part's rows of the batch. The operations of
+/// attention, from rope_and_store() on, compute those of attended(), of which the first is their
+/// row 0. The others compute as many as they are told. Used by one thread.
 class Operations {
  public:
   virtual ~Operations() = default;
   [[nodiscard]] virtual const PassRows& rows() const = 0;
+  /// Those of rows() that Batch::attended has, without logit rows.
+  [[nodiscard]] virtual PassRows attended() const { return rows(); }
 
   /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. Adding -0
   /// changes no number: with a part of the table on each rank the sum is the row, to the bit. A row

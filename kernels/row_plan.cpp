@@ -21,8 +21,10 @@ void RowPlan::set(const Batch& batch) {
   first_path_.clear();
   for (const TokenId token : batch.tokens)
     expect(token >= 0 && token < batch.vocab, "token outside the vocabulary");
+  const int first_row = batch.attended ? batch.attended->first : 0;
   for (const Segment& segment : batch.segments) {
-    expect(segment.first_row == static_cast<int>(rows_.size()), "segments leave rows out");
+    expect(segment.first_row == first_row + static_cast<int>(rows_.size()),
+           "segments leave rows out");
     const std::size_t first = chains_.size();
     if (segment.parents == nullptr) {
       chains_.push_back({segment.first_row, segment.rows, segment.first_position,
@@ -36,17 +38,20 @@ void RowPlan::set(const Batch& batch) {
       expect(chain.first_position >= 0 && chain.first_position + chain.rows <= batch.positions,
              "position outside the rotary table");
       for (int i = 0; i < chain.rows; ++i) {
-        const int at = segment.first_position + segment.before + static_cast<int>(rows_.size()) -
-                       segment.first_row;
+        const int at = segment.first_position + segment.before + first_row +
+                       static_cast<int>(rows_.size()) - segment.first_row;
         rows_.push_back(
             {chain.first_position + i, segment.blocks[at / batch.kv.block], at % batch.kv.block});
       }
     }
   }
-  expect(rows_.size() == batch.tokens.size(), "segments do not cover the rows");
+  const std::size_t rows = batch.tokens.size();
+  const std::size_t attended = batch.attended ? batch.attended->rows : rows;
+  expect(rows_.size() == attended && first_row + attended <= rows,
+         "segments do not cover the rows");
   const PictureInput& pictures = batch.pictures;
-  expect((pictures.rotary.empty() || pictures.rotary.size() == rows_.size()) &&
-             (pictures.embeddings.empty() || pictures.embeddings.size() == rows_.size()),
+  expect((pictures.rotary.empty() || pictures.rotary.size() == rows) &&
+             (pictures.embeddings.empty() || pictures.embeddings.size() == rows),
          "pictures of other rows");
   for (const RotaryPosition& at : pictures.rotary) {
     expect(std::min({at.frame, at.row, at.column}) >= 0 &&
@@ -54,7 +59,7 @@ void RowPlan::set(const Batch& batch) {
            "position outside the rotary table");
   }
   for (const std::int32_t row : batch.logit_rows) {
-    expect(row >= 0 && row < static_cast<int>(rows_.size()), "logits of a row that is not there");
+    expect(row >= 0 && row < static_cast<int>(rows), "logits of a row that is not there");
   }
   for (std::size_t c = 0; c < chains_.size(); ++c) {
     if (first_path_[c] >= 0) chains_[c].path = paths_.data() + first_path_[c];

@@ -34,7 +34,7 @@ class RowPlan {
   /// Plans a batch. Throws Error (internal) as Backend::begin() does. Memory that `batch` points to
   /// must outlive the plan's use.
   void set(const Batch& batch);
-  [[nodiscard]] std::span<const RowPlace> rows() const { return rows_; }   ///< [rows]
+  [[nodiscard]] std::span<const RowPlace> rows() const { return rows_; }   ///< [attended rows]
   [[nodiscard]] std::span<const Chain> chains() const { return chains_; }  ///< in row order
 
  private:

@@ -36,8 +36,13 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
   for (int m = 1; m < tp; ++m) members.push_back(leader + m);
   roles::Group group(rank.mailbox, *rank.compute.executor, *rank.share, members, placement.epoch);
   const io::SpeculationSection& speculation = inputs.config.speculation;
-  MeasuredEngine engine{group, executor_limits(inputs, plan), inputs.target.config.vocab,
-                        {},    speculation.max_length,        speculation.paths.value_or(1)};
+  MeasuredEngine engine{group,
+                        executor_limits(inputs, plan),
+                        inputs.target.config.vocab,
+                        {},
+                        speculation.max_length,
+                        speculation.paths.value_or(1),
+                        inputs.owners(tp)};
   for (const auto& [d, drafter] : rank.compute.drafters)
     engine.drafters.push_back({plan.drafters[d].name, *drafter});
   CostMeasurement measured = measure_costs(engine, rank.clock, budget);
@@ -54,10 +59,17 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   const int peer = own ^ 1;
   TransferEnd end;
   end.blocks = rank.plan.memory.kv.blocks;
-  if (rank.share != nullptr && peer < groups) {
+  const bool divided = rank.inputs.attention() == AttentionLayout::data;
+  const bool leads = placement.role(rank.mpi.rank()) == Role::verifier;
+  // Where ranks have the KV of their own requests, the leaders' stands for all.
+  if (rank.share != nullptr && peer < groups && (leads || !divided)) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
     end.peer = placement.groups[peer];
+    if (divided) {
+      end.owner = {0, placement.groups[own].tp};
+      end.peer.tp = 1;
+    }
     end.receives = own < peer;
   }
   const auto sum = [&](std::span<double> values) {

@@ -82,6 +82,14 @@ struct Inputs {
   [[nodiscard]] std::int32_t vocabulary() const {
     return priced ? priced->vocab : target.config.vocab;
   }
+  /// Given responses are scored with tensor attention, whatever the configuration says: bits are
+  /// the same.
+  [[nodiscard]] AttentionLayout attention() const {
+    return given ? AttentionLayout::tensor
+                 : config.layout.attention.value_or(AttentionLayout::tensor);
+  }
+  /// Ranks of a group of `tp` that have the KV of their own requests; 1: ranks share all KV.
+  [[nodiscard]] int owners(int tp) const { return attention() == AttentionLayout::data ? tp : 1; }
 };
 
 /// The configuration that the command line names, output directory included.

@@ -300,8 +300,8 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::int32_t blocks_per_request =
       kv::Sequences::blocks_needed(inputs.sizes.longest_sequence, engine.kv_block);
   const kernels::KvShape shape =
-      model::kv_shape(inputs.target.config, tp, engine.kv_block, inputs.target.compute,
-                      inputs.config.sampling.keep_routing);
+      model::kv_shape(inputs.target.config, model::attention_ranks(tp, inputs.attention()),
+                      engine.kv_block, inputs.target.compute, inputs.config.sampling.keep_routing);
   const std::string more = remedy(inputs.priced.has_value(), on_device);
   MemoryPlan memory;
   MemoryUse& use = memory.use;
@@ -314,17 +314,21 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0);
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
-  // Draft models hold the same positions at most, so each KV block comes with one of theirs.
+  // Where ranks have the KV of their own requests, each plans for its part of a full batch.
+  const int owners = inputs.owners(tp);
+  // Draft models hold the same positions at most, so each KV block comes with one of theirs. They
+  // draft for the requests of all owners.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
-  memory.kv =
-      policy::plan_kv({.block_bytes = shape.block_bytes() + draft_kv(inputs, plan, one_each),
-                       .memory_per_rank = room,
-                       .shared = !on_device,
-                       .max_batch = engine.max_batch,
-                       .blocks_per_request = blocks_per_request,
-                       .remedy = more},
-                      engine.kv_memory);
-  memory.draft_blocks = plan_draft_blocks(inputs, plan, room, memory.kv.blocks, blocks_per_request);
+  memory.kv = policy::plan_kv(
+      {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),
+       .memory_per_rank = room,
+       .shared = !on_device,
+       .max_batch = (engine.max_batch + owners - 1) / owners,
+       .blocks_per_request = blocks_per_request,
+       .remedy = more},
+      engine.kv_memory);
+  memory.draft_blocks =
+      plan_draft_blocks(inputs, plan, room, owners * memory.kv.blocks, blocks_per_request);
   use.kv = shape.block_bytes() * memory.kv.blocks + draft_kv(inputs, plan, memory.draft_blocks);
   if (inputs.config.elastic()) {
     // A group's member has no draft models, and as much memory.

@@ -49,6 +49,11 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
         "engine.backend: expected cpu for prompts with pictures ({} has some), found {}",
         inputs.config.prompts.path, backend));
   }
+  if (inputs.attention() == AttentionLayout::data && backend != "cpu") {
+    throw UsageError(fmt::format(
+        "layout.attention: expected auto or tensor on GPUs, or engine.backend: cpu, found {}",
+        name_of(inputs.attention())));
+  }
   require_supported(backend, inputs.config.model.path, inputs.target.config);
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const std::string& path = drafter.setting.path;
@@ -69,6 +74,7 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   ProfiledCosts costs;
   costs.conditions = {machine.backend.name, machine.backend.isa, placement.least_tp(),
                       machine.threads, shape_text(inputs.target.config, inputs.target.compute)};
+  if (inputs.attention() == AttentionLayout::data) costs.conditions.model += ", data attention";
   if (!inputs.config.engine.profile) return costs;
   const std::string& path = *inputs.config.engine.profile;
   std::string text;
@@ -114,7 +120,8 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
   facts.segments = inputs.target.config.segments();
   facts.weight_bytes = target_bytes(inputs, 1);
   if (!inputs.priced)
-    facts.whole_bytes = model::whole_weight_bytes(inputs.target.config, inputs.target.compute);
+    facts.whole_bytes =
+        model::whole_weight_bytes(inputs.target.config, inputs.target.compute, inputs.attention());
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
   // Unless drafter ranks are asked for, groups count as drafting for themselves: ranks that the
@@ -139,6 +146,9 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
   plan.layout =
       lay_out(inputs, machine, degree, plan.speculation.drafter_ranks, plan.speculation.reason);
   keep_possible(machine, plan.layout.placement, plan.tail_groups);
+  if (inputs.attention() == AttentionLayout::data)
+    plan.layout.explanation.emplace_back(
+        "ranks of a group have the KV of their own requests (layout.attention)");
   if (!plan.tail_groups.explanation.empty())
     plan.layout.explanation.push_back(plan.tail_groups.explanation);
   require_chains(inputs, plan);

@@ -43,13 +43,15 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// `converses`: an environment answers the turns of responses.
-engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, bool converses) {
+/// `tp`: of the group. `converses`: an environment answers the turns of responses.
+engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int tp,
+                                     bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
   return {.max_batch = engine.max_batch,
           .prefill_chunk = engine.prefill_chunk,
           .kv_block = engine.kv_block,
           .kv_blocks = plan.memory.kv.blocks,
+          .owners = inputs.owners(tp),
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
@@ -132,7 +134,7 @@ class RankLife::VerifierPlace final : public Place {
         plan_(plan),
         placement_(placement),
         machine_(machine),
-        batcher_(batcher_limits(inputs, plan, machine.environment() != nullptr),
+        batcher_(batcher_limits(inputs, plan, ranks.tp, machine.environment() != nullptr),
                  inputs.config.sampling, inputs.ends.stops, inputs.text.tokenizer.get()),
         group_(machine.mailbox(), machine.runner(), machine.kv_share(), members_of(ranks),
                placement.epoch),

@@ -227,9 +227,10 @@ void Rank::share_kv(const policy::Placement& placement) {
       {plan_.memory.kv_pool.memory, machine_.ranks[rank_].local_ranks,
        machine_.backend.on_device()},
       kv_.shape, {[this] { mailbox_.wake(); }, [this](const std::string& text) { warn(text); }});
-  kv_share_ = std::make_unique<roles::KvShare>(network_.blocks(), kv_, rank_ - ranks.leader,
-                                               ranks.tp, roles::Recorder{&clock_, telemetry_.get()},
-                                               kv_storage_.store.get());
+  kv_share_ = std::make_unique<roles::KvShare>(
+      network_.blocks(), kv_, rank_ - ranks.leader, ranks.tp,
+      roles::Recorder{&clock_, telemetry_.get()}, kv_storage_.store.get(),
+      inputs_.owners(ranks.tp) > 1 ? OptionalIndex(ranks.leader) : OptionalIndex());
 }
 
 void Rank::take(const policy::Placement& placement) {

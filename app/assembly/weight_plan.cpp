@@ -121,7 +121,9 @@ bool lends(const Inputs& inputs, const Plan& plan, const WeightCopy& copy) {
 }
 
 std::uint64_t target_bytes(const Inputs& inputs, int tp) {
-  if (!inputs.priced) return model::weight_bytes(inputs.target.config, inputs.target.compute, tp);
+  if (!inputs.priced) {
+    return model::weight_bytes(inputs.target.config, inputs.target.compute, tp, inputs.attention());
+  }
   const io::SimulationSection& simulation = inputs.config.simulation;
   const ModelConfig& priced = *inputs.priced;
   const double all = stored_weight_bytes(priced);

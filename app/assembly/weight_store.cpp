@@ -25,7 +25,10 @@ struct Model {
 };
 
 Model model_of(const Inputs& inputs, const Plan& plan, const WeightsId& id) {
-  if (!id.drafter) return {inputs.target, model::shard_of(inputs.target.config, id.share, id.tp)};
+  if (!id.drafter) {
+    return {inputs.target,
+            model::shard_of(inputs.target.config, id.share, id.tp, inputs.attention())};
+  }
   const ModelCheckpoint& draft = *plan.drafters[*id.drafter].model;
   return {draft, model::shard_of(draft.config, 0, 1)};
 }

@@ -34,7 +34,8 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   shape.prompt_tokens /= static_cast<double>(inputs.prompts.prompts.size());
   shape.groups = plan.layout.groups();
   shape.max_batch = inputs.config.engine.max_batch;
-  shape.kv_positions = std::int64_t{plan.memory.kv.blocks} * inputs.config.engine.kv_block;
+  shape.kv_positions = std::int64_t{inputs.owners(plan.layout.placement.least_tp())} *
+                       plan.memory.kv.blocks * inputs.config.engine.kv_block;
   const auto seconds_at = [&](double tokens) {
     shape.response_tokens = tokens;
     return run_seconds(*plan.costs.profile, shape);

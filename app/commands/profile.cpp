@@ -64,8 +64,10 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   {
     std::optional<roles::KvShare> share;
     if (compute->executor) {
-      const auto [leader, tp] = placement.groups[placement.group(mpi.rank())];
-      share.emplace(network.blocks(), compute->executor->kv_memory(), mpi.rank() - leader, tp);
+      const policy::GroupRanks group = placement.groups[placement.group(mpi.rank())];
+      share.emplace(network.blocks(), compute->executor->kv_memory(), mpi.rank() - group.leader,
+                    group.tp, roles::Recorder{}, nullptr,
+                    inputs.owners(group.tp) > 1 ? OptionalIndex(group.leader) : OptionalIndex());
     }
     MeasurementBudget budget;
     budget.seconds = arguments.seconds;

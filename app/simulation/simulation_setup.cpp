@@ -148,6 +148,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   const sim::Workload& workload = *simulation.workload;
   take_workload(workload, replays(simulation.inputs.config), simulation.inputs);
   const Inputs& inputs = simulation.inputs;
+  if (inputs.attention() == AttentionLayout::data)
+    throw UsageError("layout.attention: simulate models auto or tensor alone, found data");
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 

@@ -446,6 +446,13 @@ std::vector<Key> make_table() {
   t.push_back(key(PACELINE_FIELD(layout, expert_parallel), OrAuto{PowerOfTwo{64}},
                   "Ranks that have a part of a layer's experts each, whole ones; auto, and so far "
                   "no other, is all of a verifier group."));
+  t.push_back(
+      key(PACELINE_FIELD(layout, attention),
+          OrAuto{Choice<AttentionLayout, 2>{{"tensor", "data"},
+                                            {AttentionLayout::tensor, AttentionLayout::data}}},
+          "Ranks of a verifier group have some heads of all its requests (tensor), or all "
+          "heads of requests of their own (data), and share the rest of each layer; auto is "
+          "tensor."));
   t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
                   "Groups that hold a copy of the weights and generate; ranks in none are spare."));
   t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},

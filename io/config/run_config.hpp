@@ -15,6 +15,7 @@
 #include "io/text/prompt_settings.hpp"
 #include "io/workers/environment_settings.hpp"
 #include "io/workers/reward_settings.hpp"
+#include "runtime/core/attention_layout.hpp"
 #include "runtime/core/auto.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/speculation_mode.hpp"
@@ -58,6 +59,7 @@ struct LayoutSection {
   Auto<std::vector<std::int32_t>> verifier_tp;
   /// Ranks that share a layer's experts; other numbers than the group's are refused.
   Auto<std::int32_t> expert_parallel;
+  Auto<AttentionLayout> attention;  ///< auto: tensor
   Auto<std::int32_t> verifier_groups;
   Auto<std::int32_t> drafters;  ///< drafter ranks
   /// Largest degree of groups into which groups join for the last requests; no more than

@@ -33,11 +33,15 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
   rows_ = rows;
   tokens_ = batch.tokens.subspan(rows.first_row, rows.rows);
   logit_rows_ = batch.logit_rows.subspan(rows.first_logit_row, rows.logit_rows);
-  places_ = plan.rows().subspan(rows.first_row, rows.rows);
+  // A pass of which a part of the rows is attended is not cut.
+  attended_ = {.rows = rows.rows, .first_row = rows.first_row};
+  if (batch.attended)
+    attended_ = {.rows = batch.attended->rows, .first_row = batch.attended->first};
+  places_ = batch.attended ? plan.rows() : plan.rows().subspan(rows.first_row, rows.rows);
   const auto first_from = [&plan](int row) {
     return std::ranges::lower_bound(plan.chains(), row, {}, &Chain::first_row);
   };
-  chains_ = {first_from(rows.first_row), first_from(rows.first_row + rows.rows)};
+  chains_ = {first_from(attended_.first_row), first_from(attended_.first_row + attended_.rows)};
   attention_units_.set(chains_, batch.kv, batch.heads, pool_.size());
 }
 
@@ -138,10 +142,11 @@ void CpuOperations::linear_swiglu(const Linear& gate_up, const std::byte* in, in
 void CpuOperations::store_experts(const ExpertChoices& choices, int first) {
   const KvShape& kv = batch_->kv;
   if (kv.routed == 0) return;
-  for (int r = 0; r < rows_.rows; ++r) {
+  const int before = attended_.first_row - rows_.first_row;
+  for (int r = 0; r < attended_.rows; ++r) {
     const RowPlace& place = places_[r];
     std::byte* const block = batch_->cache + place.block * kv.block_bytes() + kv.routing_offset();
-    const std::int32_t* const ids = choices.ids + std::ptrdiff_t{r} * choices.chosen;
+    const std::int32_t* const ids = choices.ids + std::ptrdiff_t{before + r} * choices.chosen;
     std::copy(
         ids, ids + choices.chosen,
         reinterpret_cast<std::int16_t*>(block) + std::ptrdiff_t{place.slot} * kv.routed + first);
@@ -190,7 +195,7 @@ void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rop
       params.head_dim % kHeadDimStep == 0 && params.head_dim <= kMaxHeadDim && kv.block % 16 == 0,
       "head or KV block of an unsupported size");
   expect(batch_->positions <= rope.max_position, "position outside the rotary table");
-  const std::span<const RotaryPosition> rotary = of_rows(batch_->pictures.rotary);
+  const std::span<const RotaryPosition> rotary = of_attended(batch_->pictures.rotary);
   expect(rotary.empty() ||
              2 * std::accumulate(rope.sections.begin(), rope.sections.end(), 0) == params.head_dim,
          "rotary positions of three parts, of a model without them");
@@ -201,19 +206,20 @@ void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rop
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
       static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
-  for_each(pool_, rows_.rows, rows_.rows * static_cast<std::int64_t>(qkv_width), [&](int r) {
-    const RowPlace& place = places_[r];
-    RopeRow row;
-    row.qkv = qkv + r * qkv_width;
-    std::array<float, kMaxHeadDim> composed;
-    row.cos_sin = rotary.empty()
-                      ? rope.cos_sin + static_cast<std::size_t>(place.position) * params.head_dim
-                      : compose(rope, rotary[r], composed.data());
-    row.q_out = q_out + r * q_bytes;
-    row.layer = batch_->cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
-    row.slot = place.slot;
-    kernels_.rope_and_store(args, row);
-  });
+  for_each(
+      pool_, attended_.rows, attended_.rows * static_cast<std::int64_t>(qkv_width), [&](int r) {
+        const RowPlace& place = places_[r];
+        RopeRow row;
+        row.qkv = qkv + r * qkv_width;
+        std::array<float, kMaxHeadDim> composed;
+        row.cos_sin = rotary.empty() ? rope.cos_sin + static_cast<std::size_t>(place.position) *
+                                                          params.head_dim
+                                     : compose(rope, rotary[r], composed.data());
+        row.q_out = q_out + r * q_bytes;
+        row.layer = batch_->cache + place.block * kv.block_bytes() + layer * kv.layer_bytes();
+        row.slot = place.slot;
+        kernels_.rope_and_store(args, row);
+      });
 }
 
 void CpuOperations::attention(const QkvParams& params, int layer, const std::byte* q,
@@ -246,14 +252,14 @@ void CpuOperations::latent_rope_and_store(const LatentParams& params, const Rope
   const LatentArgs args = {
       params.heads, params.nope,        params.rope, params.rank, shape.dtype == DType::bf16,
       params.norm,  params.norm_epsilon};
-  for_each(pool_, rows_.rows, rows_.rows * static_cast<std::int64_t>(q_width), [&](int r) {
+  for_each(pool_, attended_.rows, attended_.rows * static_cast<std::int64_t>(q_width), [&](int r) {
     const RowPlace& place = places_[r];
     LatentRow row;
     row.q = q + r * q_width;
     row.kv = kv + static_cast<std::ptrdiff_t>(r) * params.width();
     row.cos_sin = rope.cos_sin + static_cast<std::size_t>(place.position) * params.rope;
     row.nope_out = nope_out + std::size_t{1} * r * params.nope * element;
-    row.nope_head = std::size_t{1} * rows_.rows * params.nope;
+    row.nope_head = std::size_t{1} * attended_.rows * params.nope;
     row.q_out = q_out + r * out_width * element;
     row.vector = batch_->cache + place.block * shape.block_bytes() + layer * shape.layer_bytes() +
                  std::size_t{1} * place.slot * params.width() * element;
@@ -273,7 +279,7 @@ void CpuOperations::latent_attention(const LatentParams& params, int layer, cons
   sizes.scale = params.scale;
   sizes.group = params.heads;
   sizes.q = {params.heads * width, width};
-  sizes.out = {rank, rows_.rows * rank};
+  sizes.out = {rank, attended_.rows * rank};
   attend(sizes, layer, q, out);
 }
 
@@ -293,7 +299,7 @@ void CpuOperations::attend(const AttentionArgs& sizes, int layer, const std::byt
     space.attending.clear();
     for (const AttentionPiece& piece : cut.pieces(unit)) {
       const Chain& chain = chains_[piece.chain];
-      const int row = chain.first_row - rows_.first_row + piece.first;
+      const int row = chain.first_row - attended_.first_row + piece.first;
       const int head = task.first_head * sizes.group;
       const auto at = [&](const HeadStrides& strides) {
         return (row * strides.row + head * strides.head) * size_of(kv.dtype);

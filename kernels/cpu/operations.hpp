@@ -41,6 +41,7 @@ class CpuOperations final : public Operations {
   void set(const Batch& batch, const RowPlan& plan, const PassRows& rows);
 
   [[nodiscard]] const PassRows& rows() const override { return rows_; }
+  [[nodiscard]] PassRows attended() const override { return attended_; }
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
@@ -90,17 +91,22 @@ class CpuOperations final : public Operations {
   [[nodiscard]] std::span<const T> of_rows(std::span<const T> all) const {
     return all.empty() ? all : all.subspan(rows_.first_row, rows_.rows);
   }
+  template <class T>
+  [[nodiscard]] std::span<const T> of_attended(std::span<const T> all) const {
+    return all.empty() ? all : all.subspan(attended_.first_row, attended_.rows);
+  }
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   std::span<Workspace> workspaces_;  ///< [threads]
 
   PassRows rows_;
+  PassRows attended_;
   const Batch* batch_ = nullptr;  ///< the whole batch; fields below are of the rows
   std::span<const TokenId> tokens_;
   std::span<const std::int32_t> logit_rows_;  ///< rows of the batch
-  std::span<const RowPlace> places_;
-  std::span<const Chain> chains_;
+  std::span<const RowPlace> places_;          ///< [attended rows]
+  std::span<const Chain> chains_;             ///< of the attended rows
   AttentionUnits attention_units_;
   Memory states_;  ///< of attention's segments
   ExpertPass experts_;

@@ -152,9 +152,11 @@ std::int64_t matrix_elements(const LayerDescription& layer) {
          mlp_elements(layer);
 }
 
-std::int64_t whole_elements(const LayerDescription& layer) {
+std::int64_t whole_elements(const LayerDescription& layer, AttentionLayout attention) {
   std::int64_t all = 0;
-  if (const auto* latent = std::get_if<LatentAttention>(&layer.attention))
+  if (attention == AttentionLayout::data) {
+    all += std::visit([](const auto& of) { return elements(of); }, layer.attention);
+  } else if (const auto* latent = std::get_if<LatentAttention>(&layer.attention))
     all += (latent->q_down ? latent->q_down->elements() : 0) + latent->kv_down.elements();
   if (const auto* mlp = std::get_if<ExpertMlp>(&layer.mlp))
     all += mlp->router.elements() + (mlp->shared_gate ? mlp->shared_gate->elements() : 0);

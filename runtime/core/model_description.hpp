@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/core/attention_layout.hpp"
+
 namespace paceline {
 
 struct Eagle3Config;
@@ -167,7 +169,8 @@ struct ExpectedTensor {
 [[nodiscard]] std::int64_t matrix_elements(const LayerDescription& layer);
 /// Elements of a layer's matrices that no rank of a tensor-parallel group has a part of: each has
 /// them whole.
-[[nodiscard]] std::int64_t whole_elements(const LayerDescription& layer);
+[[nodiscard]] std::int64_t whole_elements(const LayerDescription& layer,
+                                          AttentionLayout attention = AttentionLayout::tensor);
 /// Elements of the matrices of all layers.
 [[nodiscard]] std::int64_t layer_elements(const ModelDescription& model);
 /// Elements of the matrices of all routed experts.

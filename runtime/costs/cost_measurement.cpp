@@ -6,6 +6,7 @@
 #include <random>
 
 #include "runtime/core/quantile.hpp"
+#include "runtime/kv/block_owners.hpp"
 #include "runtime/kv/block_pool.hpp"
 
 namespace paceline {
@@ -108,7 +109,7 @@ class Measurement {
 
   CostMeasurement run() {
     for (int i = 0; i < sequences_; ++i) {
-      for (int b = 0; b < blocks_; ++b) step_.kv.edits.push_back({i, b, i * blocks_ + b});
+      for (int b = 0; b < blocks_; ++b) step_.kv.edits.push_back({i, b, block(i, b)});
     }
     engine_.runner.run(step_);
     list_steps();
@@ -145,6 +146,12 @@ class Measurement {
     return all;
   }
 
+  /// The name of a sequence's block: sequences are dealt to the owners in turn.
+  [[nodiscard]] std::int32_t block(int sequence, int index) const {
+    const int number = sequence / engine_.owners * blocks_ + index;
+    return kv::BlockOwner{sequence % engine_.owners, engine_.owners}.name(number);
+  }
+
   /// Sequences side by side in the KV pool, each long enough for the context and a draft.
   void fit_sequences() {
     const engine::ExecutorLimits& l = engine_.limits;
@@ -153,7 +160,7 @@ class Measurement {
       context_ /= 2;
       blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
     }
-    sequences_ = std::clamp(l.kv_blocks / blocks_, 1, l.max_batch);
+    sequences_ = std::clamp(l.kv_blocks / blocks_ * engine_.owners, 1, l.max_batch);
     // The last block may reach past the longest sequence, and a tree may have more tokens than it.
     positions_ = std::min(blocks_ * l.kv_block, l.max_position);
     request_rows_ = std::min(1 + l.max_draft, positions_);
@@ -193,7 +200,11 @@ class Measurement {
   [[nodiscard]] double step(int rows, int requests, int context, bool sampled) {
     engine::Step& s = step_;
     s.clear();
-    for (int i = 0; i < requests; ++i) {
+    std::vector<int> order;  // by owner
+    for (int owner = 0; owner < engine_.owners; ++owner) {
+      for (int i = owner; i < requests; i += engine_.owners) order.push_back(i);
+    }
+    for (const int i : order) {
       const int mine = rows / requests + (i < rows % requests ? 1 : 0);
       engine::StepPart part;
       part.first_row = static_cast<std::int32_t>(s.tokens.size());
@@ -395,18 +406,23 @@ class Measurement {
   void fill_context() {
     const int chunk = static_cast<int>(prefill_.back().rows);
     const double until = remaining() * (1 - kContextShare);
+    const int sources = std::min(engine_.owners, sequences_);  // one of each owner
     int filled = 0;
     while (filled < context_) {
       const int rows = std::min(chunk, context_ - filled);
       if (remaining() - expected(prefill_.back()) < until || prefill_.back().times.empty()) break;
-      static_cast<void>(step(rows, 1, filled, false));
+      static_cast<void>(step(rows * sources, sources, filled, false));
       filled += rows;
     }
     context_ = filled < kLeastContext ? 0 : filled;
     if (context_ == 0) return;
-    for (with_context_ = 1; with_context_ < sequences_ && remaining() > until; ++with_context_) {
+    for (with_context_ = sources; with_context_ < sequences_ && remaining() > until;
+         ++with_context_) {
       step_.clear();
-      for (int b = 0; b < blocks_; ++b) step_.kv.copies.push_back({b, with_context_ * blocks_ + b});
+      for (int b = 0; b < blocks_; ++b) {
+        step_.kv.copies.push_back(
+            {block(with_context_ % engine_.owners, b), block(with_context_, b)});
+      }
       engine_.runner.run(step_);
     }
   }

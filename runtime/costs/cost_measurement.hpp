@@ -25,6 +25,7 @@ struct MeasuredEngine {
   std::vector<NamedDrafter> drafters;
   int max_length = 8;  ///< most rounds of a draft
   int paths = 1;       ///< paths of a draft tree
+  int owners = 1;      ///< ranks that have the KV of their own requests (kv/block_owners.hpp)
 };
 
 struct MeasurementBudget {

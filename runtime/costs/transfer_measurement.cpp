@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -57,8 +56,8 @@ class Measurement {
     const double begin = clock_.now();
     if (end_.share != nullptr) {
       protocol::MoveKv command{key_, end_.peer, end_.receives ? 0 : 1, {}};
-      command.blocks.resize(size.blocks);
-      std::iota(command.blocks.begin(), command.blocks.end(), 0);
+      for (int b = 0; b < size.blocks; ++b) command.blocks.push_back(end_.owner.name(b));
+      if (end_.owner.owners > 1) command.owner = end_.owner.index;
       end_.share->move(command);
       std::optional<bool> complete;
       while (!(complete = end_.share->ended(key_))) mailbox_.wait(0.1);

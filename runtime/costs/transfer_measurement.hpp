@@ -8,6 +8,7 @@
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/costs/cost_table.hpp"
+#include "runtime/kv/block_owners.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/roles/kv_share.hpp"
 
@@ -19,7 +20,9 @@ struct TransferEnd {
   double block_bytes = 0;           ///< of the share
   policy::GroupRanks peer;
   bool receives = false;  ///< from the peer; else it sends
-  int blocks = 0;         ///< in every group's pool; the same on all ranks
+  int blocks = 0;         ///< in every rank's pool; the same on all ranks
+  /// This rank among those of its group that have the KV of their own requests.
+  kv::BlockOwner owner = {};
 };
 
 /// Sums each value over all ranks, the same bits on all. Collective.

@@ -12,7 +12,7 @@ Batcher::Batcher(const BatcherLimits& limits, const SamplingParams& sampling,
       sampling_(sampling),
       stops_(std::move(stops)),
       text_(text),
-      kv_(limits.kv_blocks, limits.kv_block),
+      kv_(limits.owners, limits.kv_blocks, limits.kv_block),
       pictures_(limits.picture_rows) {
   if (!sampling_.stop_strings.empty() && text_ == nullptr) {
     throw std::logic_error("stop strings need the text of tokens");
@@ -42,7 +42,39 @@ std::int32_t Batcher::blocks_needed(const Admission& request) const {
       limits_.kv_block);
 }
 
-bool Batcher::admit(Admission& request) {
+/// Owners in the order in which a request asks them for room. Siblings of a prompt share its KV
+/// with one owner, as long as that has no more than its share of a full batch.
+std::vector<std::int32_t> Batcher::owners_for(std::uint32_t prompt, OptionalIndex wanted) const {
+  struct Candidate {
+    std::int32_t owner;
+    bool preferred;
+    std::int32_t requests = 0;
+    std::int32_t free = 0;
+  };
+  if (kv_.owners() == 1) return {0};
+  const std::int32_t share = (limits_.max_batch + kv_.owners() - 1) / kv_.owners();
+  std::vector<Candidate> all;
+  for (std::int32_t o = 0; o < kv_.owners(); ++o) {
+    Candidate& c = all.emplace_back(Candidate{o, false});
+    for (const Request& r : requests_) c.requests += owner(r) == o ? 1 : 0;
+    c.free = kv_.blocks_free(o);
+    c.preferred = wanted ? *wanted == o : c.requests < share && kv_.knows(o, prompt);
+  }
+  std::ranges::stable_sort(all, [](const Candidate& a, const Candidate& b) {
+    if (a.preferred != b.preferred) return a.preferred;
+    return a.requests != b.requests ? a.requests < b.requests : a.free > b.free;
+  });
+  std::vector<std::int32_t> owners;
+  for (const Candidate& c : all) owners.push_back(c.owner);
+  return owners;
+}
+
+Batcher::Requests::iterator Batcher::end_of(std::int32_t owner) {
+  return std::find_if(requests_.begin(), requests_.end(),
+                      [&](const Request& r) { return this->owner(r) > owner; });
+}
+
+bool Batcher::admit(Admission& request, OptionalIndex owner) {
   if (active() >= limits_.max_batch) return false;
   const auto prompt = static_cast<std::int32_t>(request.prompt.size());
   const auto text = prompt + static_cast<std::int32_t>(request.trajectory.tokens.size());
@@ -56,24 +88,28 @@ bool Batcher::admit(Admission& request) {
   std::vector<TokenId> identity;
   if (!pictures.empty()) identity = pictures_.identity(request.prompt, pictures);
   const std::span<const TokenId> compared = pictures.empty() ? request.prompt : identity;
-  const std::optional<kv::Handle> handle =
-      kv_.open(index, prompt, std::max(prompt, positions),
-               limits_.share_prefixes ? compared : std::span<const TokenId>());
+  std::optional<kv::Handle> handle;
+  for (const std::int32_t o : owners_for(index, owner)) {
+    handle = kv_.open(o, index, prompt, std::max(prompt, positions),
+                      limits_.share_prefixes ? compared : std::span<const TokenId>());
+    if (handle) break;
+  }
   if (!handle) return false;
 
   const std::int32_t turn_end = this->turn_end(request.trajectory, request.sampling);
-  Request& r = requests_.emplace_back(Request{.trajectory = std::move(request.trajectory),
-                                              .prompt = std::move(request.prompt),
-                                              .pictures = std::move(pictures),
-                                              .kv = *handle,
-                                              .noise = request.noise,
-                                              .version = request.version,
-                                              .until = request.until,
-                                              .sampling = std::move(request.sampling),
-                                              .longest = turn_end,
-                                              .banned = {},
-                                              .matcher = StopMatcher(sampling_.stop_strings),
-                                              .arrival = {}});
+  Request& r = *requests_.insert(end_of(kv_.owner_of(*handle)),
+                                 Request{.trajectory = std::move(request.trajectory),
+                                         .prompt = std::move(request.prompt),
+                                         .pictures = std::move(pictures),
+                                         .kv = *handle,
+                                         .noise = request.noise,
+                                         .version = request.version,
+                                         .until = request.until,
+                                         .sampling = std::move(request.sampling),
+                                         .longest = turn_end,
+                                         .banned = {},
+                                         .matcher = StopMatcher(sampling_.stop_strings),
+                                         .arrival = {}});
   if (r.sampling.stops) {
     if (!r.sampling.stops->strings.empty() && text_ == nullptr)
       throw std::logic_error("stop strings need the text of tokens");
@@ -118,7 +154,7 @@ std::vector<RunningRequest> Batcher::running() const {
   return running;
 }
 
-std::span<const std::int32_t> Batcher::table(RequestId id) const { return kv_.table(at(id).kv); }
+std::vector<std::int32_t> Batcher::table(RequestId id) const { return kv_.table(at(id).kv); }
 
 std::int32_t Batcher::own_from(RequestId id) const { return kv_.own_from(at(id).kv); }
 
@@ -143,9 +179,9 @@ void Batcher::arrived(RequestId id, bool complete) {
 bool Batcher::resize(std::int32_t blocks) {
   for (const Request& r : requests_) {
     if (r.arrival.end == 0) continue;
-    const std::span<const std::int32_t> table = kv_.table(r.kv);
+    const std::vector<std::int32_t> table = kv_.table(r.kv);
     if (std::any_of(table.begin(), table.end(),
-                    [blocks](std::int32_t block) { return block >= blocks; }))
+                    [&](std::int32_t block) { return block >= blocks * kv_.owners(); }))
       return false;
   }
   if (!kv_.resize(blocks)) return false;
@@ -226,27 +262,40 @@ void Batcher::park(Requests::iterator request) {
   requests_.erase(request);
 }
 
-/// Gives every request room for its part of the next step. Where room lacks, parks others, the last
-/// first, but none whose KV is on its way, for their blocks are being written.
+/// Gives every request room for its part of the next step.
 void Batcher::settle() {
   if (settled_) return;
   for (Request& r : requests_) go_on(r);
-  // All requests rest and wait for room that the others hold: park until one can go on.
-  const auto stuck = [this](const Request& r) { return rests(r) && r.renewed != 0; };
-  while (requests_.size() > 1 && std::all_of(requests_.begin(), requests_.end(), stuck)) {
-    park(std::prev(requests_.end()));
-    for (Request& r : requests_) go_on(r);
-  }
+  for (std::int32_t o = 0; o < kv_.owners(); ++o) unstick(o);
   // Leases still to be renewed wait for parcels to be released.
   settled_ = std::none_of(requests_.begin(), requests_.end(),
                           [](const Request& r) { return r.renewed != 0; });
   if (limits_.growth == 0) return;
-  for (auto it = requests_.begin(); it != requests_.end();) {
+  for (std::int32_t o = 0; o < kv_.owners(); ++o) grow_all(o);
+}
+
+/// Where all requests of an owner rest and wait for room that the others hold, parks until one can
+/// go on.
+void Batcher::unstick(std::int32_t owner) {
+  const auto first = end_of(owner - 1);
+  const auto end = end_of(owner);
+  const auto stuck = [this](const Request& r) { return rests(r) && r.renewed != 0; };
+  while (std::distance(first, end) > 1 && std::all_of(first, end, stuck)) {
+    park(std::prev(end));
+    for (auto it = first; it != end; ++it) go_on(*it);
+  }
+}
+
+/// Where room lacks with an owner, parks others of its requests, the last first, but none whose KV
+/// is on its way, for their blocks are being written.
+void Batcher::grow_all(std::int32_t owner) {
+  const auto end = end_of(owner);
+  for (auto it = end_of(owner - 1); it != end;) {
     if (grow(*it)) {
       ++it;
       continue;
     }
-    auto last = std::prev(requests_.end());
+    auto last = std::prev(end);
     while (last != it && last->arrival.end > 0) --last;
     const bool itself = last == it;
     if (itself) ++it;
@@ -399,13 +448,30 @@ void Batcher::turn_rows() {
   }
 }
 
+/// Owners that have rows of prompts for the next step: each gets an even share of them, or what is
+/// left of others' shares.
+std::int32_t Batcher::prefilling_owners() {
+  if (kv_.owners() == 1) return 1;
+  std::int32_t owners = 0;
+  std::int32_t last = -1;
+  for (Request& r : requests_) {
+    if (owner(r) == last || !can_run(r) || decodes(r)) continue;
+    last = owner(r);
+    ++owners;
+  }
+  return owners;
+}
+
 const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   settle();
   step_.clear();
   draft_index_.clear();
   counts_ = {};
   pictures_.begin();
-  std::int32_t budget = limits_.prefill_chunk;
+  std::int32_t left = limits_.prefill_chunk;
+  std::int32_t sharers = prefilling_owners();
+  std::int32_t sharer = -1;
+  std::int32_t budget = 0;
   std::size_t decoding = 0;
   for (Request& r : requests_) {
     r.planned = 0;
@@ -418,13 +484,19 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
         add_draft(r, drafts[index]);
       }
       counts_.decode_tokens += r.planned;
-    } else if (budget > 0) {
+    } else if (left > 0) {
+      if (owner(r) != std::exchange(sharer, owner(r))) {
+        budget = (left + sharers - 1) / sharers;
+        --sharers;
+      }
+      if (budget == 0) continue;
       const std::int32_t rows =
           pictures_.add(r.pictures, kv_.length(r.kv), std::min(remaining(r), budget), step_);
       if (rows == 0) continue;  // other requests' pictures take the room for its own
       const std::int32_t end = kv_.length(r.kv) + rows;
       add_rows(r, rows);
       budget -= rows;
+      left -= rows;
       counts_.prefill_tokens += rows;
       const std::int32_t first = std::max(end - rows, r.prompt_length());
       counts_.recomputed += std::max(std::min(end, r.known()) - first, 0);

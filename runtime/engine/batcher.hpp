@@ -13,13 +13,14 @@
 #include "kernels/backend.hpp"
 #include "runtime/core/admission.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/draft_tree.hpp"
 #include "runtime/engine/picture_slots.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/engine/stop_matcher.hpp"
-#include "runtime/kv/sequences.hpp"
+#include "runtime/kv/owned_sequences.hpp"
 
 namespace paceline::engine {
 
@@ -27,8 +28,11 @@ struct BatcherLimits {
   std::int32_t max_batch = 64;       ///< requests that run at once
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
   std::int32_t kv_block = 16;        ///< positions a block
-  std::int32_t kv_blocks = 0;        ///< blocks in the pool
-  std::int32_t context = 0;          ///< longest sequence the model takes, prompt and response
+  std::int32_t kv_blocks = 0;        ///< blocks in the pool of each owner
+  /// Ranks of the group that have the KV of their own requests (kv/block_owners.hpp); 1: all ranks
+  /// have a part of all KV.
+  std::int32_t owners = 1;
+  std::int32_t context = 0;  ///< longest sequence the model takes, prompt and response
   /// Positions by which a request's room grows at a time; 0: room for its whole lease at once.
   std::int32_t growth = 0;
   /// Most tokens of a turn, in conversations: a response stays in the batch when its turn ends, and
@@ -99,6 +103,9 @@ struct StepCounts {
 /// request that came last is parked: it leaves the batch with its tokens, and its KV is computed
 /// again when it comes back. So the first request always gets on. Without growth, requests are
 /// parked only where all rest and there is no room to renew any.
+///
+/// With several owners each request has one from its admission on, and all this holds for the
+/// requests of each owner by themselves. Rows of a step are in order of their owners.
 /// Not thread-safe.
 class Batcher {
  public:
@@ -107,11 +114,12 @@ class Batcher {
   Batcher(const BatcherLimits& limits, const SamplingParams& sampling, std::vector<TokenId> stops,
           const TokenText* text);
 
-  /// KV blocks that a request needs at most, alone in the pool.
+  /// KV blocks that a request needs at most, alone in its owner's pool.
   [[nodiscard]] std::int32_t blocks_needed(const Admission& request) const;
   /// Takes the request in when a slot and its blocks are there; otherwise returns false and leaves
-  /// it.
-  bool admit(Admission& request);
+  /// it. `owner`: where its KV is, if it is with one of the owners; else one is chosen, if possible
+  /// one that knows the prompt, but so that none has far more requests than others.
+  bool admit(Admission& request, OptionalIndex owner = {});
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
   /// Blocks that are free, or are freed as soon as they are wanted.
@@ -119,9 +127,9 @@ class Batcher {
     return kv_.blocks() - kv_.blocks_used() + kv_.blocks_idle();
   }
   [[nodiscard]] std::int32_t blocks() const { return kv_.blocks(); }
-  /// Resizes the KV pool to `blocks` blocks, as part of the next kv_work() or step. Not between
-  /// plan() and commit(), and with kv_work() done. False, and nothing changed, where more blocks
-  /// are in use than would be left, or a block past the new end is being sent or written.
+  /// Resizes each owner's KV pool to `blocks` blocks, as part of the next kv_work() or step. Not
+  /// between plan() and commit(), and with kv_work() done. False, and nothing changed, where more
+  /// blocks are in use than would be left, or a block past the new end is being sent or written.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Requests that were parked since the last call, the one that came first in front.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
@@ -139,7 +147,16 @@ class Batcher {
   [[nodiscard]] std::vector<RunningRequest> running() const;
 
   /// The block table of a running request, for KV that arrives.
-  [[nodiscard]] std::span<const std::int32_t> table(RequestId id) const;
+  [[nodiscard]] std::vector<std::int32_t> table(RequestId id) const;
+  /// The owner of a running request's KV; absent where there is but one.
+  [[nodiscard]] OptionalIndex owner(RequestId id) const {
+    return kv_.owners() == 1 ? OptionalIndex() : owner(at(id));
+  }
+  /// The owner of a parcel's blocks, likewise.
+  [[nodiscard]] OptionalIndex owner(const kv::Parcel& parcel) const {
+    if (kv_.owners() == 1 || parcel.blocks.empty()) return {};
+    return kv_.owner_of(parcel.blocks.front());
+  }
   /// First position from which on the request's KV may come from elsewhere; a multiple of kv_block.
   [[nodiscard]] std::int32_t own_from(RequestId id) const;
   /// Expects a part of the request's KV, which is on its way to its blocks: own_from(id) <= first,
@@ -160,7 +177,7 @@ class Batcher {
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
-  /// The number of prompt rows in the next step, as counted by decoding().
+  /// The most prompt rows in the next step, as counted by decoding().
   [[nodiscard]] std::int32_t prefill_rows() const { return prefill_rows_; }
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
   /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: none, or
@@ -237,7 +254,14 @@ class Batcher {
   [[nodiscard]] Request& at(RequestId id) {
     return const_cast<Request&>(std::as_const(*this).at(id));
   }
+  [[nodiscard]] std::int32_t owner(const Request& r) const { return kv_.owner_of(r.kv); }
+  [[nodiscard]] std::vector<std::int32_t> owners_for(std::uint32_t prompt,
+                                                     OptionalIndex wanted) const;
+  [[nodiscard]] Requests::iterator end_of(std::int32_t owner);
   void settle();
+  void unstick(std::int32_t owner);
+  void grow_all(std::int32_t owner);
+  [[nodiscard]] std::int32_t prefilling_owners();
   [[nodiscard]] bool grow(const Request& r);
   void go_on(Request& r);
   [[nodiscard]] bool rests(const Request& r) const;
@@ -264,9 +288,9 @@ class Batcher {
   SamplingParams sampling_;
   std::vector<TokenId> stops_;
   const TokenText* text_;
-  kv::Sequences kv_;
+  kv::OwnedSequences kv_;
   PictureSlots pictures_;
-  Requests requests_;     ///< in order of arrival
+  Requests requests_;     ///< by owner, those of each in order of arrival
   bool settled_ = false;  ///< each request has room for its part of the next step
   std::vector<Admission> parked_;
   std::vector<RequestId> turns_over_;

@@ -31,6 +31,7 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
       reader_(pictures.reader) {
   if (pictures.tower != nullptr) tower_.emplace(backend, pictures.tower);
   const model::Shard& shard = decoder_.weights().shard();
+  if (shard.attention == AttentionLayout::data) owner_ = {shard.rank, shard.size};
   for (int r = 0; r < shard.size; ++r)
     columns_.push_back(shard.first_vocab[r + 1] - shard.first_vocab[r]);
   first_sample_.resize(shard.size + 1);
@@ -49,15 +50,20 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   if (step.empty()) return sampled_;
   edit_pictures(step);
   segments_.clear();
+  owned_.assign(owner_.owners > 1 ? owner_.owners + 1 : 0, 0);
   for (const StepPart& part : step.parts) {
+    const std::int32_t owner = part.sequence % owner_.owners;
+    if (!owned_.empty()) deal(part, owner);
+    if (owner != owner_.index) continue;
     segments_.push_back(
-        {part.first_row, part.rows, part.first_position, tables_.of(part.sequence).data(),
+        {part.first_row, part.rows, part.first_position,
+         tables_.of(owner_.number(part.sequence)).data(),
          part.first_parent < 0 ? nullptr : step.parents.data() + part.first_parent});
   }
   logit_rows_.clear();
   for (const StepSample& s : step.samples) logit_rows_.push_back(s.row);
   const float* logits = decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_,
-                                         cache_->data(), pictures_of(step));
+                                         cache_->data(), pictures_of(step), owned_);
   sample(step, logits);
   forward_seconds_ = backend_.pass_seconds();
   const auto end = std::chrono::steady_clock::now();
@@ -65,6 +71,14 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   sample_seconds_ = seconds - forward_seconds_ - picture_seconds_;
   traffic_ = group_.traffic() - before;
   return sampled_;
+}
+
+/// Gives the part's rows to its owner. Parts are in order of their owners.
+void Executor::deal(const StepPart& part, std::int32_t owner) {
+  const auto after = owned_.begin() + owner + 1;
+  if (owned_.back() != part.first_row || *after != part.first_row)
+    throw std::logic_error("rows of a step that are not in order of their owners");
+  std::fill(after, owned_.end(), part.first_row + part.rows);
 }
 
 void Executor::edit_pictures(const Step& step) {
@@ -97,24 +111,38 @@ kernels::PictureInput Executor::pictures_of(const Step& step) {
   return {step.rotary, picture_rows_};
 }
 
-// Neighbouring positions are read in one piece.
 std::vector<std::int16_t> Executor::read_routing(std::span<const kv::Place> places) {
   const auto width = static_cast<std::size_t>(kv_shape_.routed);
   std::vector<std::int16_t> experts(places.size() * width);
-  if (width == 0) return experts;
+  if (width == 0 || places.empty()) return experts;
+  const std::int32_t owner = places.front().block % owner_.owners;
+  if (owner == owner_.index) read_own_routing(places, experts);
+  if (owner_.owners == 1) return experts;
+  std::vector<int> sizes(owner_.owners, 0);
+  sizes[owner] = static_cast<int>(experts.size() * sizeof(std::int16_t));
+  const std::vector<std::int16_t> mine =
+      owner == owner_.index ? experts : std::vector<std::int16_t>();
+  group_.all_gather(std::as_bytes(std::span(mine)), sizes,
+                    std::as_writable_bytes(std::span(experts)));
+  return experts;
+}
+
+// Neighbouring positions are read in one piece.
+void Executor::read_own_routing(std::span<const kv::Place> places,
+                                std::span<std::int16_t> experts) {
+  const auto width = static_cast<std::size_t>(kv_shape_.routed);
   for (std::size_t first = 0; first < places.size();) {
     const kv::Place& place = places[first];
     std::size_t last = first + 1;
     while (last < places.size() && places[last].block == place.block &&
            places[last].slot == places[last - 1].slot + 1)
       ++last;
-    const std::byte* const block = cache_->data() + place.block * kv_shape_.block_bytes();
-    backend_.read(
-        block + kv_shape_.routing_offset() + place.slot * width * sizeof(std::int16_t),
-        std::as_writable_bytes(std::span(experts).subspan(first * width, (last - first) * width)));
+    const std::byte* const block =
+        cache_->data() + owner_.number(place.block) * kv_shape_.block_bytes();
+    backend_.read(block + kv_shape_.routing_offset() + place.slot * width * sizeof(std::int16_t),
+                  std::as_writable_bytes(experts.subspan(first * width, (last - first) * width)));
     first = last;
   }
-  return experts;
 }
 
 // Neighbouring rows are read in one piece.
@@ -129,7 +157,9 @@ void Executor::read_features(std::span<const std::int32_t> rows, std::span<std::
   }
 }
 
-void Executor::work(const kv::Work& work) {
+void Executor::work(const kv::Work& all) {
+  if (owner_.owners > 1) owner_.take(all, own_work_);
+  const kv::Work& work = owner_.owners > 1 ? own_work_ : all;
   const std::size_t bytes = kv_shape_.block_bytes() * work.blocks;
   if (bytes > cache_->size()) cache_->resize(bytes);
   tables_.apply(work.edits);

@@ -12,6 +12,7 @@
 #include "runtime/core/sampling.hpp"
 #include "runtime/engine/logit_edits.hpp"
 #include "runtime/engine/step_runner.hpp"
+#include "runtime/kv/block_owners.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/tower.hpp"
 
@@ -62,7 +63,9 @@ class Executor final : public StepRunner {
   [[nodiscard]] std::size_t kv_bytes() const { return cache_->size(); }
 
  private:
-  void work(const kv::Work& work);
+  void work(const kv::Work& all);
+  void read_own_routing(std::span<const kv::Place> places, std::span<std::int16_t> experts);
+  void deal(const StepPart& part, std::int32_t owner);
   void edit_pictures(const Step& step);
   [[nodiscard]] kernels::PictureInput pictures_of(const Step& step);
   void sample(const Step& step, const float* logits);
@@ -80,7 +83,10 @@ class Executor final : public StepRunner {
   kernels::KvShape kv_shape_;
   std::shared_ptr<kernels::ElasticBuffer> cache_;  ///< [blocks] of kv_shape_.block_bytes()
 
-  BlockTables tables_;
+  kv::BlockOwner owner_;  ///< this rank, where ranks have the KV of their own requests
+  kv::Work own_work_;
+  BlockTables tables_;      ///< of this rank's sequences, by their numbers in its pool
+  std::vector<int> owned_;  ///< model::Decoder::forward()
 
   std::optional<model::Tower> tower_;
   std::shared_ptr<const PictureReader> reader_;

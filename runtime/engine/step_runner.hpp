@@ -26,8 +26,9 @@ class StepRunner {
   /// The most probable tokens in the place of each sample of the last step: [samples,
   /// SamplingParams::logprobs], as Backend::top() gives them. Valid until the next run().
   [[nodiscard]] virtual std::span<const kernels::Ranked> top() const { return {}; }
-  /// Experts of positions that are in these places of the KV pool: [places, layers with experts,
-  /// chosen]. Empty where none are kept.
+  /// Experts of positions that are in these places of the KV pool, all of one owner: [places,
+  /// layers with experts, chosen]. Empty where none are kept. Where ranks have the KV of their own
+  /// requests, all ranks of the group call it.
   [[nodiscard]] virtual std::vector<std::int16_t> read_routing(
       std::span<const kv::Place> /*places*/) {
     return {};

@@ -413,11 +413,16 @@ void Sequences::release(const Parcel& parcel) {
   }
 }
 
-bool Sequences::resize(std::int32_t blocks) {
-  if (has_work()) throw std::logic_error("a KV pool is resized before work on it is done");
+bool Sequences::can_resize(std::int32_t blocks) const {
   for (const auto& [block, parcels] : parceled_) {
     if (block >= blocks) return false;
   }
+  return blocks >= pool_.size() || pool_.used() - blocks_idle() <= blocks;
+}
+
+bool Sequences::resize(std::int32_t blocks) {
+  if (has_work()) throw std::logic_error("a KV pool is resized before work on it is done");
+  if (!can_resize(blocks)) return false;
   if (blocks < pool_.size() && !make_room(pool_.size() - blocks)) return false;
   const std::vector<std::int32_t> places = pool_.resize(blocks);
   resized_ = blocks;

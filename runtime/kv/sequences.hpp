@@ -103,6 +103,10 @@ class Sequences {
   /// prompt that is half computed. A complete prompt stays until its blocks are needed.
   void close(Handle sequence);
 
+  /// Whether some sequence of this prompt is open, or its KV is still there.
+  [[nodiscard]] bool knows(std::uint32_t prompt) const {
+    return prefix_of_prompt_.contains(prompt);
+  }
   /// Whether the prompt's KV is complete: a sequence that is opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
   /// False while a sibling computes the prompt, or another prompt's sequence what both begin with.
@@ -151,6 +155,8 @@ class Sequences {
   /// become work; earlier work must have been taken and done. False, and nothing changed, where
   /// more blocks are in use than would be left, or a parcel holds one past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
+  /// Whether resize() would do it now.
+  [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }

@@ -43,6 +43,7 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   const Shard& shard = weights_->shard();
   if (shard.rank != group.rank() || shard.size != group.size())
     throw Error(ExitCode::internal, "weights of another rank's share of a model");
+  if (shard.attention == AttentionLayout::data) exchange_.emplace(group);
   recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1, group.recordable()});
   rope_ = kernels::upload(backend_, rope_table(config, max_position));
   rope_view_ = {floats(rope_), config.rope_dim(), max_position,
@@ -73,18 +74,26 @@ std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size) {
 }
 
 kernels::KvShape Decoder::kv_shape(int block, bool routing) const {
-  return model::kv_shape(weights_->config(), weights_->shard().size, block, weights_->compute(),
-                         routing);
+  const Shard attention = weights_->shard().of_attention();
+  return model::kv_shape(weights_->config(), attention.size, block, weights_->compute(), routing);
 }
 
 const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const kernels::Segment> segments,
                               std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
-                              std::byte* cache, const kernels::PictureInput& pictures) {
+                              std::byte* cache, const kernels::PictureInput& pictures,
+                              std::span<const int> owned) {
   if (!pictures.empty() && backend_.info().name != "cpu")
     throw Error(ExitCode::internal, "pictures on a backend that reads none");
+  std::optional<kernels::RowRange> attended;
+  if (exchange_) {
+    if (backend_.info().name != "cpu")
+      throw Error(ExitCode::internal, "rows that ranks attend to apart, on a backend that cannot");
+    exchange_->deal(owned);
+    attended = exchange_->own();
+  }
   backend_.begin({tokens, segments, logit_rows, weights_->shard().heads, kv, cache,
-                  weights_->config().vocab, rope_view_.max_position, pictures});
+                  weights_->config().vocab, rope_view_.max_position, pictures, attended});
   backend_.run(*recording_, [this](kernels::Operations& operations) { compute(operations); });
   return logits_.row(0);
 }
@@ -110,7 +119,7 @@ void Decoder::compute(kernels::Operations& operations) {
     operations.add_rmsnorm(residual, added, floats(layer.attention_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
     store_features(operations, index);
-    compute_attention(operations, index, normed, delta);
+    compute_attention(operations, index, delta);
 
     operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), config.norm_epsilon, rows,
                            hidden, dtype, normed);
@@ -128,18 +137,27 @@ void Decoder::compute(kernels::Operations& operations) {
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
 }
 
-void Decoder::compute_attention(kernels::Operations& operations, int index, const std::byte* input,
-                                float* delta) {
+// Reads the normed rows. Where ranks have rows of their own, all of them are completed here.
+void Decoder::compute_attention(kernels::Operations& operations, int index, float* delta) {
   const auto& weights = weights_->layers()[index].attention;
+  const int first = operations.attended().first_row;
+  const std::byte* const input = normed_.row(first);
+  const float* bias = nullptr;
   if (auto* latent = std::get_if<LatentAttentionPass>(&attention_)) {
-    latent->compute(operations, std::get<LatentWeights>(weights), rope_view_, index, input, delta);
-    reduce(operations, nullptr, delta);
-    return;
+    latent->compute(operations, std::get<LatentWeights>(weights), rope_view_, index, input,
+                    delta_.row(first));
+  } else {
+    const auto& grouped = std::get<AttentionWeights>(weights);
+    std::get<GroupedAttentionPass>(attention_)
+        .compute(operations, grouped, rope_view_, index, input, delta_.row(first));
+    if (grouped.output_bias != nullptr) bias = floats(grouped.output_bias);
   }
-  const auto& grouped = std::get<AttentionWeights>(weights);
-  std::get<GroupedAttentionPass>(attention_)
-      .compute(operations, grouped, rope_view_, index, input, delta);
-  reduce(operations, grouped.output_bias, delta);
+  if (exchange_) {
+    exchange_->complete(delta, weights_->config().hidden);
+  } else {
+    sum(operations, delta);
+  }
+  add_bias(operations, bias, delta);
 }
 
 void Decoder::compute_mlp(kernels::Operations& operations, int index, const std::byte* input,
@@ -153,7 +171,8 @@ void Decoder::compute_mlp(kernels::Operations& operations, int index, const std:
   }
   const auto& mlp = std::get<MlpWeights>(layer.mlp);
   mlp_.compute(operations, mlp, input, delta);
-  reduce(operations, mlp.down_bias, delta);
+  sum(operations, delta);
+  add_bias(operations, mlp.down_bias != nullptr ? floats(mlp.down_bias) : nullptr, delta);
 }
 
 // The norm before a layer's attention, or the last, has added what the layer before came to.
@@ -169,12 +188,16 @@ void Decoder::store_features(kernels::Operations& operations, int layer) {
   }
 }
 
-// Completes a row-parallel projection: the sum over the ranks' partial sums, then the bias, once.
-void Decoder::reduce(kernels::Operations& operations, const Vector& bias, float* delta) {
-  const int rows = operations.rows().rows;
-  const int hidden = weights_->config().hidden;
-  group_.all_reduce_tree({delta, static_cast<std::size_t>(rows) * hidden});
-  if (bias != nullptr) operations.add_bias(delta, floats(bias), rows, hidden);
+// Completes a row-parallel projection: the sum over the ranks' partial sums. The bias comes once,
+// after it.
+void Decoder::sum(const kernels::Operations& operations, float* delta) {
+  const std::size_t rows = operations.rows().rows;
+  group_.all_reduce_tree({delta, rows * weights_->config().hidden});
+}
+
+void Decoder::add_bias(kernels::Operations& operations, const float* bias, float* delta) {
+  if (bias == nullptr) return;
+  operations.add_bias(delta, bias, operations.rows().rows, weights_->config().hidden);
 }
 
 }  // namespace paceline::model

@@ -15,6 +15,7 @@
 #include "runtime/model/gated_mlp.hpp"
 #include "runtime/model/grouped_attention.hpp"
 #include "runtime/model/latent_attention.hpp"
+#include "runtime/model/row_exchange.hpp"
 #include "runtime/model/weights.hpp"
 
 namespace paceline::model {
@@ -49,10 +50,13 @@ class Decoder {
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
   /// memory of the backend. Valid until the next call. cache: as kv_shape() says, the same in every
-  /// call. `pictures`: of models with ModelConfig::vision.
+  /// call. `pictures`: of models with ModelConfig::vision. `owned`: [ranks + 1] where each rank has
+  /// the KV of its own requests (AttentionLayout::data), else empty: rank r computes the attention
+  /// of rows [owned[r], owned[r + 1]), and on it `segments` are of these rows alone.
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
-                       std::byte* cache, const kernels::PictureInput& pictures = {});
+                       std::byte* cache, const kernels::PictureInput& pictures = {},
+                       std::span<const int> owned = {});
 
   /// What a head on the target reads of each row of the last pass: the residual stream, not
   /// normalised, as it enters the layers that the decoder was made for, one after the other, of the
@@ -64,16 +68,17 @@ class Decoder {
  private:
   void compute(kernels::Operations& operations);
   void store_features(kernels::Operations& operations, int layer);
-  void compute_attention(kernels::Operations& operations, int index, const std::byte* input,
-                         float* delta);
+  void compute_attention(kernels::Operations& operations, int index, float* delta);
   void compute_mlp(kernels::Operations& operations, int index, const std::byte* input,
                    float* delta);
-  void reduce(kernels::Operations& operations, const Vector& bias, float* delta);
+  void sum(const kernels::Operations& operations, float* delta);
+  void add_bias(kernels::Operations& operations, const float* bias, float* delta);
 
   kernels::Backend& backend_;
   std::shared_ptr<const Weights> weights_;
   TensorParallelGroup& group_;
-  Vector rope_;  ///< see rope_table
+  std::optional<RowExchange> exchange_;  ///< of AttentionLayout::data
+  Vector rope_;                          ///< see rope_table
   kernels::RopeTable rope_view_;
   std::unique_ptr<kernels::Recording> recording_;
   std::vector<std::int32_t> feature_layers_;

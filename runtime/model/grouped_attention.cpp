@@ -31,7 +31,7 @@ std::uint64_t GroupedAttentionPass::row_bytes(const ModelConfig& config, const S
 void GroupedAttentionPass::compute(kernels::Operations& operations, const AttentionWeights& weights,
                                    const kernels::RopeTable& rope, int layer,
                                    const std::byte* input, float* delta) {
-  const kernels::PassRows& part = operations.rows();
+  const kernels::PassRows part = operations.attended();
   float* const qkv = qkv_.row(part.first_row);
   std::byte* const query = query_.row(part.first_row);
   std::byte* const attended = attended_.row(part.first_row);

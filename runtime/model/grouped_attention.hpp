@@ -16,8 +16,9 @@ class GroupedAttentionPass {
   GroupedAttentionPass(Activations& activations, const ModelConfig& config, const Shard& shard,
                        int max_rows, DType compute);
 
-  /// The operations of `layer` on the pass's rows. input: [rows, what the layer's attention reads]
-  /// of the compute dtype. delta: [rows, hidden], this rank's partial sums, without the bias.
+  /// The operations of `layer` on the pass's attended rows, of which the first is row 0. input:
+  /// [rows, what the layer's attention reads] of the compute dtype. delta: [rows, hidden], this
+  /// rank's partial sums, without the bias.
   void compute(kernels::Operations& operations, const AttentionWeights& weights,
                const kernels::RopeTable& rope, int layer, const std::byte* input, float* delta);
 

@@ -55,7 +55,7 @@ std::uint64_t LatentAttentionPass::row_bytes(const ModelConfig& config, const Sh
 void LatentAttentionPass::compute(kernels::Operations& operations, const LatentWeights& weights,
                                   const kernels::RopeTable& rope, int layer, const std::byte* input,
                                   float* delta) {
-  const kernels::PassRows& part = operations.rows();
+  const kernels::PassRows part = operations.attended();
   const int rows = part.rows;
   const std::size_t element = size_of(compute_);
   kernels::LatentParams params = params_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
@@ -20,32 +22,53 @@ std::string mlp_sizes(const ModelConfig& config) {
   return sizes;
 }
 
-using PackedMatrices = std::vector<std::vector<Projection>>;
+/// Collects a rank's shares of matrices.
+class PackedMatrices {
+ public:
+  explicit PackedMatrices(DType compute) : compute_(compute) {}
 
-void add(const GroupedAttention& attention, const Shard& /*shard*/, PackedMatrices& all) {
-  all.push_back({attention.q, attention.k, attention.v});
-  all.push_back({attention.output});
-}
-
-void add(const LatentAttention& attention, const Shard& shard, PackedMatrices& all) {
-  if (attention.q_down) all.push_back({*attention.q_down});
-  all.push_back({attention.q});
-  all.push_back({attention.kv_down});
-  for (std::int32_t head = 0; head < shard.heads; ++head) {
-    all.push_back({{attention.kv_up.name, attention.kv_up.inputs, attention.keys()}});
-    all.push_back({{attention.kv_up.name, attention.values(), attention.kv_up.inputs}});
+  void add(const GroupedAttention& attention, const Shard& shard) {
+    add({&attention.q, &attention.k, &attention.v}, shard);
+    add({&attention.output}, shard);
   }
-  all.push_back({attention.output});
-}
+  void add(const LatentAttention& attention, const Shard& shard) {
+    if (attention.q_down) add({&*attention.q_down}, shard);
+    add({&attention.q}, shard);
+    add({&attention.kv_down}, shard);
+    for (std::int32_t head = 0; head < shard.heads; ++head) {
+      all_.push_back({attention.kv_up.inputs, attention.keys()});
+      all_.push_back({attention.values(), attention.kv_up.inputs});
+    }
+    add({&attention.output}, shard);
+  }
+  void add(const GatedMlp& mlp, const Shard& shard) {
+    add({&mlp.gate, &mlp.up}, shard);
+    add({&mlp.down}, shard);
+  }
+  void add(const ExpertMlp& mlp, const Shard& shard) {
+    for (int part = 0; part < router_parts(mlp.wide_router, compute_); ++part)
+      add({&mlp.router}, shard);
+    const Range own = shard.range(Cut::even, mlp.experts());
+    for (std::int64_t id = own.first; id < own.first + own.count; ++id) add(mlp.expert(id), shard);
+    if (mlp.shared) add(*mlp.shared, shard);
+    if (mlp.shared_gate) add({&*mlp.shared_gate}, shard);
+  }
+  [[nodiscard]] std::vector<PackedMatrix> take() { return std::move(all_); }
 
-void add(const GatedMlp& mlp, PackedMatrices& all) {
-  all.push_back({mlp.gate, mlp.up});
-  all.push_back({mlp.down});
-}
+ private:
+  void add(std::initializer_list<const Projection*> stacked, const Shard& shard) {
+    PackedMatrix matrix{0, shard.inputs(**stacked.begin())};
+    for (const Projection* part : stacked) matrix.outputs += shard.outputs(*part);
+    all_.push_back(matrix);
+  }
+
+  DType compute_;
+  std::vector<PackedMatrix> all_;
+};
 
 }  // namespace
 
-Shard shard_of(const ModelConfig& config, int rank, int size) {
+Shard shard_of(const ModelConfig& config, int rank, int size, AttentionLayout attention) {
   const std::int32_t segments = config.segments();
   if (size < 1 || segments % size != 0) {
     throw UsageError(
@@ -56,8 +79,10 @@ Shard shard_of(const ModelConfig& config, int rank, int size) {
   Shard shard;
   shard.rank = rank;
   shard.size = size;
-  shard.heads = config.heads / size;
-  shard.kv_heads = config.kv_heads / size;
+  if (size > 1) shard.attention = attention;
+  const int sharers = attention_ranks(size, attention);
+  shard.heads = config.heads / sharers;
+  shard.kv_heads = config.kv_heads / sharers;
   shard.segments = segments / size;
   const std::int32_t panel = config.vocab >= 64 * size ? 64 : 1;  // so that each rank has some
   const std::int32_t panels = (config.vocab + panel - 1) / panel;
@@ -65,6 +90,17 @@ Shard shard_of(const ModelConfig& config, int rank, int size) {
     shard.first_vocab.push_back(std::min(config.vocab, panels * r / size * panel));
   }
   return shard;
+}
+
+Shard Shard::of_attention() const {
+  if (attention == AttentionLayout::tensor) return *this;
+  Shard whole = *this;
+  whole.attention = AttentionLayout::tensor;
+  whole.rank = 0;
+  whole.size = 1;
+  whole.segments = segments * size;
+  whole.first_vocab = {0, first_vocab.back()};
+  return whole;
 }
 
 Range Shard::range(Cut cut, std::int64_t extent) const {
@@ -79,21 +115,13 @@ Range Shard::range(Cut cut, std::int64_t extent) const {
   return {first_vocab[rank], vocab()};
 }
 
-std::vector<std::vector<Projection>> packed_matrices(const LayerDescription& layer,
-                                                     const Shard& shard, DType compute) {
-  PackedMatrices all;
-  std::visit([&](const auto& attention) { add(attention, shard, all); }, layer.attention);
-  if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) {
-    add(*dense, all);
-    return all;
-  }
-  const auto& mlp = std::get<ExpertMlp>(layer.mlp);
-  all.insert(all.end(), router_parts(mlp.wide_router, compute), {mlp.router});
-  const Range own = shard.range(Cut::even, mlp.experts());
-  for (std::int64_t id = own.first; id < own.first + own.count; ++id) add(mlp.expert(id), all);
-  if (mlp.shared) add(*mlp.shared, all);
-  if (mlp.shared_gate) all.push_back({*mlp.shared_gate});
-  return all;
+std::vector<PackedMatrix> packed_matrices(const LayerDescription& layer, const Shard& shard,
+                                          DType compute) {
+  PackedMatrices all(compute);
+  const Shard of_attention = shard.of_attention();
+  std::visit([&](const auto& attention) { all.add(attention, of_attention); }, layer.attention);
+  std::visit([&](const auto& mlp) { all.add(mlp, shard); }, layer.mlp);
+  return all.take();
 }
 
 std::int64_t added_elements(const LayerDescription& layer, DType compute) {
@@ -114,23 +142,23 @@ kernels::KvShape kv_shape(const ModelConfig& config, int size, int block, DType 
           .routed = routing ? config.routing_width() : 0};
 }
 
-std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size) {
+std::uint64_t weight_bytes(const ModelConfig& config, DType compute, int size,
+                           AttentionLayout attention) {
   const ModelDescription model = describe(config);
-  const Shard shard = shard_of(config, 0, size);
+  const Shard shard = shard_of(config, 0, size, attention);
   std::int64_t elements = model.head.elements() / size;
   for (const LayerDescription& layer : model.layers) {
-    for (const std::vector<Projection>& stacked : packed_matrices(layer, shard, compute)) {
-      for (const Projection& matrix : stacked)
-        elements += shard.outputs(matrix) * shard.inputs(matrix);
-    }
+    for (const PackedMatrix& matrix : packed_matrices(layer, shard, compute))
+      elements += matrix.outputs * matrix.inputs;
   }
   return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 
-std::uint64_t whole_weight_bytes(const ModelConfig& config, DType compute) {
+std::uint64_t whole_weight_bytes(const ModelConfig& config, DType compute,
+                                 AttentionLayout attention) {
   std::int64_t elements = 0;
   for (const LayerDescription& layer : describe(config).layers)
-    elements += whole_elements(layer) + added_elements(layer, compute);
+    elements += whole_elements(layer, attention) + added_elements(layer, compute);
   return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 

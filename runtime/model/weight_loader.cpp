@@ -314,7 +314,8 @@ LayerWeights WeightLoader::layer(const LayerDescription& layer, const Shard& sha
   LayerWeights weights;
   weights.attention_norm = uploaded(layer.attention_norm);
   weights.mlp_norm = uploaded(layer.mlp_norm);
-  std::visit([&](const auto& described) { weights.attention = attention(described, shard); },
+  const Shard of_attention = shard.of_attention();
+  std::visit([&](const auto& described) { weights.attention = attention(described, of_attention); },
              layer.attention);
   std::visit([&](const auto& described) { weights.mlp = mlp(described, shard); }, layer.mlp);
   return weights;

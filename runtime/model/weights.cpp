@@ -6,11 +6,8 @@ namespace paceline::model {
 std::size_t packed_bytes(const kernels::Backend& backend, const LayerDescription& layer,
                          const Shard& shard, DType compute) {
   std::size_t bytes = 0;
-  for (const std::vector<Projection>& matrix : packed_matrices(layer, shard, compute)) {
-    std::int64_t rows = 0;
-    for (const Projection& part : matrix) rows += shard.outputs(part);
-    bytes += backend.packed_bytes(rows, shard.inputs(matrix.front()), compute);
-  }
+  for (const PackedMatrix& matrix : packed_matrices(layer, shard, compute))
+    bytes += backend.packed_bytes(matrix.outputs, matrix.inputs, compute);
   return bytes;
 }
 
@@ -96,9 +93,10 @@ std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backe
 
 std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,
                                             const WeightSource& source,
-                                            const TensorParallelGroup& group, DType compute) {
-  return std::make_shared<const Weights>(backend, config, source,
-                                         shard_of(config, group.rank(), group.size()), compute);
+                                            const TensorParallelGroup& group, DType compute,
+                                            AttentionLayout attention) {
+  return std::make_shared<const Weights>(
+      backend, config, source, shard_of(config, group.rank(), group.size(), attention), compute);
 }
 
 }  // namespace paceline::model

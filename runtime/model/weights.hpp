@@ -142,11 +142,10 @@ class Weights {
                                                                        const WeightSource& source);
 
 /// The share of this rank of the group, in memory of its own.
-[[nodiscard]] std::shared_ptr<const Weights> load_weights(kernels::Backend& backend,
-                                                          const ModelConfig& config,
-                                                          const WeightSource& source,
-                                                          const TensorParallelGroup& group,
-                                                          DType compute);
+[[nodiscard]] std::shared_ptr<const Weights> load_weights(
+    kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
+    const TensorParallelGroup& group, DType compute,
+    AttentionLayout attention = AttentionLayout::tensor);
 
 /// Loads a rank's own share in parts, so that other work can be done between them.
 class WeightLoading {

@@ -78,7 +78,7 @@ void fields(Wire& w, Admission& a) {
 template <typename Wire>
 void fields(Wire& w, Lease& m) {
   fields(w, m.request);
-  put(w, m.kv.group, m.kv.key, m.kv.positions);
+  put(w, m.kv.group, m.kv.key, m.kv.positions, m.kv.owner);
 }
 template <typename Wire>
 void fields(Wire& w, Renew& m) {
@@ -102,13 +102,13 @@ void fields(Wire& w, Move& m) {
 }
 template <typename Wire>
 void fields(Wire& w, Returned& m) {
-  put(w, m.key, m.positions);
+  put(w, m.key, m.positions, m.owner);
   fields(w, m.trajectory);
 }
 template <typename Wire>
 void fields(Wire& w, Offer& m) {
   fields(w, m.request);
-  put(w, m.from, m.positions, m.method);
+  put(w, m.from, m.positions, m.method, m.owner);
 }
 template <typename Wire>
 void fields(Wire& w, Race& m) {
@@ -145,8 +145,12 @@ void fields(Wire& w, RunStep& m) {
   fields(w, m.step);
 }
 template <typename Wire>
+void fields(Wire& w, ReadRouting& m) {
+  put(w, m.places);
+}
+template <typename Wire>
 void fields(Wire& w, MoveKv& m) {
-  put(w, m.key, m.peer, m.send, m.blocks, m.stored, m.origin, m.first_block);
+  put(w, m.key, m.peer, m.send, m.blocks, m.stored, m.origin, m.first_block, m.owner);
 }
 template <typename Wire>
 void fields(Wire& w, StoreKv& m) {
@@ -154,7 +158,7 @@ void fields(Wire& w, StoreKv& m) {
 }
 template <typename Wire>
 void fields(Wire& w, RestoreKv& m) {
-  put(w, m.key, m.first_block, m.blocks);
+  put(w, m.key, m.first_block, m.blocks, m.owner);
 }
 template <typename Wire>
 void fields(Wire& w, DropKv& m) {

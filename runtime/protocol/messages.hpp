@@ -99,6 +99,7 @@ struct Returned {
   std::uint64_t key = 0;  ///< of the move
   Trajectory trajectory;
   std::int32_t positions = 0;  ///< of KV that the group has stored under the key
+  OptionalIndex owner = {};    ///< policy::StoredKv::owner
 };
 
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays where it was
@@ -108,6 +109,7 @@ struct Offer {
   policy::GroupRanks from;
   std::int32_t positions = 0;  ///< of KV that can be pulled
   OptionalIndex method = {};   ///< Race::method; absent: the offer is a move's
+  OptionalIndex owner = {};  ///< index of the rank that has all of the KV; absent: each has a part
 };
 
 /// Between verifiers that race for a request: these tokens of its response are committed.
@@ -125,7 +127,7 @@ struct Pull {
   static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
-  policy::GroupRanks to;  ///< the group that wants it
+  policy::GroupRanks to;  ///< the ranks that want it (policy::holders())
 };
 
 /// Coordinator to verifier: nobody will want the KV stored under these keys.
@@ -149,10 +151,18 @@ struct RunStep {
   engine::Step step;
 };
 
+/// Leader to members: the one that owns the KV of these places tells the experts that are kept
+/// there, in a collective.
+struct ReadRouting {
+  std::vector<kv::Place> places;
+};
+
 /// Leader to members: send these blocks to the other group, or fill them with the KV it sends.
+/// Where ranks have the KV of their own requests (kv/block_owners.hpp), this is for the owner
+/// alone: the other ranks' shares are nothing, and end at once.
 struct MoveKv {
   std::uint64_t key = 0;
-  policy::GroupRanks peer;
+  policy::GroupRanks peer;                ///< policy::holders() there
   std::int32_t send = 0;                  ///< 1: send; 0: receive
   std::vector<std::int32_t> blocks = {};  ///< none where the KV is stored
   /// 1, of a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
@@ -160,6 +170,7 @@ struct MoveKv {
   std::int32_t stored = 0;
   std::uint64_t origin = 0;      ///< key of the stored KV
   std::int32_t first_block = 0;  ///< index into the request's table
+  OptionalIndex owner = {};      ///< index of the rank whose KV it is; absent: all have a part
 };
 
 /// Leader to members: put your shares of these blocks into your stores. The blocks do not change
@@ -171,11 +182,13 @@ struct StoreKv {
   std::vector<std::int32_t> blocks;
 };
 
-/// Leader to members: fill these blocks with the KV stored under that key, and keep it stored.
+/// Leader to members: fill these blocks with the KV stored under that key, and keep it stored. A
+/// rank that owns the blocks gets the KV of another rank that stores it.
 struct RestoreKv {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;  ///< index of the first block in the request's table
   std::vector<std::int32_t> blocks;
+  OptionalIndex owner = {};  ///< policy::StoredKv::owner
 };
 
 /// Leader to members: KV stored under these keys is not needed any more.
@@ -251,10 +264,10 @@ struct Summary {
 
 using Message =
     std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
-                 RaceCommit, Forget, Foresee, Lead, RunStep, MoveKv, StoreKv, RestoreKv, DropKv,
-                 ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures, Drafts, DraftUpdate,
-                 DraftFetch, DraftTexts, DraftWanted, EarlierFound, Costs, Status, StopRequest,
-                 Rewarded, Summary>;
+                 RaceCommit, Forget, Foresee, Lead, RunStep, ReadRouting, MoveKv, StoreKv,
+                 RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures,
+                 Drafts, DraftUpdate, DraftFetch, DraftTexts, DraftWanted, EarlierFound, Costs,
+                 Status, StopRequest, Rewarded, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.

@@ -165,7 +165,7 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
 void Coordinator::on(int from, Returned returned) {
   ++changes_;
   requests_.returned(returned.key, groups_.at(from).ranks, std::move(returned.trajectory),
-                     returned.positions);
+                     returned.positions, returned.owner);
   if (ends(from)) forget_stored(from);
   if (stopping_) {
     save_returned();

@@ -30,6 +30,12 @@ std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
   return share_.run(runner_, step);
 }
 
+std::vector<std::int16_t> Group::read_routing(std::span<const kv::Place> places) {
+  if (!members_.empty() && share_.divided() && !places.empty())
+    tell(encode(ReadRouting{{places.begin(), places.end()}}));
+  return runner_.read_routing(places);
+}
+
 void Group::finish(const std::optional<policy::Placement>& next) {
   if (members_.empty()) return;
   tell(next ? encode(Place{*next}) : encode(Finish{}));
@@ -88,6 +94,9 @@ Turn Member::turn() {
     const Receipt receipt = receive(
         envelope->from, message,
         on<RunStep>(anybody, [this](Address, RunStep& command) { step(command.step); }),
+        on<ReadRouting>(
+            anybody,
+            [this](Address, ReadRouting& command) { (void)runner_.read_routing(command.places); }),
         on<MoveKv>(anybody, [this](Address, MoveKv& command) { share_.move(command); }),
         on<StoreKv>(anybody, [this](Address, StoreKv& command) { share_.store(command); }),
         on<RestoreKv>(anybody, [this](Address, RestoreKv& command) { share_.restore(command); }),

@@ -30,10 +30,9 @@ class Group final : public engine::StepRunner {
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
   [[nodiscard]] std::span<const kernels::Ranked> top() const override { return runner_.top(); }
-  /// The leader, like every rank of its group, has the experts of all layers whole.
-  [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override {
-    return runner_.read_routing(places);
-  }
+  /// The leader, like every rank of its group, has the experts of all layers whole; where ranks
+  /// have the KV of their own requests, it has them of the owner.
+  [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// The leader, like every rank of its group, has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {

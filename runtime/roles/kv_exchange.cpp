@@ -16,7 +16,8 @@ using State = KvMove::State;
 void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
                       Kind kind) {
   if (parcel.positions > 0) {
-    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to};
+    const OptionalIndex owner = batcher_.owner(parcel);
+    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to, .owner = owner};
   } else {
     batcher_.release(parcel);
   }
@@ -30,7 +31,9 @@ std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
     return 0;
   }
   const auto at = moves_.try_emplace(key).first;
-  at->second = {.kind = Kind::stored, .parcel = std::move(parcel), .positions = positions};
+  const OptionalIndex owner = batcher_.owner(parcel);
+  at->second = {
+      .kind = Kind::stored, .parcel = std::move(parcel), .positions = positions, .owner = owner};
   post(at);
   group_.store({key, 0, at->second.parcel.blocks});
   return positions;
@@ -69,18 +72,22 @@ void KvExchange::go_on(Moves::iterator at) {
   post(at);
   const std::int32_t first = move.wanted->first_block;
   if (move.request) {
-    group_.restore({key, first, wanted_blocks(move)});
+    group_.restore({key, first, wanted_blocks(move), move.owner});
   } else if (move.kind == Kind::stored) {
     group_.move({.key = key,
                  .peer = move.wanted->to,
                  .send = 1,
                  .stored = 1,
                  .origin = key,
-                 .first_block = first});
+                 .first_block = first,
+                 .owner = move.owner});
   } else {
     const std::vector<std::int32_t>& blocks = move.parcel.blocks;
-    group_.move(
-        {.key = key, .peer = move.to, .send = 1, .blocks = {blocks.begin() + first, blocks.end()}});
+    group_.move({.key = key,
+                 .peer = move.wanted->to,
+                 .send = 1,
+                 .blocks = {blocks.begin() + first, blocks.end()},
+                 .owner = move.owner});
   }
 }
 
@@ -119,7 +126,8 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
     decline(origin);
     return;
   }
-  const protocol::Pull pull{origin.key, first / kv_block_, ranks_};
+  const OptionalIndex owner = batcher_.owner(id);
+  const protocol::Pull pull{origin.key, first / kv_block_, policy::holders(ranks_, owner)};
   batcher_.expect(id, {first, origin.positions});
   const auto at = moves_.try_emplace(origin.key).first;
   KvMove& move = at->second;
@@ -129,15 +137,18 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
   if (own) return go_on(at);
   mailbox_.send({origin.from.leader, Address::Port::role}, protocol::encode(pull));
   post(at);
-  group_.move({.key = origin.key, .peer = origin.from, .send = 0, .blocks = wanted_blocks(move)});
+  group_.move({.key = origin.key,
+               .peer = policy::holders(origin.from, origin.owner),
+               .send = 0,
+               .blocks = wanted_blocks(move),
+               .owner = owner});
 }
 
 /// The request's blocks that are to hold the wanted part.
 std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
   const std::int32_t first = move.wanted->first_block;
-  const auto table = batcher_.table(*move.request)
-                         .subspan(first, kv::blocks_for(move.positions, kv_block_) - first);
-  return {table.begin(), table.end()};
+  const std::vector<std::int32_t> table = batcher_.table(*move.request);
+  return {table.begin() + first, table.begin() + kv::blocks_for(move.positions, kv_block_)};
 }
 
 bool KvExchange::arriving(RequestId id) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
@@ -23,6 +24,7 @@ struct KvOrigin {
   std::uint64_t key = 0;  ///< of the move or race, or of the stored KV
   policy::GroupRanks from;
   std::int32_t positions = 0;  ///< of KV there; 0: none
+  OptionalIndex owner = {};    ///< index of the rank that has all of it; absent: each has a part
 };
 
 /// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere

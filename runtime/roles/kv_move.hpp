@@ -31,6 +31,7 @@ struct KvMove {
   kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
   policy::GroupRanks to = {};  ///< of given and copied KV: the group that may pull it
   std::int32_t positions = 0;  ///< of stored and fetched KV
+  OptionalIndex owner = {};    ///< of KV that leaves: the rank that has all of it
   std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
   bool declined = false;                      ///< nobody will want it
   std::optional<RequestId> request{};  ///< of this group, in whose blocks the wanted part arrives

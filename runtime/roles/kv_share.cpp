@@ -12,13 +12,19 @@
 namespace paceline::roles {
 
 KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
-                 const Recorder& recorder, kv::Store* store)
+                 const Recorder& recorder, kv::Store* store, OptionalIndex leader)
     : transport_(transport),
       memory_(memory),
       index_(index),
       tp_(tp),
       recorder_(recorder),
       store_(store) {
+  if (leader) {
+    group_ = {*leader, tp};
+    owner_ = {index, tp};
+    index_ = 0;
+    tp_ = 1;
+  }
   regions_.push_back(memory_.bytes);
   transport_.register_memory(memory_.bytes);
 }
@@ -91,10 +97,12 @@ bool KvShare::give_up() {
 // ---- Between groups.
 
 void KvShare::move(const protocol::MoveKv& command) {
+  UnderWay& own = under_way_[command.key];  // which ends at once, where nothing of it is here
+  if (!has(command.owner)) return;
   if (command.stored == 0) {
     std::vector<std::span<std::byte>> blocks;
-    for (const std::int32_t block : command.blocks) blocks.push_back(memory_.block(block));
-    exchange(command, blocks, under_way_[command.key]);
+    for (const std::int32_t name : command.blocks) blocks.push_back(block(name));
+    exchange(command, blocks, own);
     return;
   }
   UnderWay& under_way = begin(command.key, KvPoolUse::sent, 0);
@@ -183,17 +191,47 @@ KvShare::UnderWay& KvShare::begin(std::uint64_t key, KvPoolUse use, std::size_t 
 
 std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) const {
   std::vector<std::byte*> at;
-  for (const std::int32_t block : blocks) at.push_back(memory_.block(block).data());
+  for (const std::int32_t name : blocks) at.push_back(block(name).data());
   return at;
 }
 
+/// The owner of blocks; absent where ranks have parts of them.
+OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
+  if (owner_.owners == 1 || blocks.empty()) return {};
+  return blocks.front() % owner_.owners;
+}
+
 void KvShare::store(const protocol::StoreKv& command) {
+  if (!has(owner_of(command.blocks))) {
+    under_way_[command.key] = {};
+    return;
+  }
   UnderWay& under_way = begin(command.key, KvPoolUse::stored, command.blocks.size());
   if (store_ != nullptr)
     under_way.stored = store_->put(command.key, command.first_block, places(command.blocks));
 }
 
 void KvShare::restore(const protocol::RestoreKv& command) {
+  const OptionalIndex to = owner_of(command.blocks);
+  if (to != command.owner) {  // one rank stores the KV, and another is to have it
+    if (has(command.owner)) {
+      return move({.key = command.key,
+                   .peer = policy::holders(group_, to),
+                   .send = 1,
+                   .stored = 1,
+                   .origin = command.key,
+                   .first_block = command.first_block,
+                   .owner = command.owner});
+    }
+    return move({.key = command.key,
+                 .peer = policy::holders(group_, command.owner),
+                 .blocks = command.blocks,
+                 .owner = to});
+  }
+  if (!has(to)) {
+    under_way_[command.key] = {};
+    return;
+  }
   UnderWay& under_way = begin(command.key, KvPoolUse::restored, command.blocks.size());
   if (store_ != nullptr)
     under_way.stored = store_->get(command.key, command.first_block, places(command.blocks));

@@ -11,8 +11,11 @@
 #include "runtime/core/block_transport.hpp"
 #include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/engine/step_runner.hpp"
+#include "runtime/kv/block_owners.hpp"
 #include "runtime/kv/store.hpp"
+#include "runtime/policy/place/placement.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/roles/recorder.hpp"
 
@@ -21,13 +24,16 @@ namespace paceline::roles {
 /// A rank's share is the heads it holds of each block, and the experts of its positions, which are
 /// the same on all ranks. Groups of different degrees hold different shares, so a rank exchanges
 /// heads with every rank of the other group that has heads in common; experts come with a
-/// receiver's first head. The store holds the rank's shares as they are. Not thread-safe.
+/// receiver's first head. The store holds the rank's shares as they are. Where ranks have the KV of
+/// their own requests (AttentionLayout::data), a rank's share is the blocks that it owns, whole,
+/// and to other groups it is a group of one. Not thread-safe.
 class KvShare {
  public:
   /// `index`: of this rank in its group of `tp`. `store`: for blocks of the sizes in `memory`;
-  /// null: nothing is ever stored. References outlive this.
+  /// null: nothing is ever stored. `leader`: of a group whose ranks have the KV of their own
+  /// requests; absent: they have parts of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
-          const Recorder& recorder = {}, kv::Store* store = nullptr);
+          const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits a few seconds at most for their ends. Memory that the
   /// transport may still touch then stays as it is until the process ends.
   ~KvShare();
@@ -46,6 +52,8 @@ class KvShare {
   void foresee(std::span<const std::uint64_t> keys);
   void settle();
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
+  /// Whether ranks of the group have the KV of their own requests.
+  [[nodiscard]] bool divided() const { return owner_.owners > 1; }
   /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
   /// Operations that ended since the last call. Calls settle() first.
@@ -68,6 +76,12 @@ class KvShare {
 
   UnderWay& begin(std::uint64_t key, KvPoolUse use, std::size_t blocks);
   [[nodiscard]] std::vector<std::byte*> places(std::span<const std::int32_t> blocks) const;
+  [[nodiscard]] std::span<std::byte> block(std::int32_t name) const {
+    return memory_.block(owner_.number(name));
+  }
+  [[nodiscard]] OptionalIndex owner_of(std::span<const std::int32_t> blocks) const;
+  /// Whether KV of that owner is here, whole or in part.
+  [[nodiscard]] bool has(OptionalIndex owner) const { return !owner || *owner == owner_.index; }
   void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);
   void go_on(UnderWay& under_way);
@@ -83,8 +97,10 @@ class KvShare {
   BlockTransport& transport_;
   engine::KvMemory memory_;
   std::vector<std::span<std::byte>> regions_;  ///< of the memory, as registered
-  int index_;
-  int tp_;
+  int index_;  ///< of this rank among those that have parts of the same KV
+  int tp_;     ///< number of these
+  policy::GroupRanks group_;
+  kv::BlockOwner owner_;  ///< of the blocks here
   Recorder recorder_;
   kv::Store* store_;
   std::map<std::uint64_t, UnderWay> under_way_;

@@ -125,7 +125,8 @@ void Verifier::accept(Lease lease) {
   event(trajectory.id,
         trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
         trajectory.tokens.size());
-  enqueue(std::move(lease.request), {lease.kv.key, lease.kv.group, lease.kv.positions});
+  enqueue(std::move(lease.request),
+          {lease.kv.key, lease.kv.group, lease.kv.positions, lease.kv.owner});
 }
 
 void Verifier::accept(Offer offer) {
@@ -137,7 +138,7 @@ void Verifier::accept(Offer offer) {
   const std::uint64_t key = offer.request.version;
   event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
   status_.moved.push_back(key);
-  enqueue(std::move(offer.request), {key, offer.from, offer.positions});
+  enqueue(std::move(offer.request), {key, offer.from, offer.positions, offer.owner});
 }
 
 void Verifier::renew(const Renew& renew) {
@@ -272,6 +273,7 @@ void Verifier::let_race() {
       engine::Departure copy = ports_.batcher.copy(race.id);
       offer.request = std::move(copy.request);
       offer.positions = copy.parcel.positions;
+      offer.owner = ports_.batcher.owner(copy.parcel);
       kv_.keep(race.key, std::move(copy.parcel), race.to, KvMove::Kind::copied);
     } else {
       offer.request = waits->request;
@@ -287,7 +289,7 @@ void Verifier::let_race() {
 /// Joins a race, unless this verifier is stopping, changes its role or has the request already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
-  KvOrigin origin{offer.request.version, offer.from, offer.positions};
+  KvOrigin origin{offer.request.version, offer.from, offer.positions, offer.owner};
   changed_ = true;
   if (status_.stopped != 0 || next_ || ports_.batcher.runs(id) || waiting(id) != waiting_.end()) {
     kv_.decline(origin);
@@ -388,17 +390,19 @@ void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel)
   conversations_.leave(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++moved_;
+  const OptionalIndex owner = ports_.batcher.owner(parcel);
   if (move.to.tp == 0) {
     const std::int32_t positions = kv_.store(move.key, std::move(parcel));
-    ports_.mailbox.send(Address::coordinator(),
-                        encode(Returned{move.key, std::move(request.trajectory), positions}));
+    ports_.mailbox.send(
+        Address::coordinator(),
+        encode(Returned{move.key, std::move(request.trajectory), positions, owner}));
     return;
   }
   const std::int32_t positions = parcel.positions;
   kv_.keep(move.key, std::move(parcel), move.to, KvMove::Kind::given);
   request.version = move.key;
   ports_.mailbox.send({move.to.leader, Address::Port::role},
-                      encode(Offer{std::move(request), options_.ranks, positions}));
+                      encode(Offer{std::move(request), options_.ranks, positions, {}, owner}));
 }
 
 void Verifier::admit() {
@@ -407,7 +411,8 @@ void Verifier::admit() {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
     if (ports_.batcher.runs(id)) break;  // raced for until now, about to be removed
-    if (!ports_.batcher.admit(next.request)) {
+    const bool here = next.origin.positions > 0 && next.origin.from == options_.ranks;
+    if (!ports_.batcher.admit(next.request, here ? next.origin.owner : OptionalIndex())) {
       if (make_way(id)) continue;
       break;
     }
@@ -526,6 +531,7 @@ void Verifier::end_turns() {
     KvOrigin origin{.from = options_.ranks};
     if (conversations_.may_go_on(departure.request)) {
       origin.key = conversations_.next_key();
+      origin.owner = ports_.batcher.owner(departure.parcel);
       origin.positions = kv_.store(origin.key, std::move(departure.parcel));
     } else {
       ports_.batcher.release(departure.parcel);

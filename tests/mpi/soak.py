@@ -264,6 +264,7 @@ class Soak:
             degrees.remove(max(degrees))
         ranks = sum(degrees)
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
+                    f"layout.attention={pick(['auto', 'data'])}",
                     f"schedule.move_kv={pick(MOVES)}",
                     f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory', 'outcomes') if pick([True, False]))}]",
                     f"schedule.chunk={pick(['auto', 0, 16, 50, 'grow'])}",

@@ -17,6 +17,12 @@ struct GroupRanks {
   bool operator==(const GroupRanks&) const = default;
 };
 
+/// The ranks of a group that have KV of a request. `owner`: index of the rank that has it whole;
+/// absent: each has a part.
+[[nodiscard]] constexpr GroupRanks holders(const GroupRanks& group, OptionalIndex owner) {
+  return owner ? GroupRanks{group.leader + *owner, 1} : group;
+}
+
 /// A drafter rank, since the placement of this epoch. A rank that was something else in between is
 /// another drafter: it knows nothing of what the first was told.
 struct DrafterPlace {

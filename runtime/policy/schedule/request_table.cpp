@@ -75,13 +75,13 @@ void RequestTable::kept(std::uint64_t key) {
 }
 
 void RequestTable::returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
-                            std::int32_t positions) {
+                            std::int32_t positions, OptionalIndex owner) {
   const RequestMove move = take(key);
   --held_[leased_.at(move.id).group];
   leased_.erase(move.id);
   order_->add(move.id, static_cast<std::uint32_t>(trajectory.tokens.size()));
   given_back_.insert(move.id);
-  waiting_[move.id] = {std::move(trajectory), {group, key, positions}};
+  waiting_[move.id] = {std::move(trajectory), {group, key, positions, owner}};
 }
 
 void RequestTable::grew(RequestId id, std::uint32_t tokens) {

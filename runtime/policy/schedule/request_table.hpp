@@ -22,6 +22,8 @@ struct StoredKv {
   GroupRanks group;            ///< the ranks that store it
   std::uint64_t key = 0;       ///< key of the move that took it there
   std::int32_t positions = 0;  ///< 0: nothing is stored
+  OptionalIndex owner =
+      {};  ///< index of the rank that stores all of it; absent: each stores a part
 };
 
 /// A request that waits to be leased.
@@ -98,9 +100,9 @@ class RequestTable {
   /// The move is void: the request had ended before, and stays where it is.
   void kept(std::uint64_t key);
   /// A move back to the table is made: the request waits, with so many positions of its KV stored
-  /// by its former group.
+  /// by its former group. `owner`: StoredKv::owner.
   void returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
-                std::int32_t positions);
+                std::int32_t positions, OptionalIndex owner = {});
   /// A response has so many tokens. The report may come late, even from a group that the request
   /// has left: it is ignored for a request no longer leased, and responses do not shrink.
   void grew(RequestId id, std::uint32_t tokens);

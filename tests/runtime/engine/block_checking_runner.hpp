@@ -48,7 +48,7 @@ class BlockCheckingRunner final : public StepRunner {
   }
 
   std::span<const kernels::Sampled> run(const Step& step) override {
-    const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * block_;
+    const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * owners * block_;
     if (slots > cache_.size()) resize(slots);
     tables_.apply(step.kv.edits);
     tokens_ = step.tokens;
@@ -62,6 +62,7 @@ class BlockCheckingRunner final : public StepRunner {
     }
     if (step.kv.blocks > 0) resize(slots);
     show(step);
+    check_owners(step);
     for (const StepPart& part : step.parts) {
       for (int i = 0; i < part.rows; ++i) {
         for (int head = 0; head < heads_; ++head)
@@ -135,6 +136,7 @@ class BlockCheckingRunner final : public StepRunner {
   [[nodiscard]] double forward_seconds() const override { return 0; }
   [[nodiscard]] double sample_seconds() const override { return 0; }
 
+  int owners = 1;  ///< of the pool's blocks (kv/block_owners.hpp)
   std::size_t steps = 0;
   std::size_t rows = 0;
   std::size_t noted = 0;  ///< samples with notes of what was said
@@ -177,6 +179,24 @@ class BlockCheckingRunner final : public StepRunner {
         rows_seen_[part.first_row + i] ^= by << 8;
       }
     }
+  }
+  /// Rows must be in order of their owners, each with blocks of its owner's.
+  void check_owners(const Step& step) {
+    std::int32_t last = 0;
+    for (const StepPart& part : step.parts) {
+      const std::int32_t owner = part.sequence % owners;
+      if (owner < last) throw std::logic_error("rows that are not in order of their owners");
+      last = owner;
+      for (int p = 0; p < part.first_position + part.rows; p += block_) {
+        if (tables_.of(part.sequence)[p / block_] % owners != owner)
+          throw std::logic_error("a sequence in another owner's blocks");
+      }
+    }
+    for (const auto& move : step.kv.moves) check_pair(move.from_block, move.to_block);
+    for (const auto& copy : step.kv.copies) check_pair(copy.from, copy.to);
+  }
+  void check_pair(std::int32_t from, std::int32_t to) const {
+    if (from % owners != to % owners) throw std::logic_error("KV from one owner to another");
   }
   /// Notes of what is said must be of all that the row sees, its response being `index` long.
   void check_notes(const Step& step, const StepSample& sample, const StepPart& part) {

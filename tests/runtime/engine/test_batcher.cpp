@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
+#include <set>
 
 #include "runtime/core/environment.hpp"
 #include "runtime/engine/batcher.hpp"
@@ -32,7 +34,9 @@ Responses generate(const World& world, std::size_t* rows = nullptr) {
   int steps = 0;
   while (!queue.empty()) {
     Batcher batcher(world.limits, world.sampling, {kStop}, nullptr);
-    BlockCheckingRunner runner(world.limits.kv_blocks, world.limits.kv_block, kVocab);
+    BlockCheckingRunner runner(world.limits.kv_blocks * world.limits.owners, world.limits.kv_block,
+                               kVocab);
+    runner.owners = world.limits.owners;
     std::deque<Admission> next;
     while (!queue.empty() || batcher.active() > 0) {
       while (!queue.empty() && batcher.admit(queue.front())) queue.pop_front();
@@ -42,6 +46,7 @@ Responses generate(const World& world, std::size_t* rows = nullptr) {
         const RequestId id = t.id;
         EXPECT_TRUE(results.emplace(id, std::move(t)).second) << "finished twice";
       }
+      for (Admission& parked : batcher.take_parked()) queue.push_front(std::move(parked));
       if (++steps == world.stop_after) {
         for (Trajectory& t : batcher.stop()) {
           Admission again = request(t.id.prompt, t.id.sample);
@@ -97,6 +102,67 @@ TEST(Batcher, StoppingAndGoingOnChangesNothing) {
     limits.prefill_chunk = 20;
     expect_same(reference, generate({.limits = limits, .stop_after = stop}));
   }
+}
+
+TEST(Batcher, OwnersChangeNothing) {
+  const Responses reference = generate({plain()});
+  for (const int owners : {2, 3, 4}) {
+    for (const int batch : {1, 7, 64}) {
+      for (const int chunk : {1, 13, 256}) {
+        for (const int growth : {0, 5}) {
+          BatcherLimits limits = plain();
+          limits.owners = owners;
+          limits.max_batch = batch;
+          limits.prefill_chunk = chunk;
+          limits.growth = growth;
+          limits.kv_blocks = 200;
+          expect_same(reference, generate({limits}));
+          limits.kv_blocks = 14;  // hardly more than the longest request
+          expect_same(reference, generate({.limits = limits, .stop_after = 25}));
+        }
+      }
+    }
+  }
+}
+
+TEST(Batcher, RequestsAreDealtEvenlyAndSiblingsStayTogether) {
+  BatcherLimits limits = plain();
+  limits.owners = 4;
+  limits.max_batch = 32;
+  limits.kv_blocks = 400;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  std::map<std::int32_t, std::set<std::uint32_t>> prompts;
+  std::map<std::int32_t, int> of_owner;
+  for (std::uint32_t prompt = 0; prompt < 4; ++prompt) {
+    for (std::uint32_t sample = 0; sample < 8; ++sample) {
+      Admission r = request(prompt, sample);
+      ASSERT_TRUE(batcher.admit(r));
+      const OptionalIndex owner = batcher.owner(RequestId{prompt, sample});
+      ASSERT_TRUE(owner);
+      prompts[*owner].insert(prompt);
+      ++of_owner[*owner];
+    }
+  }
+  for (std::int32_t owner = 0; owner < 4; ++owner) {
+    EXPECT_EQ(prompts[owner].size(), 1U);
+    EXPECT_EQ(of_owner[owner], 8);
+  }
+}
+
+TEST(Batcher, ARequestGoesWhereItsKvIsIfThereIsRoom) {
+  BatcherLimits limits = plain();
+  limits.owners = 2;
+  limits.max_batch = 8;
+  limits.kv_blocks = 12;
+  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
+  for (const std::uint32_t prompt : {5, 11}) {  // of 11 blocks each
+    Admission r = request(prompt, 0);
+    ASSERT_TRUE(batcher.admit(r, 1));
+  }
+  EXPECT_EQ(*batcher.owner(RequestId{5, 0}), 1);
+  EXPECT_EQ(*batcher.owner(RequestId{11, 0}), 0) << "the pool of the wanted owner is full";
+  Admission third = request(17, 0);
+  EXPECT_FALSE(batcher.admit(third));
 }
 
 TEST(Batcher, SiblingsComputeTheirPromptOnce) {

@@ -28,7 +28,9 @@ SamplingParams sampling_params() {
 struct Group {
   explicit Group(const BatcherLimits& limits)
       : batcher(limits, sampling_params(), {kStop}, nullptr),
-        runner(limits.kv_blocks, limits.kv_block, kVocab) {}
+        runner(limits.kv_blocks * limits.owners, limits.kv_block, kVocab) {
+    runner.owners = limits.owners;
+  }
 
   void step(Responses& results) {
     for (Trajectory& t : commit(batcher, runner)) {
@@ -101,6 +103,7 @@ TEST(Moves, ARequestMayMoveAtAnyStepWithAnyPartOfItsKv) {
                                                 .prefill_chunk = 5 + below(40),
                                                 .kv_block = kBlock,
                                                 .kv_blocks = 40,
+                                                .owners = 1 + g,
                                                 .context = 2000,
                                                 .growth = below(2) * (1 + below(30))}));
     }
@@ -131,7 +134,7 @@ TEST(Moves, ARequestMayMoveAtAnyStepWithAnyPartOfItsKv) {
         }
         Group& to = *groups[it->to];
         const bool fails = below(4) == 0;
-        const std::span<const std::int32_t> table = to.batcher.table(it->id);
+        const std::vector<std::int32_t> table = to.batcher.table(it->id);
         for (std::size_t b = it->first / kBlock; b < it->parcel.blocks.size() && !fails; ++b) {
           const auto source = groups[it->from]->runner.block(it->parcel.blocks[b]);
           std::copy(source.begin(), source.end(), to.runner.block(table[b]).begin());

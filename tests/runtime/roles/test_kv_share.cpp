@@ -25,10 +25,14 @@ class StuckTransport final : public BlockTransport {
   void unregister_memory(std::span<std::byte> region) override {
     regions.erase(std::find(regions.begin(), regions.end(), region.size()));
   }
-  Ticket send(int, std::uint64_t, std::span<const std::span<const std::byte>>) override {
+  Ticket send(int to, std::uint64_t, std::span<const std::span<const std::byte>> pieces) override {
+    for (const auto piece : pieces) sent[to].push_back(piece);
     return 1;
   }
-  Ticket receive(int, std::uint64_t, std::span<const std::span<std::byte>>) override { return 1; }
+  Ticket receive(int from, std::uint64_t, std::span<const std::span<std::byte>> pieces) override {
+    for (const auto piece : pieces) received[from].push_back(piece);
+    return 1;
+  }
   void refuse(int to, std::uint64_t key) override { refused.emplace_back(to, key); }
   [[nodiscard]] TransferState state(Ticket) const override {
     if (faulty) throw std::runtime_error("the transport has a fault");
@@ -46,6 +50,7 @@ class StuckTransport final : public BlockTransport {
   bool cancelled = false;
   std::vector<std::size_t> regions;  ///< bytes of each that is registered
   std::vector<std::pair<int, std::uint64_t>> refused;
+  std::map<int, std::vector<std::span<const std::byte>>> sent, received;  ///< pieces by rank
 };
 
 protocol::MoveKv move_of(std::uint64_t key) {
@@ -192,6 +197,57 @@ TEST(KvShare, LatentVectorsGoToEachRankOnce) {
       EXPECT_LE(receivers.size(), static_cast<std::size_t>((there + here - 1) / here));
     }
     EXPECT_EQ(all, static_cast<std::size_t>(there));
+  }
+}
+
+// Of ranks that have the KV of their own requests the owner exchanges all heads, and each rank
+// hears of each command.
+TEST(KvShare, TheOwnerAloneExchangesWhatItHasWhole) {
+  const kernels::KvShape shape{2, 4, 32, 16, DType::bf16};
+  for (int rank = 0; rank < 2; ++rank) {
+    StuckTransport transport;
+    std::vector<std::byte> memory(shape.block_bytes() * 3);
+    KvShare share(transport, {shape, memory, nullptr}, rank, 2, {}, nullptr, 10);
+    protocol::MoveKv move;
+    move.key = 2;
+    move.peer = {20, 4};  // whose ranks have a head each
+    move.send = 1;
+    move.blocks = {1, 5};  // blocks 0 and 2 of rank 1
+    move.owner = 1;
+    share.move(move);
+    if (rank == 0) {
+      EXPECT_EQ(share.ended(2), true);
+      EXPECT_TRUE(transport.sent.empty());
+    } else {
+      EXPECT_EQ(share.ended(2), std::nullopt);
+      ASSERT_EQ(transport.sent.size(), 4U);
+      for (int head = 0; head < 4; ++head) {
+        const auto& pieces = transport.sent.at(20 + head);
+        ASSERT_EQ(pieces.size(), 8U);  // of two blocks, k and v of two layers
+        EXPECT_EQ(pieces.front().data(), memory.data() + head * shape.vector_bytes());
+        EXPECT_EQ(pieces[4].data(),
+                  memory.data() + 2 * shape.block_bytes() + head * shape.vector_bytes());
+      }
+      transport.done = true;
+      EXPECT_EQ(share.ended(2), true);
+      transport.done = false;
+    }
+    // KV that rank 1 stores comes to blocks of rank 0; it has no store, and says so.
+    share.restore({3, 0, {0, 4}, 1});
+    if (rank == 0) {
+      EXPECT_EQ(share.ended(3), std::nullopt);
+      ASSERT_EQ(transport.received.size(), 1U);
+      ASSERT_EQ(transport.received.at(11).size(), 2U);
+      EXPECT_EQ(transport.received.at(11)[1].data(), memory.data() + 2 * shape.block_bytes());
+      EXPECT_EQ(transport.received.at(11)[1].size(), shape.block_bytes());
+    } else {
+      EXPECT_EQ(share.ended(3), false);
+      const std::vector<std::pair<int, std::uint64_t>> theirs{{10, 3}};
+      EXPECT_EQ(transport.refused, theirs);
+    }
+    share.store({4, 0, {0}});  // a block of rank 0, which has no store
+    EXPECT_EQ(share.ended(4), rank == 1);
+    transport.done = true;
   }
 }
 

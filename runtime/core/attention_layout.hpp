@@ -1,0 +1,22 @@
+// How the ranks of a verifier group share attention.
+#pragma once
+
+#include <cstdint>
+
+namespace paceline {
+
+enum class AttentionLayout : std::uint8_t {
+  tensor,  ///< each rank has some heads of every request
+  data,    ///< each rank has all heads of its own requests
+};
+[[nodiscard]] constexpr const char* name_of(AttentionLayout layout) {
+  switch (layout) {
+    case AttentionLayout::tensor:
+      return "tensor";
+    case AttentionLayout::data:
+      return "data";
+  }
+  return "unknown";
+}
+
+}  // namespace paceline

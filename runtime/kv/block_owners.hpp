@@ -1,0 +1,33 @@
+// Names of sequences and blocks where each rank of a group has the KV of its own requests.
+//
+// Each rank, the owner of what it has, has a pool of its own, with numbers from 0 on. The group's
+// leader keeps the books of all pools. It names block b of owner o of n as n * b + o, and sequences
+// likewise, so that whatever holds such a name tells the owner. Of one owner alone these are the
+// numbers themselves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/kv/sequences.hpp"
+
+namespace paceline::kv {
+
+/// One of the owners of a group's KV.
+struct BlockOwner {
+  std::int32_t index = 0;
+  std::int32_t owners = 1;
+
+  [[nodiscard]] std::int32_t name(std::int32_t number) const { return number * owners + index; }
+  [[nodiscard]] bool has(std::int32_t name) const { return name % owners == index; }
+  /// The number, in this owner's pool, of what it has().
+  [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners; }
+
+  /// Replaces the numbers in the owner's work by names.
+  void name_all(Work& work) const;
+  /// This owner's part of a group's work, with the numbers of its own pool. Overwrites `own`.
+  void take(const Work& all, Work& own) const;
+};
+
+}  // namespace paceline::kv

@@ -1,0 +1,82 @@
+// The sequences of a verifier group, in the pools of its owners (block_owners.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/kv/block_owners.hpp"
+#include "runtime/kv/sequences.hpp"
+
+namespace paceline::kv {
+
+/// Sequences in as many pools of one size as there are owners. A sequence is in one of them whole,
+/// and shares blocks with others of its pool alone. Handles, blocks and work are names of
+/// BlockOwner; all else is as of Sequences, pool by pool. Not thread-safe.
+class OwnedSequences {
+ public:
+  /// `blocks`: of each pool. `block`: positions a block.
+  OwnedSequences(std::int32_t owners, std::int32_t blocks, std::int32_t block);
+
+  [[nodiscard]] std::int32_t owners() const { return static_cast<std::int32_t>(pools_.size()); }
+  [[nodiscard]] std::int32_t owner_of(std::int32_t name) const { return name % owners(); }
+
+  /// Opens a sequence in the pool of `owner`.
+  [[nodiscard]] std::optional<Handle> open(std::int32_t owner, std::uint32_t prompt,
+                                           std::int32_t prompt_length, std::int32_t positions,
+                                           std::span<const TokenId> tokens);
+  /// Whether some sequence of this prompt is in the pool of `owner`, or its KV is still there.
+  [[nodiscard]] bool knows(std::int32_t owner, std::uint32_t prompt) const {
+    return pools_[owner].knows(prompt);
+  }
+  [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions) {
+    return of(sequence).reserve(number(sequence), positions);
+  }
+  [[nodiscard]] std::int32_t reserved(Handle sequence) const {
+    return of(sequence).reserved(number(sequence));
+  }
+  void close(Handle sequence) { of(sequence).close(number(sequence)); }
+
+  [[nodiscard]] bool ready(Handle sequence) { return of(sequence).ready(number(sequence)); }
+  void pause(Handle sequence, bool paused) { of(sequence).pause(number(sequence), paused); }
+  [[nodiscard]] std::int32_t length(Handle sequence) const {
+    return of(sequence).length(number(sequence));
+  }
+  [[nodiscard]] std::vector<std::int32_t> table(Handle sequence) const;
+  [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
+  [[nodiscard]] std::int32_t own_from(Handle sequence) const {
+    return of(sequence).own_from(number(sequence));
+  }
+  void advance(Handle sequence, std::int32_t rows) { of(sequence).advance(number(sequence), rows); }
+  void keep(Handle sequence, std::int32_t position) {
+    of(sequence).keep(number(sequence), position);
+  }
+
+  void take_work(Work& work);
+  [[nodiscard]] Parcel detach(Handle sequence);
+  [[nodiscard]] Parcel share(Handle sequence);
+  void release(const Parcel& parcel);
+
+  /// Resizes each pool to `blocks` blocks: all of them, or none.
+  [[nodiscard]] bool resize(std::int32_t blocks);
+
+  [[nodiscard]] std::int32_t blocks() const;  ///< of all pools
+  [[nodiscard]] std::int32_t blocks_used() const;
+  [[nodiscard]] std::int32_t blocks_idle() const;
+  /// Blocks of the owner's pool that are free, or are freed as soon as they are wanted.
+  [[nodiscard]] std::int32_t blocks_free(std::int32_t owner) const;
+  [[nodiscard]] std::uint64_t positions_shared() const;
+
+ private:
+  [[nodiscard]] Sequences& of(std::int32_t name) { return pools_[owner_of(name)]; }
+  [[nodiscard]] const Sequences& of(std::int32_t name) const { return pools_[owner_of(name)]; }
+  [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners(); }
+  [[nodiscard]] BlockOwner owner(std::int32_t name) const { return {owner_of(name), owners()}; }
+  [[nodiscard]] Parcel named(Parcel parcel, const BlockOwner& owner) const;
+
+  std::vector<Sequences> pools_;  ///< [owners]
+  Work work_;                     ///< of one pool
+};
+
+}  // namespace paceline::kv
