@@ -55,21 +55,25 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     policy::DynamicSampling sampling = undecided(inputs);
     for (const io::StoredResponse& entry : finished) sampling.scored({entry.id(), entry.reward});
     policy::DynamicSampling::Outcome outcome = sampling.outcome();
-    const io::RewardSection& reward = inputs.config.reward;
-    const bool all =
-        reward.method != io::RewardMethod::none && reward.required == io::RewardsRequired::all;
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      if (all) {
-        throw DataError(what +
-                        " (reward.required); nothing is lost, and --resume scores what is "
-                        "missing");
+      // Without them a run has fewer prompts than it wants, or others than with them.
+      const io::RewardSection& reward = inputs.config.reward;
+      const bool wanted =
+          reward.required == io::RewardsRequired::all ||
+          (reward.required == io::RewardsRequired::some && !sampling.enough());
+      if (reward.method != io::RewardMethod::none && wanted) {
+        throw DataError(fmt::format(
+            "{} (reward.required), and {} of the {} wanted have rewards that differ "
+            "(prompts.enough); nothing is lost, and --resume scores what is missing",
+            what, sampling.kept(), *inputs.config.prompts.enough));
       }
       say("warning: dropped: {}", what);
     }
     io::KeptPrompts choice;
     choice.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough);
+    choice.shuffled = inputs.config.prompts.shuffle;
     choice.prompts = inputs.prompts.prompts.size();
     choice.dropped = outcome.dropped;
     choice.kept = std::move(outcome.kept);

@@ -78,7 +78,8 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
                             environment.max_tokens_turn.value_or(0)};
   }
   if (inputs.config.prompts.enough)
-    manifest.choice = {.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough)};
+    manifest.choice = {.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough),
+                       .shuffled = inputs.config.prompts.shuffle};
   manifest.weight_version = inputs.config.model.weight_version;
   manifest.backend = backend.name;
   manifest.isa = backend.isa;

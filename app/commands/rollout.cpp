@@ -231,9 +231,9 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
   keep_in_log(all + moment);
 }
 
-/// Does one rollout.
-void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
-              Standing& standing) {
+/// Does one rollout. `generated`: as of RunStep.
+void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
+              bool& generated) {
   const SteadyClock clock;
   const double earlier = standing.clock().now();  // seconds that the job has run
   const bool first = mpi.rank() == 0;
@@ -343,6 +343,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       throw Error(ExitCode::try_again,
                   "stopped before the end: run again with --resume to continue");
     }
+    generated = true;
     const Written written = write_final_files(inputs, output, clock);
     account(inputs, plan, outcome, written.ended, standing.resident());
     if (scoring.tally.left > 0) {
@@ -357,9 +358,12 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments) {
   Standing standing(!arguments.watch.empty());
-  const auto run = [&](const RunArguments& step) { roll_out(mpi, step, standing); };
+  const auto run = [&](const RunArguments& step, bool& generated) {
+    roll_out(mpi, step, standing, generated);
+  };
   if (arguments.watch.empty()) {
-    run(arguments.run);
+    bool generated = false;
+    run(arguments.run, generated);
   } else {
     watch(mpi, arguments.run, arguments.watch, run);
   }

@@ -131,18 +131,18 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     const bool begun = first && std::filesystem::exists(step.part);
     if (first) say("step {}", step.name);
     set_last_words(refusal(path, step));
+    bool generated = false;
     try {
       together(mpi, [&] {
         if (first) require_subject(of_step, step);
       });
-      run(of_step);
+      run(of_step, generated);
     } catch (const JobEnded& ended) {
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
         // Where only rewards are missing, the responses are complete and stay.
-        const bool kept = begun || std::filesystem::exists(step.part + "/trajectories.h5");
-        if (first) folder->refuse(step, ended.message, kept);
+        if (first) folder->refuse(step, ended.message, begun || generated);
       });
       continue;
     }

@@ -8,8 +8,9 @@
 
 namespace paceline::app {
 
-/// One rollout, as rollout() does it. Collective; throws JobEnded.
-using RunStep = std::function<void(const RunArguments&)>;
+/// One rollout, as rollout() does it. `generated`: set on rank 0 once all responses are on disk.
+/// Collective; throws JobEnded.
+using RunStep = std::function<void(const RunArguments&, bool& generated)>;
 
 /// Meets the requests of a folder (io/steps/step_folder.hpp) by `run`, one after another, and waits
 /// for more until the folder is closed. A request that is wrong (configuration, prompts, weights)

@@ -166,6 +166,7 @@ Json manifest_to_json(const RunManifest& m) {
   if (m.choice) {
     Json& choice =
         json["sampling"]["dynamic"] = {{"enough", m.choice->enough}, {"filter", "mixed_rewards"}};
+    if (m.choice->shuffled) choice["shuffled"] = true;
     if (m.choice->prompts > 0) {
       choice["prompts"] = m.choice->prompts;
       choice["dropped"] = m.choice->dropped;
@@ -225,6 +226,7 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
       const Json& terms = json.at("sampling").at("dynamic");
       KeptPrompts& choice = m.choice.emplace();
       terms.at("enough").get_to(choice.enough);
+      choice.shuffled = terms.value("shuffled", false);
       choice.prompts = terms.value("prompts", std::uint64_t{0});
       choice.dropped = terms.value("dropped", std::uint64_t{0});
     }
@@ -308,6 +310,8 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     return m.choice ? Json(m.choice->enough) : Json("none");
   };
   if (auto found = difference("prompts.enough", enough(earlier), enough(now))) return found;
+  const auto shuffled = [](const RunManifest& m) { return Json(m.choice && m.choice->shuffled); };
+  if (auto found = difference("prompts.shuffle", shuffled(earlier), shuffled(now))) return found;
   if (auto found =
           difference("the unfinished responses of prompts.begun", earlier.begun, now.begun))
     return found;

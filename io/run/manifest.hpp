@@ -41,6 +41,7 @@ struct RoutingShape {
 /// Dynamic sampling (prompts.enough), and in a final file what it came to.
 struct KeptPrompts {
   std::uint64_t enough = 0;   ///< prompts that are wanted
+  bool shuffled = false;      ///< they are decided in the order of prompts.shuffle
   std::uint64_t prompts = 0;  ///< of the run; 0: in no final file. The file has those kept
   std::uint64_t dropped = 0;  ///< prompts that were decided, and not kept
   /// [RunManifest::prompts] of a final file: each prompt's index among those of the run, ascending.

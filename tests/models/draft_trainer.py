@@ -100,6 +100,7 @@ class DraftHead:
         self.head: Eagle3Head = load_head(directory, policy.model.embed_tokens.weight.detach())
         self.head.requires_grad_(True)
         self.weights = torch.tensor([STEP_WEIGHT**step for step in range(UNROLLED)])
+        self.generator = torch.Generator().manual_seed(1)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         return list(self.head.parameters())
@@ -112,7 +113,8 @@ class DraftHead:
     def loss(self, policy: Qwen2, batch: list[Document]) -> Tensor:
         self.reads(policy)
         longest = max(len(document.tokens) for document in batch)
-        followed = torch.randperm(longest)[: max(1, longest // 8)].sort().values  # as the shipped head's last steps
+        # As many as in the shipped head's last steps.
+        followed = torch.randperm(longest, generator=self.generator)[: max(1, longest // 8)].sort().values
         return (torch.stack(losses_of(self.head, policy, batch, UNROLLED, followed)) * self.weights).sum()
 
     def hits(self, policy: Qwen2, document: Document, generator: torch.Generator) -> Tensor:

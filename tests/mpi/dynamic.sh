@@ -144,6 +144,25 @@ code=0; rollout 2 "$work/lacking" "${lacking[@]}" "${two[@]}" || code=$?
 same "a reward is missing and some are required: exit code" 0 "$code"
 same "a reward is missing: prompts" "${passing[0]} ${passing[2]}" "$(chosen "$work/lacking")"
 says "$work/lacking" "^warning: dropped: 1 prompt of which a response has no reward"
+# Prompts run out while one waits for a reward: a run that would have been whole with it.
+every=("${mixed[@]}" --set prompts.enough="${#passing[@]}")
+rm -rf "$work/lacking"
+code=0; rollout 2 "$work/lacking" "${lacking[@]}" "${every[@]}" || code=$?
+same "a reward is missing and prompts run out: exit code" 65 "$code"
+says "$work/lacking" "$((${#passing[@]} - 1)) of the ${#passing[@]} wanted have rewards that differ"
+code=0; rollout 1 "$work/lacking" "${fast[@]}" "${every[@]}" --set prompts.shuffle=true --resume || code=$?
+same "resumed in another order: exit code" 64 "$code"
+says "$work/lacking" "prompts.shuffle"
+rollout 1 "$work/lacking" "${fast[@]}" "${every[@]}" --resume || fail "and scored again: $(tail -n 3 "$work/lacking.log")"
+same "and scored again: prompts" "${passing[*]}" "$(chosen "$work/lacking")"
+# A step of a resident job is refused, and its responses stay.
+rm -r "$work/steps" && mkdir "$work/steps"
+printf 'model: {weight_version: 0}\nprompts: {enough: 2, filter: mixed_rewards}\nreward: {required: all}\n' >"$work/steps/1.yaml"
+touch "$work/steps/stop"
+"$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${lacking[@]}" \
+  >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
+same "a step without a reward is refused" 1 "$(grep -c 'of which a response has no reward' "$work/steps/1.error")"
+if ls "$work/steps/1.part/shards/"*.h5 >/dev/null 2>&1; then ok "its responses stay"; else fail "its responses are gone"; fi
 
 # Rewards by rule, and those of an environment without a scorer.
 match=(--set reward.method=match --set reward.rule=regex --set "reward.pattern='####\\s*(.*?)\\s*\$'")

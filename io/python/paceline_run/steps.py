@@ -220,6 +220,16 @@ def _read(path: str) -> str:
         return file.read()
 
 
+def require_all_prompts(run: Run, submitted: int) -> None:
+    """Raises ReaderError where a run has some of its prompts alone (prompts.enough, prompts.overlong: skip). Who goes by
+    the rows of its own batch would give them other prompts' responses."""
+    if len(run.prompts) != submitted:
+        raise ReaderError(
+            f"{run.path}: it has {len(run.prompts)} of {submitted} prompts, and this trainer's rollout function needs "
+            f"responses to all: expected no prompts.enough, and no prompts.overlong that skips"
+        )
+
+
 def steps_of_environment() -> Steps:
     """The folder that PACELINE_STEPS names, for trainers that are told of functions alone."""
     folder = os.environ.get("PACELINE_STEPS")

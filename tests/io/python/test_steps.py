@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -13,7 +14,7 @@ ROOT = os.path.join(HERE, "..", "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "io", "python"))
 from paceline_reader import JobEnded, ReaderError, StepRefused, Steps  # noqa: E402
 from paceline_run.rollouts.policies import newest_policy, publish_policy  # noqa: E402
-from paceline_run.steps import steps_of_environment  # noqa: E402
+from paceline_run.steps import require_all_prompts, steps_of_environment  # noqa: E402
 
 REQUEST = {"model": {"weight_version": 3}, "sampling": {"seed": 5}}
 
@@ -51,6 +52,12 @@ class Folder(unittest.TestCase):
         self.assertEqual(self.request("7")["model"]["path"], os.path.abspath("policy"))
         self.assertEqual(self.request("7")["prompts"]["path"], os.path.abspath("p.jsonl"))
         self.assertEqual(self.request("7")["prompts"]["begun"], os.path.abspath("steps/6"))
+
+    def test_a_run_of_some_prompts_is_no_answer_to_all(self):
+        run = types.SimpleNamespace(path="steps/7/trajectories.h5", prompts=[None] * 3)
+        require_all_prompts(run, 3)
+        with self.assertRaisesRegex(ReaderError, "it has 3 of 4 prompts.*prompts.enough"):
+            require_all_prompts(run, 4)
 
     def test_so_are_those_of_drafters(self):
         drafters = [{"method": "suffix"}, {"method": "model", "path": "drafts/8", "name": "along"}]

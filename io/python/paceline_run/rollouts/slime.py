@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 
 from ..records import ReaderError, Response
 from ..slime import SLIME_STATUS, experts_of
-from ..steps import Steps, steps_of_environment, unsupported
+from ..steps import Steps, require_all_prompts, steps_of_environment, unsupported
 
 #: Of slime's arguments, what has no counterpart, and the values with which it does nothing.
 NEUTRAL: Dict[str, List[Any]] = {
@@ -53,6 +53,7 @@ def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: b
         "sampling": _sampling(args),
     }
     with steps.submit(f"rollout-{rollout_id}", request, [_line(group[0]) for group in groups]) as run:
+        require_all_prompts(run, len(groups))
         decode = run.decoder(None)
         responses = iter(run.responses())
         samples = [sample for group in groups for sample in group]

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from ..complete import open_run
 from ..records import PathLike, ReaderError
-from ..steps import Steps, steps_of_environment, unsupported
+from ..steps import Steps, require_all_prompts, steps_of_environment, unsupported
 from ..trl_rollout import TrlPrompt, trl_key, trl_lists
 from .policies import policy_path, publish_policy
 
@@ -77,6 +77,7 @@ class TrlRollout:
         broadcast_object_list(place)
         assert place[0] is not None
         with open_run(place[0]) as run:
+            require_all_prompts(run, len(counts))
             samples = len(run) // len(counts)
             number = {key: i for i, key in enumerate(counts)}
             taken: Dict[str, int] = collections.Counter()

@@ -32,7 +32,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from .policies import newest_policy, publish_policy
 from ..records import ReaderError
-from ..steps import Steps, steps_of_environment
+from ..steps import Steps, require_all_prompts, steps_of_environment
 
 #: Files of a model's directory that go with every checkpoint.
 BESIDE_WEIGHTS = (
@@ -197,6 +197,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore
         steps.forget(name)  # an earlier trainer's
         run = await asyncio.to_thread(steps.submit, name, request, prompts)
         with run:
+            require_all_prompts(run, len(rows))
             for response in run.responses():
                 row = rows[response.prompt_index]
                 output = AgentLoopOutput(
