@@ -42,7 +42,11 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
 
 /// Blocks that prompts have in common become free with the last of them.
 std::int32_t Sequences::blocks_idle() const {
-  if (positions_shared_ == 0) return idle_;
+  return positions_shared_ == 0 ? idle_ : blocks_droppable();
+}
+
+/// Blocks that are free once all prompts that nobody uses are dropped: no parcel has them.
+std::int32_t Sequences::blocks_droppable() const {
   std::vector<std::int32_t> holders(pool_.size());
   std::int32_t idle = 0;
   for (const Prefix& prefix : prefixes_) {
@@ -417,7 +421,7 @@ bool Sequences::can_resize(std::int32_t blocks) const {
   for (const auto& [block, parcels] : parceled_) {
     if (block >= blocks) return false;
   }
-  return blocks >= pool_.size() || pool_.used() - blocks_idle() <= blocks;
+  return blocks >= pool_.size() || pool_.used() - blocks_droppable() <= blocks;
 }
 
 bool Sequences::resize(std::int32_t blocks) {

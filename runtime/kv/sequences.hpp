@@ -204,6 +204,7 @@ class Sequences {
   [[nodiscard]] std::int32_t last_block(const Sequence& s) const {
     return (s.prompt_length - 1) / block_;
   }
+  [[nodiscard]] std::int32_t blocks_droppable() const;
   [[nodiscard]] bool make_room(std::int32_t blocks);
   [[nodiscard]] Handle take_handle();
   void put(Handle sequence, std::int32_t index, std::int32_t block);

@@ -98,6 +98,25 @@ TEST(OwnedSequences, AllPoolsAreResizedOrNone) {
   EXPECT_EQ(all.blocks(), 14);
 }
 
+TEST(OwnedSequences, APromptThatAParcelHasIsNotDroppedToResize) {
+  OwnedSequences all(2, 10, kBlock);
+  const auto first = all.open(0, 0, 16 * 6, 16 * 6, {});
+  EXPECT_TRUE(all.ready(*first));
+  all.advance(*first, 16 * 6);
+  Work work;
+  all.take_work(work);
+  const Parcel parcel = all.share(*first);
+  EXPECT_EQ(parcel.blocks.size(), 6U);
+  all.close(*first);
+  const auto other = all.open(0, 1, 16, 16 * 3, {});
+  ASSERT_TRUE(other);
+  all.take_work(work);
+  EXPECT_FALSE(all.resize(7)) << "6 blocks are on their way, and 3 are in use";
+  EXPECT_EQ(all.blocks(), 20);
+  all.release(parcel);
+  EXPECT_TRUE(all.resize(7));
+}
+
 TEST(OwnedSequences, ParcelsGoBackToTheirPool) {
   OwnedSequences all(2, 10, kBlock);
   const auto handle = all.open(1, 0, 20, 40, {});
