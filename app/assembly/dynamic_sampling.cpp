@@ -60,14 +60,13 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
       // Without them a run has fewer prompts than it wants, or others than with them.
       const io::RewardSection& reward = inputs.config.reward;
-      const bool wanted =
-          reward.required == io::RewardsRequired::all ||
-          (reward.required == io::RewardsRequired::some && !sampling.enough());
+      const bool wanted = reward.required == io::RewardsRequired::all ||
+                          (reward.required == io::RewardsRequired::some && !sampling.enough());
       if (reward.method != io::RewardMethod::none && wanted) {
-        throw DataError(fmt::format(
-            "{} (reward.required), and {} of the {} wanted have rewards that differ "
-            "(prompts.enough); nothing is lost, and --resume scores what is missing",
-            what, sampling.kept(), *inputs.config.prompts.enough));
+        throw DataError(
+            fmt::format("{} (reward.required), and {} of the {} wanted have rewards that differ "
+                        "(prompts.enough); nothing is lost, and --resume scores what is missing",
+                        what, sampling.kept(), *inputs.config.prompts.enough));
       }
       say("warning: dropped: {}", what);
     }

@@ -35,7 +35,8 @@ std::string html_of(const PicturedPrompt& prompt) {
   for (const ReportedPicture& picture : prompt.pictures) text += html_of(picture);
   text += fmt::format("</div>\n<pre>{}</pre>\n", escaped(prompt.question));
   for (const ReportedResponse& response : prompt.responses) text += html_of(response);
-  if (prompt.others > 0) text += fmt::format("<p>... and {} more</p>\n", counted(prompt.others, "response"));
+  if (prompt.others > 0)
+    text += fmt::format("<p>... and {} more</p>\n", counted(prompt.others, "response"));
   return text + "</article>\n";
 }
 
@@ -45,7 +46,8 @@ std::string html_of(const PicturedPrompts& pictured) {
   if (pictured.prompts.empty()) return "";
   std::string text = "<section class=\"pictured\"><h3>Prompts with pictures</h3>\n";
   for (const PicturedPrompt& prompt : pictured.prompts) text += html_of(prompt);
-  if (pictured.others > 0) text += fmt::format("<p>... and {} more</p>\n", counted(pictured.others, "prompt"));
+  if (pictured.others > 0)
+    text += fmt::format("<p>... and {} more</p>\n", counted(pictured.others, "prompt"));
   return text + "</section>\n";
 }
 

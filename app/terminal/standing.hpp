@@ -54,7 +54,7 @@ class Standing {
     CostConditions of_rank;
     policy::Placement placement;
     std::vector<std::string> drafters;  ///< names and shapes
-    std::string settings;  ///< text of engine, speculation and schedule
+    std::string settings;               ///< text of engine, speculation and schedule
     bool operator==(const Conditions&) const = default;
   };
 

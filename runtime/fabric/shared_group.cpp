@@ -234,8 +234,7 @@ void SharedGroup::gather(std::span<const std::byte> mine, std::span<const std::s
     for (int r = 0; r < size_; ++r) {
       std::byte* const to = all + first + at;
       const bool there = r == rank_ && to == mine.data() + at;
-      if (at < sizes[r] && !there)
-        std::memcpy(to, met(r), std::min(kPiece, sizes[r] - at));
+      if (at < sizes[r] && !there) std::memcpy(to, met(r), std::min(kPiece, sizes[r] - at));
       first += sizes[r];
     }
   }

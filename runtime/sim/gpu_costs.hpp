@@ -59,8 +59,8 @@ struct GpuSystem {
   /// False: attention when decoding reads keys and values once for every query head, as the
   /// measured kernel does on a full device.
   bool grouped_attention = true;
-  /// Arithmetic of latent attention when decoding, a second. No table has it: what FlashMLA's kernel
-  /// reaches on an H800 by its README; the measured kernel of other attention reads as fast.
+  /// Arithmetic of latent attention when decoding, a second. No table has it: what FlashMLA's
+  /// kernel reaches on an H800 by its README; the measured kernel of other attention reads as fast.
   double latent_flops = 660e12;
 };
 
