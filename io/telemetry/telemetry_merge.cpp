@@ -243,7 +243,9 @@ double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetr
     attempt->second.reaches(record.start + record.duration);
     all.of<WriteRecord>().push_back({record, ending.attempt, ending.rank});
   }
-  return attempt->second.length;
+  // By the instants that the file has, which round it: a report of the file is to have the same.
+  const CollectedAttempt& row = attempt->second;
+  return row.started + row.length - row.started;
 }
 
 }  // namespace

@@ -19,16 +19,19 @@ PY
 worker() { printf '%s\n' --set reward.method=command --set "reward.command=[$python, $work/worker.py, '$1']"; }
 mapfile -t fast < <(worker 0)
 mapfile -t late < <(worker 0.2)
+small+=(--set sampling.temperature=1.5)  # answers that are right and wrong
 few=(--set prompts.filter=mixed_rewards --set prompts.enough=4)
 all=(--set prompts.filter=mixed_rewards --set prompts.enough=1000)
 
-# leaves DIR [ARG...]: a run that leaves three unfinished responses at least; which ones hangs on who is first.
+answers=(--set reward.method=match --set reward.rule=regex --set "reward.pattern='####\\s*(.*?)\\s*\$'")
+# leaves DIR [ARG...]: a run that leaves three unfinished responses at least; which ones hangs on who is first. Its
+# rewards are at hand when a response ends, so that it ends while others are under way, however slow its machine is.
 leaves() {
   local dir=$1 n=0
   shift
   for _ in 1 2 3 4 5 6; do
     rm -rf "$dir"
-    rollout 1 "$dir" "${fast[@]}" "${few[@]}" --set prompts.partial=keep --set engine.max_batch=12 \
+    rollout 1 "$dir" "${answers[@]}" "${few[@]}" --set prompts.partial=keep --set engine.max_batch=24 \
       --set schedule.policy=fcfs "$@" || { fail "$(basename "$dir"): $(tail -n 3 "$dir.log")"; return; }
     n=$("$python" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$dir/left/versions.json" 2>/dev/null || echo 0)
     [ "$n" -ge 3 ] && return
@@ -111,10 +114,10 @@ mkdir "$work/steps"
 printf 'model: {weight_version: 0}\nprompts: {enough: 4, filter: mixed_rewards, partial: keep}\n' >"$work/steps/1.yaml"
 printf 'model: {weight_version: 1}\nprompts: {enough: 1000, filter: mixed_rewards, begun: 1}\n' >"$work/steps/2.yaml"
 touch "$work/steps/stop"
-"$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${fast[@]}" \
-  >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
-says "$work/resident" "unfinished responses? of .*steps/1 goe?s? on"
-rollout 1 "$work/alone" "${fast[@]}" "${all[@]}" --set model.weight_version=1 --set "prompts.begun=$work/steps/1" ||
+"$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${answers[@]}" \
+  --set engine.max_batch=24 >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
+says "$work/resident" "[1-9][0-9]* unfinished responses? of .*steps/1 goe?s? on"
+rollout 1 "$work/alone" "${answers[@]}" "${all[@]}" --set model.weight_version=1 --set "prompts.begun=$work/steps/1" ||
   fail "alone: $(tail -n 3 "$work/alone.log")"
 same "a step of a resident job that goes on: digest" "$(digest "$work/alone")" "$(digest "$work/steps/2")"
 
@@ -126,7 +129,7 @@ refuses() {  # WHAT PATTERN [ARG...]
   same "$what: exit code" 64 "$code"
   says "$work/bad" "^paceline: .*$pattern"
 }
-refuses "other sampling" "prompts.begun: .*one began its responses by other settings: sampling.temperature: 1.0, now 0.5" \
+refuses "other sampling" "prompts.begun: .*one began its responses by other settings: sampling.temperature: 1.5, now 0.5" \
   "${fast[@]}" "${next[@]}" --set sampling.temperature=0.5
 refuses "no run" "not a finished run" "${fast[@]}" "${all[@]}" --set "prompts.begun=$work"
 refuses "no choice of prompts" "prompts.partial: expected drop where prompts.enough is none, found keep" "${fast[@]}" --set prompts.partial=keep
