@@ -2,18 +2,17 @@
 // [--backend cpu|cuda] [--context N] [--given] [--batch N].
 // A MODEL_DIR with a config.json alone (shapes/) gets random weights. Runs the engine as a verifier
 // does (batcher, executor, sampling at temperature 1) and reports tokens/s, the share of the memory
-// bandwidth (weights + KV bytes over time; of copies on a device; of experts those that so many
-// tokens use where each chooses its own) and of the peak of bf16 products
-// (by cuBLAS on a device), both measured in the same run. "Of the bound": of the time that bytes
-// take, KV's in the pieces that it lies in, or operations, if those take longer. Each figure is the
-// median of several: decoding, of requests with prompts of their own and of siblings, steps that
-// verify drafts, prefill, and scoring of given responses. On a device also the time that a step
-// takes beside what the device is busy for. --given: prompts' KV is made up instead of computed,
-// which takes as long to attend to; reading 64 prompts of 16,384 tokens would take hours.
+// bandwidth (weights + KV bytes over time; of copies on a device; of experts those that the step's
+// rows chose) and of the peak of bf16 products (by cuBLAS on a device), both measured in the same
+// run. "Of the bound": of the time that bytes take, KV's in the pieces that it lies in, or
+// operations, if those take longer. Each figure is the median of several: decoding, of requests
+// with prompts of their own and of siblings, steps that verify drafts, prefill, and scoring of
+// given responses. On a device also the time that a step takes beside what the device is busy for.
+// --given: prompts' KV is made up instead of computed, which takes as long to attend to; reading 64
+// prompts of 16,384 tokens would take hours.
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +31,7 @@
 #include "runtime/engine/packed_prefill.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/kv/block_pool.hpp"
+#include "runtime/model/sharding.hpp"
 #include "tests/bench/bench_model.hpp"
 #include "tests/bench/machine.hpp"
 
@@ -99,17 +99,27 @@ struct Bench {
   bool device;
 };
 
-/// The part of all experts that so many tokens use, each of its own.
-double used_experts(const ModelConfig& c, double tokens) {
-  return c.experts
-             ? 1 - std::pow(1 - static_cast<double>(c.experts->chosen) / c.experts->routed, tokens)
-             : 0;
+/// The part of all experts that rows chose, whose ids these are: [rows, layers, chosen].
+double used_experts(const ModelConfig& c, std::span<const std::int16_t> ids) {
+  if (!c.experts || ids.empty()) return 0;
+  const int width = c.routing_width();
+  const int layers = width / c.experts->chosen;
+  std::vector<bool> used(static_cast<std::size_t>(layers) * c.experts->routed);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    used[i % width / c.experts->chosen * c.experts->routed + ids[i]] = true;
+  return static_cast<double>(std::ranges::count(used, true)) / static_cast<double>(used.size());
 }
 
-/// Bytes of the weights that a step of so many tokens reads.
-double step_weight_bytes(const ModelConfig& c, double all, double tokens) {
-  return all - static_cast<double>(expert_elements(describe(c))) * size_of(DType::bf16) *
-                   (1 - used_experts(c, tokens));
+/// Bytes of the weights that a step reads whose rows use this part of all experts.
+double step_weight_bytes(const ModelConfig& c, double all, double used) {
+  return all -
+         static_cast<double>(expert_elements(describe(c))) * size_of(DType::bf16) * (1 - used);
+}
+
+/// Multiply-adds of a row's attention to one position, in one layer.
+double attention_elements(const ModelConfig& c) {
+  return c.latent ? c.heads * (2.0 * c.latent->kv_rank + c.latent->rope)
+                  : 2.0 * c.heads * c.head_dim;
 }
 
 /// Multiply-adds of one token, as FLOP: every weight that it uses once, and attention over
@@ -120,7 +130,7 @@ double flops_per_token(const ModelConfig& c, double context, bool head) {
       c.experts ? 1 - static_cast<double>(c.experts->chosen) / c.experts->routed : 0;
   const double weights = static_cast<double>(layer_elements(model)) -
                          unused * static_cast<double>(expert_elements(model));
-  return 2 * (weights + c.layers * 2.0 * c.heads * c.head_dim * context +
+  return 2 * (weights + c.layers * attention_elements(c) * context +
               (head ? static_cast<double>(c.vocab) * c.hidden : 0));
 }
 
@@ -189,6 +199,9 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
   std::vector<std::int32_t> chain;
   for (int i = 0; i < drafted; ++i) chain.push_back(i - 1);
   std::vector<engine::DraftTree> drafts;
+  engine::BlockTables tables;
+  std::vector<kv::Place> places;  // of a step's rows
+  std::vector<double> used;       // parts of all experts, by step
   StepTimes times;
   double context = 0;
   double start = bench::now();  // when all prompts have been read
@@ -200,6 +213,12 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
     const engine::Step& plan = batcher.plan(drafts);
     const bool counts = batcher.counts().prefill_tokens == 0;
     const int first_position = plan.parts[0].first_position;
+    tables.apply(plan.kv.edits);
+    places.clear();
+    for (const engine::StepPart& part : plan.parts) {
+      for (int at = part.first_position; counts && at < part.first_position + part.rows; ++at)
+        places.push_back({tables.of(part.sequence)[at / Sizes::kBlock], at % Sizes::kBlock});
+    }
     (void)batcher.commit(executor.run(plan));
     if (!counts) {
       start = bench::now();
@@ -209,19 +228,20 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
     times.all.push_back(seconds);
     times.sampling.push_back(executor.sample_seconds());
     times.outside.push_back(seconds - b.backend.busy_seconds());
+    if (b.config.experts) used.push_back(used_experts(b.config, executor.read_routing(places)));
     context = first_position + 1;
   }
   if (times.all.empty()) throw std::logic_error("responses end before the last prompt is read");
   // Siblings have the whole blocks of the prompt in common, and read them once.
   const int in_common = siblings > 1 ? (b.sizes.context - 1) / Sizes::kBlock * Sizes::kBlock : 0;
   const double positions = batch * (context - in_common) + batch / siblings * in_common;
-  const double kv_bytes =
-      2.0 * b.config.layers * b.config.kv_heads * b.config.head_dim * 2 * positions;
+  const double kv_bytes = 2.0 * b.config.layers * b.config.kv_width() * positions;
   const double tokens = static_cast<double>(batch) * (1 + drafted);
   const char* name = drafted > 0 ? "verify" : siblings > 1 ? "shared" : "decode";
   print(b, name, batch, times, tokens,
-        step_weight_bytes(b.config, static_cast<double>(executor.weight_bytes()), tokens), kv_bytes,
-        tokens * flops_per_token(b.config, context, true));
+        step_weight_bytes(b.config, static_cast<double>(executor.weight_bytes()),
+                          used.empty() ? 0 : quantile(used, 0.5)),
+        kv_bytes, tokens * flops_per_token(b.config, context, true));
 }
 
 void prefill(const Bench& b, engine::Executor& executor, int tokens) {
@@ -240,8 +260,14 @@ void prefill(const Bench& b, engine::Executor& executor, int tokens) {
   const double time = quantile(seconds, 0.5);
   const double flops =
       tokens * flops_per_token(b.config, tokens / 2.0, false) + flops_per_token(b.config, 0, true);
-  std::printf("prefill %5d %7.2f  %9.1f  %8s  %8.1f  %8s  %6.1f %%\n", tokens, time * 1e3,
-              tokens / time, "", flops / time / 1e9, "", 100 * flops / time / b.machine.products);
+  // So many tokens use all experts, and each chunk of them reads the weights anew.
+  const int chunks = (tokens + b.sizes.prefill_chunk - 1) / b.sizes.prefill_chunk;
+  const double bytes = static_cast<double>(executor.weight_bytes()) * chunks;
+  const double bound = std::max(bytes / b.machine.bandwidth, flops / b.machine.products);
+  std::printf("prefill %5d %7.2f  %9.1f  %8.1f  %8.1f  %6.1f %%  %6.1f %%  %6.1f %%\n", tokens,
+              time * 1e3, tokens / time, bytes / time / 1e9, flops / time / 1e9,
+              100 * bytes / time / b.machine.bandwidth, 100 * flops / time / b.machine.products,
+              100 * bound / time);
 }
 
 /// Siblings are scored as `paceline score` does it: every row of a response has logits.
@@ -332,11 +358,8 @@ void bench_model(const Arguments& a) {
   sizes.given = a.given;
   if (a.batch > 0) sizes.batches = {a.batch};
   const bench::Machine machine = measure();
-  const std::size_t piece = kernels::KvShape{.layers = 1,
-                                             .kv_heads = model.config.kv_heads,
-                                             .head_dim = model.config.head_dim,
-                                             .block = Sizes::kBlock}
-                                .layer_bytes();
+  const std::size_t piece =
+      model::kv_shape(model.config, 1, Sizes::kBlock, DType::bf16).layer_bytes();
   const double pieces = a.device ? machine.bandwidth : bench::measure_pieces(a.threads, piece);
   const Bench b{*backend, model.config, sizes, machine, pieces, a.device};
   if (a.device) {
@@ -359,7 +382,8 @@ void bench_model(const Arguments& a) {
                              .prefill_chunk = sizes.prefill_chunk,
                              .kv_block = Sizes::kBlock,
                              .kv_blocks = sizes.kv_blocks(),
-                             .max_position = sizes.longest()});
+                             .max_position = sizes.longest(),
+                             .keep_routing = model.config.experts.has_value()});
   if (a.given) make_up_kv(executor.kv_memory().bytes);
   std::printf("weights %.1f MB, KV pool %.1f MB, activations %.1f MB\n\n",
               static_cast<double>(executor.weight_bytes()) / 1e6,

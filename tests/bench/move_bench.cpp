@@ -169,12 +169,13 @@ class Bench {
         });
     costs_.position_bytes = end.block_bytes / kBlock;
     const TransferCosts& transfer = costs_.table.transfer.value();
-    say("{}, {} threads, {}: KV {:.1f} KB a position; measured: transfers {:.3f} GB/s after {:.2f} "
+    say("{}, {} threads, {}: KV {:.0f} bytes a position; measured: transfers {:.3f} GB/s after "
+        "{:.2f} "
         "ms, prefill of {} rows {:.1f} ms",
         backend_->info().isa, options_.threads,
         options_.link > 0 ? fmt::format("as over {:.3f} GB/s", options_.link * 1e-9)
                           : "links as they are",
-        costs_.position_bytes * 1e-3, transfer.bandwidth * 1e-9, transfer.latency * 1e3,
+        costs_.position_bytes, transfer.bandwidth * 1e-9, transfer.latency * 1e3,
         costs_.table.prefill.points().back().rows,
         costs_.table.prefill.points().back().seconds * 1e3);
   }

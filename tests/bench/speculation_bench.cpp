@@ -10,6 +10,7 @@
 //   bench_speculation --acceptance             how much of drafts is accepted
 //   (acceptance_bench.cpp)
 //   bench_speculation --head DIR ...           with an EAGLE-3 head too: --drafters eagle3
+//   bench_speculation --head mtp ...           with the target's own layer: --drafters mtp
 //   bench_speculation --costs                  what the self-measurement foretells of a run's steps
 //   (cost_bench.cpp)
 //   bench_speculation --decisions              what the policies take to decide
@@ -306,6 +307,7 @@ SpeculationOptions read_arguments(int argc, char** argv) {
       {"--threads", [&](const std::string& v) { o.threads = positive(v); }},
       {"--samples", [&](const std::string& v) { o.samples = positive(v); }},
       {"--prompt-count", [&](const std::string& v) { o.prompt_count = positive(v); }},
+      {"--temperature", [&](const std::string& v) { o.temperature = std::atof(v.c_str()); }},
       {"--tokens", [&](const std::string& v) { o.max_tokens = positive(v); }},
       {"--max-length", [&](const std::string& v) { o.max_length = positive(v); }},
       {"--paths", [&](const std::string& v) { o.paths = positive(v); }},

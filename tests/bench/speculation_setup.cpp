@@ -75,9 +75,15 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   if (options.acceptance || std::find(names.begin(), names.end(), "model") != names.end()) {
     draft = o.layers_draft == 0 ? load_model(o.draft) : first_layers(target.config, o.layers_draft);
   }
-  if (!o.head.empty()) {
-    head = io::load_eagle3(model::families(), o.head);
-    io::require_fits(o.head, head->config, target.config);
+  if (o.head == "mtp") {
+    MtpConfig layer = io::next_token_layer(target.config, o.target + "/config.json");
+    io::check_tensor_shapes(layer, *target.weights);
+    head = std::move(layer);
+  } else if (!o.head.empty()) {
+    io::Eagle3Checkpoint eagle = io::load_eagle3(model::families(), o.head);
+    io::require_fits(o.head, eagle.config, target.config);
+    head = std::move(eagle.config);
+    head_weights = std::move(eagle.weights);
   }
   if (std::filesystem::exists(std::filesystem::path(options.target) / "tokenizer.json")) {
     prompts = read_text_prompts(options);
@@ -91,14 +97,13 @@ SpeculationSetup::SpeculationSetup(const SpeculationOptions& o)
   longest = std::min(target.config.max_position, longest + options.max_tokens);
   largest_batch = *std::max_element(options.batches.begin(), options.batches.end());
   kv_blocks = largest_batch * (kv::blocks_for(longest, kBlock) + prompt_blocks + 1);
-  limits = {
-      .max_batch = largest_batch,
-      .max_draft = options.max_length * options.paths,
-      .prefill_chunk = kPrefillChunk,
-      .kv_block = kBlock,
-      .kv_blocks = kv_blocks,
-      .max_position = longest,
-      .features = head ? feature_layers(head->config, target.config) : std::vector<std::int32_t>()};
+  limits = {.max_batch = largest_batch,
+            .max_draft = options.max_length * options.paths,
+            .prefill_chunk = kPrefillChunk,
+            .kv_block = kBlock,
+            .kv_blocks = kv_blocks,
+            .max_position = longest,
+            .features = head ? feature_layers(*head, target.config) : std::vector<std::int32_t>()};
   executor = std::make_unique<engine::Executor>(*backend, load(target), group,
                                                 sampling(options.max_tokens), stops, limits);
 }
@@ -116,6 +121,7 @@ Admission SpeculationSetup::request(int index, std::uint32_t first_prompt) const
 SamplingParams SpeculationSetup::sampling(int max_tokens) const {
   SamplingParams sampling;
   sampling.max_tokens = max_tokens;
+  sampling.temperature = static_cast<float>(options.temperature);
   return sampling;
 }
 
@@ -147,8 +153,9 @@ std::unique_ptr<draft::Drafter> SpeculationSetup::head_drafter(int max_batch, in
                                                                int paths, draft::DraftNoise noise) {
   draft::SequenceDrafterOptions o = drafter_options(max_batch, paths, noise);
   o.kv_blocks = max_batch * kv::Sequences::blocks_needed(longest + o.max_length * paths, kBlock);
-  auto weights = std::make_shared<const model::HeadWeights>(*backend, head->config, *head->weights,
-                                                            target.compute);
+  const WeightSource& source = head_weights ? *head_weights : *target.weights;
+  auto weights =
+      std::make_shared<const model::HeadWeights>(*backend, *head, source, target.compute);
   return std::make_unique<draft::HeadDrafter>(*backend, std::move(weights), executor->embedding(),
                                               group, sampling(max_tokens), stops, o);
 }
@@ -169,10 +176,12 @@ std::shared_ptr<const model::Weights> SpeculationSetup::load(const BenchModel& m
 std::unique_ptr<draft::Drafter> SpeculationSetup::drafter(const std::string& name, int max_batch,
                                                           int max_tokens) {
   if (name == "model") return model_drafter(max_batch, max_tokens, options.paths);
-  if (name == "eagle3" && head) return head_drafter(max_batch, max_tokens, options.paths);
+  if ((name == "eagle3" || name == "mtp") && head)
+    return head_drafter(max_batch, max_tokens, options.paths);
   if (name == "ngram") return std::make_unique<draft::NgramDrafter>(draft::NgramOptions{});
   if (name != "suffix")
-    throw UsageError("drafters are model, eagle3 (with --head), ngram and suffix, not " + name);
+    throw UsageError("drafters are model, eagle3 (with --head), mtp, ngram and suffix, not " +
+                     name);
   return std::make_unique<draft::SuffixDrafter>(draft::SuffixDrafterOptions{}, pool);
 }
 

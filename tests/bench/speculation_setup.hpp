@@ -28,7 +28,7 @@ namespace paceline::bench {
 struct SpeculationOptions {
   std::string target = "configs/models/target";
   std::string draft = "configs/models/draft";
-  std::string head;  ///< an EAGLE-3 head; empty: none
+  std::string head;  ///< an EAGLE-3 head, or "mtp": the target's own layer; empty: none
   std::string prompts = "configs/prompts/unseen.jsonl";
   int layers_draft = 0;  ///< not 0: the draft is the target's first layers, weights are random
   double scale = 0.25;   ///< of the target's other layers then
@@ -39,7 +39,8 @@ struct SpeculationOptions {
   int samples = 8;        ///< responses a prompt
   int prompt_count = 64;  ///< of the file, or random
   int max_tokens = 512;   ///< of a response
-  int max_length = 8;     ///< of a draft
+  double temperature = 1;
+  int max_length = 8;  ///< of a draft
   int paths = 1;
   int repeats = 5;
   double seconds = 1;    ///< that a plain run takes, about
@@ -85,7 +86,7 @@ struct SpeculationSetup {
       int max_batch, int max_tokens, int paths,
       draft::DraftNoise noise = draft::DraftNoise::shared);
   [[nodiscard]] std::shared_ptr<const model::Weights> load(const BenchModel& model);
-  /// By name: "model", "eagle3", "ngram" or "suffix". Throws UsageError on others.
+  /// By name: "model", "eagle3", "mtp", "ngram" or "suffix". Throws UsageError on others.
   [[nodiscard]] std::unique_ptr<draft::Drafter> drafter(const std::string& name, int max_batch,
                                                         int max_tokens);
 
@@ -97,8 +98,10 @@ struct SpeculationSetup {
 
   SpeculationOptions options;
   BenchModel target;
-  std::optional<BenchModel> draft;           ///< none when nothing needs it
-  std::optional<io::Eagle3Checkpoint> head;  ///< likewise
+  std::optional<BenchModel> draft;  ///< none when nothing needs it
+  std::optional<HeadConfig> head;   ///< likewise
+  /// Of the head; null where they are the target's.
+  std::unique_ptr<io::Checkpoint> head_weights;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<TokenId> stops;
   int largest_batch = 0;
