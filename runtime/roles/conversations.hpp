@@ -14,8 +14,8 @@
 
 namespace paceline::roles {
 
-/// A response whose turn has ended leaves its batch and waits here for the answer, in the hands of
-/// the verifier that sampled the turn; its KV is stored meanwhile, as after a chunk. A request that
+/// A response whose turn has ended leaves its batch and waits here for the answer. The verifier
+/// that sampled the turn holds it meanwhile, and stores its KV, as after a chunk. A request that
 /// goes to another verifier takes its record along, from which the environment there learns of
 /// earlier turns. Not thread-safe.
 class Conversations {
@@ -24,30 +24,30 @@ class Conversations {
   Conversations(Environment* environment, const ConversationLimits& limits)
       : environment_(environment), limits_(limits) {}
 
-  /// Whether any answer to the response's last turn could let it go on, so that its KV is of use.
+  /// Whether the response could go on after an answer to its last turn. If not, its KV is useless.
   [[nodiscard]] bool may_go_on(const Admission& request) const;
-  /// A key for the KV of a waiting request. The coordinator makes none of such keys.
+  /// Returns a new key for the KV of a waiting request, never equal to a key of the coordinator.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
-  /// The request's turn has ended.
+  /// Asks the environment to answer the request's turn, which has ended.
   void ask(Admission request, const KvOrigin& origin);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
-  /// The lease of a request that waits goes on until its response has so many tokens.
+  /// Renews a waiting request's lease, until its response has `until` tokens.
   void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
-  /// Adds the requests that wait.
+  /// Adds the requests that wait to `held`.
   void add_held(std::vector<RunningRequest>& held) const;
 
   /// A request whose turn was answered: it goes on, or has ended.
   struct Answered {
     Admission request;
-    KvOrigin origin;  ///< of its stored KV
+    KvOrigin origin;  ///< where its stored KV is
     bool goes_on = false;
   };
   [[nodiscard]] std::vector<Answered> take();
   /// The request goes elsewhere, or has been written as it is.
   void leave(RequestId id);
-  /// All that wait, as they are to be resumed: their last turn ends again with its last token,
-  /// which is not part of them.
+  /// Returns all requests that wait, each without the last token of its last turn. A resumed run
+  /// samples this token again, and so ends the turn again.
   [[nodiscard]] std::vector<Answered> stop();
 
  private:
@@ -61,7 +61,7 @@ class Conversations {
   Environment* environment_;
   ConversationLimits limits_;
   std::map<RequestId, Waiting> waiting_;
-  std::uint64_t keys_ = 0;  ///< made so far
+  std::uint64_t keys_ = 0;  ///< keys made so far
 };
 
 }  // namespace paceline::roles

@@ -71,7 +71,7 @@ Turn Coordinator::turn() {
   return turn;
 }
 
-/// The rank's role: the next placement's, once the rank has taken its place there.
+/// The rank's role; in the next placement, once the rank has taken its place there.
 Role Coordinator::role_of(int rank) const {
   const bool taken = change_ && change_->told() && !change_->awaits(rank);
   return (taken ? change_->next() : placement_).role(rank);
@@ -187,8 +187,8 @@ void Coordinator::on(const Rewarded& told) {
   finish_when_idle();
 }
 
-/// Takes in requests of prompts that may begin by now, and leaves out those that wait for nothing:
-/// enough prompts before theirs are known to count.
+/// Adds requests of prompts that may begin now. Withdraws waiting requests that are not needed
+/// because enough earlier prompts are known to count.
 void Coordinator::add_work() {
   const policy::DynamicSampling& sampling = *options_.sampling;
   if (sampling.over()) return;
@@ -216,8 +216,8 @@ void Coordinator::lease_to_any() {
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader), run);
 }
 
-/// An idle group sends no report that could bring it a lease: it is offered the requests that did
-/// not fit when it last reported.
+/// Leases requests to idle groups. An idle group sends no report that could bring it a lease, so it
+/// is offered the requests that did not fit when it last reported.
 void Coordinator::lease_to_idle(policy::RunState& run) {
   if (requests_.waiting().empty()) return;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
@@ -242,7 +242,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
         at->second.ended)
-      continue;  // it has ended, or moves and is about to end its lease there too
+      continue;  // the request has ended, or moves: its lease will be about to end there too
     const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -346,7 +346,7 @@ void Coordinator::foresee(const policy::RunState& run) {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// A group's stored KV ends with its role: KV of waiting requests will be computed again.
+/// Forgets a group's stored KV, which ends with its role: waiting requests' KV is computed again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, Forget{std::move(keys)});
@@ -373,8 +373,8 @@ void Coordinator::on(int from, const Ready& ready) {
   if (change_->done()) adopt();
 }
 
-/// From here on the next placement holds: its groups are leased requests, and verifiers hear of its
-/// drafters.
+/// Makes the next placement the current one: its groups are leased requests, and verifiers hear of
+/// its drafters.
 void Coordinator::adopt() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!ends(it->first)) {
@@ -406,7 +406,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// Requests that groups gave back are leased to some group, which writes their tokens to disk.
+/// Leases requests that groups gave back to some group, which writes their tokens to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });

@@ -18,12 +18,12 @@ namespace paceline::roles {
 
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
-/// until its driver stops. It also tells what earlier steps said to the prompts that it is asked
-/// for, which it reads bit by bit between its turns with messages. This step's texts come first.
+/// until its driver stops. An answer has this step's texts first. Responses of earlier steps to the
+/// same prompt follow; each turn reads a part of them, after the messages.
 class DraftServer final : public protocol::Participant {
  public:
-  /// References outlive this. `earlier`: null, or the responses of earlier steps; `servers`: ranks
-  /// of all servers, by the numbers of readers of these.
+  /// References outlive this. `earlier`: the responses of earlier steps; null: there are none.
+  /// `servers`: the rank of each server, by its number among the readers of `earlier`.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -62,7 +62,7 @@ class DraftServer final : public protocol::Participant {
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< of the stretch that it told, past a gap
+    std::uint64_t offset = 0;  ///< response index of the stretch that it told, past a gap
   };
   std::map<RequestId, Teller> gaps_;  ///< the last client to tell of each request
   std::vector<draft::LoggedText> texts_;

@@ -1,5 +1,5 @@
-// What a drafter rank has drafted for a request: a chain after the committed text, and branches
-// that leave it for the drafter's second choices.
+// Tokens that a drafter rank has drafted for a request: a chain after the committed text, and
+// branches that leave the chain for the drafter's second choices.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace paceline::roles {
 /// Drafted tokens, one after another.
 struct DraftedChain {
   std::vector<TokenId> tokens;
-  std::vector<float> scores;        ///< [tokens] of each token, given those before it
+  std::vector<float> scores;        ///< [tokens] score of each token, given the tokens before it
   std::vector<std::int32_t> by;     ///< [tokens] the drafter that found each token
   std::vector<TokenId> runners_up;  ///< [tokens] that drafter's second choice; -1: none
   std::size_t sent = 0;             ///< tokens that the verifier was sent
@@ -35,13 +35,13 @@ struct DraftedChain {
 
 /// Tokens drafted for the case that the target leaves the chain.
 struct DraftedBranch {
-  TokenId instead = 0;  ///< of the chain's token there
-  DraftedChain chain;   ///< after it
+  TokenId instead = 0;  ///< token in place of the chain's token there
+  DraftedChain chain;   ///< drafted after `instead`
 };
 
 struct DraftedText {
   DraftedChain chain;
-  std::map<std::int32_t, DraftedBranch> branches;  ///< by index in the response where each leaves
+  std::map<std::int32_t, DraftedBranch> branches;  ///< by response index where each leaves `chain`
 
   [[nodiscard]] std::size_t branched() const {
     std::size_t tokens = 0;

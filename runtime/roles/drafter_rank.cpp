@@ -24,7 +24,7 @@ constexpr double kSignSeconds = 0.5;
 /// overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// Second choices after which one counts 1/e, and as how many of them the prior counts.
+/// Number of second choices after which an older one counts 1/e, and weight of the prior.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 
@@ -158,7 +158,7 @@ void DrafterRank::drop(RequestId id) {
   requests_.erase(at);
 }
 
-/// Counts tokens of a chain that one event wasted, and those of branches beside it.
+/// Counts the tokens that one event wasted: `tokens` of a chain, `of_branches` of its branches.
 void DrafterRank::waste(std::size_t tokens, std::size_t of_branches) {
   summary_.wasted += tokens + of_branches;
   summary_.most_wasted = std::max(summary_.most_wasted, static_cast<std::uint32_t>(tokens));
@@ -179,9 +179,9 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
   }
 }
 
-/// Drafted tokens that were committed are no longer ahead. The first one that differs from the
-/// committed text is refuted, with all after it and all branches but the one that leaves there by
-/// the target's token: that is the chain from then on. `tokens` are the last of the response.
+/// Removes drafted tokens that were committed. The first drafted token that differs from the
+/// committed text is refuted, with all tokens after it and all branches but one: a branch that
+/// leaves there by the target's token becomes the chain. `tokens`: the response's last tokens.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -209,7 +209,7 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   }
 }
 
-/// Learns how soon after one another verifiers answer.
+/// Updates the average time between two answers of verifiers.
 void DrafterRank::note_answer() {
   const double now = clock_.now();
   if (answered_ >= 0) {
@@ -280,8 +280,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Lists the request's branches that could be drafted further. Returns the chance that the target
-/// says the whole chain.
+/// Lists the request's branches that could be drafted further. Returns the probability that the
+/// target says the whole chain.
 double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   const DraftedChain& chain = r.ahead.chain;
   const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
@@ -305,8 +305,8 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   return chance;
 }
 
-/// Chooses the branches that are drafted further beside the requests that are asked for, the
-/// likeliest first.
+/// Chooses the branches that are drafted further, in addition to the requests in `asked_`. The
+/// likeliest branches come first.
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
   if (branching_ < 0 || !few() || (options_.calls.empty() && options_.shuffle == 0)) return;
@@ -335,7 +335,7 @@ void DrafterRank::choose_outcomes() {
 }
 
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
-/// drafts were asked for; even where none was found, other requests may be next.
+/// drafters were asked: even if they found nothing, other requests may be next.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -379,7 +379,7 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter for the requests still without a draft and, if it is the one, for outcomes.
+/// Asks a drafter for drafts of the requests still without one, and `branching_` for outcomes too.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;
@@ -458,8 +458,8 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends complete pieces, and shorter ones that no drafter can extend. A request whose verifier has
-/// no drafted token left is sent any piece: the verifier would decode plainly otherwise.
+/// Sends complete pieces, and shorter pieces that no drafter can extend. A verifier that has no
+/// drafted token of a request is sent a piece of any length: it would decode plainly otherwise.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

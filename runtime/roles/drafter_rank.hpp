@@ -24,26 +24,26 @@
 
 namespace paceline::roles {
 
-/// Requests of a rank that are few (DrafterOptions::longest). Simulated, specactor-lognormal.yaml
-/// on 32 GPUs takes 77.0 s where no number is few, and 72.7, 71.2, 70.6 and 70.3 where 4, 16, 32
-/// and 64 are. Each further message costs a real rank more than a simulated one.
+/// A rank with at most this number of requests has few (DrafterOptions::longest). In simulation
+/// specactor-lognormal.yaml takes 77.0 s on 32 GPUs with 0 here, and 72.7, 71.2, 70.6 and 70.3 s
+/// with 4, 16, 32 and 64. Each further message costs a real rank more than a simulated one.
 inline constexpr std::size_t kFewRequests = 16;
 
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< of this rank
-  /// Draft window, in tokens. A draft is at most most_ahead() of the larger of this window and
-  /// `longest` ahead of the verifier.
+  /// Draft window, in tokens. With w the larger of this window and `longest`, a draft is at most
+  /// most_ahead(w) tokens ahead of the verifier.
   int window = 4;
-  /// Draft window of a rank that has few requests, which sends each token by itself: nobody waits
-  /// while it runs far ahead of each, and it hears of refutations sooner. 0: `window`, in pieces.
+  /// Draft window of a rank with few requests. The rank can run far ahead for each of them, and
+  /// sends each token by itself, so it hears of refutations sooner. 0: always `window`, in pieces.
   int longest = 0;
   /// Tokens after which a draft is sent, at most `window`; 0: `window`.
   int piece = 0;
   int max_batch = 64;  ///< rows of one call
-  /// Seconds of a call that drafts one token, by rows, of the first drafter that drafts branches;
-  /// without points nothing is drafted for outcomes.
+  /// Seconds of a call that drafts one token, as a function of rows, for the first drafter that
+  /// drafts branches. Without points nothing is drafted for outcomes.
   CostCurve calls = {};
-  std::uint64_t shuffle = 0;     ///< not 0: seed by which outcomes are drafted for at random
+  std::uint64_t shuffle = 0;     ///< not 0: outcomes are chosen at random, with this seed
   DType features = DType::bf16;  ///< of the target's features, where a drafter reads them
 };
 
@@ -51,16 +51,17 @@ struct DrafterOptions {
 /// answers as the window allows. Drafters are asked in order, each for the requests for which the
 /// earlier ones found nothing. Drafts are chains.
 ///
-/// With few requests it also drafts for outcomes, as far as that pays (policy/length/outcomes.hpp):
-/// branches that leave a request's chain for the drafter's second choice. Where the target goes one
-/// of these ways, the branch becomes the chain, and its draft is there when the verifier's step
-/// ends. Else the verifier's next step would have none, for its drafter hears of a refutation only
-/// when that step has begun. Where rows are cheap, the verifier tries branches beside the chain.
+/// With few requests the rank also drafts for outcomes, as far as this pays
+/// (policy/length/outcomes.hpp). An outcome is a branch that leaves a request's chain for the
+/// drafter's second choice. If the target takes the branch, the branch becomes the chain, and its
+/// draft is there when the verifier's step ends. Otherwise the verifier's next step has no draft:
+/// its drafter hears of the refutation only after that step has begun. Where rows are cheap, the
+/// verifier tries branches in addition to the chain.
 ///
-/// A head drafts from the target's features, which verifiers send. Past the last position that has
-/// some it goes on from its own features, as EAGLE's chain does, and computes these rows anew once
-/// the target's features have come. Where features never came (a request moved, a mailbox was
-/// full), it begins anew with the next features that come.
+/// A head drafts from the target's features, which verifiers send. Past the last position with
+/// target features the head goes on from its own features, as EAGLE's chain does. It computes these
+/// rows anew once the target's features have come. Where features never came (a request moved, a
+/// mailbox was full), the head begins anew with the next features that come.
 ///
 /// No message is trusted: its sender may have been a drafter, which may send anything. Contents
 /// that make no sense are counted (RankSummary::invalid) and dropped.
@@ -84,15 +85,15 @@ class DrafterRank final : public protocol::Participant {
     int verifier = 0;
     std::uint64_t version = 0;  ///< of the request's holder, the verifier
     std::int32_t response = 0;  ///< committed tokens
-    DraftedText ahead;          ///< drafted after them
+    DraftedText ahead;          ///< drafted after the committed tokens
   };
   /// A branch that might be drafted further.
   struct Outcome {
     RequestId id;
     std::int32_t leaves = 0;
-    double chance = 0;  ///< that the target says all the branch's tokens
+    double chance = 0;  ///< probability that the target says all the branch's tokens
   };
-  /// A verifier that sends a message gets one back within kSignSeconds, be it without drafts.
+  /// A verifier that sends a message gets one back within kSignSeconds, with drafts or without.
   struct Correspondence {
     double said = 0;     ///< time of the last message to the verifier
     bool waits = false;  ///< the verifier has sent a message since
@@ -140,7 +141,7 @@ class DrafterRank final : public protocol::Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< the next call begins here: not all may fit into one
+  RequestId next_;             ///< the next call begins here: not all requests may fit into one
   double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
@@ -148,20 +149,20 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< right where the first ones were wrong
-  std::uint32_t drawn_ = 0;             ///< random numbers
+  policy::FadingShare second_choices_;  ///< share right where the first choice was wrong
+  std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last answer of a verifier; -1: none yet
-  double between_answers_ = 0;          ///< seconds, of late; 0: not known
+  double between_answers_ = 0;          ///< seconds, a moving average; 0: not known
 
   // State of the call under way.
   std::vector<RequestId> asked_;   ///< requests without a draft yet
-  std::vector<Outcome> outcomes_;  ///< to be drafted for beside them
+  std::vector<Outcome> outcomes_;  ///< to be drafted for in the same call
   std::vector<draft::DraftSlot> slots_;
-  std::vector<std::vector<TokenId>> assumed_;  ///< of branches
+  std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] tokens before the drafted ones
   std::vector<TokenId> tokens_;                ///< [slots, window]
-  std::vector<TokenId> runners_up_;            ///< likewise
-  std::vector<std::int32_t> parents_;          ///< likewise
-  std::vector<float> path_scores_;             ///< likewise
+  std::vector<TokenId> runners_up_;            ///< [slots, window]
+  std::vector<std::int32_t> parents_;          ///< [slots, window]
+  std::vector<float> path_scores_;             ///< [slots, window]
 };
 
 }  // namespace paceline::roles

@@ -19,7 +19,7 @@ namespace paceline::roles {
 /// The leader's side of a group. Together with the members it runs steps, and moves KV to and from
 /// other groups and the group's store. Commands travel as messages, in order. Only a step has
 /// collectives in it, so a member can always be reached. A key names one command in flight at a
-/// time; each member tells the end of its share (KvMoved).
+/// time. Each member reports the end of its share (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
@@ -30,8 +30,8 @@ class Group final : public engine::StepRunner {
   std::span<const kernels::Sampled> run(const engine::Step& step) override;
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
   [[nodiscard]] std::span<const kernels::Ranked> top() const override { return runner_.top(); }
-  /// The leader, like every rank of its group, has the experts of all layers whole; where ranks
-  /// have the KV of their own requests, it has them of the owner.
+  /// The leader, like every rank of its group, has the routed experts of all layers. Where ranks
+  /// have the KV of their own requests, the owner sends them to the leader.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// The leader, like every rank of its group, has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
@@ -46,7 +46,7 @@ class Group final : public engine::StepRunner {
   void finish(const std::optional<policy::Placement>& next);
   [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
 
-  /// Sends blocks to the other group, or fills them with the KV it sends under the same key.
+  /// Sends blocks to the other group, or fills blocks with KV from it. Both use the same key.
   void move(const protocol::MoveKv& command);
   /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
   /// the key then.
@@ -54,12 +54,12 @@ class Group final : public engine::StepRunner {
   /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
   /// blocks' contents are undefined then.
   void restore(const protocol::RestoreKv& command);
-  /// Drops the KV stored under the key. A command in flight on it ends incomplete, or has ended.
+  /// Drops the KV stored under the key. A command still in flight on this KV ends incomplete.
   void drop(std::uint64_t key);
   /// Tells the stores in which order of keys their KV will be needed (ForeseeKv).
   void foresee(std::span<const std::uint64_t> keys);
-  /// Learns which commands have ended here, and starts what follows. To be called after every
-  /// wake-up.
+  /// Learns which commands have ended here, and starts the sends that waited for stored KV. To be
+  /// called after every wake-up.
   void settle() { share_.settle(); }
   /// Whether the leader's own share of the key's command ended complete; nothing while it is in
   /// flight. A command whose end was returned is forgotten.
@@ -76,10 +76,10 @@ class Group final : public engine::StepRunner {
   bool leads_ = false;  ///< the members were sent Lead
 };
 
-/// Whether a message is the Lead of this epoch: from here on its sender leads the group.
+/// Whether a message is the Lead of this epoch. From this message on its sender leads the group.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// A rank of a group that does not lead it. Follows the leader's commands, once it was sent Lead.
+/// A rank of a group, other than its leader. Follows the leader's commands once it was sent Lead.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: of the placement that made the group. References outlive this.

@@ -1,4 +1,4 @@
-// A verifier group as the coordinator knows it: its reports, and the orders that it was sent.
+// A verifier group as the coordinator knows it: its reports, and the orders sent to it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace paceline::roles {
 
 struct KnownGroup {
   policy::GroupRanks ranks;
-  protocol::Status status;                 ///< the last one that it sent
+  protocol::Status status;                 ///< the last status that the group sent
   bool there = false;                      ///< a status has come
   std::optional<policy::MoveCosts> costs;  ///< as the group reported them
   /// A lease or a renewal that the group's last status does not count yet.
@@ -25,7 +25,7 @@ struct KnownGroup {
   };
   std::deque<Order> on_their_way;
   std::uint64_t orders_sent = 0;
-  std::set<std::uint32_t> prompts;  ///< indices of the prompts that it was sent
+  std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
 
   void sent(const Order& order) {
     on_their_way.push_back(order);

@@ -23,7 +23,7 @@ void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupR
   }
 }
 
-/// The prompt's KV is stored too: the group that goes on may have no sibling left that holds it.
+/// The prompt's KV is stored too: the group that gets the next lease may have no sibling with it.
 std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const std::int32_t positions = parcel.positions;
   if (positions == 0) {
@@ -62,8 +62,8 @@ void KvExchange::on(const protocol::Pull& pull) {
   go_on(at);
 }
 
-/// Moves KV to where it is wanted: to another group, or out of the store to a request that runs
-/// here again. KV on its way into the store waits until it is there.
+/// Moves KV that is wanted to another group, or out of the store to a request that runs here again.
+/// KV on its way into the store waits until it is there.
 void KvExchange::go_on(Moves::iterator at) {
   auto& [key, move] = *at;
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
@@ -144,7 +144,7 @@ void KvExchange::fetch(RequestId id, KvOrigin origin) {
                .owner = owner});
 }
 
-/// The request's blocks that are to hold the wanted part.
+/// The request's blocks that are to get the wanted part.
 std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
   const std::int32_t first = move.wanted->first_block;
   const std::vector<std::int32_t> table = batcher_.table(*move.request);
@@ -193,7 +193,7 @@ bool KvExchange::settle(Moves::iterator at) {
   return true;
 }
 
-/// Ends a move that is not in flight. A request that awaits KV has it now, or computes it.
+/// Ends a move that is not in flight. A request that awaits the KV has it now, or computes it.
 void KvExchange::release(Moves::iterator at) {
   auto& [key, move] = *at;
   const bool done = move.state == State::done;

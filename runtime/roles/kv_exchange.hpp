@@ -23,8 +23,8 @@ namespace paceline::roles {
 struct KvOrigin {
   std::uint64_t key = 0;  ///< of the move or race, or of the stored KV
   policy::GroupRanks from;
-  std::int32_t positions = 0;  ///< of KV there; 0: none
-  OptionalIndex owner = {};    ///< index of the rank that has all of it; absent: each has a part
+  std::int32_t positions = 0;  ///< number with KV there; 0: there is no KV
+  OptionalIndex owner = {};    ///< index of the rank with all the KV; absent: each has a part
 };
 
 /// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere
@@ -32,8 +32,8 @@ struct KvOrigin {
 /// for its next lease is stored until then. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: of the group. `costs` decide how much KV is transferred, and
-  /// how much computed again.
+  /// References outlive this. `ranks`: of this group. `costs` decide how much KV is transferred,
+  /// and how much computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
@@ -50,23 +50,23 @@ class KvExchange {
   std::int32_t store(std::uint64_t key, kv::Parcel parcel);
   /// Stored KV will be wanted in this order of keys.
   void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
-  /// Nobody will want the KV stored under the key.
+  /// Forgets the KV stored under the key: nobody will want it.
   void forget(std::uint64_t key);
 
-  /// Whether KV is kept under the key for the group of this leader, or stored for any group.
+  /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the group that keeps the KV that it is not wanted; does nothing where there is none.
+  /// Tells the group that keeps the KV that nobody wants it. Does nothing where there is no KV.
   void decline(KvOrigin& origin);
   /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
   /// request that has a place in the batch.
   void fetch(RequestId id, KvOrigin origin);
-  /// A member's share has ended.
+  /// Notes that a member's share has ended.
   void heard(const protocol::KvMoved& moved);
 
   /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The work is
-  /// in proportion to what is in flight, not to what is kept. Returns whether anything ended.
+  /// in proportion to the moves in flight, not to the KV kept. Returns whether any move ended.
   [[nodiscard]] bool settle();
   /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }

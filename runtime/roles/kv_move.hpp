@@ -15,28 +15,28 @@ namespace paceline::roles {
 /// is posted twice: into the store, and out of it. Any other transition throws std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
-    given,    ///< of a request that left for another group
-    copied,   ///< of a request that another group races for
-    stored,   ///< of a request that waits for its next lease, of whatever group
-    fetched,  ///< from another group, for a request of this one
+    given,    ///< KV of a request that left for another group
+    copied,   ///< a copy of the KV of a request that another group races for
+    stored,   ///< KV of a request that waits for its next lease, by any group
+    fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
     prepared,  ///< the KV waits until somebody wants a part of it
-    posted,    ///< the group's ranks put it into the store, or move it to where it is wanted
+    posted,    ///< the group's ranks put the KV into the store, or move it to where it is wanted
     done,      ///< every rank's share has ended
     released,  ///< nothing is kept; the table forgets it
   };
   Kind kind = Kind::fetched;
   State state = State::prepared;
   kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
-  policy::GroupRanks to = {};  ///< of given and copied KV: the group that may pull it
-  std::int32_t positions = 0;  ///< of stored and fetched KV
-  OptionalIndex owner = {};    ///< of KV that leaves: the rank that has all of it
+  policy::GroupRanks to = {};  ///< group that may pull given or copied KV
+  std::int32_t positions = 0;  ///< positions of stored or fetched KV
+  OptionalIndex owner = {};    ///< index of the rank with all KV that leaves; absent: each a part
   std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
-  bool declined = false;                      ///< nobody will want it
-  std::optional<RequestId> request{};  ///< of this group, in whose blocks the wanted part arrives
-  int members = 0;                     ///< members of the group whose shares are in flight
-  bool complete = false;               ///< no share has failed
+  bool declined = false;                      ///< nobody will want the KV
+  std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
+  int members = 0;                            ///< members of the group whose shares are in flight
+  bool complete = false;                      ///< no share has failed
 
   void post(int of_members) {
     change(State::prepared, State::posted);
@@ -44,7 +44,7 @@ struct KvMove {
     complete = true;
   }
   void member_ended(bool share_complete) {
-    if (members == 0) return;  // nonsense of a member that drafted before
+    if (members == 0) return;  // nonsense from a member that was a drafter before
     --members;
     complete = complete && share_complete;
   }

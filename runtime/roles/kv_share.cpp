@@ -56,8 +56,8 @@ void KvShare::forget_from(std::size_t bytes) {
     throw std::logic_error("KV memory shrinks to a size that it never had");
 }
 
-// The destructor may run because of a fault, while much else is still to be saved: it throws
-// nothing, and does not wait long for a peer that may have gone.
+// The destructor may run after a fault, with other data still to be saved: it throws nothing, and
+// does not wait long for a peer that may have gone.
 KvShare::~KvShare() {
   std::string why = "a transfer does not end";
   try {
@@ -75,7 +75,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// Peers learn that no more comes: transfers are cancelled, and sends yet to begin are refused.
+// Transfers are cancelled, and sends yet to begin are refused, so that peers do not wait for them.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {
@@ -97,7 +97,7 @@ bool KvShare::give_up() {
 // ---- Between groups.
 
 void KvShare::move(const protocol::MoveKv& command) {
-  UnderWay& own = under_way_[command.key];  // which ends at once, where nothing of it is here
+  UnderWay& own = under_way_[command.key];  // ends at once where none of the KV is here
   if (!has(command.owner)) return;
   if (command.stored == 0) {
     std::vector<std::span<std::byte>> blocks;
@@ -117,9 +117,9 @@ int KvShare::heads_of(const policy::GroupRanks& peer) const {
   return memory_.shape.kv_heads * tp_ / peer.tp;
 }
 
-/// Calls `each` for every rank of the other group that this rank exchanges with: with the rank, the
-/// first head in common, and the head after the last. Every rank has all of latent vectors: a rank
-/// that receives gets them from one, and those that send share the receivers out.
+/// Calls `each` with every rank of the other group that this rank exchanges with, the first head in
+/// common, and the head after the last. Latent vectors are whole on every rank: a receiver gets
+/// them from one sender, and senders share the receivers out.
 template <typename Each>
 void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
   const policy::GroupRanks& peer = command.peer;
@@ -195,7 +195,7 @@ std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) co
   return at;
 }
 
-/// The owner of blocks; absent where ranks have parts of them.
+/// The owner of blocks; absent where each rank has a part of them.
 OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
   if (owner_.owners == 1 || blocks.empty()) return {};
   return blocks.front() % owner_.owners;
@@ -213,7 +213,7 @@ void KvShare::store(const protocol::StoreKv& command) {
 
 void KvShare::restore(const protocol::RestoreKv& command) {
   const OptionalIndex to = owner_of(command.blocks);
-  if (to != command.owner) {  // one rank stores the KV, and another is to have it
+  if (to != command.owner) {  // one rank stores the KV, and another is to get it
     if (has(command.owner)) {
       return move({.key = command.key,
                    .peer = policy::holders(group_, to),

@@ -21,17 +21,17 @@
 
 namespace paceline::roles {
 
-/// A rank's share is the heads it holds of each block, and the experts of its positions, which are
-/// the same on all ranks. Groups of different degrees hold different shares, so a rank exchanges
-/// heads with every rank of the other group that has heads in common; experts come with a
-/// receiver's first head. The store holds the rank's shares as they are. Where ranks have the KV of
-/// their own requests (AttentionLayout::data), a rank's share is the blocks that it owns, whole,
-/// and to other groups it is a group of one. Not thread-safe.
+/// A rank's share is its heads of each block, and the routed experts of the block's positions,
+/// which are the same on all ranks. Groups of different degrees hold different shares, so a rank
+/// exchanges heads with every rank of the other group that has heads in common with it. Experts are
+/// sent with a receiver's first head. The store holds the rank's shares unchanged. Where each rank
+/// has the KV of its own requests (AttentionLayout::data), its share is the blocks that it owns,
+/// whole, and other groups see it as a group of one. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: of this rank in its group of `tp`. `store`: for blocks of the sizes in `memory`;
-  /// null: nothing is ever stored. `leader`: of a group whose ranks have the KV of their own
-  /// requests; absent: they have parts of all KV. References outlive this.
+  /// `index`: of this rank in its group of `tp` ranks. `store`: for blocks of the sizes in
+  /// `memory`; null: nothing is ever stored. `leader`: leader's rank of a group whose ranks have
+  /// the KV of their own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits a few seconds at most for their ends. Memory that the
@@ -44,7 +44,7 @@ class KvShare {
   /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 
-  /// Commands and questions as Group has them, for this rank's share alone.
+  /// Commands and questions of the same names as Group's, for this rank's share alone.
   void move(const protocol::MoveKv& command);
   void store(const protocol::StoreKv& command);
   void restore(const protocol::RestoreKv& command);
@@ -69,7 +69,7 @@ class KvShare {
     std::vector<Part> parts;
     bool failed = false;
     std::optional<kv::Store::Ticket> stored;  ///< the store's put, get or hold
-    KvPoolRecord record;                      ///< of the store's operation
+    KvPoolRecord record;                      ///< telemetry of the store's operation
     std::optional<protocol::MoveKv> waits;    ///< a send that waits for the hold
     bool held = false;
   };
@@ -80,7 +80,7 @@ class KvShare {
     return memory_.block(owner_.number(name));
   }
   [[nodiscard]] OptionalIndex owner_of(std::span<const std::int32_t> blocks) const;
-  /// Whether KV of that owner is here, whole or in part.
+  /// Whether KV of this owner is here, whole or in part.
   [[nodiscard]] bool has(OptionalIndex owner) const { return !owner || *owner == owner_.index; }
   void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);
@@ -91,16 +91,16 @@ class KvShare {
   template <typename Each>
   void for_each_peer(const protocol::MoveKv& command, Each each) const;
   void record(UnderWay& under_way, bool complete);
-  /// Cancels transfers. True: none touches the memory any more. Throws as the transport does.
+  /// Cancels transfers. True: none touches the memory any more. Throws the transport's errors.
   bool give_up();
 
   BlockTransport& transport_;
   engine::KvMemory memory_;
-  std::vector<std::span<std::byte>> regions_;  ///< of the memory, as registered
-  int index_;  ///< of this rank among those that have parts of the same KV
-  int tp_;     ///< number of these
+  std::vector<std::span<std::byte>> regions_;  ///< pieces in which the memory is registered
+  int index_;  ///< of this rank among the ranks that have parts of the same KV
+  int tp_;     ///< number of these ranks
   policy::GroupRanks group_;
-  kv::BlockOwner owner_;  ///< of the blocks here
+  kv::BlockOwner owner_;  ///< owner of the blocks here
   Recorder recorder_;
   kv::Store* store_;
   std::map<std::uint64_t, UnderWay> under_way_;

@@ -51,8 +51,8 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   tell(id, request, tokens);
 }
 
-/// Sends every other group the tokens that it does not know yet. `fresh`: the tokens that were just
-/// committed here.
+/// Sends every other group the tokens that the group does not know yet. `fresh`: the tokens that
+/// were just committed here.
 void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh) {
   std::vector<TokenId> last(fresh.begin(), fresh.end());
   last.insert(last.end(), request.ahead.begin(), request.ahead.end());

@@ -18,8 +18,8 @@ namespace paceline::roles {
 /// The paper keeps the response of the first group to end, and stops the others. Here the holder,
 /// the group that was leased the request, always ends the response and writes it. A racer commits
 /// the same tokens as the holder, for trajectories do not depend on drafters. So the holder is
-/// behind a racer by one message and the step that verifies its tokens, and a race can be begun and
-/// dropped at any time without anyone's consent.
+/// behind a racer only by one message and the step that verifies the racer's tokens. A race can
+/// begin and end at any time without anyone's consent.
 ///
 /// Racers talk to the holder alone, which passes on their tokens. Tokens from other groups serve as
 /// drafts: they are verified, never believed. Not thread-safe.
@@ -28,24 +28,24 @@ class Races {
   /// `vocab`: messages with tokens past it are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
-  /// As the holder: another group, led by `racer`, has a copy of the request. `response`: its
-  /// tokens so far.
+  /// Called by the holder: another group, led by `racer`, has a copy of the request. `response`:
+  /// response tokens so far.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
-  /// As a racer: the request was offered by its holder, with so many tokens.
+  /// Called by a racer: the holder offered the request, with `response` tokens so far.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
   /// All requests that this verifier only races for.
   [[nodiscard]] std::vector<RequestId> raced_for() const;
 
-  /// Tells the other groups which tokens were committed here; does nothing where nobody races.
+  /// Tells the other groups which tokens were committed here. Does nothing where nobody races.
   void committed(RequestId id, std::span<const TokenId> tokens);
-  /// The request is no longer generated here: tells the other groups. Returns the race's key where
-  /// this verifier raced for it, 0 otherwise.
+  /// Tells the other groups that the request is no longer generated here. Returns the race's key if
+  /// this verifier only raced for the request, 0 otherwise.
   std::uint64_t end(RequestId id);
 
-  /// Takes tokens that another group committed. True where the holder says that this verifier is to
-  /// race no longer.
+  /// Takes tokens that another group committed. Returns true if the holder says that this verifier
+  /// is to race no longer.
   [[nodiscard]] bool hear(int from, const protocol::RaceCommit& news);
   /// The next tokens, according to other groups. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
@@ -57,14 +57,14 @@ class Races {
   struct Other {
     int leader = 0;
     std::uint64_t key = 0;  ///< of the race
-    std::size_t knows = 0;  ///< response tokens that it has sent, or was sent
+    std::size_t knows = 0;  ///< response tokens that the group has sent, or was sent
   };
   struct RacedRequest {
     std::size_t own = 0;              ///< response tokens committed here
-    std::vector<TokenId> ahead = {};  ///< the next ones, as far as any group has committed them
-    bool held = true;                 ///< by this verifier; false: it races for the holder
-    std::vector<Other> others = {};   ///< the racers; or the holder, until it ends the race
-    std::uint64_t key = 0;            ///< of the race, where this verifier is a racer
+    std::vector<TokenId> ahead = {};  ///< the tokens after `own` that some other group committed
+    bool held = true;                 ///< this verifier is the holder; false: it is a racer
+    std::vector<Other> others = {};   ///< a holder's racers; a racer's holder, until the race ends
+    std::uint64_t key = 0;            ///< of the race, if this verifier is a racer
     [[nodiscard]] std::size_t known() const { return own + ahead.size(); }
   };
   void tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh);

@@ -1,4 +1,4 @@
-// Measures the steps of a verifier group's rank: a record of each, and their sums.
+// Measures the steps of a rank of a verifier group: a record of each step, and sums over steps.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace paceline::roles {
 
-/// A step calls begin(), then end() if it computed rows, wait() if it could not. Not thread-safe.
+/// A step calls begin(). If it has rows to compute, it calls go_on() and, after them, end();
+/// otherwise it calls wait(). Not thread-safe.
 class StepMeter {
  public:
   /// The mailbox outlives this.
@@ -28,7 +29,7 @@ class StepMeter {
   void stop_waiting() { waits_since_ = -1; }
   /// The step computes rows.
   void go_on();
-  /// The step has ended: the runner tells its seconds and bytes, `counts` its rows.
+  /// The step has ended. `runner` tells its seconds and bytes, `counts` its rows.
   void end(const engine::StepRunner& runner, const engine::StepCounts& counts = {});
 
   /// Sums over all steps of the seconds, bytes and counters of StepRecord and StepCounts; other

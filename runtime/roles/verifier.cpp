@@ -77,7 +77,8 @@ void Verifier::receive() {
   }
 }
 
-/// Where ranks draft, any sender but the coordinator may have been a drafter, which sends anything.
+/// Applies or drops a message. Where ranks draft, any sender but the coordinator may have been a
+/// drafter, which may send anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -177,7 +178,7 @@ void Verifier::become(policy::Placement placement) {
 }
 
 void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex method) {
-  // A request held from now on is no longer raced for; its old holder's message may still be late.
+  // A verifier that holds a request races for it no longer. The old holder's last message may come.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -185,7 +186,7 @@ void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex 
     request.pictures = prompt.pictures;
     request.files = prompt.files;
   } else {
-    if (request.pictures == prompt.pictures) request.files = prompt.files;  // they are kept once
+    if (request.pictures == prompt.pictures) request.files = prompt.files;  // kept only once
     prompt = {request.prompt, request.pictures, request.files};
   }
   changed_ = true;
@@ -226,8 +227,8 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the ordered moves; a request's KV stays in a parcel until it is pulled. A request whose KV
-/// is still arriving moves once the KV is there, one that waits for an answer once it has that.
+/// Makes the ordered moves. A request's KV stays in a parcel until it is pulled. A request whose KV
+/// is still arriving moves once the KV is there. A request that waits for an answer moves after it.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -286,7 +287,7 @@ void Verifier::let_race() {
   }
 }
 
-/// Joins a race, unless this verifier is stopping, changes its role or has the request already.
+/// Joins a race, unless this verifier stops, changes its role or has the request already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
   KvOrigin origin{offer.request.version, offer.from, offer.positions, offer.owner};
@@ -328,8 +329,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Takes the requests given up out of the batch. One whose KV is arriving stays until the KV is
-/// there: its blocks are being written, and nothing is committed to it meanwhile.
+/// Takes the requests given up out of the batch. A request whose KV is arriving stays until the KV
+/// is there: its blocks are being written. Nothing is committed to it meanwhile.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {
@@ -343,8 +344,8 @@ void Verifier::remove_given_up() {
   }
 }
 
-/// Makes room for a request: gives up a race, the request's own or the last one in the batch. False
-/// where there is no race to give up.
+/// Makes room for a request: gives up the race for this request, or the last race in the batch.
+/// Returns false where there is no race to give up.
 bool Verifier::make_way(RequestId id) {
   if (races_.races_for(id)) {
     give_up(id);
@@ -359,13 +360,13 @@ bool Verifier::make_way(RequestId id) {
   return true;
 }
 
-/// Whether this verifier holds a request of its batch, and does not only race for it.
+/// Whether this verifier holds a request of its batch, and not only races for it.
 bool Verifier::holds(RequestId id) const {
   return !races_.races_for(id) &&
          std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
 }
 
-/// All requests that this verifier holds, in the batch or waiting, for room or for an answer.
+/// All requests that this verifier holds: in the batch, waiting for room, or for an answer.
 std::vector<RunningRequest> Verifier::held() const {
   std::vector<RunningRequest> held = ports_.batcher.running();
   std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
@@ -383,7 +384,7 @@ std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
                       [id](const Waiting& w) { return w.request.trajectory.id == id; });
 }
 
-/// Hands a request to another group, or back to the coordinator, in which case its KV is stored.
+/// Hands a request to another group, or back to the coordinator after storing its KV.
 void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel) {
   event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
   races_.end(move.id);
@@ -410,7 +411,7 @@ void Verifier::admit() {
   while (!waiting_.empty()) {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
-    if (ports_.batcher.runs(id)) break;  // raced for until now, about to be removed
+    if (ports_.batcher.runs(id)) break;  // its race was given up, and is about to be removed
     const bool here = next.origin.positions > 0 && next.origin.from == options_.ranks;
     if (!ports_.batcher.admit(next.request, here ? next.origin.owner : OptionalIndex())) {
       if (make_way(id)) continue;
@@ -420,8 +421,8 @@ void Verifier::admit() {
     waiting_.pop_front();
     changed_ = true;
   }
-  // KV kept elsewhere for a waiting request takes room there. Where nothing runs here, two groups
-  // might each wait for room that KV for the other takes: so the KV is declined and computed again.
+  // KV that another group keeps for a waiting request takes room there. Two groups in which nothing
+  // runs might each wait for room taken by the other's KV. So it is declined and computed again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.origin);
 }
@@ -458,7 +459,7 @@ void Verifier::step() {
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(
       sampled.first(step.samples.size()), ports_.group.kept_ids(), ports_.group.top());
-  // Costs of steps are those of their rows: pictures come on top.
+  // A step's cost is its rows' alone, without the seconds of pictures.
   const double verified = ports_.clock.now();
   const double seconds = verified - drafted - ports_.group.picture_seconds();
   for (const engine::Committed& c : ports_.batcher.committed()) {
@@ -509,7 +510,7 @@ void Verifier::finish(const Trajectory& done) {
 }
 
 /// Takes the requests whose turns ended out of the batch, and asks for answers. A racer's part ends
-/// with the turn: its holder is asked alone.
+/// with the turn: only the holder asks.
 void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;
@@ -540,8 +541,8 @@ void Verifier::end_turns() {
   }
 }
 
-/// Takes in the answers that have come. With each the request's record is written: what it was told
-/// can be learned from nobody again.
+/// Takes in the answers that have come. Each answer is written with the request's record, for
+/// nobody can tell the answer again.
 void Verifier::go_on() {
   for (Conversations::Answered& answered : conversations_.take()) {
     changed_ = true;
@@ -586,7 +587,7 @@ RankSummary Verifier::summary() const {
   return summary;
 }
 
-/// Reports the leases that are about to end, also of requests that have just come.
+/// Reports the leases that are about to end, those of requests that have just come included.
 void Verifier::announce() {
   for (const RequestId id : ports_.batcher.ending(options_.lease_notice)) {
     if (!holds(id)) continue;
@@ -598,7 +599,7 @@ void Verifier::announce() {
 void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
-  // The two periods run on their own: a status must not put off the flush.
+  // The two periods are independent: a status must not put off the flush.
   const bool flush =
       (!unflushed_.empty() || recorded_) && (force || now - last_flush_ >= options_.flush_seconds);
   const bool status_due = !force && now - last_status_ >= kStatusSeconds;
@@ -618,7 +619,8 @@ void Verifier::publish(bool force) {
       [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits -
                    static_cast<std::int32_t>(conversations_.waiting());
-  // While a leased request waits for KV blocks, there is no room for another. Races make way.
+  // While a leased request waits for KV blocks, there is no room for another one. Races take no
+  // room: they are given up for leased requests.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   status_.kv_room = ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)

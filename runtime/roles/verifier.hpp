@@ -57,20 +57,20 @@ struct VerifierOptions {
   std::uint32_t lease_notice = 0;
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;
-  policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
+  policy::MoveCosts costs;  ///< decide how much of an arriving request's KV to transfer
   std::int32_t vocab = 0;
   bool races = false;  ///< best-of-N: statuses tell which drafters draft for requests
   ConversationLimits conversations = {};
 };
 
 /// A turn is: apply messages, let requests go, take requests in, resize the KV pool, run one step,
-/// report the responses that ended. A step begins with drafts where there are any: made on the same
-/// rank (coupled speculation), or arrived from drafter ranks (decoupled). Finished responses are
-/// reported to the coordinator only once they are on disk.
+/// report the responses that ended. A step begins with drafts where there are any, made on the same
+/// rank (coupled speculation) or by drafter ranks (decoupled). Finished responses are reported to
+/// the coordinator only once they are on disk.
 ///
-/// Where responses are conversations, a response leaves the batch with each turn, and waits for the
-/// environment's answer (conversations.hpp). It is held here meanwhile; its record is written with
-/// each answer, so that a resumed run asks for none again. A move waits for the answer.
+/// Where responses are conversations, a response leaves the batch after each turn, and waits here
+/// for the environment's answer (conversations.hpp). Its record is written with each answer, so
+/// that a resumed run does not ask for an answer again. A move waits for the answer.
 ///
 /// A rank that is to take another role goes on until the KV of requests that left has been pulled
 /// or declined. The coordinator sees to it that the rank holds no request by then.
@@ -78,9 +78,9 @@ struct VerifierOptions {
 /// A request that is to move is offered to its new verifier, which holds it from then on. The new
 /// verifier pulls part of the KV, computes the rest, and decodes once it has both.
 ///
-/// A request that is to be raced for is offered likewise, and stays (races.hpp). A racer has the
-/// request in its batch like any other, but neither writes nor reports it. It gives the request up
-/// where requests that it holds need the room.
+/// A copy of a request that is to be raced for is offered too, and the request stays (races.hpp). A
+/// racer has the request in its batch like any other, but neither writes nor reports it. The racer
+/// gives the request up when requests that it holds need the room.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -139,22 +139,22 @@ class Verifier final : public protocol::Participant {
   Conversations conversations_;
   std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
   std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
-  std::vector<RequestId> given_up_;          ///< raced for no longer, still in the batch
+  std::vector<RequestId> given_up_;          ///< requests no longer raced for, still in the batch
   protocol::Status status_;                  ///< the next one to send
-  std::vector<RequestId> unflushed_;         ///< of ended responses, not yet on disk
-  bool recorded_ = false;                    ///< answers are recorded that are not yet on disk
+  std::vector<RequestId> unflushed_;         ///< requests whose ended responses are not on disk yet
+  bool recorded_ = false;                    ///< answers were appended that are not on disk yet
   double last_flush_ = 0;
   double last_status_ = 0;
   bool changed_ = true;  ///< room or activity changed since the last status
   bool stop_asked_ = false;
   bool over_ = false;
   std::uint32_t heard_of_ = 0;             ///< epoch of the last placement received
-  std::optional<policy::Placement> next_;  ///< where this rank has another place
+  std::optional<policy::Placement> next_;  ///< placement in which this rank has another place
   StepMeter meter_;
   std::uint64_t moved_ = 0;                         ///< RankSummary::moved
   std::uint64_t preempted_ = 0;                     ///< RankSummary::preempted
   std::uint64_t raced_ = 0;                         ///< RankSummary::raced
-  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] of the step under way
+  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] tokens that races foretell
 };
 
 }  // namespace paceline::roles

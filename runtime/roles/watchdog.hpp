@@ -11,14 +11,14 @@
 namespace paceline::roles {
 
 /// The watchdog looks at the messages that the coordinator gets. When they show no progress for too
-/// long, a rank hangs: in a step, in a collective with a member that has gone, or stopped by
-/// somebody. First the groups are to hand in what they can; then the run is to be given up.
+/// long, a rank hangs: in a step, in a collective with a member that has gone, or because somebody
+/// stopped it. First the groups are to hand in all they can; then the run is to be given up.
 ///
 /// The watch begins with the first report, for reading weights may take any time. Time during which
 /// nobody looked does not count: the job may have been suspended as a whole.
 class Watchdog {
  public:
-  /// `limit`: seconds; nothing: it never gives up.
+  /// `limit`: seconds without progress; absent: it never gives up.
   explicit Watchdog(std::optional<double> limit) : limit_(limit) {}
 
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
