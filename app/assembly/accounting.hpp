@@ -1,4 +1,4 @@
-// The account of a run's work and time, at its end, on stderr.
+// The account of a run's work and time, printed on stderr when the run ends.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 namespace paceline::app {
 
 /// Prints a table for each role with min / average / max over its ranks, then totals and the
-/// largest loss. `seconds`: since the run began. `resident`: the job stays for further steps.
+/// largest loss. `seconds`: since the run began. `resident`: the job stays to run further steps.
 void print_accounting(const Inputs& inputs, const Plan& plan,
                       std::span<const RankSummary> summaries, const roles::Progress& progress,
                       double seconds, bool resident);

@@ -23,7 +23,7 @@ bool is_measured(std::string_view isa) {
   return std::find(kMeasuredDevices.begin(), kMeasuredDevices.end(), isa) != kMeasuredDevices.end();
 }
 
-/// Facts that a rank tells of its GPU. Text is cut to fit.
+/// Facts about a rank's GPU, sent to all ranks. Text is cut to fit.
 struct GpuFacts {
   std::int32_t gpus = 0;  ///< usable GPUs that the rank sees
   char isa[16] = {};
@@ -81,8 +81,8 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   return choice;
 }
 
-// `auto` leaves GPUs of a kind that was never measured alone: nobody can say that they would
-// compute the right bits, or be any faster.
+// Chooses the CPU although there are GPUs, of a kind that was never measured. `auto` leaves these
+// alone: nobody can say that they would compute the right bits, or be any faster.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {
@@ -126,8 +126,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses for a planned machine. GPUs of Slurm's environment are chosen as a job's would be; GPUs
-// named on the command line are taken, for their user wants to know how a run does on them.
+// Chooses for a planned machine. If Slurm's environment states the GPUs, they are chosen as a job's
+// would be. If the command line states them, they are taken: the user asks how a run does on them.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

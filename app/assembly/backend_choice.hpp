@@ -17,17 +17,17 @@ namespace paceline::app {
 struct BackendChoice {
   std::string name;          ///< "cpu" | "cuda"
   std::string isa;           ///< instruction set that all ranks have
-  std::uint64_t memory = 0;  ///< bytes that each rank may take; 0: unknown
+  std::uint64_t memory = 0;  ///< bytes of memory that each rank may take; 0: unknown
   int device = -1;           ///< GPU of this rank; -1: the host
   std::string device_name;   ///< name of rank 0's GPU
-  std::string explanation;   ///< why this backend, where no setting names it
+  std::string explanation;   ///< why this backend was chosen; empty: no reason to give
 
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
 /// Chooses by engine.backend, engine.isa and the hardware that all ranks have. `facts`: [ranks].
-/// `planned`: null, or the machine to plan for; the GPUs here stand for GPUs that it does not
-/// state. Collective; throws UsageError on every rank.
+/// `planned`: the machine to plan for, or null. If it does not state its GPUs, the GPUs of this
+/// machine are planned with. Collective; throws UsageError on every rank.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,
@@ -36,7 +36,7 @@ struct BackendChoice {
 /// The part of a GPU's free memory to plan with: contexts, graphs and workspaces need the rest.
 [[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
 
-/// Makes the chosen backend. `threads`: those of this rank, for the cpu.
+/// Makes the chosen backend. `threads`: number of this rank's threads; a GPU's backend ignores it.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,
                                                              int threads);
 

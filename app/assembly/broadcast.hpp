@@ -1,4 +1,4 @@
-// Values of rank 0 for all ranks, so that all decide alike.
+// Broadcast of rank 0's values, by which all ranks decide alike.
 #pragma once
 
 #include <cstddef>

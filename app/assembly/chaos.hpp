@@ -1,4 +1,4 @@
-// Disturbance of a job by tests (section test of the configuration): the program's one door to
+// Disturbance of a job by tests (section test of the configuration). No other file of app/ uses
 // runtime/chaos.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace paceline::app {
 
-/// The scheduler, or a random one that makes the decisions of test.shuffle and leaves it the rest.
+/// Returns `scheduler`, or a random one around it that makes the decisions named by test.shuffle.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
@@ -20,12 +20,12 @@ namespace paceline::app {
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 
-/// Makes mailboxes of a rank that delay messages (test.faults); null: none is delayed.
+/// Returns a maker of mailboxes that delay messages (test.faults); null: no message is delayed.
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(
     const io::TestSection& test, int rank);
 
-/// Makes a mailbox that misbehaves; null: it does not. `how`: test.faults.drafters or
-/// draft_servers. `sleep` is called to stall.
+/// Makes a mailbox that misbehaves as `how` says (test.faults.drafters or draft_servers); null:
+/// `how` is "none". `sleep` is called to stall.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test,
                                                    const std::string& how, Mailbox& mailbox,
                                                    std::function<void(double)> sleep);

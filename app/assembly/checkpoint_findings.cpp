@@ -43,7 +43,7 @@ DraftHead* head_of(Inputs& inputs) {
   return nullptr;
 }
 
-/// Whether the head stores embeddings that are not the target's, as far as weights are there.
+/// Whether the head stores embeddings other than the target's; if weights are absent, it may.
 bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
   if (!has_own_embeddings(head.config) || target == nullptr) return has_own_embeddings(head.config);
   const std::string name = model::describe_head(head.config).embedding->name + ".weight";

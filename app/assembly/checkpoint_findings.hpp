@@ -1,4 +1,4 @@
-// Findings that take reading a checkpoint's weights: rank 0 reads, all ranks go by its findings.
+// Findings that need a checkpoint's weights: rank 0 reads them, and all ranks go by what it finds.
 #pragma once
 
 #include "runtime/fabric/mpi_environment.hpp"
@@ -8,9 +8,9 @@ namespace paceline::app {
 struct Inputs;
 
 /// Looks for output heads that are stored although config.json ties them to the embeddings, in the
-/// model and in draft models: a stored head of other values is used, as in transformers 5. Finds
-/// whether a head's embeddings equal the model's, which then serve both. Adds to
-/// Inputs::warnings what the user should know of the checkpoints. Collective; throws JobEnded.
+/// model and in draft models. A stored head whose values differ is used, as in transformers 5.
+/// Finds whether a draft head's embeddings equal the model's; then one table serves both. Adds
+/// warnings about the checkpoints to Inputs::warnings. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 
 }  // namespace paceline::app

@@ -56,11 +56,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
         (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
         (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
-    // A step of its own, for making a group waits for the group's other ranks.
+    // The group is made in a step of its own, for this waits for the group's other ranks.
     together(mpi, [&] {
       if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      // A device that waits too long ends the job as a hanging rank does; rank 0 itself may wait.
+      // A device that waits too long ends the job, as a hanging rank does. Rank 0 itself may wait.
       made = fabric::make_group(
           members.get(), *compute->backend,
           {inputs.config.limits.stall, [&mpi](const std::string& why) {
@@ -81,7 +81,7 @@ TensorParallelGroup& group_of(Compute& compute, int tp) {
 
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank) {
-  compute.executor.reset();  // its memory may be needed for the next
+  compute.executor.reset();  // frees memory that the next executor may need
   compute.drafters.clear();
   compute.weights->drop_parts();
   const Role role = placement.role(rank);

@@ -21,12 +21,12 @@ struct Compute {
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< draft models are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< the backend's threads sleep meanwhile
+  std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; the backend sleeps meanwhile
   std::unique_ptr<WeightStore> weights;
 
   // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
   std::unique_ptr<engine::Executor> executor;
-  /// This rank's own, by their indices in plan.drafters.
+  /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
 };
 
@@ -39,11 +39,11 @@ struct Compute {
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
 
-/// The group of degree `tp` that the rank may be in.
+/// The rank's group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the executor and drafters of the last place by those of a new one. Local to this rank;
-/// throws as making an executor or a drafter does.
+/// Replaces the executor and drafters of the last place by those of a new one. Not collective;
+/// throws what the making of an executor or a drafter throws.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

@@ -27,7 +27,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
         "must have the model's vocabulary",
         path, draft.vocab, model.vocab));
   }
-  // Special tokens may have other names: a base model's are reserved ones that mean nothing.
+  // Special tokens may have other names: a base model reserves them, and they mean nothing there.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
     return t.is_special(id) ? std::string_view() : t.bytes_of(id);
   };
@@ -57,8 +57,8 @@ MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
   return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
 }
 
-/// Reads all drafters. `read_model`: reads a draft model by its path; `read_eagle3` and `read_mtp`:
-/// fill in a head, by its path if it has one.
+/// Reads all drafters. `read_model` reads the draft model of a path. `read_eagle3` and `read_mtp`
+/// fill in a head; an EAGLE-3 head has a path.
 template <typename ReadModel, typename ReadEagle3, typename ReadMtp>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
                                     const ReadModel& read_model, const ReadEagle3& read_eagle3,
@@ -142,7 +142,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     head.weights = target.weights.get();
     if (head.weights != nullptr) {
       io::check_tensor_shapes(config, *head.weights);
-      // As of the model's own layers (ModelCheckpoint), of which it need not be like.
+      // The router's width is found as for the model's own layers (ModelCheckpoint); it may differ.
       if (config.layer.experts && target.stored() != DType::f32)
         config.layer.experts->wide_router = io::stores_wide_router(config, *head.weights);
     }

@@ -15,12 +15,12 @@
 
 namespace paceline::app {
 
-/// A head on the target. It computes in the target's dtype.
+/// A head drafts from the target's features. It computes in the target's dtype.
 struct DraftHead {
   HeadConfig config;
-  std::unique_ptr<io::Checkpoint> own;      ///< of an EAGLE-3 head
-  const io::Checkpoint* weights = nullptr;  ///< its own, or the target's; null: they are absent
-  std::shared_ptr<const policy::StopNetwork> stop;  ///< null: none
+  std::unique_ptr<io::Checkpoint> own;      ///< checkpoint of an EAGLE-3 head
+  const io::Checkpoint* weights = nullptr;  ///< own's, or the target's; null: they are absent
+  std::shared_ptr<const policy::StopNetwork> stop;  ///< null: no stop network
 };
 
 /// One entry of speculation.drafters with its checkpoint, if it has one.
@@ -28,24 +28,24 @@ struct ConfiguredDrafter {
   io::DrafterSetting setting;
   /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR", "mtp".
   std::string name;
-  std::unique_ptr<ModelCheckpoint> model;  ///< of method model
-  std::unique_ptr<DraftHead> head;         ///< of methods eagle3 and mtp
+  std::unique_ptr<ModelCheckpoint> model;  ///< draft model, of method model
+  std::unique_ptr<DraftHead> head;         ///< head, of methods eagle3 and mtp
 };
 
-/// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and
-/// a head last, for drafter ranks have no head where there are draft models. `path`, `target` and
+/// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a
+/// head last, for drafter ranks have no head where there are draft models. `path`, `target` and
 /// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
-/// null, or the list to add missing weights to; config.json alone then describes the checkpoint.
-/// Throws UsageError on a draft model of another vocabulary and on a stop network without the paths
-/// it reads, DataError on a head that does not fit the target or that it does not have, and as
-/// reading a checkpoint does.
+/// null, or the list to add missing weights to; then config.json alone describes a checkpoint.
+/// Throws UsageError on a draft model with another vocabulary, and on too few paths for a stop
+/// network. Throws DataError where a head does not fit the target, or the target has no next-token
+/// layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,
                                                            const io::Tokenizer* tokenizer,
                                                            std::vector<std::string>* absent);
 
-/// Reads the drafters of a simulation: config.json alone of draft models and heads, and a head's
+/// Reads the drafters of a simulation: only config.json of draft models and heads, and a head's
 /// stop network, if it has one. `path` and `target` are the target's.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);

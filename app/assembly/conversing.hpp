@@ -1,4 +1,4 @@
-// Conversations: what answers a rank's responses.
+// Conversations: the environment that answers a rank's responses.
 #pragma once
 
 #include <functional>
@@ -20,18 +20,18 @@ void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// The banner's line "  responses are conversations ...", or nothing.
 [[nodiscard]] std::string conversing_text(const Inputs& inputs);
 
-/// Ways to the rank that an environment serves.
+/// Calls from an environment to the rank that it serves.
 struct EnvironmentPorts {
   const Clock& clock;
-  std::function<void()> wake;                    ///< by another thread: an answer has come
-  std::function<void(const std::string&)> warn;  ///< by the rank's own
+  std::function<void()> wake;                    ///< called by another thread: an answer has come
+  std::function<void(const std::string&)> warn;  ///< called by the rank's own thread
 };
 /// The environment of a rank that verifies; null where responses are of one turn. References
 /// outlive it.
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);
 
-/// Most tokens of a turn of a conversation.
+/// Most tokens that a response may take in one turn of a conversation.
 [[nodiscard]] std::int32_t turn_tokens(const Inputs& inputs);
 [[nodiscard]] ConversationLimits conversation_limits(const Inputs& inputs);
 

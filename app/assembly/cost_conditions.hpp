@@ -13,7 +13,7 @@ namespace paceline::app {
 
 /// The costs that are known before a run.
 struct ProfiledCosts {
-  CostConditions conditions;         ///< of this run, with this rank's threads
+  CostConditions conditions;         ///< conditions of this run, with this rank's threads
   std::optional<CostTable> profile;  ///< engine.profile
   std::string fault;                 ///< why the profile does not hold here; empty: it holds
 
@@ -23,8 +23,8 @@ struct ProfiledCosts {
 /// The shape of a model or of a head's layer, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
-/// How the conditions of `profile` differ from `now`, or a drafter that the profile does not know;
-/// empty: the profile holds. `degrees`: of the groups, rising. `whose`: "this run".
+/// Text for the user: how `profile`'s conditions differ from `now`, or which drafter it lacks;
+/// empty: it holds. `degrees`: of the groups, rising. `whose`: the name for `now`, as "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters,

@@ -61,7 +61,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   end.blocks = rank.plan.memory.kv.blocks;
   const bool divided = rank.inputs.attention() == AttentionLayout::data;
   const bool leads = placement.role(rank.mpi.rank()) == Role::verifier;
-  // Where ranks have the KV of their own requests, the leaders' stands for all.
+  // Where each rank has the KV of its own requests, the leader's KV stands for the group's.
   if (rank.share != nullptr && peer < groups && (leads || !divided)) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
@@ -82,7 +82,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
     }
   };
   rank.mpi.barrier();  // without spinning: other ranks may still measure steps
-  // A group's leader knows how long its steps were measured; its members do not.
+  // Only a group's leader knows how long its steps were measured.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
   sum(budget);

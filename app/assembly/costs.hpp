@@ -25,7 +25,7 @@ struct MeasuringRank {
   const Clock& clock;
 };
 
-/// Measures on all groups at once, for in a run they compute at once. Each group gets its own
+/// Measures on all groups at once, for they compute at once in a run. Each group gets its own
 /// table, with the conditions of the run. KV transfers are measured last, between pairs of groups.
 /// Collective over all ranks; only verifiers get steps and drafts in their table.
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
@@ -36,13 +36,13 @@ struct MeasuringRank {
 /// Tables of verifier groups, by their degree.
 using CostsByDegree = std::map<int, CostTable>;
 
-/// The costs that a verifier's policies go by: the profile's if there is one that holds here, else
-/// those of a short measurement. Where roles may change, every rank has the tables of all degrees.
-/// Empty where no policy asks. `responses`: the number left to generate, the same on every rank;
-/// measuring takes a share of the time that they will. Collective over all ranks.
+/// The costs that a verifier's policies go by: the profile's if it holds here, else those of a
+/// short measurement. Where roles may change, every rank has the tables of all degrees. Empty if no
+/// policy asks. `responses`: number left to generate, the same on every rank; the time for
+/// measuring is a share of the time that they will take. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
-/// The table of a degree; an empty one where there is none.
+/// The table of a degree, or an empty table.
 [[nodiscard]] const CostTable& of_degree(const CostsByDegree& costs, int tp);
 
 }  // namespace paceline::app

@@ -12,9 +12,9 @@
 namespace paceline::app {
 namespace {
 
-/// The weight of earlier rollouts after one more. In sum they are worth ten rollouts: rates hardly
-/// change from one RL step to the hundredth after it (SpecActor, sections 4.1 and 6), so averaging
-/// over ten loses nothing, and a lasting change, as of prompts, is learned within ten.
+/// Factor by which one more rollout shrinks the weight of earlier ones. In sum they are worth ten
+/// rollouts. Acceptance hardly changes over a hundred RL steps (SpecActor, sections 4.1 and 6), so
+/// averaging over ten loses nothing. A lasting change, as new prompts, is learned within ten.
 constexpr double kKeep = 0.9;
 
 DraftHistory read_kept(const io::RunConfig& config) {
@@ -23,8 +23,8 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// The history in which what is known of suffix drafters with responses of earlier steps, if
-/// anything, is what is known of the suffix drafter.
+/// The history as a run with speculation.history reads it: where kSuffixWithHistory has a record,
+/// this replaces the record of "suffix".
 DraftHistory with_earlier_steps(const DraftHistory& history) {
   if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;

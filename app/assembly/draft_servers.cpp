@@ -30,20 +30,20 @@ bool is_beside(const Inputs& inputs) {
   return inputs.config.speculation.history == io::SpeculationSection::kBeside;
 }
 
-/// Where the responses of earlier steps are read; one is configured.
+/// Path of the runs whose responses of earlier steps are read. Requires speculation.history.
 std::string history_path(const Inputs& inputs) {
   if (!is_beside(inputs)) return *inputs.config.speculation.history;
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Most tokens of a prompt's earlier responses: as many prompts as a rank may have requests share
-/// half of what its trees may take.
+/// Most tokens to read of earlier responses to one prompt. Half of a rank's tree memory is shared
+/// by max_batch prompts, as many as a rank may have requests of.
 std::size_t most_history(const Inputs& inputs) {
   constexpr std::size_t kTokenBytes = 64;  // tests/bench/README.md
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;
 }
 
-/// The part of the server of this rank.
+/// Makes the reader of this server's part of the history.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
                                              const std::vector<std::string>& contents,
                                              const std::vector<int>& servers, int rank) {

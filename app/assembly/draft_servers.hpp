@@ -1,4 +1,4 @@
-// The draft servers of a job: where they are, and the thread of one.
+// The draft servers of a job: the choice of their ranks, and the thread of one server.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +22,37 @@ namespace paceline::app {
 
 [[nodiscard]] bool hosts_draft_server(const Plan& plan, int rank);
 
-/// Warns the user where the runs of speculation.history are not there.
+/// Warns the user if the path of speculation.history does not exist.
 void warn_of_no_history(const Inputs& inputs);
 
-/// What draft servers know of the prompts.
+/// Facts about the prompts that draft servers need.
 struct ServedPrompts {
-  /// [prompts] content_uid() of each, where servers tell what earlier steps said; else empty.
+  /// [prompts] content_uid() of each, where servers tell responses of earlier steps; else empty.
   std::vector<std::string> contents;
-  std::vector<std::uint32_t> samples;  ///< [prompts] responses to each, where lines say so
+  std::vector<std::uint32_t> samples;  ///< own_samples()
 };
 
-/// Of the prompts, which rank 0 alone has. Collective.
+/// Gives all ranks the facts of the prompts, which only rank 0 has. Collective.
 [[nodiscard]] ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Plan& plan);
-/// Responses to each prompt, where lines have their own; else nothing. Of rank 0's inputs.
+/// [prompts] Number of responses to each; empty: all have prompts.samples. Call on rank 0.
 [[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
 
-/// Limits of a server's log: a server holds no more than a client's trees may. `samples`: as
-/// own_samples().
+/// Limits of a server's log: a server holds at most as many bytes as a client's trees. `samples`:
+/// as from own_samples().
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
                                                 const std::vector<std::uint32_t>& samples);
 
-/// Options of the draft client of this rank, as a verifier in the placement of this epoch.
+/// Options of this rank's draft client, for a verifier in the placement of this epoch.
 [[nodiscard]] speculation::DraftClientOptions draft_client_options(const Inputs& inputs,
                                                                    const Plan& plan,
                                                                    std::uint32_t epoch, int rank);
 
-/// The rank's draft server, if it hosts one: a thread beside the rank's own, so that neither waits
-/// for the other. The server sleeps between messages, and serves until this object is destroyed: by
-/// then no request is left whose drafts could gain by it. It reads the responses of earlier steps
-/// (speculation.history) itself, piece by piece, so that no draft waits for files. A step that
-/// writes waits for the opening of one file at most, and the run's end for one piece.
+/// The rank's draft server, if it hosts one. It has a thread of its own, so that neither it nor the
+/// rank waits for the other. The server sleeps between messages, and serves until this object is
+/// destroyed; by then no request is left whose drafts could gain. It reads the responses of earlier
+/// steps (speculation.history) itself, piece by piece, so that no draft waits for files. A step
+/// that writes waits for the opening of one file at most, and the run's end for one piece.
 class DraftServerThread {
  public:
   /// References outlive this. A fault in the thread ends the job.

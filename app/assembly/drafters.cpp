@@ -38,10 +38,10 @@ bool has_draft_models(const Plan& plan, Role role) {
 
 namespace {
 
-/// The tail methods of a plan with best-of-N.
+/// The tail methods (BestOfN::tail_methods) of a plan in which best-of-N is on.
 std::vector<std::int32_t> tail_methods(const Plan& plan) {
   const auto is_model = [](const PlannedDrafter& d) { return d.model != nullptr; };
-  // Drafter ranks seldom get past their first drafter; of a verifier's models, the first drafts.
+  // Drafter ranks seldom get past their first drafter. A verifier uses its first draft model.
   const auto first = plan.layout.drafters() > 0
                          ? plan.drafters.begin()
                          : std::find_if(plan.drafters.begin(), plan.drafters.end(), is_model);
@@ -143,15 +143,15 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
                      [&](const DrafterCosts& known) { return known.name == drafter.name; });
     if (at != costs->drafters.end()) entry.costs = *at;
   };
-  // Drafter ranks seldom get past their first drafter, and count as it does.
+  // Drafter ranks seldom get past their first drafter, so their entry has its place and rate.
   if (plan.layout.drafters() > 0) add(Kind::ahead, 0, "drafter-ranks");
   bool has_model = false;
   for (const std::int32_t d : own_drafters(plan, Role::verifier)) {
     add(Kind::own, d, plan.drafters[d].name);
     if (plan.drafters[d].model == nullptr) continue;
-    // All draft models but the first, which the ladder ranks best, are for races and tried now and
-    // then: asking two for one token costs both (SpecActor, section 4.2: the initial selection is
-    // one method). Where costs are not known there is no ladder.
+    // Only the first draft model, which the ladder ranks best, drafts always. The others are for
+    // races and are tried now and then: asking two models for one token costs both (SpecActor,
+    // section 4.2: the initial selection is one method). Without costs there is no ladder.
     roster.back().reserved = plan.costs.hold() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)

@@ -1,4 +1,4 @@
-// The drafters of a plan: who has which, and how a verifier's roster lists them.
+// The drafters of a plan: which rank has which, and how a verifier's roster lists them.
 #pragma once
 
 #include <cstdint>
@@ -17,73 +17,72 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// A configured drafter in its place in the plan. The inputs, whose checkpoints it names, outlive
-/// it.
+/// A configured drafter in the plan's order. The inputs outlive it, for it points to their
+/// checkpoints.
 struct PlannedDrafter {
   io::DrafterSetting setting;
-  std::string name;                        ///< in telemetry
-  const ModelCheckpoint* model = nullptr;  ///< of method model
-  const DraftHead* head = nullptr;         ///< of methods eagle3 and mtp
-  double acceptance = 0;                   ///< of its tokens, in earlier runs
+  std::string name;                        ///< name in telemetry
+  const ModelCheckpoint* model = nullptr;  ///< draft model, of method model
+  const DraftHead* head = nullptr;         ///< head, of methods eagle3 and mtp
+  double acceptance = 0;                   ///< share of its tokens accepted in earlier runs
 };
 
 /// How ranks that have run dry help others (SpecActor's best-of-N).
 struct BestOfN {
-  /// Whether groups race for requests of others: racing is asked for, and there are several groups
-  /// and a drafter besides the one that a request has.
+  /// Whether groups race for requests of others: racing is asked for, there are several groups, and
+  /// there is another drafter than the one that a request has.
   bool races = false;
-  int race_methods = 0;  ///< drafters that may race: the first of drafter_roster()
-  /// Indices of the draft models by which freed ranks may draft for the last requests of a group
+  int race_methods = 0;  ///< number of drafters that may race, the first of drafter_roster()
+  /// Indices of the draft models with which freed ranks may draft for the last requests of a group
   /// (policy/schedule/tail_drafters.hpp): all but the model that drafts for them already. Empty: no
-  /// freed rank drafts, for best-of-N is not asked for, drafts are to be coupled, or there are no
-  /// costs to decide by.
+  /// freed rank drafts, because best-of-N is off, drafts are to be coupled, or costs are not known.
   std::vector<std::int32_t> tail_methods;
-  bool roles_change = false;  ///< ranks may have other roles than those of the layout
+  bool roles_change = false;  ///< ranks may get other roles than the layout's
 };
 /// Needs the plan's layout, drafters and costs.
 [[nodiscard]] BestOfN plan_best_of_n(const Inputs& inputs, const Plan& plan);
 
-/// Most tokens of a request's draft where all requests of a batch have as many; 0 without drafters.
+/// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// Window of a drafter rank that has few requests (roles::DrafterOptions::longest); 0: the plan's
-/// window, which speculation.window has set.
+/// Window of a drafter rank that has few requests (roles::DrafterOptions::longest); 0: it keeps the
+/// plan's window, which speculation.window sets.
 [[nodiscard]] int longest_window(const Inputs& inputs, const Plan& plan);
 
-/// How draft trees are recorded, where record_stops is not 0.
+/// Options for recording draft trees; call only if record_stops is not 0.
 [[nodiscard]] speculation::StopRecorderOptions stop_recording(
     const io::SpeculationSection& settings);
 
-/// Whether ranks of this role have the draft models: drafter ranks and, where the layout has none
-/// of those, verifiers.
+/// Whether ranks of this role have the draft models. If the layout has drafter ranks, these do,
+/// else verifiers do.
 [[nodiscard]] bool has_draft_models(const Plan& plan, Role role);
-/// The head of the drafters; null: there is none.
+/// The only head among the drafters; null: there is none.
 [[nodiscard]] const DraftHead* draft_head(const Plan& plan);
 /// Layers of the target that the head reads (feature_layers()); empty: there is no head.
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan);
 /// Whether the head embeds tokens by a table of its own, not the target's.
 [[nodiscard]] bool has_own_embeddings(const Plan& plan);
-/// Bytes of one token's features, which the head reads.
+/// Bytes of the features of one token, which the head reads.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
-/// Whether ranks of this role have the head: drafter ranks where the layout has some and there is
-/// no draft model for them; else verifiers.
+/// Whether ranks of this role have the head. If the layout has drafter ranks and no draft model,
+/// drafter ranks do, else verifiers do.
 [[nodiscard]] bool has_head(const Plan& plan, Role role);
-/// Throws UsageError where drafter ranks, which draft chains, would have to draft trees by the
-/// head: for its stop network, or to record them.
+/// Throws UsageError if the head would draft trees on drafter ranks, which draft only chains: it
+/// has a stop network, or its trees are to be recorded.
 void require_chains(const Inputs& inputs, const Plan& plan);
-/// Indices of the drafters that a rank makes for itself in a place.
+/// Indices of the drafters that a rank makes for itself. `place`: of a drafter rank; null: by role.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// The roster of verifiers, without drafters in it: drafter ranks of the layout, then the
-/// verifier's own, then ranks that draft for one group by one of the tail methods. `costs`: null,
-/// or of all drafters that are known.
+/// The roster of verifiers; its entries have no drafter yet. Order: drafter ranks of the layout,
+/// the verifier's own drafters, ranks that draft for one group by one of the tail methods. `costs`:
+/// null, or the costs of the drafters that are known.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
-/// Names by which telemetry counts drafts: the roster's and, where suffix trees begin with
-/// responses of earlier steps, those by their age in steps ("history:3-4"), which are counted
-/// beside "suffix".
+/// Names by which telemetry counts drafts: the roster's. If suffix trees begin with responses of
+/// earlier steps, those are also counted by their age in steps ("history:3-4"), in addition to
+/// "suffix".
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -41,7 +41,7 @@ std::unique_ptr<policy::DynamicSampling> make_sampling(const Inputs& inputs,
   if (!inputs.config.prompts.enough) return nullptr;
   auto sampling = std::make_unique<policy::DynamicSampling>(undecided(inputs));
   for (const Reward& reward : earlier.rewards) sampling->scored(reward);
-  // Nobody will score what an environment gave no reward.
+  // A response that its environment gave no reward will get none.
   if (inputs.config.reward.method == io::RewardMethod::none) {
     for (const io::StoredResponse& entry : earlier.unscored.entries)
       sampling->scored({entry.id(), std::numeric_limits<float>::quiet_NaN()});
@@ -58,7 +58,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      // Without them a run has fewer prompts than it wants, or others than with them.
+      // Without these prompts the run has too few prompts, or others than it would have with them.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());

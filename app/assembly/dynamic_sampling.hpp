@@ -1,4 +1,4 @@
-// Dynamic sampling of a run (prompts.enough): which prompts count, while it runs and in its file.
+// Dynamic sampling of a run (prompts.enough): which prompts count, during the run and in its file.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace paceline::app {
 
-/// Prompts by their indexes, in the order in which they begin: of the file, or by prompts.shuffle.
+/// Indices of prompts in the order in which they begin: the file's, or random (prompts.shuffle).
 [[nodiscard]] std::vector<std::uint32_t> prompt_order(const Inputs& inputs);
 
-/// Null where all prompts count. It has the rewards that earlier attempts found.
+/// Makes the policy, with the rewards that earlier attempts found; null: all prompts count.
 [[nodiscard]] std::unique_ptr<policy::DynamicSampling> make_sampling(
     const Inputs& inputs, const io::ResumeState& earlier);
 
-/// The prompts that the final file keeps; null where all prompts count. Once the file is written it
-/// refuses, with DataError, a prompt that counts for want of a reward as reward.required has it.
+/// The function that chooses the prompts of the final file; null: all prompts count. It throws
+/// DataError if a prompt is without a reward that reward.required asks for.
 [[nodiscard]] io::ChoosePrompts choose_prompts(const Inputs& inputs);
 
-/// What the run of prompts.begun left unfinished of this one's prompts; the manifest says so then.
-/// Throws as io::read_left_over().
+/// Reads the unfinished responses to this run's prompts that the run of prompts.begun left, and
+/// notes them in the manifest. Empty if prompts.begun is not set. Throws as io::read_left_over().
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 
-/// Adds them to what earlier attempts left, which may be further on or finished.
+/// Adds `begun` to `earlier`, except responses that earlier attempts finished or took as far.
 void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier);
 
-/// The line of a plan, or nothing.
+/// The plan's line about dynamic sampling, or nothing.
 [[nodiscard]] std::string sampling_text(const Inputs& inputs);
 /// Prints which prompts a finished run kept, and warns where they are fewer than wanted.
 void print_choice(const io::KeptPrompts& choice);

@@ -43,8 +43,8 @@ io::RunConfig read_config(const fabric::MpiEnvironment& mpi, const RunArguments&
 
 namespace {
 
-/// Checks that some token is left to sample before sampling.min_tokens, where no token that ends a
-/// response may be sampled.
+/// Checks that sampling.min_tokens leaves some token to sample. Before that many tokens, no token
+/// that ends a response may be sampled.
 void require_way_on(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
   if (sampling.min_tokens == 0 ||
@@ -81,7 +81,7 @@ TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
 
 namespace {
 
-/// Reads the target's description and weights. `plans`: as of read_inputs().
+/// Reads the target's description and weights. `plans`: as in read_inputs().
 ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
                             std::vector<std::string>& absent) {
   const std::string& path = config.model.path;
@@ -96,8 +96,8 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   return target;
 }
 
-/// Reads how the target's pictures are processed. What keeps it from taking any fails only prompts
-/// that have some.
+/// Reads how the target's pictures are processed. Where this fails, only prompts with pictures
+/// fail.
 void read_picture_processor(Inputs& inputs) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   if (!vision) return;
@@ -122,7 +122,7 @@ void read_picture_processor(Inputs& inputs) {
   }
 }
 
-/// Reads the target, its tokenizer and the drafters. `plans`: as of read_inputs().
+/// Reads the target, its tokenizer and the drafters. `plans`: as in read_inputs().
 void read_models(Inputs& inputs, Standing& standing, bool plans) {
   inputs.target = read_target(inputs.config, plans, inputs.absent);
   const ModelConfig& target = inputs.target.config;
@@ -144,7 +144,7 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
     require_tokenizer(inputs, "sampling.stop_strings");
 }
 
-// The longest prompt that leaves room for a response.
+// The most tokens of a prompt that leave room for a response.
 std::int32_t prompt_limit(const Inputs& inputs) {
   const std::int32_t context = inputs.target.config.max_position;
   const std::int32_t set = inputs.config.prompts.max_prompt_tokens;
@@ -166,7 +166,7 @@ std::int32_t prompt_limit(const Inputs& inputs) {
   return beside;
 }
 
-/// Patches of a prompt's largest picture.
+/// Number of patches of a prompt's largest picture; 0: it has none.
 std::int32_t largest_picture(const Prompt& prompt) {
   std::int64_t most = 0;
   for (const PromptPicture& picture : prompt.pictures)
@@ -246,7 +246,7 @@ void read_prompts(Inputs& inputs, bool plans) {
 
 namespace {
 
-/// Resets the settings for generating responses and for rewards.
+/// Resets the settings for generating responses, for environments and for rewards.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;
   config.engine.profile.reset();
@@ -258,7 +258,7 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
-/// Takes the sizes of a run's pictures, and checks that the model reads such.
+/// Takes the sizes of a run's pictures, and checks that the model can read them.
 void take_pictures(Inputs& inputs, const io::StoredRun& run) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   const auto is_place = [&](TokenId id) { return vision && id == vision->image_token; };

@@ -1,5 +1,5 @@
-// The inputs of a job: its user's configuration, models, drafters and prompts, read and checked.
-// Nothing changes them afterwards.
+// The inputs of a job, read and checked: its configuration, models, drafters and prompts. Nothing
+// changes them afterwards.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ namespace paceline::app {
 
 class Standing;
 
-/// The text of tokens. Token ids can be rolled out without.
+/// The tokenizer, which gives tokens their text. Runs whose prompts are token ids need none.
 struct TokenText {
   enum class State : std::uint8_t {
     read,
     absent,
     unreadable,  ///< a tokenizer is there, but broken or not supported
   };
-  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null when there is none
+  std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless state is read
   State state = State::read;
   std::string absence;  ///< why there is no tokenizer
 };
@@ -44,7 +44,7 @@ struct RequestSizes {
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
   double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
   bool edits = false;                 ///< penalties or biases change logits of some responses
-  bool own_samples = false;           ///< some prompt has another number of responses
+  bool own_samples = false;           ///< some prompt asks for another number of responses
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
 
@@ -52,7 +52,7 @@ struct RequestSizes {
 struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
-  std::optional<ModelConfig> priced;  ///< of a simulation: the target as its costs see it
+  std::optional<ModelConfig> priced;  ///< the target as costs see it; set in a simulation
   /// How the target's pictures are processed; nullopt: it takes none, and no_pictures says why.
   std::optional<ImageProcessorConfig> picture_processor;
   std::string no_pictures = "the model is given text alone";
@@ -60,16 +60,16 @@ struct Inputs {
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
-  bool given = false;          ///< responses are given: none is generated, and nothing drafts
-  bool gives_routing = false;  ///< with the experts of their tokens
+  bool given = false;          ///< responses are given; none is generated, no drafters
+  bool gives_routing = false;  ///< given responses come with their tokens' experts
 
   io::PromptSet prompts;              ///< on rank 0 alone
-  std::vector<std::string> subjects;  ///< [prompts] what scoring needs of each (ground_truth.hpp)
-  std::vector<std::string> scenes;    ///< [prompts] what an environment does (worker_line.hpp)
+  std::vector<std::string> subjects;  ///< [prompts] text for scoring (ground_truth.hpp)
+  std::vector<std::string> scenes;    ///< [prompts] text for environments (worker_line.hpp)
 
-  /// Findings in checkpoints that the user should know of.
+  /// Findings in checkpoints that the user should know about.
   std::vector<std::string> warnings;
-  /// Files that are absent, which a plan does without: "weights of DIR", "tokenizer of DIR".
+  /// Absent files that a plan does without: "weights of DIR", "tokenizer of DIR".
   std::vector<std::string> absent;
 
   /// Responses to a prompt.
@@ -77,49 +77,49 @@ struct Inputs {
     return prompt.samples > 0 ? prompt.samples : static_cast<std::uint32_t>(config.prompts.samples);
   }
 
-  /// Size of the target's vocabulary. A simulation plans memory by it, though its tokens are
-  /// stand-ins from the smaller vocabulary of target.config.
+  /// Size of the target's vocabulary. A simulation plans memory by the priced target's vocabulary,
+  /// but draws its tokens from target.config's, which is smaller.
   [[nodiscard]] std::int32_t vocabulary() const {
     return priced ? priced->vocab : target.config.vocab;
   }
-  /// Given responses are scored with tensor attention, whatever the configuration says: bits are
-  /// the same.
+  /// How attention is shared in a group. Given responses are always scored with tensor attention:
+  /// the bits are the same.
   [[nodiscard]] AttentionLayout attention() const {
     return given ? AttentionLayout::tensor
                  : config.layout.attention.value_or(AttentionLayout::tensor);
   }
-  /// Ranks of a group of `tp` that have the KV of their own requests; 1: ranks share all KV.
+  /// Ranks of a group of `tp` that each have their own requests' KV; 1: ranks share all KV.
   [[nodiscard]] int owners(int tp) const { return attention() == AttentionLayout::data ? tp : 1; }
 };
 
-/// The configuration that the command line names, output directory included.
+/// Reads the configuration that the command line names, with its output directory.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
-/// Likewise on all ranks, whose patience is limits.stall from here on. Collective; throws JobEnded.
+/// Does so on every rank, and sets the timeout limits.stall. Collective; throws JobEnded.
 [[nodiscard]] io::RunConfig read_config(const fabric::MpiEnvironment& mpi,
                                         const RunArguments& arguments, io::Purpose purpose);
 
-/// Reads and checks the inputs of a run. `standing`: kept by the job from its previous step.
-/// `plans`: the run is only planned, and weights and tokenizers may be absent. Collective; throws
+/// Reads and checks the inputs of a run. `standing`: what the job keeps from step to step. `plans`:
+/// the run is only planned, so that weights and tokenizers may be absent. Collective; throws
 /// JobEnded.
 [[nodiscard]] Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                  Standing& standing, bool plans = false);
 
-/// Reads the inputs for computing log-probabilities of a finished run's responses; settings for
-/// generating responses and for rewards are ignored. Collective; throws JobEnded, with DataError's
-/// code where the responses cannot be the model's: of another vocabulary, or too long.
+/// Reads the inputs for computing log-probabilities of a finished run's responses. Ignores settings
+/// for generating responses and for rewards. Collective; throws JobEnded, with DataError's code if
+/// the responses cannot be the model's: another vocabulary, or longer than its context.
 [[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                 const io::StoredRun& run, bool gives_routing);
 
-/// The directory of the tokenizer and chat template, which need not lie beside the weights, and of
-/// generation_config.json where the weights have none.
+/// The directory of the tokenizer and the chat template, by default the weights' directory. It is
+/// also searched for a generation_config.json if the weights have none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// The chat template of a directory. An unreadable one, as an unknown one, fails only what needs
-/// it.
+/// Reads the chat template of a directory. An unreadable or unknown one fails only where it is
+/// used.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
-/// Throws where tokens have no text, naming `what` (as "sampling.stop_strings") that needs it:
-/// DataError when the tokenizer cannot be read, UsageError when there is none.
+/// Throws if there is no tokenizer to give tokens their text: DataError when it cannot be read,
+/// UsageError when there is none. `what`: the setting that needs it, as "sampling.stop_strings".
 void require_tokenizer(const Inputs& inputs, const char* what);
 
 /// Reads the configured tokenizer for the target's vocabulary. Throws DataError where
@@ -127,9 +127,9 @@ void require_tokenizer(const Inputs& inputs, const char* what);
 [[nodiscard]] TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
                                        Standing& standing);
 
-/// Reads the prompt file, by the tokenizer and for the context of the target: sets prompts, sizes
-/// and the end of turns. `plans`: without a tokenizer, lengths of text are estimated. Throws as
-/// io::read_prompts() does, and UsageError where no prompt would have room.
+/// Reads the prompt file with the target's tokenizer and context. Sets prompts, sizes and the end
+/// of turns. `plans`: if there is no tokenizer, lengths of text are estimated. Throws as
+/// io::read_prompts() does, and UsageError if no prompt would have room.
 void read_prompts(Inputs& inputs, bool plans);
 
 }  // namespace paceline::app

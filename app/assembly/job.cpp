@@ -28,7 +28,7 @@ void claim_the_end() {
   while (true) ::pause();
 }
 
-std::function<void(const Fault&)> g_last_words;  // called when one rank ends the job
+std::function<void(const Fault&)> g_last_words;  // called after a fault's message
 
 void say_fault(int rank, const Fault& fault) {
   say("paceline: rank {}: {}", rank, fault.message);
@@ -114,7 +114,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
   save();
-  // Rank 0 ends the job at once, unless something keeps it; then this rank does.
+  // Rank 0 ends the job at once. If something keeps rank 0, this rank ends it.
   constexpr std::chrono::milliseconds kPause(10);
   for (int pauses = 0; pauses < 500; ++pauses) {
     int sent = 0;

@@ -15,7 +15,7 @@
 namespace paceline::app {
 namespace {
 
-/// Copies KV from and to a device through pinned memory.
+/// Copies KV to and from a device through pinned memory.
 class DeviceMemory final : public kv::OutsideMemory {
  public:
   void read(std::byte* to, const std::byte* outside, std::size_t bytes) override {
@@ -47,14 +47,14 @@ class DeviceMemory final : public kv::OutsideMemory {
   std::byte* pinned_ = nullptr;
 };
 
-/// Blocks a job moves at once: a disk is read and written in pieces of 4 MiB, at which it is about
-/// as fast as it gets (tests/bench/README.md).
+/// Number of blocks that one job moves. A disk is read and written in pieces of 4 MiB, which is
+/// about as fast as it gets (tests/bench/README.md).
 std::int32_t blocks_at_once(std::size_t stride) {
   constexpr std::size_t kJobBytes = std::size_t{4} << 20;
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
 }
 
-/// Bytes of kv_pool.disk that this rank may take. A directory that cannot be looked at sets no
+/// Bytes of kv_pool.disk that this rank may take. If the directory cannot be examined, there is no
 /// limit: opening the file will say what is wrong.
 std::uint64_t disk_bytes(const io::KvPoolSection& pool, int sharers) {
   if (pool.disk_size) return *pool.disk_size / sharers;

@@ -13,18 +13,18 @@
 
 namespace paceline::app {
 
-/// Tests kv_pool.disk on this rank's node. Throws UsageError naming `host` where no file can be
-/// made there.
+/// Tests kv_pool.disk on this rank's node, named `host` in messages. Throws UsageError if no file
+/// can be made there.
 void check_kv_disk(const io::KvPoolSection& settings, const std::string& host);
 
 /// A rank's part of the pool.
 struct KvPart {
   std::uint64_t memory = 0;  ///< bytes; 0: there is no pool
-  int sharers = 1;           ///< ranks that have the node's disk
+  int sharers = 1;           ///< ranks that share the node's disk
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
 
-/// Calls to the store's owner, from any thread (wake) and from the owner's own (warn).
+/// Calls to the store's owner: wake from any thread, warn from the owner's own.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
@@ -36,8 +36,8 @@ struct KvStorage {
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool
 };
 
-/// Makes the store for KV blocks of `shape`. Where memory or the disk cannot be had, the owner is
-/// warned and the store does without.
+/// Makes the store for KV blocks of `shape`. If the disk or the memory cannot be had, the owner is
+/// warned and the store does without it.
 [[nodiscard]] KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
                                         const kernels::KvShape& shape,
                                         const KvStorageEvents& events);

@@ -10,16 +10,16 @@
 
 namespace paceline::app {
 
-/// All ranks, and the means by which this one computes.
+/// All ranks, and the backend and threads by which this one computes.
 struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
-  BackendChoice backend;                 ///< with this rank's device
-  int threads = 1;                       ///< of this rank; other ranks may have more or fewer
-  bool elsewhere = false;                ///< the job is only planned for it
+  BackendChoice backend;                 ///< the same on every rank, except this rank's device
+  int threads = 1;                       ///< of this rank; others may have more or fewer
+  bool elsewhere = false;                ///< the job is only planned for this machine
 };
 
-/// The job's own machine, used as section engine says. `planned`: null, or the machine to plan for
-/// instead (on one rank). Collective; throws JobEnded.
+/// Finds the job's own machine, used as section engine says. `planned`: null, or the machine to
+/// plan for instead (on one rank). Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

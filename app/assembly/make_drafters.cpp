@@ -23,7 +23,7 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = std::max(settings.max_length, plan.speculation.window);
-  // The backend ranks no more tokens of a level; n-grams and trees may still use all paths.
+  // The backend ranks at most this many tokens of a level; n-grams and trees may use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
   // A next-token layer is in the model's checkpoint.
@@ -45,7 +45,7 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
     case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
       options.kv_blocks = plan.memory.draft_blocks[which];
-      // Published heads' configs say 2048, yet they draft for contexts of any length.
+      // Configs of published heads say 2048, yet these heads draft for contexts of any length.
       options.max_position = inputs.sizes.longest_sequence;
       // Drafter ranks draft chains.
       if (has_head(plan, Role::drafter)) options.paths = 1;

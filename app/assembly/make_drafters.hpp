@@ -16,8 +16,8 @@ struct Plan;
 class WeightStore;
 
 /// Makes the drafter `which`, an index into Plan::drafters. `alone`: the group of this rank alone,
-/// for draft models are not sharded. `embedding`: the target's, which a head reads; null on ranks
-/// without a head. All arguments but `embedding` outlive the drafter.
+/// for draft models are not sharded. `embedding`: the target's, for a head that reads it; may be
+/// null for other drafters. All arguments but `embedding` outlive the drafter.
 [[nodiscard]] std::unique_ptr<draft::Drafter> make_drafter(
     const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
     TensorParallelGroup& alone, ThreadPool& pool,

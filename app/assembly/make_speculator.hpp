@@ -12,8 +12,8 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// The speculator of one verifier, null without drafters. `roster`: with a drafter in each entry.
-/// `costs`: for policies that read costs.
+/// Makes the speculator of one verifier; null: the roster is empty. `roster`: with a drafter in
+/// each entry. `costs`: read by policies that go by costs.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
     const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
     const Clock& clock);

@@ -12,15 +12,15 @@
 namespace paceline::app {
 namespace {
 
-/// The tokenizer's text, where it lies outside the model's directory and stop strings end
-/// responses.
+/// The text of the tokenizer, if it is not in the model's directory and stop strings end responses;
+/// else "".
 std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);
   return files.tokenizer ? *files.tokenizer : files.tiktoken.value_or("");
 }
 
-/// How pictures become what the tower reads, where prompts have some: preprocessor_config.json.
+/// The settings by which pictures become the tower's input; "": no prompt has pictures.
 std::string deciding_processor(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return "";
   const ImageProcessorConfig& p = *inputs.picture_processor;

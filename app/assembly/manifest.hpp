@@ -7,10 +7,10 @@
 
 namespace paceline::app {
 
-/// Where experts of tokens are, of a model that has any.
+/// Layers and experts of a model's routing; empty: it has no experts.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
-/// On rank 0. Reads all weights once.
+/// Makes the manifest. Reads all weights once. Call on rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
 
 }  // namespace paceline::app

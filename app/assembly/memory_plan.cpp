@@ -29,8 +29,8 @@
 namespace paceline::app {
 namespace {
 
-// Bytes of a rank's logits, the largest of a step's buffers: a row for every token of every draft,
-// by the rank's columns and, within a group, its share of the rows by all columns.
+// Bytes of a rank's logits, the largest of a step's buffers. Each token of each draft has a row
+// with the rank's columns. In a group, the rank also has its share of the rows with all columns.
 std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t memory_per_rank) {
   const engine::ExecutorLimits most = executor_limits(inputs, plan);
   const std::int64_t rows = std::int64_t{most.max_batch} * (1 + most.max_draft);
@@ -51,8 +51,8 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// Throws UsageError where responses need what samplers of devices do not have yet. A simulation
-/// has no sampler.
+/// Throws UsageError if responses need something that the sampler of a device cannot do yet. A
+/// simulation has no sampler.
 void require_cpu_sampler(const Inputs& inputs) {
   if (inputs.priced) return;
   if (inputs.config.sampling.logprobs > 0) {
@@ -67,12 +67,12 @@ void require_cpu_sampler(const Inputs& inputs) {
   }
 }
 
-// Bytes that a device holds beside packed weights, logits and KV. A host needs no such plan: it
-// reads embeddings from mapped files, and its other buffers are small beside the memory left free.
+// Bytes on a device in addition to packed weights, logits and KV. A host needs no such plan: it
+// reads embeddings from mapped files, and its other buffers are small next to the memory left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   require_cpu_sampler(inputs);
   const io::EngineSection& engine = inputs.config.engine;
-  // Latent attention has its states in registers.
+  // Latent attention keeps its states in registers.
   const auto states = [](const ModelConfig& config, std::uint64_t rows, int tp) {
     return config.latent ? 0
                          : kernels::attention_workspace(rows, config.heads / tp, config.head_dim);
@@ -101,15 +101,15 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    // Rows of one tree level for each request.
+    // Rows of one level of a draft tree, for all requests.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch * inputs.config.speculation.paths.value_or(1);
-    // Two kinds of passes are recorded, each with a workspace.
+    // CUDA graphs of two kinds of passes are captured, each with a workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
              sizeof(float) * level * (draft_vocab(config) + inputs.vocabulary()) +
              feature_row_bytes(inputs, plan) * rows;
-    // The head embeds any token, but in a group the rank has only a part of the target's table.
+    // A head embeds any token, but in a group the rank has only a part of the target's table.
     if (has_own_embeddings(config)) {
       const std::string name = model::describe_head(config).embedding->name + ".weight";
       const DType stored = draft_head(plan)->weights->find(name)->dtype;
@@ -123,13 +123,13 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// The most groups that one drafter rank drafts for; 1 where groups draft for themselves.
+/// Most groups for which one drafter rank drafts; 1 if groups draft for themselves.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
 }
 
-/// The shape of a drafter's KV blocks. `drafter`: a draft model or a head.
+/// The shape of KV blocks of `drafter`, a draft model or a head.
 kernels::KvShape kv_shape(const Inputs& inputs, const PlannedDrafter& drafter) {
   const std::int32_t block = inputs.config.engine.kv_block;
   if (drafter.head != nullptr)
@@ -137,7 +137,7 @@ kernels::KvShape kv_shape(const Inputs& inputs, const PlannedDrafter& drafter) {
   return model::kv_shape(drafter.model->config, 1, block, drafter.model->compute);
 }
 
-/// Bytes of the draft models on a rank of this role. `blocks`: [drafters].
+/// Bytes of the draft models on a rank of this role. `blocks`: [drafters] KV blocks.
 DrafterMemory models_memory(const Inputs& inputs, const Plan& plan, Role role,
                             std::span<const std::int32_t> blocks) {
   DrafterMemory memory;
@@ -151,7 +151,7 @@ DrafterMemory models_memory(const Inputs& inputs, const Plan& plan, Role role,
   return memory;
 }
 
-/// Likewise of the head.
+/// Bytes of the head on a rank of this role. `blocks`: [drafters] KV blocks.
 DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role,
                           std::span<const std::int32_t> blocks) {
   if (!has_head(plan, role)) return {};
@@ -161,17 +161,17 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role,
           kv_shape(inputs, *at).block_bytes() * blocks[at - plan.drafters.begin()]};
 }
 
-/// Bytes of the KV of a verifier's own drafters.
+/// Bytes of the KV of a verifier's own drafters. `blocks`: [drafters] KV blocks.
 std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
                        std::span<const std::int32_t> blocks) {
   return models_memory(inputs, plan, Role::verifier, blocks).kv +
          head_memory(inputs, plan, Role::verifier, blocks).kv;
 }
 
-/// Plans the KV blocks of drafters: [drafters]. There is room to draft for whole batches at their
-/// longest, but for no more text than the target holds. A drafter rank has batches of several
-/// groups, and at most as much memory as a verifier has for KV. `memory`: bytes that a verifier has
-/// for KV; 0: unknown. `target`: KV blocks of the target. `longest`: blocks of the longest
+/// Plans the KV blocks of drafters: [drafters]. They suffice to draft for full batches of longest
+/// sequences, but for no more text than the target's KV holds. A drafter rank holds batches of
+/// several groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
+/// a verifier; 0: unknown. `target`: KV blocks of the target. `longest`: blocks of the longest
 /// sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
@@ -193,8 +193,8 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
     if (drafter.model != nullptr) most = blocks_for_texts(drafter, plan.layout.drafters() > 0);
     if (drafter.head != nullptr) {
       const bool ahead = has_head(plan, Role::drafter);
-      // Tokens drafted behind the text of each request. A tree's rows take one position each,
-      // whatever they follow.
+      // Most tokens drafted past a request's text. Each token of a tree takes a KV position of its
+      // own.
       const std::int64_t drafted =
           ahead ? std::int64_t{protocol::most_ahead(
                       std::max(plan.speculation.window, longest_window(inputs, plan)))}
@@ -207,7 +207,7 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
   return blocks;
 }
 
-/// Plans the host memory that a rank gives to KV of requests that wait. On a machine with devices,
+/// Plans the host memory that a rank gives to KV of waiting requests. On a machine with devices,
 /// host memory has little else to hold.
 policy::KvPoolPlan plan_kv_pool(const Inputs& inputs, const Machine& machine, const MemoryUse& use,
                                 const kernels::KvShape& shape, std::int32_t blocks_per_request) {
@@ -232,8 +232,8 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Features of a batch: those of its responses that wait to be read by a head or sent to one and, on
-// the head's rank, those of its prompts.
+// Counts the features of a batch. Those of responses wait until a head reads them or they are sent
+// to it. A rank with the head also has those of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const bool reads = has_head(plan, role);
   const bool sends = role == Role::verifier && has_head(plan, Role::drafter);
@@ -246,7 +246,7 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
 
 namespace {
 
-/// Advice on how to get a rank more memory, or to need less.
+/// Advice on getting more memory for a rank, or needing less.
 std::string remedy(bool simulated, bool on_device) {
   if (simulated)
     return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
@@ -256,8 +256,8 @@ std::string remedy(bool simulated, bool on_device) {
              : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
 }
 
-/// Throws UsageError where weights and buffers alone, `taken`, do not fit a rank's `memory`; 0: it
-/// is unknown.
+/// Throws UsageError if weights and buffers together, `taken` bytes, do not fit into `memory` bytes
+/// of a rank; 0: unknown.
 void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t taken, int tp,
                   const std::string& remedy) {
   if (memory == 0 || taken < memory) return;
@@ -272,8 +272,8 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 
 }  // namespace
 
-// Few are ever wanted twice: siblings share what the first has computed in the KV pool. Of a model
-// as wide as 8,192 this is eight pictures of 1,024 rows, beside the largest.
+// A picture's rows are seldom needed twice: siblings share the KV that the first has computed. In a
+// model of width 8,192 these are eight pictures of 1,024 rows, in addition to the largest picture.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
@@ -310,14 +310,14 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   if (on_device) use.copies = device_bytes(inputs, plan);
   use.features = feature_memory(inputs, plan, Role::verifier);
   use.pictures = picture_bytes(inputs);
-  // Features are in host memory, which a device does not count.
+  // Features are in host memory, so they do not count on a device.
   const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0);
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
-  // Where ranks have the KV of their own requests, each plans for its part of a full batch.
+  // Where each rank has the KV of its own requests, it plans for its part of a full batch.
   const int owners = inputs.owners(tp);
-  // Draft models hold the same positions at most, so each KV block comes with one of theirs. They
-  // draft for the requests of all owners.
+  // Draft models hold at most the same positions, so each KV block is planned with one block of
+  // each drafter. They draft for the requests of all owners.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),
@@ -331,7 +331,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
       plan_draft_blocks(inputs, plan, room, owners * memory.kv.blocks, blocks_per_request);
   use.kv = shape.block_bytes() * memory.kv.blocks + draft_kv(inputs, plan, memory.draft_blocks);
   if (inputs.config.elastic()) {
-    // A group's member has no draft models, and as much memory.
+    // A group's other ranks have no draft models; they have as much memory as the leader.
     const std::uint64_t lent = weights_to_lend(inputs, plan) +
                                models_memory(inputs, plan, Role::verifier, memory.draft_blocks).kv;
     memory.kv_gain = static_cast<std::int32_t>(

@@ -15,14 +15,14 @@ struct Inputs;
 struct Machine;
 struct Plan;
 
-/// Bytes of a rank's memory, by what takes them.
+/// Bytes of a rank's memory, by use.
 struct MemoryUse {
-  std::uint64_t weights = 0;   ///< packed; includes those of draft models and heads
-  std::uint64_t logits = 0;    ///< the largest of a step's buffers
-  std::uint64_t copies = 0;    ///< a device alone: embeddings and a step's other buffers
-  std::uint64_t features = 0;  ///< the target's, kept in host memory for a head
-  std::uint64_t pictures = 0;  ///< their rows that are kept, and what computing one takes
-  std::uint64_t kv = 0;        ///< includes that of draft models
+  std::uint64_t weights = 0;   ///< packed weights, with those of draft models and heads
+  std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
+  std::uint64_t copies = 0;    ///< on a device alone: embeddings, a step's other buffers
+  std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
+  std::uint64_t pictures = 0;  ///< kept rows of pictures, and buffers to compute a picture
+  std::uint64_t kv = 0;        ///< KV, with that of draft models
 
   [[nodiscard]] std::uint64_t beside_kv() const {
     return weights + logits + copies + features + pictures;
@@ -32,30 +32,30 @@ struct MemoryUse {
 /// The use of a rank's memory, and the sizes of its KV pools.
 struct MemoryPlan {
   MemoryUse use;
-  policy::KvPlan kv;  ///< of a group's rank
-  /// Blocks more in a group's pool while its draft models are suspended: their KV, and the weights
-  /// that they can lend.
+  policy::KvPlan kv;  ///< of each rank in a group
+  /// Blocks that a group's pool gains while its draft models are suspended: from their KV, and from
+  /// the weights that they can lend.
   std::int32_t kv_gain = 0;
-  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on each rank that has it
+  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on a rank that has it
   policy::KvPoolPlan kv_pool;
 };
 
-/// Bytes that draft models' weights and KV take on a rank of this role.
+/// Bytes that drafters take on a rank: draft models by drafter_memory(), a head by head_memory().
 struct DrafterMemory {
   std::size_t weights = 0;
   std::size_t kv = 0;
 };
 [[nodiscard]] DrafterMemory drafter_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Bytes that a head takes on a rank of this role; a head is never suspended.
+/// Bytes that the head takes on a rank of this role; a head is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
 
-/// Rows of pictures that a rank keeps; 0 where no prompt has pictures.
+/// Number of picture rows that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
-/// Plans as much KV as there is room for. Needs all else of the plan. Throws UsageError
-/// where something does not fit.
+/// Plans KV in all memory that is left. Needs all other fields of the plan. Throws UsageError where
+/// something does not fit.
 [[nodiscard]] MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine,
                                      const Plan& plan);
 

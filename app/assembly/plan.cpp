@@ -29,7 +29,7 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-/// A norm over the features of several layers is wider than any of a model.
+/// Checks the joint norm over the features of several layers, which is wider than any of a model.
 void require_supported_norm(const std::string& backend, const std::string& path,
                             const Eagle3Config& head) {
   const std::int64_t width = std::int64_t{head.features()} * head.target_hidden;
@@ -42,7 +42,7 @@ void require_supported_norm(const std::string& backend, const std::string& path,
 }
 
 /// Throws DataError on a model or head that the backend cannot compute, and UsageError on pictures
-/// where it reads none.
+/// or data attention that it cannot compute.
 void require_supported(const Inputs& inputs, const std::string& backend) {
   if (inputs.sizes.largest_picture > 0 && backend != "cpu") {
     throw UsageError(fmt::format(
@@ -60,7 +60,7 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
     if (drafter.model != nullptr) require_supported(backend, path, drafter.model->config);
     if (drafter.head == nullptr) continue;
     const auto* eagle = std::get_if<Eagle3Config>(&drafter.head->config);
-    if (eagle == nullptr) continue;  // a layer as of the model
+    if (eagle == nullptr) continue;  // a layer like the model's, which is checked above
     require_supported(backend, path, eagle->layer);
     require_supported_norm(backend, path, *eagle);
   }
@@ -68,7 +68,7 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 
 /// Reads engine.profile, on rank 0 for all. A profile that does not hold here is reported and not
 /// used, for it could only slow the run down. Its threads are compared with rank 0's. `placement`:
-/// of a first layout.
+/// of the first layout.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -96,8 +96,8 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   return costs;
 }
 
-/// Rank 0 chooses for all: sums of floating point may differ from node to node, and ranks that lay
-/// the job out differently would wait for each other.
+/// Lets rank 0 choose for all: sums of floating point may differ from node to node, and ranks with
+/// different layouts would wait for each other.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                 const policy::Placement& placement, const ProfiledCosts& costs) {
   SpeculationChoice choice;
@@ -124,8 +124,8 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
         model::whole_weight_bytes(inputs.target.config, inputs.target.compute, inputs.attention());
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
-  // Unless drafter ranks are asked for, groups count as drafting for themselves: ranks that the
-  // plan chooses later must not change the degree, by whose costs it chooses them.
+  // Unless drafter ranks are asked for, groups count as drafting for themselves. The plan chooses
+  // drafter ranks later by the costs of this degree, so they must not change it.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
@@ -161,7 +161,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
 }
 
 Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
-  // A first layout settles the degree, by whose costs speculation is planned.
+  // A first layout fixes the degree, whose costs plan speculation.
   policy::Placement first;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);

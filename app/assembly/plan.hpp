@@ -20,11 +20,11 @@
 
 namespace paceline::app {
 
-/// The ranks that host a draft server, and why.
+/// The ranks that host a draft server, and the reason for them.
 struct DraftServers {
   std::vector<int> ranks;
   std::string explanation;  ///< empty: there is none
-  bool history = false;     ///< they tell what earlier steps said, too
+  bool history = false;     ///< they also serve responses of earlier steps
 };
 
 /// Fields are the same on every rank unless they say otherwise.
@@ -50,16 +50,16 @@ struct Plan {
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
 
-/// Which ranks get which roles. `degree`: of groups, where layout.verifier_tp is auto; empty: the
-/// memory of ranks decides. `drafters_reason`: why so many ranks draft; empty: layout.drafters says
-/// so. Throws as policy::plan_layout() does.
+/// Gives ranks their roles. `degree`: degrees of groups if layout.verifier_tp is auto; empty: the
+/// memory of ranks decides. `drafters_reason`: why there are so many drafter ranks; empty:
+/// layout.drafters sets them. Throws as policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
-/// The rest of a plan, when costs are known and speculation is chosen. `degree`: as of lay_out().
-/// Throws UsageError where it cannot be: no room, too many servers, or trees on drafter ranks.
+/// Makes the rest of a plan when costs are known and speculation is chosen. `degree`: as in
+/// lay_out(). Throws UsageError on too little memory, too many servers or trees on drafter ranks.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
                                  TailGroups tail_groups, SpeculationChoice speculation);

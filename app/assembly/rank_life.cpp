@@ -24,7 +24,7 @@ namespace {
 
 using policy::GroupRanks;
 
-/// Costs that decide how much of a request's KV is sent.
+/// Costs that decide how much of a request's KV is sent when it moves.
 policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured) {
   switch (by) {
     case io::MoveKvBy::transfer:
@@ -43,7 +43,7 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// `tp`: of the group. `converses`: an environment answers the turns of responses.
+/// `tp`: degree of the group. `converses`: an environment answers the turns of responses.
 engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int tp,
                                      bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
@@ -55,15 +55,15 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // Heads read what the target computes at each position of each prompt.
+          // A head reads the features of each prompt position, so each has to be computed.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
           .picture_rows = kept_picture_rows(inputs)};
 }
 
-/// Tokens before its end at which a lease is reported. The coordinator answers within a step or
-/// two, so the request goes on without a pause, and the decision is made as late as possible.
+/// Number of tokens before a lease's end at which it is reported. The coordinator answers within a
+/// step or two, so the request goes on without a pause and the decision comes as late as possible.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -71,14 +71,14 @@ std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   return static_cast<std::uint32_t>(std::min(kSteps * most, plan.leases.chunk / 2));
 }
 
-/// The group of a rank; its leader is -1 where the rank is in none.
+/// The group of a rank; leader -1: the rank is in none.
 GroupRanks group_of(int rank, const policy::Placement& placement) {
   const int group = placement.group(rank);
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
 }
 
-/// Window of a rank that drafts by the drafter `method`; absent: by all. A rank that drafts for a
-/// single group sends token by token, so its window is only how far it may run ahead.
+/// Window of a rank that drafts by the drafter `method`; nullopt: by all. A rank that drafts for a
+/// single group sends token by token, so its window only limits how far it runs ahead.
 int window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
   return method ? inputs.config.speculation.max_length : plan.speculation.window;
 }
@@ -89,8 +89,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds of a call of the first draft model of a drafter rank, by rows; without points where they
-/// are not known.
+/// Seconds that one call of the first draft model takes on a drafter rank, by rows; without points:
+/// they are not known.
 CostCurve draft_calls(const Plan& plan, std::span<const std::int32_t> drafters) {
   const auto model = std::find_if(drafters.begin(), drafters.end(), [&](std::int32_t d) {
     return plan.drafters[d].model != nullptr;
@@ -102,7 +102,7 @@ CostCurve draft_calls(const Plan& plan, std::span<const std::int32_t> drafters) 
   return {};
 }
 
-/// Seed by which a rank drafts for outcomes at random; 0: by costs.
+/// Seed for drafting for outcomes at random; 0: by costs.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -121,8 +121,8 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds the fate of the tokens of drafters that the role made for itself. drafts: as
-  /// RankLife::drafts().
+  /// Adds tokens tried and accepted of the drafters that the role made for itself. Indices of
+  /// drafts: as in RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
@@ -176,7 +176,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // Drafter ranks count the tokens that they sent.
+  // Entries of drafter ranks are not counted here: those ranks count the tokens that they sent.
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
@@ -251,7 +251,7 @@ class RankLife::VerifierPlace final : public Place {
   roles::Verifier verifier_;
 };
 
-/// The place of a group's other ranks, for which their leader speaks.
+/// The place of a group's ranks other than its leader, which speaks for them.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
@@ -300,7 +300,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, in place of the machine's
+  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, used instead of the machine's
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };

@@ -25,8 +25,8 @@ class RankLife final : public protocol::Participant {
   /// True once the rank's summary is sent.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Fate of the tokens of drafters that the rank made for itself: [Plan::drafters], and of suffix
-  /// drafters that had responses of earlier steps.
+  /// Tokens tried and accepted of the drafters that the rank made for itself. [Plan::drafters]; one
+  /// more element counts suffix drafters that had responses of earlier steps.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

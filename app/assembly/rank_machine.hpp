@@ -18,8 +18,8 @@
 
 namespace paceline::app {
 
-/// One rank's machine. Its references are valid at least until it takes another place. Used by one
-/// thread.
+/// One rank's machine. References to its parts are valid at least until the rank takes another
+/// place. Used by one thread.
 class RankMachine {
  public:
   virtual ~RankMachine() = default;
@@ -27,8 +27,8 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Gets weights, engine and KV for a new place, and drops those of the last; a new machine has
-  /// those of its first place. Never waits for another rank.
+  /// Gets weights, engine and KV for a new place, and drops those of the last place. A new machine
+  /// has those of its first place. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
   /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;
@@ -42,7 +42,7 @@ class RankMachine {
 
   /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
-  /// What answers a verifier's conversations; null: responses are of one turn.
+  /// The environment that answers a verifier's conversations; null: responses are of one turn.
   [[nodiscard]] virtual Environment* environment() { return nullptr; }
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;

@@ -33,7 +33,7 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Passes a signal on to the coordinator, once: it may have reached this rank alone.
+/// Passes a signal on to the coordinator, once, for it may have reached this rank alone.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
@@ -50,7 +50,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Passes a moment in which messages still come and go.
+/// Waits for this long, while messages still come and go.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -149,11 +149,11 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;    ///< from its first turn as a verifier on
-  std::unique_ptr<Scoring> scoring_;          ///< from then on, where responses are scored
-  std::unique_ptr<TrajectorySink> sink_;      ///< from then on, where rewards are wanted
-  std::unique_ptr<Environment> environment_;  ///< from then on, where responses are conversations
-  double rewards_kept_ = 0;                   ///< when rewards were last kept
+  std::unique_ptr<io::ShardWriter> shard_;    ///< since its first turn as a verifier
+  std::unique_ptr<Scoring> scoring_;          ///< since then, where responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< since then, where rewards are wanted
+  std::unique_ptr<Environment> environment_;  ///< since then, where responses are conversations
+  double rewards_kept_ = 0;                   ///< time at which rewards were last kept
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members
   KvStorage kv_storage_;                      ///< of verifiers and members
@@ -188,7 +188,7 @@ void Rank::open_shard(const policy::Placement& placement) {
 }
 
 void Rank::keep_rewards() {
-  constexpr double kAwaited = 0.1;  // seconds, where requests begin or end by rewards
+  constexpr double kAwaited = 0.1;  // seconds; for runs whose requests begin or end by rewards
   const double now = clock_.now();
   const double flush = inputs_.config.output.flush_seconds;
   if (!scoring_ || now - rewards_kept_ < (chooses() ? std::min(kAwaited, flush) : flush)) return;
@@ -200,7 +200,7 @@ void Rank::keep_rewards() {
   if (chooses() && !all.empty()) tell(std::move(all));
 }
 
-/// Tells the coordinator rewards that are on disk.
+/// Sends the coordinator rewards that are on disk.
 void Rank::tell(std::vector<Reward> rewards) {
   mailbox_.send(Address::coordinator(), protocol::encode(protocol::Rewarded{std::move(rewards)}));
 }
@@ -235,7 +235,7 @@ void Rank::share_kv(const policy::Placement& placement) {
 
 void Rank::take(const policy::Placement& placement) {
   kv_share_.reset();  // before the KV memory, which it has registered
-  kv_storage_ = {};   // KV stored in another role is computed again
+  kv_storage_ = {};   // KV stored in another role is not kept: it is computed again
   kv_ = {};
   take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);

@@ -20,10 +20,10 @@ namespace paceline::app {
 
 /// The work of this attempt.
 struct Attempt {
-  std::uint32_t number = 0;    ///< this attempt's, in the output directory
+  std::uint32_t number = 0;    ///< number of this attempt in the output directory
   std::size_t responses = 0;   ///< still to be finished
-  io::Unscored unscored;       ///< left by earlier attempts, for this rank to score
-  std::function<bool()> stop;  ///< true on any rank: wait no longer for rewards
+  io::Unscored unscored;       ///< responses of earlier attempts for this rank to score
+  std::function<bool()> stop;  ///< true on any rank: wait for rewards no longer
 };
 
 /// The outcome on one rank.
@@ -32,9 +32,9 @@ struct RankReport {
   ScoringReport scoring;
 };
 
-/// Builds what the rank's role needs and runs it until the coordinator says that nothing more will
-/// come. In start-up ranks fail together; from then on each works on its own and reports a fault to
-/// the desk. At the end they wait for rewards. Collective; throws JobEnded.
+/// Builds what the rank's role needs and runs it until the coordinator ends the run; then waits for
+/// rewards. In start-up ranks fail together. From then on each works on its own and reports a fault
+/// to the desk. Collective; throws JobEnded.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

@@ -24,7 +24,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr double kMoment = 0.02;  // seconds between looks at whether all is scored
+constexpr double kMoment = 0.02;  // seconds between checks whether all is scored
 
 std::unique_ptr<io::Scorer> make_scorer(const Inputs& inputs, const Clock& clock) {
   const io::RewardSection& settings = inputs.config.reward;
@@ -46,7 +46,7 @@ void prepare_scoring(Inputs& inputs) {
   require_tokenizer(inputs, "reward.method");
   if (settings.method == io::RewardMethod::command)
     (void)io::find_program(settings.command.front(), "reward");
-  if (inputs.prompts.prompts.empty()) return;  // not rank 0
+  if (inputs.prompts.prompts.empty()) return;  // true on ranks other than 0
   inputs.subjects = scoring_subjects(settings, inputs.prompts, inputs.config.prompts.path,
                                      *inputs.text.tokenizer);
 }
@@ -203,7 +203,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
     State own;
     if (scoring != nullptr) {
       own.pending = scoring->pending();
-      (void)scoring->settle(keep);  // after pending(): 0 means that all are settled here
+      (void)scoring->settle(keep);  // after pending(), so that 0 pending means all settled
     }
     own.stop = stop() ? 1 : 0;
     State all;

@@ -1,4 +1,4 @@
-// Rewards: a rank's responses are scored while others are still generated, and the results counted.
+// Rewards: a rank scores its responses while others are still generated, and counts the results.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ namespace paceline::app {
 
 struct Plan;
 
-/// Checks that responses can be scored and finds what scoring needs to know of the prompts:
-/// Inputs::subjects, on rank 0. Throws Error.
+/// Checks that responses can be scored. On rank 0, sets Inputs::subjects: the facts about prompts
+/// that scoring needs. Throws Error.
 void prepare_scoring(Inputs& inputs);
 /// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
-/// Lets a worker score the first prompt's ground truth, as a response to it. Throws UsageError when
-/// it gives no score, or only warns where no rewards are required. Does nothing where there are no
+/// Lets a worker score the first prompt's ground truth as if it were a response. If it gives no
+/// score, throws UsageError, or only warns if no rewards are required. Does nothing if there are no
 /// workers.
 void try_scorer(const Inputs& inputs);
 /// The banner's line "  responses are scored by ...", or nothing.
@@ -39,9 +39,9 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
   std::uint64_t failures = 0;             ///< failures of workers
   double rewards = 0;                     ///< sum of all rewards
-  double seconds = 0;                     ///< taken by the last attempt at each response
-  double hidden = 0;                      ///< the part of `seconds` in which some rank generated
-  std::uint64_t queued = 0;               ///< responses not scored when generation had ended
+  double seconds = 0;                     ///< taken by each response's last attempt
+  double hidden = 0;                      ///< the part of `seconds` before generation ended
+  std::uint64_t queued = 0;               ///< responses not yet scored when generation ended
   double after = 0;                       ///< seconds from the end of generation to the last score
   std::uint64_t left = 0;                 ///< responses not scored when the run was stopped
 
@@ -57,17 +57,17 @@ struct ScoringReport {
 /// Scores the responses of one rank. Used by one thread.
 class Scoring {
  public:
-  /// Takes a reward and the scorer's extra text.
+  /// Receives a reward and the scorer's extra text.
   using Keep = std::function<void(const Reward&, const std::string& extra)>;
   /// Starts the workers if reward.method is command. References outlive this; `telemetry` may be
   /// null.
   Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
-  /// Hands over the rewards that have come, and returns their number. `all`: gets those too, and
-  /// NaN for each response that will have none; null: nobody wants them.
+  /// Hands over the rewards that have come, and returns their number. `all`: gets these too, and a
+  /// NaN for each response that will have none; null: not wanted.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
-  /// To be called when no rank generates any more.
+  /// Call when no rank generates any more.
   void generation_over();
   [[nodiscard]] std::size_t pending() const { return scorer_->pending(); }
   [[nodiscard]] ScoringReport report() const;
@@ -84,7 +84,7 @@ class Scoring {
   bool warned_ = false;
 };
 
-/// Hands responses on and has the finished ones scored.
+/// Hands responses on, and submits finished ones for scoring.
 class ScoringSink final : public TrajectorySink {
  public:
   ScoringSink(TrajectorySink& sink, Scoring& scoring) : sink_(sink), scoring_(scoring) {}
@@ -99,7 +99,7 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Hands responses on, and tells the rewards that they come with once these are on disk.
+/// Hands responses on. Once they are on disk, tells the rewards that they came with.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -117,7 +117,7 @@ class TellingSink final : public TrajectorySink {
  private:
   TrajectorySink& sink_;
   Tell tell_;
-  std::vector<Reward> rewards_;  ///< not on disk yet
+  std::vector<Reward> rewards_;  ///< rewards of responses that are not on disk yet
 };
 
 /// This rank's share of the responses that earlier attempts left without a reward. `found`: rank
@@ -126,8 +126,8 @@ class TellingSink final : public TrajectorySink {
                                              const Inputs& inputs, const Plan& plan,
                                              const io::Unscored& found);
 
-/// Waits after generation until all ranks' responses are scored, or some rank is told to stop.
-/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for so many seconds. Collective.
+/// Waits, after generation, until all ranks' responses are scored or `stop` is true on some rank.
+/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for some seconds. Collective.
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);
 
@@ -137,13 +137,13 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 /// Prints the results of scoring on stderr.
 void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
-/// Throws DataError where a finished run with `rewards` rewards has fewer than reward.required asks
-/// for.
+/// Throws DataError if a finished run has fewer rewards than reward.required asks for. `rewards`:
+/// their number.
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
 /// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
-/// to its file. Rank 0 throws Error(try_again) when stopped before the end, and as
-/// require_rewards() does. Collective; throws JobEnded.
+/// to its file. Collective; throws JobEnded: with the code try_again when stopped before the end,
+/// and where require_rewards() throws.
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

@@ -16,9 +16,9 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kShown = 5;  ///< number of plans shown, besides the best of each mode
+constexpr std::size_t kShown = 5;  ///< number of plans shown, besides each mode's best plan
 
-/// Mean positions that a request attends to, if responses come to half of their longest.
+/// Mean number of positions that a request attends to, if responses reach half their longest.
 double mean_context(const Inputs& inputs) {
   return inputs.sizes.longest_prompt + inputs.sizes.mean_max_tokens / 4;
 }
@@ -51,7 +51,7 @@ std::string how(const policy::SpeculationPlan& plan) {
   return "";
 }
 
-/// Settings "a=1 b=2" as arguments of the command line.
+/// Turns settings "a=1 b=2" into arguments of the command line.
 std::string as_arguments(const std::string& settings) {
   std::string text = "--set ";
   for (const char c : settings) text += c == ' ' ? " --set " : std::string(1, c);
@@ -62,7 +62,7 @@ bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
   return a.settings == b.settings && a.method == b.method;
 }
 
-/// How many groups the layout will have, where that is settled.
+/// Number of groups in the layout, if the configuration fixes it.
 std::optional<int> settled_groups(const Inputs& inputs) {
   const io::LayoutSection& layout = inputs.config.layout;
   if (layout.verifier_tp && layout.verifier_tp->size() > 1)
@@ -70,7 +70,7 @@ std::optional<int> settled_groups(const Inputs& inputs) {
   return layout.verifier_groups;
 }
 
-/// Why nothing can be planned; empty: it can.
+/// The reason why nothing can be planned; empty: it can.
 std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) {
   const std::vector<int> degrees = first.degrees();
   if (degrees.size() > 1)
@@ -84,7 +84,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
                      costs.fault);
 }
 
-/// The best plan of another kind than the chosen one.
+/// The fastest plan that is decoupled, or the fastest that is not; null: there is none.
 const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
   const auto found = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
     return (plan.mode == SpeculationMode::decoupled) == decoupled;
@@ -130,11 +130,11 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
         why_not);
   }
   choice.batch = static_cast<double>(inputs.sizes.responses);
-  // Unless somebody wants it, no rank is there for n-grams and trees alone.
+  // No rank drafts by n-grams and trees alone, unless the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // Nor is a rank there for a head alone, for the cost of sending it features is not known. Beside
-  // a draft model the head stays with the verifiers.
+  // Nor does a rank draft by a head alone, for the cost of sending it features is not known. If
+  // there is a draft model, the head stays with the verifiers.
   const bool models = std::any_of(inputs.drafters.begin(), inputs.drafters.end(),
                                   [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
@@ -150,7 +150,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
       facts, {speculation.mode, groups, drafter_ranks, speculation.window});
   if (settled.empty()) {
-    // Numbers that were asked for are refused by the layout, which names them.
+    // The layout refuses numbers that were asked for, with a message that names them.
     if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
@@ -162,7 +162,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                : ""));
   }
   choice.chosen = settled.front();
-  // With a window of the user's, the chosen plan is none of these, whose windows are the best.
+  // `plans` has only the best windows, so it may lack a plan whose window the user has set.
   if (std::none_of(choice.plans.begin(), choice.plans.end(),
                    [&](const auto& plan) { return same(plan, choice.chosen); })) {
     const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
@@ -179,7 +179,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0) choice.window = choice.chosen.window;
 }
 
-/// Orders drafters by the ladder, where costs are known; else leaves their order.
+/// Orders drafters by the ladder if costs are known; else keeps their order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

@@ -1,5 +1,5 @@
-// Whether ranks draft for others in this run, how many and how far ahead: planned by the costs at
-// hand, within what the configuration has settled.
+// The choice of drafter ranks, their number and how far they run ahead. It is made by the known
+// costs, within the limits that the configuration sets.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,31 @@ struct Inputs;
 struct Plan;
 
 /// The choice and its reasons. The first three fields decide the layout and how far drafter ranks
-/// run ahead, the next two which drafter is asked first and the acceptance expected of it. The rest
-/// is for people, on rank 0 alone.
+/// run ahead, the next two the order in which drafters are asked and their expected acceptance. The
+/// rest is text material for people, on rank 0 alone.
 struct SpeculationChoice {
   int drafter_ranks = 0;
   std::string reason;               ///< why so many drafter ranks; empty: layout.drafters says so
   int window = 0;                   ///< tokens that a drafter rank sends at a time
   std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters
-  std::vector<double> acceptance;   ///< [drafters] known before the run; in `order`
+  std::vector<double> acceptance;   ///< [drafters] acceptance known before the run; as `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;              ///< set where there are plans
   std::vector<policy::DraftMethod> methods;    ///< drafting methods of the plans
-  std::vector<bool> known;                     ///< [methods] acceptance is from earlier runs
+  std::vector<bool> known;                     ///< [methods] acceptance is known from earlier runs
   std::vector<policy::RankedMethod> ranked;    ///< methods by the ladder, best first
-  policy::LadderLoad load;                     ///< load of the ladder
+  policy::LadderLoad load;                     ///< load for which the ladder was built
   double batch = 0;                            ///< requests at the start
 };
 
-/// Chooses by Algorithm 1 and the initial selection, where a profile holds here and something
-/// drafts. `first`: the placement of a layout before any choice. `history`: the profile's. Throws
-/// UsageError where the configuration asks for a choice that cannot be made.
+/// Chooses by Algorithm 1 and the initial selection, if a profile holds here and something drafts.
+/// `first`: placement of the layout before any choice. `history`: the one of the profile. Throws
+/// UsageError if the configuration asks for a choice that cannot be made.
 ///
-/// The selection (SpecActor, section 4.2) is an order, by the ladder at the rates of the history. A
-/// drafter rank asks the first and seldom gets to another, so that the plan's own method comes
-/// first there. A verifier that drafts for itself asks n-grams and trees before models and heads:
-/// lookups cost next to nothing, and a later drafter is asked where it is expected to do better
+/// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
+/// A drafter rank seldom gets past its first drafter, so there the plan's own method is the first.
+/// A verifier that drafts for itself asks n-grams and trees before models and heads: lookups cost
+/// next to nothing, and a later drafter is asked only if it is expected to do better
 /// (speculation::Speculator). Among models and heads the ladder's order counts.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
@@ -55,14 +55,14 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load of one of `groups` groups at the start, for which methods are ranked.
+/// The load on each of `groups` groups at the start, for which methods are ranked.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
-/// The draft ladder as lines of text, by these costs; empty where nothing drafts.
+/// The draft ladder of these costs as lines of text; empty if nothing drafts.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
-/// The chosen plan, its rivals, the settings that ask for each, and the draft ladder, for people;
-/// empty where no costs are known.
+/// The chosen plan, its rivals, the settings that ask for each, and the draft ladder, as text for
+/// people; empty if no costs are known.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

@@ -17,8 +17,8 @@ namespace {
 
 /// Bytes a second at which a modelled GPU loads weights from its host: PCIe 5.0 x16.
 constexpr double kHostBandwidth = 50e9;
-/// The same of a real one, which packs them from files that its node's memory caches. By judgement:
-/// no device has joined groups yet.
+/// Bytes a second for a real GPU, which packs weights from files cached in its node's memory. An
+/// estimate: no device has joined groups yet.
 constexpr double kFileBandwidth = 1e9;
 
 }  // namespace

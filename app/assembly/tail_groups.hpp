@@ -1,4 +1,4 @@
-// Degrees of the groups into which groups may join for the last requests
+// Degrees of the larger groups into which groups may join for the last requests
 // (policy/schedule/growth.hpp).
 #pragma once
 
@@ -18,45 +18,45 @@ struct Inputs;
 struct Machine;
 struct Plan;
 
-/// Costs of groups of larger degrees than the layout's, each twice the one before. The same on
-/// every rank.
+/// Costs of groups of larger degrees than the layout's: each degree is twice the one before. The
+/// same on every rank.
 struct TailGroups {
   std::map<int, CostTable> costs;  ///< by degree; empty: no groups join
-  std::string explanation;         ///< for people; empty: nobody asked for larger groups
+  std::string explanation;         ///< text for people; empty: nothing to tell
 
   [[nodiscard]] bool grow() const { return !costs.empty(); }
 };
 
-/// Degrees into which groups of the layout may join, ascending: within layout.tail_tp, the model's
-/// segments and a node. Empty where requests do not move (schedule.rebalance), or groups have
-/// several degrees.
+/// Degrees into which groups of the layout may join, ascending. A degree is at most layout.tail_tp,
+/// the model's segments and a node's ranks. Empty if requests do not move (schedule.rebalance), or
+/// groups have several degrees.
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
-/// Reads engine.tail_profile, on rank 0 for all. UsageError where it is of another degree than
-/// twice the layout's, or layout.tail_tp asks for costs that are not known. It is not used where it
-/// does not hold, or engine.profile does not. `costs`: of the layout's groups. Collective; throws
+/// Reads engine.tail_profile, on rank 0 for all. UsageError if its degree is not twice the
+/// layout's, or layout.tail_tp asks for costs that are not known. It is not used if it, or
+/// engine.profile, does not hold here. `costs`: of the layout's groups. Collective; throws
 /// JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Machine& machine,
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
 
-/// Whether the rank may be in a group of degree `tp`, into which groups of the layout join: one
-/// that lies on a node.
+/// Whether the rank may be in a group of degree `tp` into which groups of the layout join. Such a
+/// group lies on one node.
 [[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
                          int tp);
 
-/// Leaves out the degrees that no groups of the layout can have: drafter ranks and the ends of
-/// nodes leave too few neighbours.
+/// Removes the degrees that no groups of the layout can join into, because drafter ranks and the
+/// ends of nodes leave too few neighbours.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
-/// What the scheduler joins groups by. Needs costs of the layout's degree.
+/// Options by which the scheduler joins groups; empty if the layout's costs are not known.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 
-/// Seconds in which a rank of a device loads its share of the weights for a group of degree `tp`.
-/// Weights in host memory are there from the start: 0.
+/// Seconds in which a rank with a device loads its weights for a group of degree `tp`. 0 if weights
+/// are in host memory: they are there from the start.
 [[nodiscard]] double loading_seconds(const Inputs& inputs, const Machine& machine, int tp);
 
 }  // namespace paceline::app

@@ -32,14 +32,14 @@ bool has(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-/// A token for the user, as "<|im_end|> (511)".
+/// Text that names a token for the user, as "<|im_end|> (511)".
 std::string token_name(TokenId id, const io::Tokenizer* tokenizer) {
   constexpr std::size_t kLongest = 40;
   if (tokenizer == nullptr || !tokenizer->has_token(id)) return fmt::format("token {}", id);
   return fmt::format("{} ({})", io::printable_start(tokenizer->bytes_of(id), kLongest), id);
 }
 
-/// The words joined as "a, b or c".
+/// Joins words as "a, b or c".
 std::string alternatives(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i)
@@ -54,8 +54,8 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   require_tokens("sampling.stop_ids", sampling.stop_ids, model);
   std::vector<TokenId> stops = sampling.stop_ids;
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
-  // A stop string that spells a special token stops by its id, so min_tokens bans the id at first.
-  // The matcher still looks for the same text spelled by several tokens.
+  // A stop string that spells a special token also stops by its id, so that min_tokens bans the id
+  // at first. The matcher still looks for the same text spelled by several tokens.
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
@@ -145,7 +145,7 @@ TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
 
 namespace {
 
-/// The setting by which responses end where the template's turns do.
+/// The setting with which responses end where the template's turns do.
 std::string setting_for(const TurnEnd& end) {
   return end.tokens.size() == 1
              ? fmt::format("sampling.stop_ids: [{}]", end.tokens.front())

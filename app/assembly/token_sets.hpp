@@ -1,4 +1,4 @@
-// Tokens that end a response of the run, tokens that cannot be sampled, and the text for the user.
+// Tokens that end a response, tokens that cannot be sampled, and the text about them for the user.
 #pragma once
 
 #include <optional>
@@ -24,39 +24,38 @@ struct Inputs;
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
-/// Ids for SamplingParams::masked: sampling.banned_ids, all but sampling.allowed_ids where there
-/// are some and, unless unused ids are kept, rows of the vocabulary that no token has and
-/// placeholders of images and the like. Unused rows and
-/// placeholders that end a response are not masked. Without a tokenizer no row is known to be
-/// unused. Throws UsageError on an id that is no token of the model, and where nothing is left to
-/// sample.
+/// Ids for SamplingParams::masked. They are sampling.banned_ids and, if sampling.allowed_ids is not
+/// empty, all ids outside that list. Unless unused ids are kept, they include vocabulary rows
+/// without a token, and placeholders of images and the like. Unused rows and placeholders that end
+/// a response are not masked. Without a tokenizer no row is known to be unused. Throws UsageError
+/// on an id that is no token of the model, and if nothing is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// The text that a chat template writes behind an answer, as "<|im_end|>", which ends a turn.
+/// The text with which a chat template ends an answer's turn, as "<|im_end|>".
 struct TurnEnd {
   std::string text;             ///< empty: not known
-  std::vector<TokenId> tokens;  ///< a single one where it is a special token
-  bool in_prompts = false;      ///< some prompt contains it, so the model has seen turns end so
+  std::vector<TokenId> tokens;  ///< one id, if the text begins with a special token
+  bool in_prompts = false;      ///< in some prompt, so that turns seen by the model end so
 };
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
                                std::span<const Prompt> prompts);
 
-/// Where responses end.
+/// The tokens and texts at which responses end.
 struct ResponseEnds {
-  std::vector<TokenId> stops;  ///< every id that ends one: stop_set()
-  /// The model's end tokens in the job's previous step; none in the first step.
+  std::vector<TokenId> stops;  ///< every id that ends a response: stop_set()
+  /// End tokens of the model in the job's previous step; nullopt in the first step.
   std::optional<std::vector<TokenId>> earlier_eos;
-  TurnEnd turn;  ///< on rank 0 alone
+  TurnEnd turn;  ///< set on rank 0 alone
 };
 
-/// Ascending ids as text, as "3, 7-9".
+/// Text of ascending ids, as "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
-/// Lines of the banner: tokens that end a response and tokens that cannot be sampled, with warnings
-/// where nobody can want them so, and the settings that mend it.
+/// Lines of the banner: tokens that end a response and tokens that cannot be sampled. Warns of sets
+/// that nobody can want, and names the settings that correct them.
 [[nodiscard]] std::string token_text(const Inputs& inputs);
 
 }  // namespace paceline::app

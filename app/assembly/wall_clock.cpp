@@ -36,7 +36,7 @@ std::optional<double> slurm_time_left(const std::string& job) {
     char* rest = nullptr;
     const long long seconds = std::strtoll(end, &rest, 10);
     const double left = static_cast<double>(seconds) - static_cast<double>(std::time(nullptr));
-    // A time that has passed is another job's: this one is running.
+    // A time in the past is another job's, for this job is running.
     if (rest != end && *rest == '\0' && left > 0) return left;
   }
   for (const char c : job) {

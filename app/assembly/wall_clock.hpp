@@ -1,4 +1,4 @@
-// How long the job may still run.
+// The time that the job may still run.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// A clock of seconds since it was made.
+/// A clock of the seconds since its construction.
 class SteadyClock final : public Clock {
  public:
   SteadyClock();
@@ -26,8 +26,8 @@ struct TimeLimit {
   std::string origin;             ///< "limits.wall_clock", "Slurm", or why there is none
 };
 
-/// The setting if there is one; else the time that Slurm leaves the job (SLURM_JOB_END_TIME, or
-/// squeue).
+/// Returns the setting if there is one, else the time that Slurm leaves the job
+/// (SLURM_JOB_END_TIME, or squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 
 }  // namespace paceline::app

@@ -25,7 +25,7 @@ std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& 
   return drafter_bytes(inputs, drafter.model, drafter.head);
 }
 
-/// All ranks as holders of no weights yet.
+/// Lists all ranks as holders, of no weights yet.
 std::vector<policy::WeightHolder> holders(const Machine& machine) {
   std::vector<policy::WeightHolder> all;
   for (const fabric::RankFacts& fact : machine.ranks) {
@@ -35,7 +35,7 @@ std::vector<policy::WeightHolder> holders(const Machine& machine) {
   return all;
 }
 
-/// Gives each rank its weights, by the layout, but towers.
+/// Gives each rank its weights, by the layout, except towers.
 void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
                  std::vector<policy::WeightHolder>& all) {
   const policy::Placement& placement = plan.layout.placement;
@@ -67,23 +67,23 @@ void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
   }
   for (const policy::DrafterPlace& drafter : placement.drafters)
     add_drafts(drafter.rank, Role::drafter);
-  // Ranks have their shares for larger groups from the start, so that joining takes no time. A
-  // device loads them when they are wanted.
+  // Ranks have their weights for larger groups from the start, so that joining takes no time. A
+  // device loads them when a group joins.
   for (const auto& [tp, costs] : plan.tail_groups.costs) {
     for (int rank = 0; rank < placement.ranks && !machine.backend.on_device(); ++rank) {
       if (joins(machine, placement, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});
     }
   }
   if (!plan.best_of_n.tail_methods.empty() && !machine.backend.on_device()) {
-    // All ranks but those of rank 0's group, which keeps its role.
+    // The ranks of rank 0's group are left out, for they keep their roles.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
       for (const std::int32_t d : plan.best_of_n.tail_methods) add_draft(rank, d);
     }
   }
 }
 
-/// Copies in the whole job. Who has a share of the target reads pictures too, where prompts have
-/// some.
+/// Copies of weights in the whole job. If prompts have pictures, each rank with a share of the
+/// target has the tower too.
 std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machine,
                                       const Plan& plan) {
   std::vector<policy::WeightHolder> all = holders(machine);
@@ -98,7 +98,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   return policy::weight_copies(all);
 }
 
-/// Bytes of the weights on the rank that has most; of a shared copy, each rank counts its part.
+/// Bytes of weights on the rank with most; of a shared copy, each rank counts its part.
 std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
                          const std::vector<WeightCopy>& copies) {
   std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);
@@ -128,7 +128,7 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   const ModelConfig& priced = *inputs.priced;
   const double all = stored_weight_bytes(priced);
   double bytes = all / tp;
-  if (priced.experts)  // GPUs of a rank share them, and each has the rest
+  if (priced.experts)  // experts are shared by a rank's GPUs; each GPU has the rest
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
   if (priced.vision && priced.vision->tower)  // whole on each GPU
     bytes += static_cast<double>(simulation.gpus_per_rank *

@@ -65,8 +65,8 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs
   for (auto& [id, memory] : memory_) memory.freeze();
 }
 
-/// Maps shared copies: the lowest rank of each makes its memory, and the others map it. Where any
-/// rank cannot, all do without.
+/// Maps shared copies: the lowest rank of each makes its memory, and the others map it. If any rank
+/// cannot, no copy is shared.
 void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<WeightCopy>& copies) {
   const int me = mpi.rank();
   std::string trouble;

@@ -1,9 +1,9 @@
-// The weights that a rank computes with, as planned (weight_plan.hpp), and where new ones come from
+// The weights that a rank computes with, as planned (weight_plan.hpp), and the source of new ones
 // when its role changes.
 //
 // Ranks that share a copy map it, and pack it together at the start. On a device, a rank loads the
-// weights of its place into the device's memory, from files that the node's memory caches. A copy
-// that lends its memory to KV is given away, and loaded anew from file when it is wanted again.
+// weights of its place into the device's memory, from files that the node caches. A copy that lends
+// its memory to KV is given away, and loaded anew from its file when it is needed again.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,18 @@ struct Plan;
 /// A rank's weights. Used by one thread; references and the backend outlive it.
 class WeightStore {
  public:
-  /// `backend`: null on a rank that is always spare. Where any rank cannot map a shared copy, each
-  /// gets its own, and that rank warns. Collective; throws JobEnded.
+  /// `backend`: null on a rank that is always spare. If any rank cannot map a shared copy, each
+  /// gets its own copies, and that rank warns. Collective; throws JobEnded.
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
-  /// The weights `id`, kept or else loaded anew. Throws as loading does.
+  /// Returns the weights `id`, kept or loaded anew. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
-  /// Gets weights bit by bit: each call loads a part, and returns null until all are there.
+  /// Gets weights piece by piece: each call loads a part; null: not all parts are loaded yet.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
-  /// The weights of a head, otherwise as get().
+  /// Returns the weights of a head; otherwise as get().
   [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
-  /// The weights of the target's tower; null where no prompt has pictures.
+  /// Returns the weights of the target's tower; null: no prompt has pictures.
   [[nodiscard]] std::shared_ptr<const model::TowerWeights> get_tower();
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
@@ -57,11 +57,11 @@ class WeightStore {
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
   /// Bytes of the weights kept; of a shared copy, this rank's part.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Bytes of shared copies that are others' part; the system counts them as this rank's too.
+  /// Bytes of other ranks' parts in shared copies; the system counts them as this rank's too.
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
 
  private:
-  /// Kept weights: of a model, of a head or of a tower; the others are null.
+  /// Kept weights of a model, a head or a tower; the other two are null.
   struct Kept {
     std::shared_ptr<const model::Weights> model;
     std::shared_ptr<const model::HeadWeights> head;
@@ -80,9 +80,9 @@ class WeightStore {
   const Plan& plan_;
   kernels::Backend* backend_;
   std::map<policy::WeightsId, fabric::SharedMemory>
-      memory_;  ///< of shared copies, outlives their weights
+      memory_;  ///< of shared copies; outlives their weights
   std::map<policy::WeightsId, Kept> kept_;
-  std::set<policy::WeightsId> lent_;  ///< given away for good when first asked for
+  std::set<policy::WeightsId> lent_;  ///< given away for good at their first use
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< loads that get_part() has begun
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;
