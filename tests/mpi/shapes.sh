@@ -132,6 +132,19 @@ for dtype in fp32 bf16; do
   run "fp8, $dtype: TP 2" 2 "${fp8[@]}" --set model.dtype=$dtype --set layout.verifier_tp=2
 done
 run "fp8 without a dtype is bf16" 2 "${fp8[@]}"
+# So are next-token layers, of two of which the first drafts.
+path=$(model two EXPERTS=deepseek_v3 hidden_size=192 num_nextn_predict_layers=2)
+python3 "$here/quantised.py" "$path" "$work/fp8-two" "$work/two-dequantised"
+mtp[1]=model.path=$work/two-dequantised
+rollout 1 "$work/reference" --set model.path="$work/two-dequantised" || { cat "$work/reference.log"; exit 1; }
+reference=$(digest "$work/reference")
+rm -rf "$work/reference"
+run "the first of two next-token layers" 1 "${mtp[@]}"
+accepted=$(summed accepted)
+counted "accepted of it" accepted
+mtp[1]=model.path=$work/fp8-two
+run "the first of two next-token layers in fp8" 1 "${mtp[@]}"
+same "accepted of it" "$accepted" "$(summed accepted)"
 one_digest "YaRN" bf16 "$parity/qwen2-yarn" "${layouts[2]}"
 pictures=$root/tests/models/parity_pictures
 one_digest "the text of Qwen2-VL" bf16 "$pictures/qwen2-vl" "${layouts[2]}"
