@@ -28,7 +28,7 @@ std::string range_text(int first, int last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
-/// Roles of a node's ranks, as "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters, rank 6 spare".
+/// Text of the roles of a node's ranks, as "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters".
 std::string roles_text(const Machine& machine, const Plan& plan, int node) {
   const policy::Placement& placement = plan.layout.placement;
   const auto kind = [&](int rank) {  // all ranks of a group count as one kind
@@ -120,7 +120,7 @@ std::string memory_text(const Machine& machine) {
   return text;
 }
 
-/// Text on weights that ranks share, as " in one copy for 4 ranks".
+/// Text about weights that ranks share, as " in one copy for 4 ranks".
 std::string copy_text(const Plan& plan, const policy::WeightsId& id) {
   const std::vector<policy::WeightCopy>& copies = plan.weights.copies;
   const auto copy = std::find_if(copies.begin(), copies.end(),
@@ -210,7 +210,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   return text;
 }
 
-/// Text on the memory that draft models lend to KV.
+/// Text about the memory that draft models lend to KV.
 std::string elastic_text(const Inputs& inputs, const Plan& plan) {
   if (!inputs.config.elastic()) return "";
   if (plan.memory.kv_gain == 0)
@@ -225,7 +225,7 @@ std::string elastic_text(const Inputs& inputs, const Plan& plan) {
           : "  their weights stay, for other ranks or other roles have them too\n");
 }
 
-/// Text on the KV pool, which holds KV of requests that wait for their next chunk.
+/// Text about the KV pool, which holds KV of requests that wait for their next chunk.
 std::string kv_pool_text(const Inputs& inputs, const Plan& plan) {
   std::string text = fmt::format("  {}\n", plan.memory.kv_pool.explanation);
   const io::KvPoolSection& pool = inputs.config.kv_pool;

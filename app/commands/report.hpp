@@ -12,9 +12,9 @@ namespace paceline::app {
 [[nodiscard]] std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks);
 /// The plan: nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& plan);
-/// The use of a rank's memory, in a line: of a device, or of a modelled host.
+/// Line on the use of a rank's memory: a device's, or a modelled host's.
 [[nodiscard]] std::string memory_use_text(const Machine& machine, const Plan& plan);
-/// Circumstances of this start alone: threads against cores, and the time limit.
+/// Lines on this start alone: threads against cores, and the time limit.
 [[nodiscard]] std::string circumstances_text(const Inputs& inputs, const Machine& machine,
                                              const TimeLimit& limit);
 

@@ -1,5 +1,5 @@
 // The main job, top to bottom: prepare, open the output directory, take a role, generate, write the
-// final files. A resident job does so once for each request.
+// final files. A resident job does all this for each request.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ struct Output {
   std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
   io::RunManifest manifest;                     ///< on rank 0
   io::ResumeState earlier;                      ///< on rank 0
-  io::BegunResponses begun;                     ///< on rank 0: what an earlier run began
+  io::BegunResponses begun;                     ///< on rank 0: responses that an earlier run began
   std::uint32_t attempt = 0;
   bool complete = false;
   std::size_t left = 0;  ///< responses still to generate
@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the log, on rank 0. Does not warn of a failure where the run is complete: its directory
-/// may be read-only.
+/// Opens the log, on rank 0. If the run is complete, a failure gives no warning: its directory may
+/// be read-only.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
@@ -81,7 +81,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
     // The scorer is tried before hours of work, and before anything is written. In a resumed run it
-    // is tried only once it is known that something is left to generate or score.
+    // is tried only once it is known that responses are left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
     };
@@ -93,7 +93,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     output.complete = output.directory->complete();
     keep_log(inputs, output, mpi.size(), log);
     if (!output.directory->note().empty()) say("{}", output.directory->note());
-    if (output.complete && (!scores || inputs.config.prompts.enough)) return;  // all kept have some
+    if (output.complete && (!scores || inputs.config.prompts.enough)) return;  // nothing to score
     output.attempt = output.directory->attempt();
     output.earlier = output.directory->read_state();
     warn(output.earlier.warnings);
@@ -122,7 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    pulse.turn(coordinator.changes() > 0);  // after a change the watchdog looks after other ranks
+    pulse.turn(coordinator.changes() > 0);  // after a change, the watchdog watches other ranks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
@@ -151,16 +151,16 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// Facts of the final files.
+/// Facts about the final files.
 struct Written {
   std::uint64_t rewards = 0;  ///< responses with a reward
   double ended = 0;           ///< seconds of this attempt, as in its report
 };
 
-/// Writes the final files that are missing: a killed run may have left one of them, and shards.
+/// Writes the final files that are missing. A killed run may have left one of them, and shards.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated responses
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -220,7 +220,8 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
 }
 
-/// Tells the plan, on rank 0: all of it to the log, and to the user only the news of later steps.
+/// Tells the plan, on rank 0: all of it to the log, to the user only what is new since the last
+/// step.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -231,11 +232,11 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
   keep_in_log(all + moment);
 }
 
-/// Does one rollout. `generated`: as of RunStep.
+/// Does one rollout. `generated`: as in RunStep.
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
               bool& generated) {
   const SteadyClock clock;
-  const double earlier = standing.clock().now();  // seconds that the job has run
+  const double earlier = standing.clock().now();  // seconds that the job has run before this step
   const bool first = mpi.rank() == 0;
   RunLog log;
   io::RunConfig config = read_config(mpi, arguments, io::Purpose::run);
@@ -304,7 +305,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
         }
       });
     }
-    // A stopped run does not wait for rewards, nor one whose coordinator has those that count.
+    // No wait for rewards: in a stopped run, or if the coordinator already has those that count.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||
@@ -318,7 +319,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
                         standing, clock, *network, faults);
     }
     if (first) {
-      while (!coordinated) {  // this role's last messages may still be on their way
+      while (!coordinated) {  // last messages of this rank's role may be on their way
         mailbox.wait(1);
         while (mailbox.poll()) {
         }
@@ -332,7 +333,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
 
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
-  // Of prompts that do not count.
+  // Responses left unscored belong to prompts that do not count.
   if (complete && inputs.config.prompts.enough) scoring.tally.left = 0;
   together(mpi, [&] {
     if (!first) return;

@@ -12,17 +12,17 @@
 
 namespace paceline::app {
 
-/// A prompt's tokens, each picture's rows as the first of them.
+/// A prompt's tokens, with only the first token of each picture's rows.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
-/// Where a prompt's pictures are: a path, or "in the prompt, 512 bytes"; empty where its fields do
-/// not say.
+/// [pictures] A path, or "in the prompt, 512 bytes"; empty strings if the prompt's fields do not
+/// tell.
 [[nodiscard]] std::vector<std::string> picture_names(const Prompt& prompt);
 
-/// The text of a run's tokens, or ids where its model has no tokenizer or is gone, with a warning.
+/// The text of a run's tokens. If the run's model or tokenizer is not there, warns and shows ids.
 class RunText {
  public:
   explicit RunText(const io::StoredRun& run);
-  /// Text that a terminal prints; ids in lines of sixteen.
+  /// Text safe to print on a terminal, or ids in lines of sixteen.
   [[nodiscard]] std::string of(std::span<const TokenId> tokens) const;
   [[nodiscard]] const std::optional<io::Tokenizer>& tokenizer() const { return tokenizer_; }
 

@@ -1,6 +1,6 @@
 // `paceline score`, top to bottom: read the run, deal its prompts to the groups, compute, write one
-// file beside the run. All work is known beforehand, so groups need nothing of each other until the
-// file is written, and the ranks of a group plan the same steps without messages.
+// file into the run's directory. All work is known beforehand, so groups need nothing from each
+// other until the file is written, and the ranks of a group plan the same steps without messages.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,13 +44,13 @@
 namespace paceline::app {
 namespace {
 
-/// A group's counts, and its scores compared with the run's own of the same tokens.
+/// Counts of a group, which also compare its scores with those that the run recorded.
 struct Counts {
   std::uint64_t rows = 0;             ///< rows computed
   std::uint64_t tokens = 0;           ///< sampled tokens scored
-  std::uint64_t differ = 0;           ///< tokens whose logprob has other bits than the run's
-  std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob has
-  double difference = 0;              ///< sum of the run's logprob less the new one
+  std::uint64_t differ = 0;           ///< tokens whose logprob differs in bits from the run's
+  std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob differs in bits
+  double difference = 0;              ///< sum over tokens of the run's logprob minus the new one
   double largest = 0;                 ///< largest absolute difference of a logprob
 
   void compare(const Trajectory& own, const engine::ResponseScores& scores);
@@ -86,14 +86,14 @@ void Counts::add(const Counts& other) {
 
 struct Outcome {
   Counts counts;
-  bool stopped = false;  ///< before the end, as asked
+  bool stopped = false;  ///< stopped before the end, because a rank was asked to
 };
 
-/// The path of the scores. Throws UsageError on an invalid name, and IoError where the directory is
-/// not writable: better now than after all the work.
+/// The path of the scores. Throws UsageError on an invalid name, and IoError if the directory is
+/// not writable, so that this shows before the work.
 std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
-  // A path that ends with a slash has its last name before the slash.
+  // The name of a path that ends with a slash is before the slash.
   const fs::path model = fs::path(inputs.config.model.path).lexically_normal();
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
   const std::string path =
@@ -103,7 +103,7 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   return path;
 }
 
-/// A difference from the run's settings, other than the weights, that can change bits.
+/// The first difference from the run's settings, other than weights, that can change bits.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -133,8 +133,8 @@ void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan,
     say("  not as in the run: {}", *difference);
 }
 
-/// Reads what lines of the run's prompts had of their own that log-probabilities depend on: how
-/// tokens are drawn, and stop ids, which are banned before min_tokens.
+/// Reads the settings of prompt lines that log-probabilities depend on: how tokens are drawn, and
+/// stop ids, which are banned before min_tokens.
 void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
   std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
@@ -148,7 +148,7 @@ void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
     prompt.sampling = io::stored_sampling(prompt, fields, options, inputs.target.config.vocab);
 }
 
-/// The responses of this rank's group. Siblings stay together, for they share their prompt.
+/// The responses for this rank's group. Siblings stay together, for they share their prompt.
 std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun& run) {
   const policy::Placement& placement = plan.layout.placement;
   std::vector<Trajectory> share;
@@ -170,14 +170,14 @@ std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun
   return share;
 }
 
-/// The pictures of prompts whose responses a rank scores: their files, which are those that the
-/// run's prompts name. Throws DataError where one is absent, or another one than in the run.
+/// Picture files of the prompts whose responses a rank scores, at the paths in the run's prompts.
+/// Throws DataError if a file is absent, or its picture is not the run's.
 class GivenPictures {
  public:
   explicit GivenPictures(const io::StoredRun& run)
       : run_(run), files_(run.prompts, run.paths.front()) {}
 
-  /// Reads all pictures of a share once, so that what is wrong shows before the work.
+  /// Reads all pictures of a share once, so that errors show before the work.
   void check(const std::vector<Trajectory>& share) {
     std::optional<std::uint32_t> checked;
     for (const Trajectory& t : share) {
@@ -197,7 +197,7 @@ class GivenPictures {
   io::StoredPictures files_;
 };
 
-/// Whether a rank of the group was asked to stop, so that all stop before the same step.
+/// Whether any rank of the group was asked to stop. All ranks get the same answer before a step.
 bool stops(TensorParallelGroup& group) {
   const std::byte mine{stop_signalled()};
   const std::vector<int> sizes(group.size(), 1);
@@ -206,7 +206,7 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Throws UsageError where experts are wanted of a model that has none, or of a run.
+/// Throws UsageError if experts are asked for, and the model has none or the run recorded none.
 void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                      const io::StoredRun& run) {
   if (!arguments.keeps_routing && !arguments.replays_routing) return;
@@ -225,7 +225,7 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                      std::to_string(recorded.experts));
 }
 
-/// A response's scores, and the experts of its positions, as bytes.
+/// Serializes a response's scores and the experts of its positions.
 std::vector<std::byte> record_of(const engine::ResponseScores& scores,
                                  const std::vector<std::int16_t>& routing) {
   WireWriter writer;
@@ -239,15 +239,15 @@ std::vector<std::byte> record_of(const engine::ResponseScores& scores,
   return writer.take();
 }
 
-/// Scores a group's responses. `share`: in (prompt, sample) order. `replayed`: experts to take;
-/// null: the router chooses. `pictures`: of the run's prompts. `scored`: gets their records, on the
-/// group's leader; null on its members. `watch`: called between steps.
+/// Scores a group's responses. `share`: in (prompt, sample) order. `replayed`: experts to use;
+/// null: the router chooses. `pictures`: of the run's prompts. `scored`: receives the records on
+/// the group's leader; null on its members. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // early, for prompts with own stops
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt; with stops of its own
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));
@@ -303,8 +303,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   return outcome;
 }
 
-/// Writes the records of all groups' leaders, on rank 0, and sums up their counts. `scored`: null
-/// on other ranks. Collective.
+/// Writes the records of all groups on rank 0, and returns the sum of their counts there. `scored`:
+/// the records of a group's leader; null on other ranks. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {
@@ -338,7 +338,7 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       if (!routing.empty()) file->write_routing(response, scores.first_routed, routing);
     }
   };
-  constexpr std::size_t kAtOnce = std::size_t{16} << 20;  // of a rank
+  constexpr std::size_t kAtOnce = std::size_t{16} << 20;  // bytes of one rank
   bool more = true;
   while (more) {
     const std::vector<std::byte> mine =

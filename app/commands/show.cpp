@@ -24,8 +24,8 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kPrompts = 30;      ///< lines of the overview: about a terminal's
-constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in it
+constexpr std::size_t kPrompts = 30;      ///< lines of the overview, to fit a terminal
+constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in the overview
 
 class Show {
  public:
@@ -39,7 +39,7 @@ class Show {
           io::ResponseOrder(run_.manifest).size());
   }
 
-  /// "4:1", or "4" for all responses to the prompt.
+  /// Prints a response: `which` is "4:1", or "4" for all responses to the prompt.
   void print(const std::string& which) const {
     const std::size_t colon = which.find(':');
     const auto prompt = io::parse_unsigned(std::string_view(which).substr(0, colon));
@@ -127,8 +127,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // The user's question tells prompts apart; a system prompt before it does not. No more of a
-    // long prompt is decoded than is shown.
+    // The user's question tells prompts apart; a system prompt before it does not. Only as much of
+    // a long prompt is decoded as is shown.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

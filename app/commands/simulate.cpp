@@ -1,4 +1,4 @@
-// paceline simulate: the roles and policies of a run in a modelled world.
+// `paceline simulate`: the roles and policies of a run in a modelled world.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,10 +26,10 @@ namespace {
 /// The results of a simulation, as a row of a table.
 struct Row {
   std::string name;
-  double seconds = 0;  ///< of rollout, all attempts together
-  double tail = 0;     ///< of the last attempt, after nine tenths of its responses ended
+  double seconds = 0;  ///< rollout time of all attempts together
+  double tail = 0;     ///< time of the last attempt's last tenth of responses
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [roles] share of time, mean over ranks; -1: no such rank
+  std::vector<double> busy;  ///< [roles] mean share of time over ranks; -1: no rank has the role
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   LowerBounds bounds;
@@ -48,7 +48,7 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
-/// Removes telemetry that a killed simulation left. Other files in the folder may be somebody's,
+/// Removes telemetry that a killed simulation left. Other files in the folder may be the user's,
 /// and stay.
 void remove_shards(const std::string& path) {
   namespace fs = std::filesystem;
@@ -60,10 +60,10 @@ void remove_shards(const std::string& path) {
     if (name.starts_with("telemetry-") && name.ends_with(".h5")) old.push_back(entry.path());
   }
   for (const fs::path& file : old) fs::remove(file, ignored);
-  fs::remove(shards, ignored);  // fails where other files are in it
+  fs::remove(shards, ignored);  // fails if other files are in it
 }
 
-/// Makes room for telemetry in place of an earlier simulation's, but not of a run's.
+/// Removes an earlier simulation's telemetry, to make room. Refuses a run's directory.
 void open_directory(const std::string& path) {
   namespace fs = std::filesystem;
   for (const char* of_run : {"run.json", "trajectories.h5"}) {
@@ -137,7 +137,7 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints on stderr the real cost of simulating, which differs each time, and the lower bounds.
+/// Prints the lower bounds on stderr, and the real cost of simulating, which differs each time.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -150,7 +150,7 @@ void account(const Row& row) {
   say("  {}", lower_bounds_text(row.bounds, row.seconds));
 }
 
-/// Splits "key=a,b,c" into "key=a", "key=b", "key=c"; commas in brackets are part of a value.
+/// Splits "key=a,b,c" into "key=a", "key=b", "key=c". Commas in brackets are part of a value.
 std::vector<std::string> settings_of(const std::string& sweep) {
   const std::size_t equals = sweep.find('=');
   if (equals == std::string::npos || equals + 1 == sweep.size())
@@ -170,10 +170,10 @@ std::vector<std::string> settings_of(const std::string& sweep) {
 }
 
 /// The directory for the telemetry of one value of a sweep. Its name begins with the value's
-/// number, so that a shell lists values in their order.
+/// number, so that a shell lists values in order.
 std::string directory_of(const std::string& output, std::size_t number,
                          const std::string& setting) {
-  constexpr std::size_t kMost = 100;  // letters
+  constexpr std::size_t kMost = 100;  // characters
   std::string name = fmt::format("{:02}-{}", number + 1, setting.substr(0, kMost));
   for (char& c : name) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -203,13 +203,13 @@ ExitCode simulate(const SimulateArguments& arguments) {
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<io::RunConfig> configs;
-    // All configurations are read before the first is simulated, which may take hours.
+    // All configurations are read before the first simulation, which may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       RunArguments swept = arguments.run;
       swept.overrides.push_back(settings[i]);
       if (!swept.output.empty()) swept.output = directory_of(swept.output, i, settings[i]);
       configs.push_back(read_config(swept, io::Purpose::simulation));
-      // A sweep writes only where asked to.
+      // A sweep writes only where the command line says (--output).
       if (swept.output.empty()) configs.back().output.directory.clear();
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {

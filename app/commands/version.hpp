@@ -6,7 +6,7 @@
 namespace paceline::app {
 
 [[nodiscard]] std::string version();  ///< "0.1.0 (commit)"
-/// The lines of --version: backends, compiler, libraries as they are here. May be called before
+/// The lines of --version: backends, compiler and libraries on this machine. May be called before
 /// or after MPI_Init.
 [[nodiscard]] std::string build_report();
 

@@ -23,16 +23,16 @@
 namespace paceline::app {
 namespace {
 
-/// Pause between two looks at the folder: short beside a step, and no load for a file system.
+/// Pause between two looks at the folder: short next to a step, and no load for a file system.
 constexpr std::chrono::milliseconds kPause(20);
-/// Pause between two looks for the other ranks' messages, which come right after kPause.
+/// Pause between two looks for the other ranks' messages, which come soon after kPause.
 constexpr std::chrono::milliseconds kPoll(2);
 
 /// The state that a rank sees. Rank 0 looks at the folder; any rank may have been asked to stop.
 /// The greatest state of all ranks counts.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
-/// Waits, asleep, until there is something to do. Collective; throws as together().
+/// Waits, asleep, until there is something to do. Collective; throws as together() does.
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
@@ -43,7 +43,7 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
     std::exception_ptr fault;
     if (folder) {
       try {
-        const PulsingLoop pulse;  // so that other ranks notice a folder that hangs
+        const PulsingLoop pulse;  // lets other ranks notice a folder that hangs
         request = folder->next();
         sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
       } catch (...) {
@@ -67,8 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError where a request names neither weights nor prompts. Such a request, perhaps
-/// half written, would only repeat the job's own. A wrong configuration is reported first.
+/// Throws UsageError if a request names neither weights nor prompts. Perhaps half written, it would
+/// only repeat the job's own step. A wrong configuration is reported first.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -86,14 +86,14 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Refuses the request by whose fault one rank ends the job, so that the next job goes on with the
-/// request after it.
+/// Makes the function that refuses this request if its fault makes one rank end the job. The next
+/// job then goes on with the request after it.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;
     try {
       io::StepFolder(path).refuse(step, fault.message, true);
-    } catch (const Error&) {  // the fault matters, and has been reported
+    } catch (const Error&) {  // the fault has been reported, and matters more
     }
   };
 }
@@ -141,7 +141,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        // Where only rewards are missing, the responses are complete and stay.
+        // If only rewards are missing, the responses are complete and stay.
         if (first) folder->refuse(step, ended.message, begun || generated);
       });
       continue;

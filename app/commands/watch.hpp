@@ -12,10 +12,10 @@ namespace paceline::app {
 /// Collective; throws JobEnded.
 using RunStep = std::function<void(const RunArguments&, bool& generated)>;
 
-/// Meets the requests of a folder (io/steps/step_folder.hpp) by `run`, one after another, and waits
-/// for more until the folder is closed. A request that is wrong (configuration, prompts, weights)
-/// is refused and the job goes on. Any other fault of a run ends the job; the job started again
-/// goes on with the same request. Collective; throws JobEnded.
+/// Runs the requests of a folder (io/steps/step_folder.hpp) with `run`, one after another, and
+/// waits for more until the folder is closed. A request with a wrong configuration, prompts or
+/// weights is refused, and the job goes on. Any other fault of a run ends the job; the job started
+/// again goes on with the same request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

@@ -11,13 +11,13 @@
 namespace paceline::app {
 namespace {
 
-/// Requests whose time alone is looked at: the longest, for a shorter one takes longer only if far
-/// fewer of its tokens are accepted.
+/// Number of requests whose time alone is computed: the longest ones. A shorter one takes longer
+/// only if far fewer of its tokens are accepted.
 constexpr std::size_t kLongest = 256;
-/// Groups that a drafter rank serves at most, for the bound of all work.
+/// Most groups that one drafter rank serves, in the bound of all work.
 constexpr int kMostGroups = 16;
 
-/// Positions that a request's sampled tokens attend to, summed over them. `before`: its prompt's.
+/// Sum over a request's sampled tokens of the positions they attend to. `before`: prompt tokens.
 double positions_of(const sim::ModelledRequest& request, double before) {
   double positions = 0;
   double begin = 0;
@@ -102,8 +102,8 @@ class Bounds {
     std::size_t method = 0;
   };
 
-  /// Most tokens a second of each of b requests. `groups`: those that a drafter rank serves; 0:
-  /// there is none.
+  /// Most tokens a second of each of b requests. `groups`: number of groups that a drafter rank
+  /// serves; 0: there is no drafter rank.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {
@@ -128,7 +128,7 @@ class Bounds {
   std::vector<Drafter> drafters_;
   double longest_wait_ = 0;  ///< seconds that a request waits for answers
   double tokens_ = 0;
-  double positions_ = 0;  ///< attended to by all tokens
+  double positions_ = 0;  ///< sum over all tokens of positions attended to
 };
 
 }  // namespace

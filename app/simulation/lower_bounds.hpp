@@ -1,4 +1,4 @@
-// How soon a simulated rollout could end at best.
+// Lower bounds of the time of a simulated rollout.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace paceline::app {
 
-/// Seconds below which no schedule of the run's ranks is foreseen, by its cost tables and the
-/// speeds of speculation_speed.hpp: with the best degree, mode and window, whatever the
-/// configuration chooses among them, and chains of one drafter for each request. Mean acceptance
-/// stands for its changes, so luck and several drafters beside each other may go below.
+/// Seconds below which no schedule of the run's ranks is expected to end, by its cost tables and
+/// the speeds of speculation_speed.hpp. Each request has the best degree, mode and window, whatever
+/// the configuration chooses, and chains of one drafter. Acceptance counts by its mean, so a lucky
+/// run, or one with several drafters at once, may be faster.
 struct LowerBounds {
-  double longest = 0;  ///< of the response that takes longest when it is alone on a group
-  double work = 0;     ///< of all tokens on all ranks, each at its best batch
+  double longest = 0;  ///< for the response that takes longest alone on a group
+  double work = 0;     ///< for all tokens on all ranks, each at its best batch
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };
 [[nodiscard]] LowerBounds lower_bounds(const SimulationSetup& simulation);
 
-/// For people: the bounds, and how far from the larger a rollout of so many seconds is.
+/// Text for people: the bounds, and the ratio of `seconds`, the rollout's, to the larger one.
 [[nodiscard]] std::string lower_bounds_text(const LowerBounds& bounds, double seconds);
 
 }  // namespace paceline::app

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The number that a variable begins with, as 8 of "8(x2),4"; nothing where it begins otherwise.
+/// The number at a variable's beginning, as 8 of "8(x2),4"; nullopt: there is none.
 std::optional<std::uint64_t> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<int> count_of(const char* variable) {
   return sensible ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// The count in the first of several variables that has one.
+/// The count of the first of several variables that has one.
 template <typename... Names>
 std::optional<int> count_of(const char* first, Names... others) {
   const std::optional<int> count = count_of(first);
@@ -80,7 +80,7 @@ std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
   fact.sharers = ranks;
   // A node is assumed to have at least a core for each of its ranks.
   fact.cores = machine.cores.value_or(std::max(here.cores, ranks));
-  // This machine tells nothing of the names, NUMA nodes and pages of the run's nodes.
+  // This machine does not tell the names, NUMA domains and pages of the run's nodes.
   std::fill(std::begin(fact.host), std::end(fact.host), '\0');
   std::string_view("planned").copy(fact.host, sizeof fact.host - 1);
   fact.numa_nodes = 1;

@@ -1,4 +1,4 @@
-// A machine that a run is planned for without being on it.
+// A machine that a run is planned for but does not run on.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace paceline::app {
 
-/// The planned machine. Absent fields are as on this machine.
+/// The planned machine. An absent field is as on this machine.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< nodes, ranks or GPUs
 
@@ -20,22 +20,22 @@ struct PlannedMachine {
   std::optional<std::uint64_t> host_memory;  ///< bytes of a node
   std::optional<int> gpus;                   ///< of a node
   std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
-  /// Whether the command line, not Slurm's environment alone, describes the machine. The run is
+  /// Whether the command line, and not only Slurm's environment, describes the machine. The run is
   /// then only planned, and its weights and tokenizer need not be there.
   bool stated = false;
   bool gpus_stated = false;  ///< whether the command line asks for GPUs to compute on
 
-  /// Whether the planned machine differs from one rank on this machine.
+  /// Whether any field is set, so that the machine is not one rank on this machine.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }
 };
 
-/// Completes the machine of the command line by Slurm's environment, inside a Slurm job.
+/// Fills in absent fields from Slurm's environment, inside a Slurm job.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
-/// [ranks] facts that each rank of the machine would tell of itself. `here`: facts of this process.
-/// Throws UsageError on more than kMost ranks, and where ranks do not spread evenly over nodes.
+/// [ranks] Facts about each rank of the machine. `here`: facts of this process. Throws UsageError
+/// on more than kMost ranks, and if ranks do not spread evenly over nodes.
 [[nodiscard]] std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                                       const fabric::RankFacts& here);
 

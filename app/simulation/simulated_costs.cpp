@@ -16,7 +16,7 @@
 namespace paceline::app {
 namespace {
 
-/// Transfer costs between groups, which mostly are on different nodes where there are several.
+/// Transfer costs between groups. If there are several nodes, groups are mostly on different ones.
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
@@ -46,9 +46,9 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Costs of lookup on a verifier's host, for each request: n-grams and suffix trees as measured
-/// with the embedded pair (`paceline profile` on a Zen 4 core), whose texts are short. Each further
-/// token is read from the match that was found.
+/// Costs of lookup on a verifier's host, for each request. N-grams and suffix trees were measured
+/// with the embedded pair of models, whose texts are short (`paceline profile` on a Zen 4 core).
+/// Each further token is read from the match that was found.
 DrafterCosts lookup_costs(const std::string& name) {
   const double first = name == "ngram" ? 0.5e-6 : 2e-6;
   const double round = 0.1e-6;
@@ -76,7 +76,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   sim::GpuSystem system;
   if (config.simulation.gpus_per_rank > 1 && inputs.priced->experts)
     system.sharing = sim::Sharing::experts;
-  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // both directions
+  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // bandwidth of both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;
   CostTable table;
   try {
@@ -87,7 +87,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
         "{}: {}",
         gpus, directory, error.what()));
   }
-  table.conditions.tp = tp;  // counted in ranks, not GPUs
+  table.conditions.tp = tp;  // degree in ranks, not GPUs
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
   table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
@@ -98,7 +98,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   return table;
 }
 
-/// The costs of the configured drafters alone, in their order.
+/// Reduces a table to the configured drafters, in their order.
 CostTable of_drafters(const Inputs& inputs, CostTable table) {
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
@@ -117,8 +117,8 @@ CostTable of_drafters(const Inputs& inputs, CostTable table) {
   return table;
 }
 
-/// Throws UsageError on costs of another model, or of another backend, instruction set or number of
-/// threads than the configuration sets.
+/// Throws UsageError if the costs are of another model, or of another backend, instruction set or
+/// number of threads than the configuration sets.
 void require_holds(const Inputs& inputs, const CostTable& profile) {
   const io::EngineSection& engine = inputs.config.engine;
   CostConditions now = profile.conditions;

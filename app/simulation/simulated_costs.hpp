@@ -9,18 +9,18 @@
 
 namespace paceline::app {
 
-/// Costs by engine.profile, for its degree and with the configured drafters alone; nullopt where
-/// simulation.gpu_tables is set, which comes first. Throws UsageError where neither is set, and
-/// where the profile was measured with another model or under settings that the configuration
+/// Costs by engine.profile, for its degree and only with the configured drafters; nullopt:
+/// simulation.gpu_tables is set, and is used instead. Throws UsageError if neither is set, and if
+/// the profile was measured with another model, or under settings that the configuration
 /// contradicts, or does not know a drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
-/// Costs by simulation.gpu_tables, for groups of degree `tp`. Throws UsageError where the tables do
+/// Costs by simulation.gpu_tables, for groups of degree `tp`. Throws UsageError if the tables do
 /// not know the degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
-/// Costs at degree `tp`, as if all work of the measured degree were shared out evenly among `tp`
-/// ranks: for groups of several degrees, of which one was measured.
+/// Costs at degree `tp`, if all work of the measured degree were divided evenly among `tp` ranks.
+/// For groups of several degrees, only one of which was measured.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);
 
 }  // namespace paceline::app

@@ -30,7 +30,7 @@ double seconds_since(RealTime::time_point begin) {
   return std::chrono::duration<double>(RealTime::now() - begin).count();
 }
 
-/// Stores a rank's responses. Responses that are not flushed when the job is killed are lost.
+/// Stores a rank's responses. Responses not yet flushed when the job is killed are lost.
 class Disk final : public TrajectorySink {
  public:
   explicit Disk(Finished& finished) : finished_(finished) {}
@@ -50,7 +50,7 @@ class Disk final : public TrajectorySink {
   std::vector<Trajectory> waiting_;
 };
 
-/// Notes when responses end, and passes all records on to the writer that keeps them, if any.
+/// Notes when responses end, and passes all records on to a writer, if there is one.
 class Telemetry final : public TelemetrySink {
  public:
   Telemetry(std::vector<double>& ends, std::unique_ptr<io::TelemetryWriter> kept)
@@ -93,7 +93,7 @@ class Telemetry final : public TelemetrySink {
 };
 
 /// Runs the coordinator, and measures the real time of its turns. A coordinator sends messages as
-/// soon as it is made, so its actor must be in the world before.
+/// soon as it is constructed, so its actor must be in the world before.
 class CoordinatorActor final : public sim::Actor {
  public:
   explicit CoordinatorActor(SimulatedAttempt& attempt) : attempt_(attempt) {}
@@ -117,7 +117,7 @@ class CoordinatorActor final : public sim::Actor {
   SimulatedAttempt& attempt_;
 };
 
-/// A draft server, for which the end of the job never waits.
+/// A draft server. It is never over: the end of the job does not wait for it.
 class DraftServerActor final : public sim::Actor {
  public:
   void serve(std::unique_ptr<roles::DraftServer> server) { server_ = std::move(server); }
@@ -143,13 +143,13 @@ std::vector<int> nodes_of(const Machine& machine) {
   return nodes;
 }
 
-/// Most bytes of a rank's KV.
+/// Most bytes of KV on a rank.
 std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
   return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
 
-/// Real bytes that each simulated byte of KV stands for: transfers take as long whether their KV is
-/// checked or not.
+/// Number of real bytes for one simulated byte of KV. By it, transfers take as long whether their
+/// KV is checked or not.
 double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
@@ -157,7 +157,7 @@ double real_bytes_of_one(const Inputs& inputs) {
   return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
-/// Lengths for the oracle, which may be told those of the simulated responses.
+/// Lengths for policy oracle: those that schedule.lengths names, else the simulated responses'.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;
@@ -239,7 +239,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   }
   std::vector<RequestId> done;
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
-  // The coordinator is a thread of rank 0 that sleeps most of the time: a host of its own here.
+  // The coordinator is a mostly sleeping thread of rank 0. Here it has a host of its own.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, plan.layout.placement, work_list(inputs, done, {}),
@@ -249,7 +249,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   spread_faults();
 }
 
-/// Adds the draft servers: threads of ranks that sleep most of the time, like the coordinator.
+/// Adds the draft servers. Like the coordinator, they are mostly sleeping threads of ranks.
 void Job::add_draft_servers() {
   const Inputs& inputs = simulation_.inputs;
   const Plan& plan = simulation_.plan;
@@ -271,7 +271,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   const Plan& plan = simulation_.plan;
   if (inputs.config.output.directory.empty()) return nullptr;
   const io::SimulationSection& simulation = inputs.config.simulation;
-  const bool gpus = machine.backend.on_device();  // else costs are of CPU threads
+  const bool gpus = machine.backend.on_device();  // if not, costs are of CPU threads
   const std::int32_t cores = machine.threads * machine.ranks[rank].own_cores();
   return std::make_unique<io::TelemetryWriter>(
       inputs.config.output.directory, attempt_, rank,
@@ -298,7 +298,7 @@ void Job::spread_faults() {
   }
 }
 
-/// The message for a job in which nobody wants a turn though the run is not over.
+/// The message for a job in which no actor wants a turn though the run is not over.
 std::string Job::halted() const {
   const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
   const roles::Progress p = coordinator.progress();

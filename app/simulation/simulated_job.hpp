@@ -19,7 +19,7 @@ struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
   double seconds = 0;                  ///< until the last response ended, or the job was killed
   std::vector<double> ends;            ///< seconds at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< of ranks that reported
+  std::vector<RankSummary> summaries;  ///< of the ranks that reported
   roles::Progress progress;
   std::uint64_t turns = 0;
   double wall_seconds = 0;  ///< real time of the attempt
@@ -28,12 +28,12 @@ struct SimulatedAttempt {
   double coordinator_longest = 0;  ///< real seconds of its longest turn
 };
 
-/// Responses that are safe on disk.
+/// Responses that a simulated disk holds.
 using Finished = std::map<RequestId, Trajectory>;
 
-/// Runs until every rank has reported, or the job is killed. Adds flushed responses to `finished`,
-/// whose responses are not generated again. `attempt`: its number, which telemetry and chance go
-/// by. Throws Error (internal) where the job comes to a halt, and as the roles do.
+/// Runs until every rank has reported, or the job is killed. Adds flushed responses to `finished`;
+/// those already in it are not generated again. `attempt`: its number, for telemetry and random
+/// faults. Throws Error (internal) if the job comes to a halt, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

@@ -49,7 +49,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // A rank of the layout's degree keeps its weights, whatever else it does in between.
+  // A rank keeps its weights of the layout's degree, whatever roles it has in between.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);
@@ -70,7 +70,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// Makes a store of as many blocks as on a real machine, whatever their shape here.
+/// Makes a store of as many blocks as a real machine would have, whatever their shape here.
 void SimulatedRank::make_store(int tp) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;
@@ -89,7 +89,7 @@ void SimulatedRank::make_store(int tp) {
   const std::size_t modelled = kv_.shape.block_bytes();
   sim::TierOptions options;
   const double gpus = simulation.gpus_per_rank;
-  // Each GPU has PCIe 5.0 x16 to its host, and an NVMe drive of PCIe 4.0, as in a DGX H100.
+  // Each GPU has PCIe 5.0 x16 to its host, and an NVMe drive on PCIe 4.0, as in a DGX H100.
   options.memory = {0, gpus * 50e9};
   options.disk_read = {100e-6, gpus * 6.5e9};
   options.disk_write = {100e-6, gpus * 4e9};

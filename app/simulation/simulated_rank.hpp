@@ -1,4 +1,4 @@
-// A rank of a simulated job: a real rank's life, on a machine that is a clock and a table of costs.
+// A rank of a simulated job: the life of a real rank, on a machine of a clock and a table of costs.
 #pragma once
 
 #include <functional>
@@ -18,18 +18,18 @@
 
 namespace paceline::app {
 
-/// The surroundings that all ranks of a simulated job share. References outlive the ranks.
+/// The surroundings that all ranks of a simulated job share. What it refers to outlives the ranks.
 struct SimulatedSurroundings {
   const SimulationSetup& simulation;
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< for KV that is not checked
+  const sim::AddressRange& kv_addresses;  ///< of KV that is not checked
   std::function<void(const std::string&)> warn;
 };
 
-/// Shape of KV on a rank in a group of `tp`: that of a real rank or, where KV is looked at, of the
-/// simulation's own, 4 bytes a head and slot.
+/// Shape of KV on a rank in a group of `tp`. If `looked_at`, KV is checked, and has the
+/// simulation's own shape of 4 bytes for each head and slot; else it has a real rank's shape.
 [[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {
@@ -72,7 +72,7 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
   std::unique_ptr<sim::ModelledTiers> tiers_;
-  std::unique_ptr<kv::Store> store_;  ///< null: there is no pool
+  std::unique_ptr<kv::Store> store_;  ///< null: there is no KV pool
   std::unique_ptr<roles::KvShare> kv_share_;
   std::unique_ptr<sim::ModelledEnvironment> environment_;  ///< null: responses are of one turn
   std::unique_ptr<RankLife> life_;

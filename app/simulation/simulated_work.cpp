@@ -17,7 +17,7 @@
 namespace paceline::app {
 namespace {
 
-/// Acceptance of a drafter's tokens where the configuration does not say. `trees`: a head's.
+/// Acceptance of a drafter's tokens by default. `trees`: of a head; null without one.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
                                        const sim::StopPoints* trees) {
   switch (drafter.setting.method) {
@@ -29,7 +29,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
     case io::DrafterMethod::mtp: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
       acceptance.mean = trees->acceptance();
-      acceptance.spread = 0;  // the trees have a spread of their own
+      acceptance.spread = 0;  // the trees vary by themselves
       return acceptance;
     }
     case io::DrafterMethod::model:
@@ -73,7 +73,7 @@ sim::Workload replayed(const Inputs& inputs, const std::string& directory,
   return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);
 }
 
-/// [prompts] lengths, in tokens, of the prompts in prompts.path.
+/// [prompts] Lengths, in tokens, of the prompts in prompts.path.
 std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   Standing standing;
   inputs.text = read_tokenizer(inputs.config, inputs.target.config, standing);
@@ -185,7 +185,7 @@ sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees) {
 }
 
 DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
-  constexpr double kTokens = 1e5;  // of each drafter: they outweigh any prior
+  constexpr double kTokens = 1e5;  // tokens of each drafter, enough to outweigh any prior
   DraftHistory history;
   for (const sim::MethodAcceptance& method : acceptance.methods)
     history.update(method.name, kTokens, kTokens * method.mean);

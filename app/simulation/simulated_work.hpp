@@ -1,4 +1,4 @@
-// The work of a simulated job: its requests, and how they are drafted.
+// The work of a simulated job: its requests, and the acceptance of its drafts.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 
 namespace paceline::app {
 
-/// The trees that a run recorded of a head, by which the simulated head drafts; null: there is no
-/// head. Throws UsageError where there is a head and no run, or a run without trees.
+/// Draft trees that a run recorded of a head, by which the simulated head drafts; null: there is no
+/// head. Throws UsageError if there is a head but no run, or a run without trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
-/// Whether simulation.workload.lengths names a run, which is then replayed.
+/// Whether simulation.workload.lengths names a run to replay.
 [[nodiscard]] bool replays(const io::RunConfig& config);
 
-/// The requests of simulation.workload, replayed from a run or drawn at random. Where no key says
-/// otherwise, drawn prompts have the number and lengths of those in prompts.path. Needs the model
-/// and the drafters; sets their text, and what is absent, where it reads prompts. `trees`: null
-/// without a head. Throws UsageError, and as reading a run, counted lengths or prompts does.
+/// The requests of simulation.workload, replayed from a run or drawn at random. Unless a key says
+/// otherwise, prompts are drawn with the number and lengths of those in prompts.path. Needs the
+/// model and the drafters in `inputs`; if it reads prompts, it sets inputs.text and inputs.absent.
+/// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
-/// The history that earlier steps of the training would have left of each drafter.
+/// The history that earlier training steps would have left: each drafter's mean acceptance.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

@@ -23,13 +23,13 @@
 namespace paceline::app {
 namespace {
 
-/// A model for roles, layouts and KV, whatever it is made of. Latent attention, which keeps one
-/// vector for a position, is not shared among ranks here. Prompts have tokens alone.
+/// A dense stand-in for the model, with its layout and KV. Latent attention keeps one vector for a
+/// position, so it has one KV head, which ranks do not share. Prompts have only tokens.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
   ModelConfig model = priced;
-  model.family = &model::llama;  // a dense decoder
+  model.family = &model::llama;  // stands for a dense decoder
   if (priced.latent) model.kv_heads = 1;
   model.experts.reset();
   model.vision.reset();
@@ -38,7 +38,7 @@ ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& contex
   return model;
 }
 
-/// Facts of all ranks of the modelled nodes.
+/// Facts about all ranks of the modelled nodes.
 std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation) {
   std::vector<fabric::RankFacts> facts;
   fabric::RankFacts fact;
@@ -52,7 +52,7 @@ std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation)
   return facts;
 }
 
-/// The modelled backend. The memory of GPUs is known; hosts are modelled to have enough.
+/// The modelled backend. A GPU's memory is known; a host is modelled with enough memory.
 BackendChoice backend_of(const io::RunConfig& config, const CostConditions& costs) {
   const io::SimulationSection& simulation = config.simulation;
   BackendChoice choice;
@@ -70,7 +70,7 @@ BackendChoice backend_of(const io::RunConfig& config, const CostConditions& cost
   return choice;
 }
 
-/// The target and drafters by their config.json.
+/// Reads the shapes of the target and the drafters from their config.json.
 Inputs read_shapes(io::RunConfig config) {
   Inputs inputs;
   inputs.config = std::move(config);
@@ -82,7 +82,7 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
-/// Larger groups, into which groups of the layout may join, at costs by the GPU tables.
+/// Groups of larger degrees, into which the layout's groups may join, with costs by the GPU tables.
 TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {
   TailGroups tail;
@@ -106,8 +106,8 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Makes the workload's requests those of the inputs. `replayed`: the workload is a run's, by whose
-/// responses max_tokens and samples go.
+/// Makes the workload's requests those of the inputs. `replayed`: the workload is a recorded run;
+/// then its responses set max_tokens and samples.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {
@@ -117,7 +117,7 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
         config.sampling.max_tokens = std::max(config.sampling.max_tokens, r.length);
     }
   }
-  inputs.target.config.vocab = workload.vocabulary;  // tokens are stand-ins
+  inputs.target.config.vocab = workload.vocabulary;  // tokens are stand-ins from a small vocabulary
   inputs.ends.stops = {sim::kModelledStop};
   inputs.prompts.prompts = workload.prompts;
   inputs.sizes = {};
@@ -139,7 +139,7 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
 SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
   const bool converses = config.converses();
-  if (replays(config)) config.environment = {};  // a run's responses are replayed whole
+  if (replays(config)) config.environment = {};  // a run's responses are replayed as one turn
   config.sampling.logprobs = 0;                  // modelled tokens have no probabilities
   simulation.inputs = read_shapes(std::move(config));
   simulation.stop_points = recorded_trees(simulation.inputs.config);
@@ -153,8 +153,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 
-  // A profile says whether there are GPUs, and of which degree groups are. Without one, the GPUs'
-  // memory and the model give the degree, for which costs are made by the GPU tables.
+  // A profile tells the backend and the groups' degree. Without one, the degree follows from the
+  // GPUs' memory and the model, and the costs of this degree come from the GPU tables.
   std::optional<CostTable> measured = costs_by_profile(inputs);
   std::vector<std::int32_t> degree;
   CostConditions conditions;
@@ -178,7 +178,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
                                                  : inputs.config.layout.verifier_tp->front());
   const int measured_tp = table.conditions.tp;
   machine.threads = table.conditions.threads;
-  // Plans need costs at the groups' degree.
+  // Plans need costs of the groups' degree.
   if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
   Plan& plan = simulation.plan;

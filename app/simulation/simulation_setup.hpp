@@ -1,4 +1,4 @@
-// From a configuration to a simulated job, as inputs.hpp and plan.hpp do for a real one.
+// Makes a simulated job from a configuration, as inputs.hpp and plan.hpp make a real one.
 #pragma once
 
 #include <map>
@@ -12,23 +12,23 @@
 
 namespace paceline::app {
 
-/// A job that is to be simulated. Its inputs have no weights; its profile holds by definition, and
-/// its prompts are the workload's.
+/// A job to be simulated. It has no weights. Its profile always holds, and its prompts are the
+/// workload's.
 struct SimulationSetup {
   Inputs inputs;
   Machine machine;  ///< the modelled one
   Plan plan;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
-  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees that heads draft; null: there is no head
-  std::map<int, CostTable> costs;                ///< by each degree that groups may have
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees drafted by heads; null: there is no head
+  std::map<int, CostTable> costs;                ///< by degree, for all degrees of groups
 };
 
-/// Reads the models' config.json and the costs; makes the workload and plans the job. Throws as its
+/// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as its
 /// parts do.
 [[nodiscard]] SimulationSetup prepare_simulation(io::RunConfig config);
 
-/// Text on the modelled world and the plan, for people.
+/// Text for people about the modelled world and the plan.
 [[nodiscard]] std::string simulation_text(const SimulationSetup& setup);
 
 }  // namespace paceline::app
