@@ -1,4 +1,4 @@
-// How many draft tokens were verified and accepted, by all that may explain their acceptance.
+// Counts of verified and of accepted draft tokens, by everything that may explain acceptance.
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@ namespace paceline::speculation {
 
 class AcceptanceCounts {
  public:
-  /// A token at `position` (1: after the last committed one) of a draft was verified. `batch`:
-  /// decoding requests of the step; `response`: tokens the request had.
+  /// Counts a verified token at `position` of a draft (1: right after the committed text). `batch`:
+  /// decoding requests of the step. `response`: response tokens that the request had.
   void add(int drafter, int position, std::uint32_t batch, std::uint32_t response, bool accepted) {
     Count& count = counts_[{drafter, position, std::bit_floor(batch), std::bit_floor(response)}];
     ++count.drafted;

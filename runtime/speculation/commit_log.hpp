@@ -1,4 +1,4 @@
-// What a verifier has committed and its drafters have yet to be told.
+// Tokens that a verifier has committed and its drafters have yet to be told.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace paceline::speculation {
 
-/// Drafters hear of what was committed when they may be asked next. Telling them step by step would
-/// fetch each request's state into a cache that the step between has emptied: a hundredth of a
-/// plain step of a small model at 64 requests. It also gives them each request's tokens together:
-/// taking them in one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
+/// Drafters hear of commits only before they may be asked next. Telling them after each step would
+/// fetch each request's state into a cache that the step has emptied, which takes a hundredth of a
+/// plain step of a small model at 64 requests. Drafters also get each request's tokens together: if
+/// they came one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
 class CommitLog {
  public:
   void add(const engine::Committed& committed);
   [[nodiscard]] bool has(RequestId id) const;
-  /// Whether it holds so much that drafters should be told now.
+  /// Whether the log holds so many tokens that drafters should be told now.
   [[nodiscard]] bool full() const;
-  /// Tells all drafters everything, then that it was all. The log is empty then.
+  /// Tells all drafters all commits, then calls their told(). The log is empty after it.
   void tell(const DrafterRoster& roster, double now);
 
  private:
@@ -30,8 +30,8 @@ class CommitLog {
     std::vector<TokenId> tokens;
     bool finished = false;
   };
-  std::vector<UntoldCommit> entries_;  ///< the first requests_ are in use
-  std::size_t requests_ = 0;           ///< fewer than there are, so that their memory is used again
+  std::vector<UntoldCommit> entries_;  ///< never shrinks, so that entries' memory is used again
+  std::size_t requests_ = 0;           ///< number of entries in use, the first ones
   std::size_t tokens_ = 0;             ///< of all entries
   std::size_t next_ = 0;               ///< entry of the request that is likely committed next
 };

@@ -33,8 +33,8 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response that a request brings along counts as told: whoever had the request before has told
-// it. A server that lacks it, as after a resume, asks for it.
+// The response that a request brings along counts as told, for its verifier before has told it. A
+// server that lacks the response, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);
@@ -43,7 +43,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   r.told = r.response.size();
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
-  if (!known) group.place = {};  // to be told all of it again
+  if (!known) group.place = {};  // all texts of the group are to come again
   group.place.group = start.id.prompt;
   due_ = true;  // siblings may have said much
 }
@@ -75,7 +75,7 @@ void DraftClient::end(RequestId id, bool ended, double now) {
     if (room) server.rest_tokens += rest.size();
     server.rests.push_back(
         {id, r.told, room ? std::vector(rest.begin(), rest.end()) : std::vector<TokenId>(), ended});
-    due_ = due_ || !ended;  // another verifier goes on from there
+    due_ = due_ || !ended;  // another verifier goes on with the response
   }
   Group& group = groups_.at(id.prompt);
   --group.requests;
@@ -98,7 +98,7 @@ void DraftClient::add(DraftUpdate& update, RequestId id, std::uint64_t offset,
   update.tokens.insert(update.tokens.end(), tokens.begin(), tokens.end());
 }
 
-// A server that does not read is told nothing and asked for nothing: requests keep their untold
+// A server that does not read is told nothing and asked for nothing. Its requests keep their untold
 // tokens.
 void DraftClient::exchange() {
   const double now = clock_.now();
@@ -155,7 +155,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
     ++counts_.invalid;
     return;
   }
-  // An answer to the rank's last client is not for this one.
+  // An answer to the previous client on this rank is not for this one.
   const auto awaited = [&](Address, const DraftTexts& texts) {
     return texts.client == options_.name && server->ticket != 0 && texts.ticket == server->ticket;
   };
@@ -175,7 +175,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
                           for (const DraftWanted::Missing& missing : wanted.missing) {
                             const auto at = requests_.find(missing.id);
                             if (at == requests_.end())
-                              continue;  // whoever has it now is asked then
+                              continue;  // the request's present verifier will be asked
                             at->second.told = std::min<std::size_t>(at->second.told, missing.held);
                             due_ = true;
                           }
@@ -203,7 +203,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
       siblings.recall(stretch.id, stretch.age, stretch.offset, tokens, stretch.ended != 0, now);
       continue;
     }
-    if (requests_.contains(stretch.id)) continue;  // this client's own, known better here
+    if (requests_.contains(stretch.id)) continue;  // this client knows its own requests better
     siblings.hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
   }
   for (const draft::LogPlace& place : texts.places) {

@@ -1,4 +1,4 @@
-// Who drafts for a verifier.
+// The drafters of a verifier.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace paceline::speculation {
 
 enum class DrafterKind : std::uint8_t {
   ahead,  ///< drafter ranks of the layout, which draft for all groups by all of the run's drafters
-  own,    ///< the verifier's own
+  own,    ///< the verifier's own drafter
   tail,   ///< freed ranks that draft by one drafter for this group alone (tail_drafters.hpp)
 };
 
@@ -23,12 +23,12 @@ enum class DrafterKind : std::uint8_t {
 struct RosterEntry {
   std::string name = {};  ///< in telemetry
   DrafterKind kind = DrafterKind::own;
-  std::int32_t place = 0;  ///< index among the run's drafters; 0 of `ahead`, which draft by all
+  std::int32_t place = 0;  ///< index among the run's drafters; 0 for `ahead`
   /// How likely the drafter's tokens are accepted, as known before the run.
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< on the ranks that draft; absent: unknown
-  bool reserved = false;                   ///< it drafts in races alone, and on trial
-  /// Judge between the levels of its drafts; null: drafts are as long as is asked for.
+  bool reserved = false;                   ///< drafts only in races and on trial
+  /// Judges after each level whether a draft grows; null: drafts are as long as is asked for.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null where nobody drafts yet
 

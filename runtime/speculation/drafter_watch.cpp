@@ -8,8 +8,8 @@ namespace paceline::speculation {
 namespace {
 
 constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
-/// Messages of no use within a step, after which a rank's others are dropped unread. A rank that
-/// drafts well sends fewer by far.
+/// Useless messages within a step after which a rank's further messages are dropped unread. A rank
+/// that drafts well sends far fewer.
 constexpr int kMostUseless = 1000;
 
 }  // namespace

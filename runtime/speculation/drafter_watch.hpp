@@ -1,5 +1,5 @@
-// A verifier's watch over a drafter rank: whether it is silent, does not read, sends nonsense or
-// floods, and what the user hears of it.
+// A verifier's watch over a drafter rank: it warns the user of a rank that is silent, does not
+// read, sends nonsense or floods.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace paceline::speculation {
 
-/// The user hears of each kind of trouble when it begins, then once a minute at most, and of its
-/// total from sum_up(). Not thread-safe.
+/// The user hears of each kind of trouble when it begins, then once a minute at most. sum_up()
+/// tells the totals. Not thread-safe.
 class DrafterWatch {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// The worth of a message, rising.
+  /// The worth of a message, in rising order.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
 
-  /// `patience`: a rank that was told something and says nothing for so many seconds is called
+  /// `patience`: seconds. A rank that was told something and says nothing for so long is called
   /// silent. The clock outlives this.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
@@ -29,8 +29,8 @@ class DrafterWatch {
   /// The rank was told something, and is to answer.
   void told();
 
-  /// A message has come. True: it is one too many of a flood, was counted, and is to be dropped
-  /// unread.
+  /// To be called for each message. True: the message belongs to a flood, was counted, and is to be
+  /// dropped unread.
   [[nodiscard]] bool floods();
   /// A message, or a part of one, made no sense. `what`: the words after "sends".
   void nonsense(const char* what);
@@ -55,7 +55,7 @@ class DrafterWatch {
   double unanswered_since_ = -1;  ///< when the rank was told something; -1: it has answered
   bool silent_ = false;
   bool reads_ = true;
-  int useless_ = 0;  ///< messages of no use since the last step
+  int useless_ = 0;  ///< useless messages since the last step
   Trouble silences_, overflows_, nonsense_, floods_;
 };
 

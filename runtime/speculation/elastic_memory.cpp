@@ -58,7 +58,7 @@ void ElasticMemory::expand() {
                                  .kind = Kind::expanded});
 }
 
-/// False where blocks in flight to or from elsewhere are in the way, or too many blocks are in use.
+/// False: blocks in flight to or from other groups are in the way, or too many blocks are in use.
 bool ElasticMemory::contract() {
   const double start = ports_.clock.now();
   (void)ports_.runner.run(ports_.batcher.kv_work());

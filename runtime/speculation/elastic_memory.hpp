@@ -1,5 +1,5 @@
-// Memory that is the draft models' or the KV pool's, whichever can use it better (Nightjar, section
-// 5), as a verifier group's leader manages it.
+// Memory that belongs to the draft models or to the KV pool, whichever can use it better (Nightjar,
+// section 5), as a verifier group's leader manages it.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@
 
 namespace paceline::speculation {
 
-/// All references outlive it.
+/// The objects that an ElasticMemory works with. All references outlive it.
 struct ElasticMemoryPorts {
   const Clock& clock;
   engine::Batcher& batcher;
   engine::StepRunner& runner;    ///< of the whole group
-  const Speculator& speculator;  ///< whose drafters give memory
+  const Speculator& speculator;  ///< its drafters give memory
   TelemetrySink& telemetry;
 };
 
 /// An expansion suspends the draft models, which gives their memory back, and grows the pool by as
-/// much, in place. A contraction moves the blocks in use past the pool's old end below it, shrinks
-/// the pool, and then has the models load, a part before each step, so that decoding goes on
-/// meanwhile. Models draft nothing until they are loaded. Every rank of the group resizes its share
-/// at the same step (kv::Work). Not thread-safe.
+/// much, in place. A contraction moves the blocks in use past the pool's old end to blocks before
+/// it, and shrinks the pool. The models are then loaded, a part before each step, so that decoding
+/// goes on meanwhile. They draft nothing until they are loaded. Every rank of the group resizes its
+/// share at the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// The pool has `blocks` blocks, and `gain` more while the models are suspended.
   ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
                 std::int32_t blocks, std::int32_t gain);
 
-  /// Decides before a step. `waiting`: requests without a place in the batch. True: the pool has
-  /// grown or shrunk.
+  /// Decides before a step, and acts. `waiting`: number of requests without a place in the batch.
+  /// Returns true if the pool has grown or shrunk.
   bool turn(std::size_t waiting);
 
  private:

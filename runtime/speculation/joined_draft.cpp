@@ -14,7 +14,7 @@ std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
 
 void JoinedDraft::join(std::span<const DraftPart> parts, std::size_t most) {
   nodes_.resize(parts.size());
-  if (parts.size() == 1 && parts[0].tokens.size() <= most) {  // by far the most frequent
+  if (parts.size() == 1 && parts[0].tokens.size() <= most) {  // by far the most frequent case
     tokens_.assign(parts[0].tokens.begin(), parts[0].tokens.end());
     parents_.assign(parts[0].parents.begin(), parts[0].parents.end());
     values_.assign(parts[0].values.begin(), parts[0].values.end());

@@ -11,19 +11,20 @@
 
 namespace paceline::speculation {
 
-/// A draft, parents before children.
+/// One of the drafts to join, with parents before children.
 struct DraftPart {
   std::span<const TokenId> tokens;
   std::span<const std::int32_t> parents;  ///< [tokens] index; -1: the committed text
-  std::span<const double> values;         ///< [tokens] P(its path is accepted); falls along a path
+  std::span<const double> values;         ///< [tokens] P(path is accepted); falls along a path
 };
 
-/// A draft tree whose memory is used again and again. Not thread-safe.
+/// The joined draft tree. Its memory is used again by the next join(). Not thread-safe.
 class JoinedDraft {
  public:
-  /// Takes the `most` tokens of the highest values, with their parents; among equals the first.
+  /// Joins the `most` tokens with the highest values; of equal values the first ones. A token's
+  /// parents are always among them.
   void join(std::span<const DraftPart> parts, std::size_t most);
-  /// Drops tokens that a policy does not keep. keep: [tokens] not 0 for a token and its parents.
+  /// Drops tokens. keep: [tokens] not 0: the token stays, and so do all its parents.
   void keep(std::span<const std::uint8_t> keep);
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }

@@ -6,7 +6,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Stands for tokens that a level lacks, because they end a response or there are no more.
+/// Confidence in place of tokens that a level lacks, because they end a response or do not exist.
 constexpr float kNone = -20;
 
 }  // namespace

@@ -13,9 +13,9 @@ using namespace protocol;
 
 namespace {
 
-/// Most committed tokens kept for a rank that drafts by a head and does not read now: a rank that
-/// is told anew of a request loses all that it has of the request's features. The bound is as many
-/// tokens as 64 requests keep features of.
+/// Most committed tokens kept for a rank that drafts by a head and does not read now. They are kept
+/// because a rank at which a request is opened anew loses the request's features. The bound is the
+/// number of tokens whose features 64 requests keep.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace
@@ -85,7 +85,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   told();
 }
 
-/// Gives the request to whoever drafts for it.
+/// Gives the request to the rank that drafts for it, if there is one.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (!r.wanted) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
@@ -241,7 +241,7 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
   return said;
 }
 
-/// Tokens drafted so far are dropped: the rank begins anew from the text as it is now.
+/// Opens a request at its rank, with the present text. Tokens drafted so far are dropped.
 void RemoteDrafter::open(Link& link, RequestId id) {
   RemoteRequest& r = requests_.at(id);
   drop_drafts(r);
@@ -254,8 +254,8 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }
 
-/// Keeps of a rank's untold commits only which requests have ended. The others' texts are told anew
-/// later.
+/// Drops a rank's untold commits but for the ends of requests. Requests that have not ended will be
+/// opened anew.
 void RemoteDrafter::hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
@@ -303,7 +303,7 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
     counts_.drafted += piece.count;
     const auto at = requests_.find(piece.id);
     if (at == requests_.end() || at->second.rank != from) {
-      counts_.stale += piece.count;  // its request has ended or moved since
+      counts_.stale += piece.count;  // the request has ended or moved since
     } else if (piece.leaves == DraftPiece::kChain ? extend(at->second, piece, *drafts)
                                                   : extend_branch(at->second, piece, *drafts)) {
       worth = Worth::drafts;
@@ -335,16 +335,16 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
   return true;
 }
 
-// A piece is taken if it agrees with what the target has said meanwhile, if its other tokens go on
-// from what is there, and if it was drafted after the last refutation was known. A piece that makes
-// sense reaches less than two windows past the text it was drafted from, so no more is ever ahead.
-// A piece that knows more of the text than was said is dropped as well.
+// A piece is taken if its rank knew of the last refutation, if the piece agrees with the text that
+// the target has said meanwhile, and if its other tokens continue the chain here. A piece that
+// makes sense reaches less than two windows past the text it was drafted from, so the chain is
+// never longer. A piece is dropped too if it claims to know more text than was said.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A branch must leave the chain that is there. Where the target has come to the token by which it
-// leaves, this must be the target's own. The branch may have left the chain before, then, if it
+// A branch must leave the present chain. If the target has already said a token at this place, the
+// branch must leave by the same token. Then it may have left the previous chain too: the branch
 // foresaw the last refutation, of which its rank has yet to hear.
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -371,8 +371,8 @@ bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, con
   return true;
 }
 
-/// Appends what of a piece of the chain the target has not said, if it goes on from what is ahead.
-/// A piece that the target has contradicted shows that the rank's chain is refuted there.
+/// Appends a piece's tokens that the target has not said yet, if they continue `ahead`. A piece
+/// that the text contradicts shows that the rank's chain is refuted there.
 bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);
@@ -390,7 +390,7 @@ bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Draf
   return true;
 }
 
-/// Adds a piece's tokens from number `from` on to those ahead.
+/// Adds a piece's tokens to `ahead`, from the piece's token of index `from` on.
 void RemoteDrafter::add(std::deque<Ahead>& ahead, const DraftPiece& piece, const Drafts& drafts,
                         std::int32_t from) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
@@ -426,7 +426,7 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
   }
 }
 
-/// Adds the branches that leave a chain to it, the earliest first.
+/// Adds the branches that leave the slot's chain to its draft, the earliest first.
 void RemoteDrafter::add_branches(const RemoteRequest& r, draft::DraftSlot& slot) {
   const int chain = slot.count;
   const int most = std::min(slot.limits.max_tokens, slot.output.capacity());

@@ -21,34 +21,34 @@ namespace paceline::speculation {
 struct RemoteOptions {
   int vocab = 0;                  ///< token ids are below this
   int window = 4;                 ///< DrafterOptions::window of the ranks
-  int longest = 0;                ///< DrafterOptions::longest; the larger bounds what may be ahead
-  double patience = 2;            ///< seconds, as DrafterWatch's
-  std::size_t feature_bytes = 0;  ///< of features at a position; 0: the ranks read none
+  int longest = 0;                ///< DrafterOptions::longest; the larger one bounds tokens ahead
+  double patience = 2;            ///< seconds (DrafterWatch)
+  std::size_t feature_bytes = 0;  ///< of a position's features; 0: the ranks read no features
 };
 
 /// A verifier's drafter ranks, as a drafter among others. Tokens that have arrived are proposed at
-/// once; where none have, there is no draft, and the verifier decodes plainly rather than waits.
-/// Requests of a prompt go to one rank, so that it computes the prompt once.
+/// once. Where none have arrived, there is no draft: the verifier decodes plainly and does not
+/// wait. All requests of a prompt go to one rank, so that the prompt is computed once.
 ///
-/// Branches wait beside a request's chain until the target has said the token where they leave it.
-/// Where several paths are asked for, a draft is the tree of both. A branch that left with the
-/// target's token is the chain from then on, while the rank, which has yet to hear of it, still
-/// sends it as a branch.
+/// Branches are kept next to a request's chain until the target has said the token where they leave
+/// it. Where several paths are asked for, a draft is the tree of chain and branches. A branch that
+/// leaves by the target's token becomes the chain. The rank sends it as a branch until it hears of
+/// this token.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
-/// and dropped; a rank that floods has most of its messages dropped unread. A rank whose mailbox is
-/// full, since it does not read, is sent no more; once there is room again it is told anew of the
-/// requests that went on meanwhile. DrafterWatch tells the user.
+/// and dropped. A rank that floods has most of its messages dropped unread. A rank that does not
+/// read, so that its mailbox is full, is sent no more. Once there is room again, the requests that
+/// went on meanwhile are opened there anew. DrafterWatch tells the user.
 ///
-/// Ranks that draft by a head are sent the target's features as they are computed. Features that
-/// cannot be sent now wait: the latest, as many as a head would keep.
+/// Ranks that draft by a head are sent the target's features as they are computed. Of features that
+/// cannot be sent now the latest are kept, as many as a head would keep.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// Mailbox and clock outlive this.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
                 const RemoteOptions& options, DrafterWatch::Warn warn);
 
-  /// From now on these ranks draft; there may be none. Each request goes to its drafter among them.
+  /// Makes `drafters`, perhaps none, the ranks that draft. Each request goes to its drafter's rank.
   void use(std::vector<policy::DrafterPlace> drafters);
 
   void start(const draft::DraftStart& start, double now) override;
@@ -67,12 +67,12 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
   /// Takes a message of a drafter rank, whatever it holds.
   void receive(int from, std::span<const std::byte> message);
-  /// Tells the user what was wrong with each rank in all.
+  /// Tells the user the totals of each rank's troubles.
   void close();
 
   struct Counts {
     std::uint64_t drafted = 0;   ///< tokens that arrived
-    std::uint64_t stale = 0;     ///< arrived tokens off the text that was said, or said already
+    std::uint64_t stale = 0;     ///< arrived tokens that contradict the text or came too late
     std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
     std::uint64_t flooded = 0;   ///< messages dropped unread
     std::uint64_t late = 0;      ///< drafts asked for when none had arrived
@@ -83,32 +83,32 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  private:
   struct Ahead {
     TokenId token;
-    float conditional;  ///< score given the tokens before
+    float conditional;  ///< score, given the tokens before
   };
   struct Branch {
     TokenId instead = 0;
-    std::deque<Ahead> ahead;  ///< drafted tokens after it
+    std::deque<Ahead> ahead;  ///< drafted tokens after `instead`
   };
   struct RemoteRequest {
-    int rank = -1;  ///< its drafter's; -1: it has none
+    int rank = -1;  ///< of the request's drafter; -1: none
     NoiseKey noise;
-    std::uint64_t version = 0;  ///< of its holder
-    bool wanted = true;         ///< somebody is to draft for it
+    std::uint64_t version = 0;  ///< of the request's holder
+    bool wanted = true;         ///< false: no rank drafts for the request
     RequestSampling sampling;
     std::vector<TokenId> response;            ///< committed tokens
     std::int32_t refuted = 0;                 ///< response length just after the last refuted token
-    std::int32_t before = 0;                  ///< `refuted` until then
+    std::int32_t before = 0;                  ///< previous value of `refuted`
     std::deque<Ahead> ahead;                  ///< drafted tokens after the committed text
     std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves, past the committed text
     draft::Features unsent;                   ///< features that its rank is to be sent
-    bool opened = false;                      ///< its rank was told of it
-    bool follows = false;  ///< its rank was told of all that was committed since, too
+    bool opened = false;                      ///< its rank was told of the request
+    bool follows = false;                     ///< its rank was also told of all commits since
   };
   struct Link {
     DrafterWatch watch;
-    std::uint32_t since = 0;          ///< epoch of the placement since which it drafts
+    std::uint32_t since = 0;          ///< epoch of the placement since which the rank drafts
     protocol::DraftCommits commits;   ///< commits that the rank has yet to be told
-    std::vector<RequestId> unopened;  ///< requests that the rank is to be told of, or anew
+    std::vector<RequestId> unopened;  ///< requests to open at the rank, for the first time or anew
     std::set<std::uint32_t> prompts;  ///< prompts that the rank was sent
     RequestId next_features;          ///< request whose features are sent first
   };
@@ -141,7 +141,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   RemoteOptions options_;
   DrafterWatch::Warn warn_;
   std::map<RequestId, RemoteRequest> requests_;
-  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< of requests_, by index
+  std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< prompts of requests_, by index
   std::map<int, Link> links_;                              ///< by rank
   Counts counts_;
 };

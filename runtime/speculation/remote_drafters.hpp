@@ -12,25 +12,25 @@
 
 namespace paceline::speculation {
 
-/// Each drafter of the run by which ranks may draft is a RemoteDrafter of its own, for tokens of
+/// Ranks that draft by different drafters of the run have different RemoteDrafters, for tokens of
 /// different drafters are accepted differently. Not thread-safe.
 class RemoteDrafters {
  public:
-  /// `group`: the verifier, as leader of its group.
+  /// `group`: the rank of the verifier, which leads its group.
   explicit RemoteDrafters(std::int32_t group) : group_(group) {}
 
-  /// Adds the ranks that draft by `method`, one of the run's drafters; absent: by all of the run's
-  /// drafters, for all groups. `drafter` outlives this.
+  /// Adds the ranks that draft by `method`, index of one of the run's drafters. `method` absent:
+  /// the ranks that draft by all of them, for all groups. `drafter` outlives this.
   void add(RemoteDrafter& drafter, OptionalIndex method) {
     drafters_.push_back({&drafter, method});
   }
 
-  /// From now on ranks have these places.
+  /// Takes the drafter ranks' places that hold from now on.
   void use(std::span<const policy::DrafterPlace> places);
   [[nodiscard]] bool is_drafter(int rank) const;
   /// Takes a message of a drafter rank, whatever it holds.
   void receive(int from, std::span<const std::byte> message);
-  /// Tells the user what was wrong with each rank in all.
+  /// Tells the user the totals of each rank's troubles.
   void close();
   [[nodiscard]] RemoteDrafter::Counts counts() const;
   [[nodiscard]] std::int32_t group() const { return group_; }

@@ -52,7 +52,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // it comes back
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // the request comes back
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
@@ -76,7 +76,7 @@ bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) c
          (!request.method || request.method == static_cast<int>(drafter));
 }
 
-// Fills in the query of the policy. Of several drafters each request counts with its best.
+// Fills in the policy's query. Each request counts with its best drafter.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -141,7 +141,7 @@ void Speculator::leave(RequestId id) {
   requests_.erase(id);
 }
 
-/// A request that was given up may be in the batch still.
+/// Skips requests that are not known here: a request that was given up may still be in the batch.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -227,7 +227,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    // A draft that ran ahead is there, whatever length would have been worth drafting.
+    // A draft that ran ahead exists already, whatever length would have been worth drafting.
     const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, *decoded_[i])) continue;
     const bool kept_back = entry.reserved && !decoded_[i]->method;
@@ -278,7 +278,7 @@ void Speculator::note_proposed(std::size_t request, const Draft& draft) {
 }
 
 /// Records how far each draft would have been accepted, as far as the text is known. Unverified
-/// drafts are judged too, or a drafter that others once outdid would never be seen to do better.
+/// drafts are judged too: a drafter that was once outdone could never be seen to improve otherwise.
 void Speculator::judge_proposed(const engine::Committed& committed) {
   const auto request = static_cast<std::size_t>(committed.decoding);
   const auto at = requests_.find(committed.id);
@@ -296,7 +296,7 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps a draft: beside the best one if it ran ahead, else in place of the best if it is better.
+/// Keeps a draft: next to the best one if it ran ahead, else in its place if better or on trial.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -314,8 +314,8 @@ void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   expected_[request] = std::max(expected_[request], best.expected_tokens);
 }
 
-/// Finds the draft's tokens that are in the committed text, one a level. The step may have verified
-/// another draft.
+/// Finds the draft's tokens that are in the committed text, one per level. The step need not have
+/// verified this draft.
 void Speculator::find_on_text(Draft& draft, std::span<const TokenId> committed) {
   draft.on_text.clear();
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
@@ -339,7 +339,7 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Cuts each request's drafts to what the policy keeps. Foretold tokens are not its to judge.
+// Cuts each request's drafts to the tokens that the policy keeps. Foretold tokens always stay.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();
   values_.clear();
@@ -369,7 +369,7 @@ void Speculator::select() {
   }
 }
 
-/// Cuts each draft to its verified tokens, for only they tell something.
+/// Cuts each draft to its verified tokens, for record() and tally() count these alone.
 void Speculator::leave_verified(std::size_t request) {
   const std::span<Draft> drafts = drafts_of(request);
   std::vector<std::int32_t> place;  // [tokens] of a draft: where a token that stays went
@@ -390,7 +390,7 @@ void Speculator::leave_verified(std::size_t request) {
   }
 }
 
-/// Records what became of a request's drafts, each by itself.
+/// Records how much of each draft of a request was accepted.
 void Speculator::record(const engine::Committed& committed) {
   const auto at = requests_.find(committed.id);
   std::size_t furthest = 0;

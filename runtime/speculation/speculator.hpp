@@ -1,4 +1,4 @@
-// Speculation of one verifier: its drafters, how far they draft, and what became of it.
+// Speculation of one verifier: its drafters, their draft lengths, and their acceptance.
 #pragma once
 
 #include <cstdint>
@@ -26,59 +26,59 @@
 namespace paceline::speculation {
 
 struct SpeculatorOptions {
-  /// Most draft tokens of a step, of all its requests; 0: as many as each request may have.
+  /// Most draft tokens of a step over all its requests; 0: each request's own limit.
   int step_tokens = 0;
 };
 
-/// Joins drafters and policy. Each step the policy says how far to draft for every request; each
-/// request gets the draft from which most is expected, of all drafters; the policy says which of
-/// the tokens are worth verifying. Drafters are asked in their order, as far as the policy says,
+/// Joins drafters and policy. In each step the policy says how far to draft for every request. Of
+/// all drafters' drafts each request gets the one with most tokens expected to be accepted. The
+/// policy then says which of its tokens are worth verifying. Drafters are asked in roster order,
 /// the cheap ones first. A later drafter is asked only for requests where it is expected to do
-/// better than the earlier ones. Now and then it drafts for another request on trial: its
-/// acceptance would never be known otherwise.
+/// better than the earlier ones. Now and then a later drafter drafts for another request on trial:
+/// its acceptance would never be known otherwise.
 ///
-/// A draft that ran ahead is there or is not, and costs nothing: it is verified beside the draft
-/// that is made here, and beside others of its kind, as branches of one tree. The longest branch
-/// that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of one
-/// verifier).
+/// A draft of a drafter that runs ahead costs nothing. All drafts of this kind that have arrived
+/// are verified together with the draft that is made here, as branches of one tree. The longest
+/// branch that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of
+/// one verifier).
 ///
 /// Expectations are drafters' scores calibrated by what the target accepted. Not thread-safe.
 class Speculator {
  public:
-  /// `roster` must not be empty, and has a drafter in each entry. The policy reckons by the
-  /// roster's order. The clock outlives this. Throws std::invalid_argument on no drafters.
+  /// `roster`: not empty, with a drafter in each entry. The policy names drafters by index in the
+  /// roster. The clock outlives this. Throws std::invalid_argument on an empty roster.
   Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
   [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
-  /// A request will be decoded. `method`: the only drafter that drafts for it; absent: any may.
+  /// Begins to draft for a request. `method`: the only drafter that does so; absent: any may.
   void start(const Admission& request, OptionalIndex method = {});
   /// A request goes elsewhere; start() brings it back.
   void leave(RequestId id);
-  /// Whether the last step asked a drafter that can give memory back for drafts.
+  /// Whether the last step asked for drafts of a drafter that can give memory back.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Whether some drafter reads features of the target, and observe() is to be called.
   [[nodiscard]] bool observes() const { return !readers_.empty(); }
-  /// Reads the features of what the step computed. Called before commit() tells what it committed.
+  /// Reads the features of the rows that a step computed. To be called before the step's commit().
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
-  /// Drafts for the step, one for each of `decoding` or none at all; they may be empty. Valid until
-  /// the next call. `prefill_rows`: prompt rows that share the step. `foretold`: empty, or for each
-  /// of `decoding` the next tokens, as known from whoever is ahead in a race (races.hpp). Drafts
-  /// begin with the foretold tokens, as many as a draft may have, whatever the policy says: each
-  /// would be a step of its own otherwise.
+  /// Returns one draft, perhaps empty, for each of `decoding`, or no drafts at all. Valid until the
+  /// next call. `prefill_rows`: prompt rows that share the step. `foretold`: empty, or for each of
+  /// `decoding` the next tokens according to the group that is ahead in a race (races.hpp). A draft
+  /// begins with the foretold tokens, as many as it has room for, whatever the policy says: each
+  /// would take a step of its own otherwise.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
   /// Takes in the commits of the step, which verified the drafts of draft() or none. Finished
-  /// requests are forgotten. Drafters hear of the commits at the latest before they are next asked,
-  /// or when all requests are done. `seconds`: the step without draft().
+  /// requests are forgotten. Drafters hear of the commits before they are next asked, and once all
+  /// requests are done. `seconds`: duration of the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// The drafter that last drafted for each request, if any, and how well.
+  /// The drafter that last drafted for each request, if any, and its acceptance there.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. Of siblings in a tree only the likeliest counts, as the
@@ -86,25 +86,25 @@ class Speculator {
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
-  /// A draft of one drafter, with what is expected of each token.
+  /// A draft of one drafter, with the expected acceptance of each token.
   struct Draft {
     int drafter = 0;
-    int foretold = 0;  ///< foretold tokens at its beginning; the drafter's come after them
+    int foretold = 0;  ///< number of foretold tokens, after which the drafter's tokens come
     int asked = 0;     ///< levels that the drafter was asked for
     double expected_tokens = 0;  ///< expected to be accepted, foretold ones included
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
-    std::vector<float> scores;          ///< of the path, by the drafter
-    std::vector<double> conditional;    ///< score given the parent's path
-    std::vector<double> values;         ///< calibrated probability of the path
-    std::vector<std::int32_t> on_text;  ///< [levels] tokens that the target said, after committing
+    std::vector<float> scores;          ///< [tokens] the drafter's score of the path
+    std::vector<double> conditional;    ///< [tokens] score, given the parent's path
+    std::vector<double> values;         ///< [tokens] calibrated probability of the path
+    std::vector<std::int32_t> on_text;  ///< [levels] tokens in the committed text, once known
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
   struct SpeculatedRequest {
     Acceptance acceptance;
-    OptionalIndex method;      ///< the only drafter that drafts for it; absent: any may
-    OptionalIndex drafted_by;  ///< drafter of its last draft; absent: nothing was drafted yet
+    OptionalIndex method;      ///< the only drafter of this request; absent: any may draft
+    OptionalIndex drafted_by;  ///< drafter of the last draft; absent: nothing was drafted yet
   };
 
   /// P(the next token that the drafter drafts for the request is accepted).
@@ -139,11 +139,11 @@ class Speculator {
   std::map<RequestId, SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
-  CommitLog log_;                               ///< what drafters have yet to be told
+  CommitLog log_;                               ///< commits that drafters have yet to be told
   std::vector<draft::FeatureReader*> readers_;  ///< drafters that read features
   int step_tokens_ = 0;                         ///< 0: no bound
-  bool lags_ = false;                           ///< some drafter keeps state that falls behind
-  bool listens_ = false;  ///< some drafter runs ahead, and is to hear of commits at once
+  bool lags_ = false;                           ///< some drafter has state that falls behind
+  bool listens_ = false;  ///< some drafter runs ahead, and must hear of commits at once
   std::vector<std::byte> features_;
 
   // The step under way; vectors are indexed by decoding request unless said otherwise.
@@ -166,18 +166,18 @@ class Speculator {
   std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
   /// The best draft made here, then the drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
-  std::vector<std::size_t> beside_;  ///< drafts of drafters that run ahead
+  std::vector<std::size_t> beside_;  ///< number of drafts of drafters that run ahead
   /// All drafts, verified or not: tokens and parents alone.
   std::vector<std::vector<Draft>> proposed_;
-  std::vector<std::size_t> proposals_;  ///< drafts in proposed_
-  std::vector<double> expected_;        ///< accepted tokens, of the best draft so far
-  std::vector<int> most_drafted_;       ///< rows free for drafts
+  std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
+  std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
+  std::vector<int> most_drafted_;       ///< number of rows free for drafts
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;             ///< [asked] one drafter's proposals, before they are taken
   std::vector<draft::DraftSlot> slots_;  ///< [asked]
   std::vector<std::int32_t> slot_request_;  ///< [asked]
-  std::vector<double> values_;              ///< [tokens] of drafters, of all requests
+  std::vector<double> values_;              ///< [tokens] drafters' tokens of all requests
   std::vector<int> offsets_;                ///< [requests + 1]
   std::vector<std::uint8_t> keep_;          ///< [tokens]
   std::vector<engine::DraftTree> trees_;

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Most tokens of a tree: kStates of a level are taken further, and kStates may follow each.
+/// Most tokens of a tree: kStates tokens of a level have children, and each has at most kStates.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
-/// Notes what a stop network would see, and lets drafts grow.
+/// Notes the input of a stop network at each level, and lets drafts grow.
 class Watch final : public draft::Levels {
  public:
   explicit Watch(StopPoint& point) : point_(point) {
@@ -34,7 +34,7 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// The first point is anywhere in the first `every` tokens, so that points of requests differ.
+/// Puts the first point anywhere in the next `every` tokens, so that points of requests differ.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -76,7 +76,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
   if (recorded != batch.end()) record(*recorded, now);
 }
 
-/// Grows the tree, and writes the tokens that others follow to the slot.
+/// Grows the tree, and writes its tokens that have children to the slot.
 void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Pending pending;
   pending.noise = requests_.at(slot.id).noise;
@@ -111,7 +111,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
 }
 
 /// Finds the step's samples after the text and after each token of the tree. False: the step does
-/// not verify the draft, because another drafter's was expected to do better.
+/// not verify the draft, because another drafter's draft was expected to do better.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first =

@@ -19,39 +19,39 @@
 namespace paceline::speculation {
 
 struct StopRecorderOptions {
-  std::int32_t every = 0;  ///< response tokens of a request from one point to the next, at least
-  std::int32_t most = 0;   ///< most tokens of the trees that points tell of
+  std::int32_t every = 0;  ///< least response tokens between two points of a request
+  std::int32_t most = 0;   ///< most tokens of a tree of which a point tells
   bool foreknows = false;  ///< trees are made under the noise that the target samples with
 };
 
-/// Most verified tokens of a recorded draft: the tokens that others follow.
+/// Most verified tokens of a recorded draft, which are the tokens of its tree that have children.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
-/// Stands before a head. Now and then the recorder has the head grow the whole tree of a request,
-/// at most one a step, and drafts the tokens of the tree that others follow; nothing else is
-/// drafted. The step that verifies this draft is also asked for the probabilities of the tokens
-/// that may follow. From these follows how much is accepted of each tree at which drafting might
-/// have stopped. The samples that verify drafts stay as they are, so a run that records is like any
-/// other.
+/// The recorder drafts in place of a head. Now and then, at most once a step, it has the head grow
+/// the whole tree of a request, and drafts the tree's tokens that have children. Nothing else is
+/// drafted. The step that verifies this draft is also asked for the probability of each child. From
+/// these the accepted length of each tree at which drafting might have stopped is computed. The
+/// samples that verify drafts are unchanged, so a run that records generates the same responses as
+/// any other.
 ///
-/// Where a tree is made under the target's own noise, nothing but the target's logits decides which
-/// tokens are accepted: acceptance is certain then, and a point says so.
+/// Where a tree is made under the target's own noise, the target's logits alone decide which tokens
+/// are accepted. Acceptance is certain then: each probability in the point is 0 or 1.
 ///
-/// A point is recorded where the response may go on for as many tokens as there are calls, and
-/// nothing is foretold. The windows of points that are more than kCalls apart have no noise in
-/// common. Not thread-safe.
+/// A point is recorded only where the response may have kCalls more tokens and no token is
+/// foretold. The windows of points that are more than kCalls apart have no noise in common. Not
+/// thread-safe.
 class StopRecorder final : public draft::Drafter {
  public:
   /// `telemetry` outlives this.
   StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecorderOptions& options,
                TelemetrySink& telemetry);
 
-  /// Most samples that a step is asked for besides its own.
+  /// Most samples that a step is asked for in addition to its own.
   [[nodiscard]] static std::int32_t most_questions(const StopRecorderOptions& options) {
     return options.foreknows ? 0 : StopPoint::kCalls * options.most;
   }
-  /// The step that is to verify the last draft, with the questions behind its own samples. Valid
-  /// until the next call; `step` stays as it is.
+  /// Returns the step that is to verify the last draft, with the questions after its own samples.
+  /// Valid until the next call. `step` stays unchanged.
   [[nodiscard]] const engine::Step& with_questions(const engine::Step& step);
   /// Records the pending point, if any. `sampled`: the step's samples, then the questions' answers.
   void answered(std::span<const kernels::Sampled> sampled);
@@ -69,7 +69,7 @@ class StopRecorder final : public draft::Drafter {
   struct Progress {
     NoiseKey noise;
     std::int64_t tokens = 0;  ///< of the response
-    std::int64_t due = 0;     ///< tokens at which the next point is
+    std::int64_t due = 0;     ///< response tokens from which on the next point may be recorded
   };
   /// A point that is being made: the whole tree, in the order of its growth.
   struct Pending {
@@ -78,8 +78,8 @@ class StopRecorder final : public draft::Drafter {
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
     std::optional<policy::StoppedTrees> trees;
-    std::vector<std::int32_t> samples;    ///< [1 + tokens] step sample of what follows; -1: no row
-    std::vector<std::int32_t> questions;  ///< [tokens] step sample of the answer; -1: not asked
+    std::vector<std::int32_t> samples;    ///< [1 + tokens] index in the step's samples; -1: none
+    std::vector<std::int32_t> questions;  ///< [tokens] index in the step's samples; -1: not asked
   };
 
   [[nodiscard]] bool due(const draft::DraftSlot& slot) const;
@@ -91,7 +91,7 @@ class StopRecorder final : public draft::Drafter {
   TelemetrySink& telemetry_;
   std::map<RequestId, Progress> requests_;
   std::optional<Pending> pending_;
-  engine::Step step_;  ///< the step with questions, where there are any
+  engine::Step step_;  ///< the last step with questions
 };
 
 }  // namespace paceline::speculation
