@@ -14,7 +14,7 @@ namespace paceline::policy {
 /// (section 5: 0.49 to 0.72).
 inline constexpr double kUnknownAcceptance = 0.6;
 
-/// A share of tries that came true, old ones fading exponentially.
+/// Share of tries that came true. Old tries fade exponentially.
 struct FadingShare {
   double hits = 0;
   double tries = 0;
@@ -27,16 +27,16 @@ struct FadingShare {
   }
 };
 
-/// How often drafts are found and how far they reach, whatever ends them: the target said something
-/// else, or the drafter had no more to say. A tree counts by its levels.
+/// How often drafts are found, and how many of their levels are accepted. A draft ends where the
+/// target says something else, or where the drafter had no more to say: both count alike.
 class DraftOutcomes {
  public:
-  /// `memory`: drafts and levels after which one counts 1/e.
+  /// `memory`: number of later drafts (or levels) after which one still counts 1/e.
   explicit DraftOutcomes(double memory) : memory_(memory) {}
 
   void record_found(bool found) { found_.record(found ? 1 : 0, 1, memory_); }
-  /// Records that `levels` levels were accepted. `ended`: no further one was, although it was asked
-  /// for and would have been verified.
+  /// Records that `levels` levels were accepted. `ended`: the next level was asked for and would
+  /// have been verified, but was not accepted.
   void record_reach(int levels, bool ended) {
     reach_.record(levels, levels + (ended ? 1 : 0), memory_);
   }
@@ -74,7 +74,7 @@ class AcceptanceModel {
 
  private:
   static constexpr int kBuckets = 16;
-  static constexpr double kMemory = 2000;  ///< tokens of a drafter after which one counts 1/e
+  static constexpr double kMemory = 2000;  ///< later tokens after which one still counts 1/e
   struct Drafter {
     std::array<FadingShare, kBuckets> buckets;
     FadingShare all;
@@ -89,7 +89,7 @@ class AcceptanceModel {
 /// Acceptance of one request, so that easy and hard requests of a batch get drafts of different
 /// length. It belongs to the request's holder.
 struct RequestAcceptance {
-  static constexpr double kMemory = 64;  ///< tokens or drafts after which one counts 1/e
+  static constexpr double kMemory = 64;  ///< later tokens or drafts after which one counts 1/e
 
   FadingShare tokens;
   DraftOutcomes outcomes{kMemory};

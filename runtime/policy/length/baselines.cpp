@@ -55,8 +55,8 @@ int Nightjar::best(const Batch& batch, double switching) const {
   return best;
 }
 
-/// Skips asking for lags where plain decoding is best without the cost of switching: it is best
-/// with it too.
+/// Returns false, so that nobody computes lags, where plain decoding is best without the cost of
+/// switching: plain decoding is then best with this cost too.
 bool Nightjar::considers(const DraftQuery& query) {
   step_ = {};
   if (query.requests == 0) return false;

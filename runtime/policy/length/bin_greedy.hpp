@@ -10,9 +10,9 @@ namespace paceline::policy {
 /// floor(sqrt(H)) bins of as many rounds, each a step; H doubles from block to block. So blocks
 /// last 1, 1, 4, 4, 16, 25, 64 ... steps where H is 1, 2, 4, 8, 16, 32, 64 ...
 ///
-/// The first bin of each block explores for certain, and so does the very first step: whenever an
-/// arm is to be exploited, one was visited. Bin b explores with probability 1 / sqrt(b), which over
-/// the sqrt(H) bins of a block is about 2 H^(1/4) bins, of sqrt(H) steps.
+/// The first bin of each block explores with certainty, and so does the very first step: before any
+/// step exploits an arm, an arm has been visited. Bin b explores with probability 1 / sqrt(b). Of
+/// the sqrt(H) bins of a block about 2 H^(1/4) explore, each of sqrt(H) steps.
 class BinSchedule {
  public:
   [[nodiscard]] int block() const { return block_; }  ///< j, from 1
@@ -26,7 +26,7 @@ class BinSchedule {
   void advance();
 
  private:
-  /// x > sqrt(H)
+  /// Whether x > sqrt(H).
   [[nodiscard]] bool past_root(std::int64_t x) const { return x * x > duration(); }
 
   int block_ = 1;

@@ -1,5 +1,5 @@
-// Draft lengths, and how much of a draft is verified: the interface of its policies. A policy has a
-// name in core/speculation_policy.hpp, and make_draft_length.cpp makes it.
+// Interface of the policies that decide draft lengths, and how much of a draft is verified.
+// Policies have names in core/speculation_policy.hpp; make_draft_length.cpp makes them by name.
 #pragma once
 
 #include <cstddef>
@@ -27,17 +27,19 @@ struct DraftQuery {
   double context = 0;
   std::span<const double> acceptance;  ///< [requests] P(next drafted token is accepted)
   /// [drafters, requests] in the order in which drafters are asked; 0 for a drafter that does not
-  /// draft for a request. Empty: one drafter that always has a draft, accepted as above.
+  /// draft for a request. Empty: there is one drafter, which always has a draft, accepted with
+  /// `acceptance`.
   std::span<const DraftHope> hopes;
   std::span<const int> longest_draft;  ///< [requests] most tokens of a useful draft
-  /// [requests] committed tokens that the drafter has yet to compute, past the one or two that
-  /// every draft begins with; empty: none.
+  /// [requests] committed tokens that the drafter has yet to compute, besides the one or two that
+  /// every draft begins with; empty: 0 for every request.
   std::span<const int> lag;
 };
 
 /// Drafted tokens of a batch, by request, in tree order: parents before children.
 struct DraftedTokens {
-  /// Calibrated probability that the path through the token is accepted; falls along a path.
+  /// Calibrated probability that the path up to and including the token is accepted; falls along a
+  /// path.
   std::span<const double> values;  ///< [tokens]
   std::span<const int> offsets;    ///< [requests + 1] where a request's tokens begin
 };
@@ -45,9 +47,9 @@ struct DraftedTokens {
 /// A step that was made.
 struct StepOutcome {
   int draft_rows = 0;        ///< drafted tokens that were verified
-  int committed = 0;         ///< tokens the decoding requests got
-  double draft_seconds = 0;  ///< in the drafter, 0 where none was asked
-  double step_seconds = 0;   ///< in the engine
+  int committed = 0;         ///< tokens that the decoding requests got
+  double draft_seconds = 0;  ///< seconds in drafters; 0 where none was asked
+  double step_seconds = 0;   ///< seconds in the engine
 };
 
 /// Decides speculation step by step: considers(); if true, choose(); if any length is not 0,
@@ -57,19 +59,19 @@ class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
 
-  /// Whether the step may be other than plain. Reads the query's numbers alone, so the spans of a
-  /// step that is not considered need not be filled.
+  /// Whether the step may be other than plain. Reads the query's numbers alone: its spans may still
+  /// be empty.
   virtual bool considers(const DraftQuery& query) = 0;
   /// Chooses before drafting: the longest path to draft for each request, at most its
   /// longest_draft. All 0 is plain decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
-  /// Most paths side by side to ask for, at most `most`, for a request to draft for. Called after
-  /// choose(); not all of them need be verified.
+  /// Number of parallel paths to ask for, for a request that is drafted for; at most `most`. Called
+  /// after choose(); not all of the paths need be verified.
   [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
     return most;
   }
-  /// Whether to ask a drafter, by its index in the order in which they are asked. Called after
-  /// choose().
+  /// Whether to ask a drafter, given by its index in the order in which drafters are asked. Called
+  /// after choose().
   [[nodiscard]] virtual bool asks(std::size_t /*drafter*/) const { return true; }
   /// Selects after drafting: keep[i] = 1 for each token to verify. The parents of a kept token are
   /// kept. By default all tokens are.
@@ -78,17 +80,18 @@ class DraftLengthPolicy {
   virtual void observe(const StepOutcome& /*outcome*/) {}
 };
 
-/// Gives every request the same length, as far as it has room. Returns the longest.
+/// Gives every request the same length, cut to the request's longest_draft. Returns the longest
+/// length given.
 int draft_alike(const DraftQuery& query, int length, std::span<int> lengths);
 
-/// Mean rate of a kind of steps, as measured: committed tokens a second. (Nightjar's incremental
-/// mean below equation 3.)
+/// Measured mean rate of one kind of steps: committed tokens a second. (Nightjar's incremental
+/// mean, given after equation 3.)
 class MeanGoodput {
  public:
   /// Ignores a step that took no time.
   void record(const StepOutcome& measured);
   [[nodiscard]] int visits() const { return visits_; }
-  [[nodiscard]] double value() const { return mean_; }  ///< tokens a second; 0 while none was seen
+  [[nodiscard]] double value() const { return mean_; }  ///< tokens a second; 0 without visits
 
  private:
   int visits_ = 0;

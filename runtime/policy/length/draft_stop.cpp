@@ -19,7 +19,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + text + "]";
 }
 
-/// Reads a tensor of the given shape in fp32.
+/// Reads a tensor of the given shape in fp32. Throws DataError.
 std::vector<float> read(const WeightSource& weights, const std::string& name,
                         const std::vector<std::int64_t>& shape) {
   const TensorView* view = weights.find(name);
@@ -113,7 +113,7 @@ float StopNetwork::stop_probability(Memory& memory, const Confidences& level) co
 }
 
 bool stops(float probability, const NoiseKey& noise, std::uint32_t step, int expansion) {
-  // Noise of a token id that no token has: ids are far below it.
+  // The draw takes the noise of an id far above those of all tokens.
   const std::uint32_t bits = noise_bits(noise, step, ~std::uint32_t{0} - expansion);
   return bits * 0x1p-32 < probability;
 }

@@ -6,20 +6,20 @@
 namespace paceline::policy {
 namespace {
 
-constexpr double kBegin = 1.05;    ///< speedup at which speculation begins; it goes on above 1
+constexpr double kBegin = 1.05;    ///< speedup at which speculation begins; it ends at 1
 constexpr double kSpared = 0.005;  ///< share of the time that trials may cost
-constexpr double kAllowance = 8;   ///< plain steps that trials may cost besides, at the start
-/// Confirming trials in a row that double the next one's price, at most.
+constexpr double kAllowance = 8;   ///< plain steps that trials may cost in addition, at the start
+/// Each trial in a row that changes nothing doubles the price of the next; at most so many count.
 constexpr int kMostConfirmed = 3;
-constexpr int kProbeSteps = 3;            ///< steps of a trial with one request
+constexpr int kProbeSteps = 3;            ///< steps of a trial that only tells acceptance
 constexpr double kLeastLoss = 0.03;       ///< least foreseen loss of a trial's step, in plain steps
 constexpr int kLookInterval = 16;         ///< plain steps between two considerations of drafting
 constexpr int kHorizon = 128;             ///< tokens within which catching up must pay off
-constexpr double kRowsMemory = 1000;      ///< tokens asked for after which one counts 1/e
+constexpr double kRowsMemory = 1000;      ///< later tokens asked for after which one counts 1/e
 constexpr double kNextToNothing = 0.003;  ///< share of a plain step
-/// Share of a path's refused tokens that one more path may catch, and of the rest that the next
-/// may. Seer's table 2 and bench_draft have 4 to 10 %; some requests have more, and select() judges
-/// drafted tokens.
+/// Share of a path's refused tokens that a second path may catch; a third may catch this share of
+/// the rest. Seer's table 2 and bench_draft have 4 to 10 %. Some requests have more, and select()
+/// drops tokens that do not pay.
 constexpr double kCaught = 0.15;
 
 }  // namespace
@@ -38,8 +38,8 @@ double PaceRatio::value() const {
   return *middle;
 }
 
-// Offers grow drafter by drafter, for the first drafters' seconds are spent whichever are asked
-// after them: one offer for each drafter that costs anything, and one for the free ones.
+// Offers grow drafter by drafter, for an offer always asks the drafters before its last one too.
+// There is one offer for each drafter that costs anything, and one for the free drafters alone.
 Goodput::Goodput(CostTable costs, int max_length)
     : costs_(std::move(costs)), max_length_(max_length) {
   const std::size_t drafters = costs_.drafters.size();
@@ -69,13 +69,14 @@ double Goodput::speculative_ratio() const {
   return speculative_.known() ? speculative_.value() : plain_.value();
 }
 
-/// Speedup over plain decoding of a rate that the table foretells.
+/// Speedup over plain decoding that a rate predicted from the table means, corrected by both
+/// ratios.
 double Goodput::speedup(double rate) const {
   return rate / speculative_ratio() * plain_.value() * step_seconds(0) / step_.shape.requests;
 }
 
-/// Steps after a switch to or from drafting that tell little: they find in the caches what the
-/// others left there, and the more requests, the more of their KV has to come back.
+/// Number of steps after a switch to or from drafting that are not measured. They run on caches
+/// filled by steps of the other kind: the more requests, the more KV has to be fetched again.
 int Goodput::settling() const { return 1 + static_cast<int>(step_.shape.requests) / 8; }
 
 bool Goodput::considers(const DraftQuery& query) {
@@ -87,7 +88,7 @@ bool Goodput::considers(const DraftQuery& query) {
   return on_ || trial_ > 0 || cheap(offers_.front().leading) || ++unlooked_ >= kLookInterval;
 }
 
-/// Whether any of the first `leading` drafters ever has to catch up.
+/// Whether any of the first `leading` drafters has a cost of catching up.
 bool Goodput::lags(std::size_t leading) const {
   for (std::size_t d = 0; d < std::min(leading, costs_.drafters.size()); ++d) {
     if (!costs_.drafters[d].catch_up.empty()) return true;
@@ -95,8 +96,8 @@ bool Goodput::lags(std::size_t leading) const {
   return false;
 }
 
-/// Whether drafting for all costs next to nothing. It is then asked for whatever choose() expects,
-/// since select() sees the drafter's score of each token.
+/// Whether drafting for all requests costs next to nothing. Drafts are then asked for even where
+/// choose() expects no gain, since select() sees the drafter's score of each token.
 bool Goodput::cheap(std::size_t leading) const {
   const double n = step_.shape.requests;
   const double seconds = costs_.first_seconds(n, step_.shape.context, leading) +
@@ -104,7 +105,8 @@ bool Goodput::cheap(std::size_t leading) const {
   return !lags(leading) && seconds <= kNextToNothing * step_seconds(0);
 }
 
-/// Sets each request's worth_ and next_ by the best hope among these drafters.
+/// Sets each request's worth_ and next_ by the best hope among the first `leading` drafters and the
+/// free ones.
 void Goodput::count_hopes(const DraftQuery& query, std::size_t leading) {
   worth_.assign(query.requests, 1);
   next_.assign(query.acceptance.begin(), query.acceptance.end());
@@ -134,8 +136,8 @@ void Goodput::plan_prefix(const DraftQuery& query, Offer& offer) {
   offer.plan = offer.planner.best(query, offer.prices);
 }
 
-/// Leaves out requests whose drafter is further behind than pays. Where none is left, keeps the one
-/// that is least behind and returns false.
+/// Leaves out requests for which the drafter's catching up does not pay. Where no request is left,
+/// keeps the one with the smallest lag and returns false.
 bool Goodput::leave_out_laggards(const DraftQuery& query, const Offer& offer, double speedup) {
   const double saved = std::max(0.0, 1 - 1 / speedup) * step_seconds(0) / query.requests;
   const double behind = std::accumulate(query.lag.begin(), query.lag.end(), 0.0);
@@ -169,7 +171,7 @@ void Goodput::plan(const DraftQuery& query, Offer& offer) {
   if (!pays) offer.plan.rate = 0;
 }
 
-/// Begins a trial when its foretold loss is there to spend.
+/// Begins a trial when its predicted loss is at most spare_.
 void Goodput::consider_trial(const DraftQuery& query) {
   const Offer& offer = offers_[taken_];
   const DraftPlan& plan = offer.plan;
@@ -178,7 +180,8 @@ void Goodput::consider_trial(const DraftQuery& query) {
   const double as_plain = plain * (query.requests + plan.gain) / query.requests;
   const double speculative = plan.seconds * speculative_ratio() / plain_.value();
   const double loss = on_ ? plain * (1 - speculative / as_plain) : speculative - as_plain;
-  // A trial must settle and turn the ratio; a trial with one request only tells acceptance.
+  // A trial whose plan has a rate must outlast settling() and turn the median; one without a rate
+  // tells acceptance alone.
   const int steps = plan.rate > 0 ? settling() + PaceRatio::kSteps / 2 + 1 : kProbeSteps;
   double total = steps * std::max(loss, kLeastLoss * plain);
   if (!on_) {
@@ -232,7 +235,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
 }
 
 /// Committed tokens that a further row must be worth for goodput not to fall: its seconds times the
-/// plan's rate. Several rows are priced together, for the table may rise in steps.
+/// plan's rate. The price is a mean over several rows, for the table may rise in steps.
 double Goodput::row_price(const DraftQuery& query) const {
   const Offer& offer = offers_[taken_];
   const double rows = offer.rows.estimate(1, max_length_) * offer.plan.tokens;

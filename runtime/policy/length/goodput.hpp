@@ -14,8 +14,8 @@
 
 namespace paceline::policy {
 
-/// Measured over foretold seconds of one kind of step: the median of the last few ratios, which
-/// neither an outlier nor a short burst of them moves.
+/// Ratio of measured to predicted seconds of one kind of step: the median of the last few ratios.
+/// Neither an outlier nor a short burst of outliers moves it.
 class PaceRatio {
  public:
   static constexpr int kSteps = 15;
@@ -27,30 +27,31 @@ class PaceRatio {
   void forget() { count_ = 0; }
 
  private:
-  std::array<double, kSteps> recent_{};  ///< a ring
+  std::array<double, kSteps> recent_{};  ///< a ring buffer
   int count_ = 0;                        ///< ratios seen, kept below 2 * kSteps
 };
 
-/// Maximises goodput (draft_plan.hpp), expected committed tokens a second, with costs from a table
-/// that was measured beforehand and acceptance as it runs. (Nightjar's DSD; its cost of switching
-/// on is here the drafter's catching up, which must pay off while the request lasts.) Lengths
-/// differ by request: the tokens of highest value are drafted first, across the batch, up to the
-/// best prefix of that order. select() does the same with the drafters' score of each token.
+/// Maximises goodput (draft_plan.hpp): expected committed tokens a second. Costs are from a table
+/// that was measured beforehand; acceptance is measured as the run goes. (This is the DSD of
+/// Nightjar's paper. The cost of switching on is here the drafter's catching up, which must pay off
+/// while the request lasts.) Lengths differ by request: the tokens of highest value are drafted
+/// first, across the batch, up to the best prefix of this order. select() does the same with the
+/// drafters' score of each token.
 ///
-/// Drafters are asked together from the first on, and the last ones only where they raise goodput:
-/// a dear drafter must be worth its seconds to the batch, however good it is for one request. Free
+/// Drafters are asked from the first on, and later ones only where they raise goodput: an expensive
+/// drafter must be worth its seconds to the batch, however good it is for one request. Free
 /// drafters are always asked. Each request counts with the most hopeful of the drafters asked.
 ///
-/// Paths side by side adapt (Seer, section 4.4) by two thresholds. A further row must be worth the
-/// goodput of the plan times the row's seconds, a price that rises with the load. A request's
-/// further path is worth its share of refused tokens, of which a second path catches some. So
-/// several paths are asked for in the tail, where rows cost next to nothing, and for requests that
-/// are hard to draft for.
+/// The number of parallel paths adapts (Seer, section 4.4) by comparing a price with a worth. A
+/// further row costs the goodput of the plan times the row's seconds, which rises with the load. A
+/// further path of a request is worth the share of refused tokens that it may catch. So several
+/// paths are asked for in the tail, where rows cost next to nothing, and for requests that are hard
+/// to draft for.
 ///
 /// The table may be off by a factor, which may differ between plain steps and steps that verify
-/// drafts: each kind has one ratio of measured to foretold seconds. The kind not in use is not
-/// measured, nor is its acceptance: now and then, as often as a small share of the time pays for,
-/// some steps are made the other way. Nothing else is learned.
+/// drafts: each kind has one ratio of measured to predicted seconds. The kind not in use is not
+/// measured. So now and then some steps, a trial, are of the other kind, as often as a small share
+/// of the time pays for. Nothing else is learned.
 class Goodput final : public DraftLengthPolicy {
  public:
   /// `costs`: must have points for steps, and drafters in the order in which they are asked;
@@ -69,10 +70,10 @@ class Goodput final : public DraftLengthPolicy {
   /// Decision for the step under way.
   struct Step {
     StepShape shape;           ///< without drafts
-    int asked = 0;             ///< tokens
+    int asked = 0;             ///< tokens asked for
     int at_least = 0;          ///< drafted tokens to verify, as many as are found
-    double draft_seconds = 0;  ///< foretold, without catching up
-    double catch_up = 0;       ///< seconds, foretold
+    double draft_seconds = 0;  ///< predicted, without catching up
+    double catch_up = 0;       ///< predicted seconds of catching up
     double row = 0;            ///< committed tokens that a further row must be worth
   };
 
@@ -80,7 +81,7 @@ class Goodput final : public DraftLengthPolicy {
   struct Offer {
     std::size_t leading = 0;
     FadingShare rows;  ///< share of the tokens asked for that was verified
-    // Plan of the step under way.
+    // The plan of the step under way, and its inputs.
     DraftPlan plan;
     DraftPlanner planner;
     DraftPrices prices;
@@ -104,18 +105,18 @@ class Goodput final : public DraftLengthPolicy {
   CostTable costs_;
   int max_length_;
   PaceRatio plain_;
-  PaceRatio speculative_;  ///< steps that verify drafts, with the drafting
+  PaceRatio speculative_;  ///< steps that verify drafts, their drafting included
   bool on_ = false;        ///< speculation pays, as far as is known
-  int trial_ = 0;          ///< steps still to make the other way
+  int trial_ = 0;          ///< steps of the trial that are still to come
   double spare_ = 0;       ///< seconds that a trial may cost
   int confirmed_ = 0;      ///< trials in a row that changed nothing
-  int unlooked_ = 0;       ///< plain steps since drafting was last thought of
+  int unlooked_ = 0;       ///< plain steps since choose() last considered drafting
   int alike_ = 0;          ///< steps in a row of the last one's kind
   bool drafted_ = false;   ///< the last step drafted
   Step step_;
   std::vector<Offer> offers_;  ///< by rising cost, at least one
   std::size_t taken_ = 0;      ///< index of the offer whose drafters are asked
-  std::vector<double> worth_;  ///< [requests] what an accepted token counts; 0: not drafted
+  std::vector<double> worth_;  ///< [requests] weight of an accepted token; 0: no drafts
   std::vector<double> next_;   ///< [requests] P(next token is drafted and accepted)
   std::vector<int> order_;
 };

@@ -10,9 +10,9 @@
 
 namespace paceline::policy {
 
-/// Makes a policy. `costs`: read where reads_costs(policy), and must then have points for steps.
-/// `max_length`: the longest draft, and the only one of the fixed policy. `seed`: of nightjar's
-/// draws.
+/// Makes a policy. `costs`: read only where reads_costs(policy); it must then have points for
+/// steps. `max_length`: tokens of the longest draft; `fixed` drafts this length always. `seed`:
+/// seeds nightjar's draws.
 [[nodiscard]] std::unique_ptr<DraftLengthPolicy> make_draft_length(SpeculationPolicy policy,
                                                                    CostTable costs, int max_length,
                                                                    std::uint64_t seed);

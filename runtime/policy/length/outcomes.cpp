@@ -5,7 +5,7 @@
 namespace paceline::policy {
 namespace {
 
-/// Chance of a text below which nobody drafts on from it, be it free.
+/// Probability of a text below which no branch continues it, even where drafting is free.
 constexpr double kLeast = 0.01;
 
 }  // namespace

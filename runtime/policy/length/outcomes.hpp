@@ -1,10 +1,10 @@
-// Drafts for outcomes: which branches a drafter rank drafts beside its requests' chains.
+// Drafts for outcomes: the branches that a drafter rank drafts in addition to its requests' chains.
 //
-// While a draft is verified, nobody knows where the target will leave it. A branch leaves the chain
-// for the drafter's second choice at one place, and is of use where the target says its tokens up
-// to there and then the second choice: with the chance p1 p2 ... pk (1 - pk+1) h, where p are the
-// chances that a token of the chain is the target's, and h is the share of second choices that are
-// right where the first are wrong.
+// While a draft is verified, nobody knows where the target will leave it. A branch follows the
+// chain for k tokens and then takes the drafter's second choice. It is of use where the target says
+// these k tokens and then the second choice, which has the probability p1 p2 ... pk (1 - pk+1) h.
+// Here pi is the probability that the chain's i-th token is the target's, and h is the share of
+// second choices that are right where the first ones are wrong.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,24 @@
 
 namespace paceline::policy {
 
-/// Share of second choices of draft models that are right where the first ones are wrong, of a
-/// drafter of which nothing is known: the embedded pair's at temperature 1 with shared noise
-/// (tests/bench/README.md).
+/// Share of second choices that are right where the first ones are wrong, assumed of a draft model
+/// of which nothing is known. It was measured with the embedded pair at temperature 1 with shared
+/// noise (tests/bench/README.md).
 inline constexpr double kSecondChoice = 0.68;
 
-/// Tokens that a call of a drafter drafts in any case, one a row.
+/// Tokens that a call of a drafter drafts in any case, one token a row.
 struct SureDrafts {
   double rows = 0;
-  double tokens = 0;   ///< of them that the target will say, on average
+  double tokens = 0;   ///< tokens of these rows that the target will say, on average
   double context = 0;  ///< positions that a row attends to, on average
-  double answers = 0;  ///< messages of verifiers a second, after which there is more to draft
+  double answers = 0;  ///< messages a second from verifiers; after each there is more to draft
 };
 
-/// The number of further rows that make a call draft the most tokens a second that the target will
-/// say. A call without sure rows must not wait for them: where an answer comes while it runs, it
-/// delays the next sure row by half of itself, on average, and so costs half a token. chances: of
-/// each, falling: that the target says the text that its token follows. `calls`: seconds of a call
-/// by rows; without points nothing is known to pay.
+/// Number of further rows with which a call drafts the most tokens a second that the target will
+/// say. A call without sure rows has a cost too: where an answer comes while it runs, it delays the
+/// next sure row by half of its own time, on average, and so costs half a token. `chances`: for
+/// each further row, in falling order, the probability that the target says the text before the
+/// row's token. `calls`: seconds of a call by rows; without points the result is 0.
 [[nodiscard]] std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
                                             std::span<const double> chances);
 

@@ -41,8 +41,8 @@ bool StoppedTrees::stands(std::int32_t token, int calls) const {
 
 StopPoint::Lengths StoppedTrees::lengths(std::span<const double> conditional) const {
   std::vector<double> path(parents_.size());  // probability that the path is accepted whole
-  // Paths of one depth exclude one another: their sum is the probability of at least so many
-  // tokens.
+  // Paths of one depth exclude one another: the sum of their probabilities is the probability that
+  // at least so many tokens are accepted.
   double at_least[StopPoint::kCalls][StopPoint::kCalls + 2] = {};
   for (int calls = 1; calls <= StopPoint::kCalls; ++calls) at_least[calls - 1][0] = 1;
   for (std::int32_t token = 0; token < size(); ++token) {

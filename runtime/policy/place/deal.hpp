@@ -1,4 +1,4 @@
-// Distribution of known work over workers, so that all of it is done as early as may be.
+// Distribution of known work over workers, so that all of it is done as early as possible.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace paceline::policy {
 
-/// Longest processing time first: pieces by falling work, each to the worker that would finish it
-/// first (Graham's LPT rule: the last one ends within 4/3 of the shortest time where workers are
-/// alike). `work`: [pieces] in any unit; `speeds`: [workers] (>= 1) units a second or in
-/// proportion, each > 0. Returns [pieces]: the worker's index. Equal input, equal outcome.
+/// Longest processing time first (Graham's LPT rule): takes pieces by falling work, and gives each
+/// to the worker that would finish it first. Where all workers are alike, the last one ends within
+/// 4/3 of the shortest possible time. `work`: [pieces] in any unit. `speeds`: [workers], at least
+/// one; relative speeds, each > 0. Returns [pieces]: the worker's index. Deterministic.
 [[nodiscard]] std::vector<int> deal(std::span<const std::int64_t> work,
                                     std::span<const int> speeds);
 

@@ -21,13 +21,14 @@ constexpr double kWeightShare = 0.7;
 int choose_tp(const LayoutFacts& facts, int ranks, std::vector<std::string>& explanation) {
   int tp = 1;
   const double room = kWeightShare * static_cast<double>(facts.memory_per_rank);
-  // Ranks to a copy: of `sharers` ranks one in tp has the same share.
+  // Ranks that map one copy of a share: of `sharers` ranks one in tp has the same share.
   const auto sharers = [&] { return std::max(1, facts.sharers / tp); };
   const auto share = [&] {
     const auto whole = static_cast<double>(facts.whole_bytes);
     return whole + (static_cast<double>(facts.weight_bytes) - whole) / tp;
   };
-  // Of ranks that would share a copy of drafters, one in tp leads a group.
+  // Drafters count like a share: of the ranks that would map one copy of them, one in tp leads a
+  // group.
   const auto part = [&] {
     return (share() + static_cast<double>(facts.drafter_bytes)) / sharers();
   };
@@ -99,7 +100,7 @@ std::vector<int> choose_degrees(const LayoutFacts& facts, const LayoutSettings& 
                     fmt::join(settings.verifier_tp.size() > 1 ? degrees : std::vector{tp}, ", "),
                     counted(used, "rank"), facts.ranks, but));
   }
-  // Falling degrees make every leader a multiple of its group's degree.
+  // With degrees in falling order every leader is a multiple of its group's degree.
   std::sort(degrees.begin(), degrees.end(), std::greater<>());
   return degrees;
 }
@@ -163,7 +164,8 @@ KvPlan plan_kv(const KvFacts& facts, std::optional<std::uint64_t> setting) {
     plan.explanation = fmt::format("{} KV blocks ({:.2f} GiB) from engine.kv_memory", plan.blocks,
                                    static_cast<double>(plan.blocks * facts.block_bytes) / kGiB);
   } else {
-    // Half of the host's memory beside the weights is left to others; a device is ours alone.
+    // Half of the host memory that weights leave is for the page cache and others; a device has no
+    // other users.
     const std::uint64_t ours = facts.memory_per_rank / (facts.shared ? 2 : 1);
     const std::uint64_t affordable = facts.memory_per_rank == 0 ? wanted : ours / facts.block_bytes;
     plan.blocks =

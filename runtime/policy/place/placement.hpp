@@ -1,4 +1,4 @@
-// The role of every rank, from an epoch of the run on.
+// Role of every rank, from the beginning of an epoch of the run.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,43 @@ struct GroupRanks {
   bool operator==(const GroupRanks&) const = default;
 };
 
-/// The ranks of a group that have KV of a request. `owner`: index of the rank that has it whole;
-/// absent: each has a part.
+/// Ranks of a group that have KV of a request. `owner`: index, in the group, of the rank that has
+/// the KV whole; absent: each rank has a part.
 [[nodiscard]] constexpr GroupRanks holders(const GroupRanks& group, OptionalIndex owner) {
   return owner ? GroupRanks{group.leader + *owner, 1} : group;
 }
 
-/// A drafter rank, since the placement of this epoch. A rank that was something else in between is
-/// another drafter: it knows nothing of what the first was told.
+/// A drafter rank, which drafts since the epoch `since`. A rank that had another role in between is
+/// another drafter: it knows nothing of the messages that the earlier one got.
 struct DrafterPlace {
   std::int32_t rank = 0;
   std::uint32_t since = 0;
-  /// Index, among the run's drafters, of the one that it drafts by; absent: by all, in their order.
+  /// Index, among the run's drafters, of the one that this rank uses; absent: it uses all, in their
+  /// order.
   OptionalIndex method = {};
-  OptionalIndex group = {};  ///< leader of the only group that it drafts for; absent: all groups
+  OptionalIndex group = {};  ///< leader of the only group that it drafts for; absent: for all
   bool operator==(const DrafterPlace&) const = default;
 };
 
-/// The drafter rank of a prompt's requests: one for all of them, so that it computes the prompt
-/// once and learns from all. nullptr: none.
+/// The drafter rank of a prompt's requests: one rank for all of them, so that it computes the
+/// prompt once and learns from all. Returns nullptr where there are no drafters.
 [[nodiscard]] inline const DrafterPlace* drafter_for(std::uint32_t prompt,
                                                      std::span<const DrafterPlace> drafters) {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
 
-/// Ranks that draft for the group alone by `method`; without a `method`, ranks that draft for all
-/// groups by all drafters.
+/// Ranks that draft for this group alone, by `method`. Where `method` is absent: the ranks that
+/// draft for all groups, by all drafters.
 [[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, OptionalIndex method,
                                                     std::span<const DrafterPlace> drafters);
 
-/// The role of every rank. A rank without one is spare. Rank 0 never drafts: the coordinator speaks
-/// from there, and reports from a drafter's rank are not believed.
+/// The role of every rank. A rank without a role is spare. Rank 0 never drafts: the coordinator
+/// runs there, and most messages from a drafter's rank are not trusted.
 struct Placement {
-  std::uint32_t epoch = 0;  ///< 0: the layout's
+  std::uint32_t epoch = 0;  ///< 0: the layout's placement
   std::int32_t ranks = 0;
-  std::vector<GroupRanks> groups;      ///< by leader; a leader is a multiple of the group's degree
-  std::vector<DrafterPlace> drafters;  ///< by rank
+  std::vector<GroupRanks> groups;      ///< by leader, which is a multiple of the group's degree
+  std::vector<DrafterPlace> drafters;  ///< ascending by rank
   bool operator==(const Placement&) const = default;
 
   [[nodiscard]] Role role(int rank) const;
@@ -60,13 +61,14 @@ struct Placement {
   [[nodiscard]] int group(int rank) const;
   /// The rank's place as a drafter; null: none.
   [[nodiscard]] const DrafterPlace* drafter(int rank) const;
-  /// Degree of the smallest groups, whose ranks hold most of the weights.
+  /// Degree of the smallest groups. Each of their ranks holds a larger share of the weights than
+  /// other ranks.
   [[nodiscard]] int least_tp() const;
   /// All degrees in use, ascending.
   [[nodiscard]] std::vector<int> degrees() const;
 };
 
-/// Whether the rank keeps its role and place when one placement follows the other.
+/// Whether the rank keeps its role and its place when `after` follows `before`.
 [[nodiscard]] bool stays(int rank, const Placement& before, const Placement& after);
 
 }  // namespace paceline::policy

@@ -8,7 +8,7 @@
 namespace paceline::policy {
 namespace {
 
-/// Node, NUMA nodes, and the rank itself if it shares nothing; else -1.
+/// Node, NUMA domains, and the rank itself if it shares nothing, else -1.
 using Memory = std::tuple<int, std::uint64_t, int>;
 
 Memory memory_of(std::span<const WeightHolder> holders, int rank) {

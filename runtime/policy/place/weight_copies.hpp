@@ -1,5 +1,5 @@
-// Copies of weights, one in memory for all ranks that have the same memory near them. A copy nearer
-// to other cores would be read through the link between them at every step.
+// Copies of weights in memory: one for all ranks whose cores are in the same NUMA domains. A copy
+// in another domain would be read through the link between domains at every step.
 #pragma once
 
 #include <compare>
@@ -11,34 +11,36 @@
 
 namespace paceline::policy {
 
-/// A share of the target; or a draft model, a head, or the target's tower for pictures, which are
-/// not cut.
+/// Weights that a rank may need: a share of the target, or one that is not cut: a draft model, a
+/// head, or the target's tower for pictures.
 struct WeightsId {
   OptionalIndex drafter = {};  ///< index of the run's drafter; absent: the target
-  std::int32_t tp = 1;         ///< shares of the whole
+  std::int32_t tp = 1;         ///< number of shares of the target; 1: not cut
   std::int32_t share = 0;
-  bool tower = false;  ///< of the target
+  bool tower = false;  ///< the target's tower
   friend auto operator<=>(const WeightsId&, const WeightsId&) = default;
 };
 
 /// A rank's memory, and the weights that it needs.
 struct WeightHolder {
   int node = 0;
-  std::uint64_t numa_nodes = 1;    ///< NUMA nodes of its cores, a bit each
-  bool shares = false;             ///< memory of other ranks of its node can be mapped
-  std::vector<WeightsId> weights;  ///< needed now, or perhaps later
+  std::uint64_t numa_nodes = 1;    ///< NUMA domains of the rank's cores, one bit each
+  bool shares = false;             ///< the rank can map memory of other ranks of its node
+  std::vector<WeightsId> weights;  ///< weights needed now, or perhaps later
 };
 
-/// Weights that are in memory once, and the ranks that use them, ascending.
+/// Weights that are in memory once, and the ranks that use this copy, ascending.
 struct WeightCopy {
   WeightsId id;
   std::vector<int> ranks;
 };
 
-/// Copies for holders: [ranks]. All ranks find the same order.
+/// Copies of the weights of all holders. `holders`: [ranks]. All ranks find the same order of
+/// copies.
 [[nodiscard]] std::vector<WeightCopy> weight_copies(std::span<const WeightHolder> holders);
 
-/// The fewest ranks that have one memory near them, with or without weights.
+/// Number of ranks that share memory in one set of NUMA domains: the minimum over all such sets.
+/// Ranks without weights count too.
 [[nodiscard]] int least_sharers(std::span<const WeightHolder> holders);
 
 }  // namespace paceline::policy

@@ -11,8 +11,8 @@ namespace paceline::policy {
 namespace {
 
 constexpr int kRungs = 20;      ///< acceptances 0, 0.05 ... 1; linear between them
-constexpr int kShownRungs = 4;  ///< rungs from one that is shown to the next
-constexpr double kTail = 8;     ///< a batch that has shrunk by this factor is shown too
+constexpr int kShownRungs = 4;  ///< every fourth rung is shown
+constexpr double kTail = 8;     ///< the ladder of a batch smaller by this factor is shown too
 
 }  // namespace
 

@@ -5,51 +5,52 @@
 
 namespace paceline::policy {
 
-/// State of a verifier group before a step. Blocks are of its KV pool.
+/// State of a verifier group before a step. Blocks are blocks of its KV pool.
 struct DraftMemoryState {
   bool speculates = false;   ///< the last step asked a draft model for drafts
   bool expanded = false;     ///< the pool has the models' memory
   std::int32_t blocks = 0;   ///< blocks of the pool when not expanded
-  std::int32_t gain = 0;     ///< further blocks when expanded: S_draft
-  std::int32_t free = 0;     ///< blocks that no request has or will have by a running lease: N_free
-  double request = 0;        ///< blocks of a request of the batch, on average
+  std::int32_t gain = 0;     ///< blocks that expanding adds: S_draft
+  std::int32_t free = 0;     ///< blocks that no request has or may take in its lease: N_free
+  double request = 0;        ///< mean number of blocks of a request of the batch
   std::int32_t waiting = 0;  ///< requests of the group without a place in its batch: |Q_wait|
 };
 
 enum class DraftMemoryChange : std::uint8_t { none, expand, contract };
 
-/// Decides when draft models' memory changes hands. A state machine without a clock: equal calls,
-/// equal answers. No answer can change a trajectory. A change that something prevented may be asked
-/// for again at once. Not thread-safe.
+/// Decides when draft models' memory is lent to KV, and when it is taken back. A state machine
+/// without a clock: equal calls, equal answers. No answer can change a trajectory. If something
+/// prevents a change, the policy may ask for it again at once. Not thread-safe.
 class DraftMemoryPolicy {
  public:
   virtual ~DraftMemoryPolicy() = default;
-  /// Called before every step but those in which models take their memory back. Expands only where
-  /// the pool is not expanded, and contracts only where it is.
+  /// Called before every step, except for steps in which models take their memory back. Expands
+  /// only where the pool is not expanded, and contracts only where it is.
   virtual DraftMemoryChange decide(const DraftMemoryState& state) = 0;
 };
 
-/// Free share of the unexpanded pool's blocks below which there is a shortage (tau_low). Nightjar's
-/// figure 14 has its best throughput at 10 %.
+/// Share of the unexpanded pool's blocks; with fewer free blocks there is a shortage (tau_low).
+/// Nightjar's figure 14 has its best throughput at 10 %.
 inline constexpr double kScarce = 0.1;
-/// Steps that a reason for a change must outweigh (T_persist). A request or a chunk that ends may
-/// relieve a shortage within a few steps, and policies that have given up drafting try it again
-/// after rests (goodput: 16 steps). Twice the longest rest is more than a rest.
+/// Steps for which the reason for a change must last (T_persist). A request or a chunk that ends
+/// may relieve a shortage within a few steps. Policies that have given up drafting try it again
+/// after a rest (goodput: 16 steps), and a rest must not look like a change: hence twice the
+/// longest rest.
 inline constexpr int kPersist = 32;
 
-/// The paper's rules: the pool expands when nothing is drafted and fewer than tau_low blocks are
-/// free, for T_persist steps; it contracts when no request waits and more are free than the models
-/// take and tau_low.
+/// The paper's rules. The pool expands when nothing is drafted and the free blocks are fewer than
+/// tau_low, for T_persist steps. It contracts when no request waits and the free blocks are more
+/// than the models' and tau_low together.
 ///
-/// Three things differ. First, a lease is given at once all the blocks that it may come to take, so
-/// fewer free blocks than another request takes admit none: a shortage too. Second, it comes and
-/// goes with every lease that ends, so a step that speaks against a change takes back one that
-/// spoke for it, and not all of them; a draft that was asked for takes back all. Third, a
-/// contraction has to last like an expansion: a batch that has just lost a request has room until
-/// the next comes.
+/// Three things differ. First, a lease gets at once all blocks that it may need, so there is a
+/// shortage too where another request would find too few free blocks. Second, shortages come and go
+/// with every lease that ends, so a step against a change cancels one step for it, and not all of
+/// them; a draft that was asked for cancels all. Third, the reason for a contraction has to last
+/// like that for an expansion: a batch that has just lost a request has room only until the next
+/// comes.
 ///
-/// Hysteresis keeps memory from going to and fro: after a change the free blocks, counted without
-/// the gain, must cross tau_low for most of many steps before there is another.
+/// Hysteresis prevents changes in quick succession: before the next change the free blocks, counted
+/// without the gain, must be on the other side of tau_low in most of many steps.
 class ElasticDraftMemory final : public DraftMemoryPolicy {
  public:
   DraftMemoryChange decide(const DraftMemoryState& state) override;

@@ -1,4 +1,4 @@
-// The tokens of a batch to draft, by their worth and their costs.
+// Selection of the tokens that a batch drafts, by their value and their costs.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +17,25 @@ struct DraftCandidate {
   int request;
 };
 
-/// A plan: the first `tokens` of the candidates no deeper than `depth`.
+/// A plan: the first `tokens` tokens of the candidates that are no deeper than `depth`.
 struct DraftPlan {
   int tokens = 0;
   int depth = 0;
   double gain = 0;  ///< tokens
   double seconds = 0;
-  double rate = 0;  ///< tokens a second, plain decoding's included
+  double rate = 0;  ///< tokens a second, the requests' own tokens included
 };
 
 /// Seconds by count, for quick lookup.
 struct DraftPrices {
-  std::vector<double> step;   ///< [candidates + 1] a step for which so many were drafted
-  std::vector<double> first;  ///< [requests + 1] drafting one token for so many
-  std::vector<double> round;  ///< [requests + 1] drafting a further one
+  std::vector<double> step;   ///< [candidates + 1] a step that verifies so many candidates
+  std::vector<double> first;  ///< [requests + 1] drafting the first token for so many
+  std::vector<double> round;  ///< [requests + 1] drafting a further token for so many
 
-  /// Fills first and round, for the first `leading` drafters together.
+  /// Fills `first` and `round`, for the first `leading` drafters together.
   void of_drafting(const CostTable& costs, const DraftQuery& query,
                    std::size_t leading = CostTable::kAllDrafters);
-  /// Fills step for up to `candidates` candidates, `rows` verified tokens for each.
+  /// Fills `step` for 0 to `candidates` candidates, at `rows` verified tokens for each candidate.
   void of_steps(const CostTable& costs, const DraftQuery& query, std::size_t candidates,
                 double rows);
 };
@@ -51,15 +51,15 @@ struct DraftPrices {
 /// Not thread-safe.
 class DraftPlanner {
  public:
-  /// Lists the candidates of a batch: up to `max_length` for each request, within its longest
-  /// draft. worth: [requests] what an accepted token counts; 0: nothing is drafted. Tokens of next
-  /// to no value are left out, but for the first of a request.
+  /// Lists the candidates of a batch: for each request up to `max_length`, and at most its
+  /// longest_draft. `worth`: [requests] weight of an accepted token; 0: nothing is drafted. Tokens
+  /// of very small value are left out, except for the first of a request.
   void list(const DraftQuery& query, std::span<const double> worth, int max_length);
   [[nodiscard]] std::span<const DraftCandidate> candidates() const { return candidates_; }
 
-  /// Prefixes to look at: all, or all candidates of as many rounds.
+  /// Prefixes to look at: all of them, or only those of whole rounds.
   enum class Prefixes : unsigned char { all, whole_rounds };
-  /// The prefix of highest rate over all depths, none of which is empty. No tokens without
+  /// The prefix of highest rate over all depths. It is never empty, except where there are no
   /// candidates.
   [[nodiscard]] DraftPlan best(const DraftQuery& query, const DraftPrices& prices,
                                Prefixes prefixes = Prefixes::all) const;

@@ -42,10 +42,10 @@ class Search {
   }
 
  private:
-  /// Groups of one degree beside a number of drafters, and a group's load.
+  /// Groups of one degree on the ranks that drafters leave, and a group's load.
   struct Shape {
     int groups = 0;     ///< 0: the groups do not fit
-    double active = 0;  ///< requests of all groups decoded at a time
+    double active = 0;  ///< requests that all groups decode at a time
     double batch = 0;   ///< requests of the fullest group
   };
 
@@ -140,12 +140,12 @@ class Search {
       plan.window = w;
     };
     if (settings_.window) consider(*settings_.window);
-    // Windows begin at 2: the target says a token that is drafted alone before it could be used.
+    // Windows begin at 2: the target says a token that is drafted alone before the draft arrives.
     for (int w = 2; !settings_.window && w <= facts_.longest_draft; ++w) {
       if (!useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
       consider(w);
     }
-    // A mode that was asked for gets a plan, though it may be slower than any other.
+    // A mode that the settings ask for gets a plan, even where it is slower than any other.
     if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
       consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;

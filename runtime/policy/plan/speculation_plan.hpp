@@ -10,29 +10,29 @@
 
 namespace paceline::policy {
 
-/// A way to cut the model, and its costs: an element of the paper's set G of verification
+/// A way to cut the model, and the costs of this: an element of the paper's set of verification
 /// configurations.
 struct VerifierConfiguration {
   int tp = 1;       ///< ranks of a group: g_v
-  CostTable table;  ///< of a group of this degree, and of its drafters on one rank
+  CostTable table;  ///< costs of a group of this degree, and of its drafters on one rank
 };
 
 /// A drafting method and the acceptance of its tokens: the paper's p.
 struct DraftMethod {
   std::string name;  ///< as DrafterCosts names it
   double acceptance = 0;
-  bool apart = true;  ///< worth a rank of its own; false where drafting costs next to nothing
+  bool apart = true;  ///< worth drafter ranks; false where drafting costs next to nothing
 };
 
 struct PlanFacts {
   int ranks = 1;           ///< the paper's G
-  double requests = 1;     ///< requests at the start: the paper's B
+  double requests = 1;     ///< requests at the start of the run: the paper's B
   int max_batch = 64;      ///< most that a group decodes at a time
   double context = 0;      ///< positions that a request attends to, on average
   int longest_draft = 8;   ///< tokens; no window is larger
-  int shortest_draft = 1;  ///< tokens, of coupled drafts: a fixed length is the longest
+  int shortest_draft = 1;  ///< tokens of coupled drafts; a fixed length: the longest too
   std::vector<VerifierConfiguration> verifiers;
-  std::vector<DraftMethod> methods;  ///< a method without costs in a table is left out there
+  std::vector<DraftMethod> methods;  ///< a method is left out for tables without its costs
 };
 
 /// Choices that the user has made.
@@ -47,26 +47,27 @@ struct SpeculationPlan {
   SpeculationMode mode = SpeculationMode::plain;
   int tp = 1;
   int groups = 1;
-  int drafters = 0;              ///< ranks, of a decoupled plan alone
+  int drafters = 0;              ///< drafter ranks; 0 unless decoupled
   int window = 0;                ///< tokens; 0: nothing is drafted
-  std::string method;            ///< of drafting; empty where nothing is drafted
-  double tokens_per_second = 0;  ///< of all groups together, as foreseen
-  std::string explanation;       ///< how the estimate comes about
-  std::string settings;          ///< settings that ask for this plan: "speculation.mode=plain"
+  std::string method;            ///< drafting method; empty where nothing is drafted
+  double tokens_per_second = 0;  ///< predicted, all groups together
+  std::string explanation;       ///< how the estimate was made
+  std::string settings;          ///< settings that select this plan: "speculation.mode=plain"
 };
 
-/// Algorithm 1: the fastest foreseen plan over every way to cut the model, every number of drafter
-/// ranks and every window; and, by the same estimate, plain and coupled decoding, for on few ranks
-/// drafters may be worth less than as verifiers. One plan for each mode, degree, number of drafters
-/// and method, with its best window, by falling speed; the simpler first of equal ones. Empty where
-/// the settings leave nothing.
+/// Algorithm 1: searches every way to cut the model, every number of drafter ranks and every window
+/// for the plan that is predicted to be the fastest. By the same estimate it compares plain and
+/// coupled decoding, for with few ranks a drafter rank may be worth less than one more verifier.
+/// Returns one plan for each mode, degree, number of drafters and method, with its best window, by
+/// falling speed; of plans of equal speed the simpler comes first. Empty where the settings allow
+/// no plan.
 ///
 /// Departures from the paper:
 /// - The paper gives each group drafters of its own, at least one. Here a drafter rank serves any
-///   number of groups, so the search enumerates the drafter ranks of the whole job. As there, it is
-///   pruned by the rule that drafters need no more ranks than verifiers.
-/// - The paper compares the speed of one request, for all are decoded at once there. Here a group
-///   decodes `max_batch` at most, and plans are compared by the tokens of all groups.
+///   number of groups, so the search enumerates the drafter ranks of the whole job. Like the
+///   paper's, it is pruned by the rule that drafters take no more ranks than verifiers.
+/// - The paper compares the speed of one request, for it decodes all requests at once. Here a group
+///   decodes `max_batch` requests at most, and plans are compared by the tokens of all groups.
 [[nodiscard]] std::vector<SpeculationPlan> plan_speculation(const PlanFacts& facts,
                                                             const PlanSettings& settings);
 

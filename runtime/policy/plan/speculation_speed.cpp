@@ -6,15 +6,15 @@
 namespace paceline::policy {
 namespace {
 
-/// 1 + p + ... + p^(n - 1); n need not be whole.
+/// 1 + p + ... + p^(n - 1); n need not be an integer.
 double geometric_sum(double p, double n) { return p < 1 ? (1 - std::pow(p, n)) / (1 - p) : n; }
 
-/// Most rounds of the search for a step's length that explains itself; it ends once a round changes
+/// Most rounds of the fixed-point iteration for a step's seconds; it ends once a round changes
 /// nothing.
 constexpr int kRounds = 32;
-/// Windows are looked at up to so many times the paper's bound. The bound alone lost up to 7 % in
-/// the cases tried, for a verifier that does not wait still gains; four times it lost nothing in
-/// 3,000 random cases against all windows.
+/// The search looks at windows up to so many times the paper's bound. The bound alone lost up to 7
+/// % in the cases tried, for a verifier that does not wait still gains beyond it. Four times the
+/// bound lost nothing against a search of all windows in 3,000 random cases.
 constexpr double kFurther = 4;
 
 }  // namespace
@@ -25,7 +25,7 @@ double accepted_probability(double p, int a, int w) {
 
 Pace decoupled_pace(double p, int w, double drafting) {
   const double n = std::max(1.0, drafting + 0.5);
-  if (p == 0 || n >= w) return {};  // nothing drafted arrives in time
+  if (p == 0 || n >= w) return {};  // no draft arrives in time
   const double catches_up = std::pow(p, n);
   const double ahead = catches_up / (catches_up + 1 - std::pow(p, w));
   return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
@@ -69,8 +69,9 @@ Speed coupled_speed(const SpeculationCosts& costs, double p, int w, double b) {
   return speed;
 }
 
-// The length of a step depends on the share of requests that are ahead, and this share on the steps
-// that drafting a window takes. Iteration finds both, beginning with a drafter that keeps up.
+// The seconds of a step depend on the share of requests that are ahead, and this share depends on
+// the number of steps that drafting a window takes. Iteration finds both, beginning with a drafter
+// that keeps up.
 Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
                       double drafted_for) {
   Speed speed;
@@ -89,11 +90,12 @@ Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
 }
 
 bool useful_window(const SpeculationCosts& costs, int w, double b, double drafted_for) {
-  const double share = drafted_for / b;  // the drafter's requests by the verifier's
+  const double share = drafted_for / b;  // the drafter's requests over the verifier's
   const Affine draft =
       fit_affine([&](double batch) { return costs.window_seconds(w, batch * share) / w; }, b);
   const Affine verify = fit_affine([&](double batch) { return costs.verify_seconds(w, batch); }, b);
-  // Where verifying lacks the term the bound is 1; where only drafting lacks it there is none.
+  // Where verifying lacks the term, the bound is 1. Where only drafting lacks it, there is no
+  // bound.
   const auto bound = [](double of, double by) {
     if (of <= 0) return 1.0;
     return by > 0 ? std::ceil(of / by) : HUGE_VAL;

@@ -17,7 +17,7 @@ Balance::Balance(const RunState& run) {
   for (const auto& [id, request] : table.leased()) {
     const bool moves = request.move != 0;
     const auto group = index.find(moves ? table.moves().at(request.move).to : request.group);
-    if (request.ended || group == index.end()) continue;  // or its group is to end
+    if (request.ended || group == index.end()) continue;  // second case: its group is to end
     if (moves) --loads[group->second].room;
     const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());
     requests.push_back({group->second, prompt + request.tokens, 0, moves});

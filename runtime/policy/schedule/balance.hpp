@@ -1,5 +1,5 @@
-// The loads of a run's groups and the requests that could move between them: what rebalance() and
-// grown_placement() are asked with.
+// Loads of a run's groups, and the requests that could move between them: the input of rebalance()
+// and grown_placement().
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 namespace paceline::policy {
 
 struct Balance {
-  /// Requests of groups that are to end are left out. A request on a move counts where it goes.
+  /// Leaves out requests of groups that are to end. A request on a move counts at its destination.
   explicit Balance(const RunState& run);
 
   std::vector<GroupLoad> loads;   ///< [groups of the run]

@@ -26,8 +26,8 @@ double share_of(const RunState& run, const GroupState& group) {
 
 }  // namespace
 
-/// Leases the first request in order, if there is room for it. Were smaller ones to go before it,
-/// there might never be room.
+/// Leases the first request in order, if there is room for it. If smaller requests could go before
+/// it, there might never be room.
 std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const GroupState& group) {
   const RequestTable& table = run.requests;
   if (group.room <= 0 || table.waiting().empty()) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<LeaseOrder> BalancingScheduler::lease(const RunState& run, const G
   const Prompt& prompt = run.prompts[next->prompt];
   const std::uint32_t until = options_.terms.until(prompt, tokens);
   const int blocks = options_.terms.blocks(prompt, tokens, until);
-  // A group that holds nothing has room for any request, or soon has.
+  // A group that holds no request has room for any, or will soon.
   if (blocks > group.kv_room && held > 0) return std::nullopt;
   return LeaseOrder{*next, until};
 }
@@ -64,8 +64,8 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
   return {until};
 }
 
-/// After a look that moved nothing one more report seldom changes the answer, and many groups send
-/// many reports, each with all requests to look at.
+/// Whether to look at all requests for moves, which takes time: when a group has run dry, and after
+/// that once in as many reports as there are groups. One more report seldom changes the answer.
 bool BalancingScheduler::worth_a_look(const RunState& run) {
   const auto dry = static_cast<std::size_t>(
       std::count_if(run.groups.begin(), run.groups.end(),
@@ -89,7 +89,8 @@ std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   return made;
 }
 
-/// Whether a group that could be formed again would get requests of others.
+/// Whether a group that is formed again would get requests of others. It is taken to be like the
+/// group with the most room.
 bool BalancingScheduler::would_balance(const RunState& run) const {
   if (!options_.rebalance) return false;
   Balance balance(run);
@@ -125,8 +126,9 @@ std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
   return orders;
 }
 
-/// The placement found while races were looked for. A new one is looked for where requests wait for
-/// groups that are taken apart, or where there is one group and so nobody asked for races.
+/// Returns the placement that races() found. Looks for one itself where groups have been taken
+/// apart and requests wait for them, or where there is one group only, so that races() was not
+/// asked.
 std::optional<Placement> BalancingScheduler::placement(const RunState& run) {
   const bool apart = run.groups.size() < options_.tail.home.groups.size();
   if (!next_ && apart && (!run.requests.waiting().empty() || run.groups.size() < 2))
@@ -135,7 +137,8 @@ std::optional<Placement> BalancingScheduler::placement(const RunState& run) {
   return grows_due(run) ? grown_placement(run, options_.growth) : std::nullopt;
 }
 
-/// Every group reports its steps, and one report seldom changes the answer.
+/// Whether to consider joining groups: once in as many reports as there are groups, for one more
+/// report seldom changes the answer.
 bool BalancingScheduler::grows_due(const RunState& run) {
   if (options_.growth.costs.empty() || ++since_growth_ < run.groups.size()) return false;
   since_growth_ = 0;

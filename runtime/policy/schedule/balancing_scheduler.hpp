@@ -1,6 +1,6 @@
-// The scheduler of runs: fills groups chunk by chunk (Seer, section 4.2), shares out the last
-// requests, moves requests to groups that run dry, has ranks of groups without requests draft for
-// others, joins groups into larger ones, and lets the rest race.
+// The scheduler of runs. It fills groups chunk by chunk (Seer, section 4.2), shares out the last
+// requests, and moves requests to groups that run dry. Ranks of groups without requests draft for
+// other groups, groups join into larger ones, and groups that are left without work race.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace paceline::policy {
 
 struct BalancingOptions {
   LeaseTerms terms = {};
-  bool rebalance = true;      ///< requests move, by policy::rebalance()
+  bool rebalance = true;      ///< requests move to groups that run dry, by rebalance()
   bool shares = true;         ///< near the end no group takes more than its share
-  RacingOptions racing = {};  ///< without methods no group races
-  TailOptions tail = {};      ///< without methods no freed rank drafts
-  GrowthOptions growth = {};  ///< without costs no groups join
+  RacingOptions racing = {};  ///< no group races where it has no methods
+  TailOptions tail = {};      ///< no freed rank drafts where it has no methods
+  GrowthOptions growth = {};  ///< no groups join where it has no costs
 };
 
 class BalancingScheduler final : public Scheduler {
@@ -30,8 +30,8 @@ class BalancingScheduler final : public Scheduler {
 
   [[nodiscard]] std::optional<LeaseOrder> lease(const RunState& run,
                                                 const GroupState& group) override;
-  /// A request gives way to one that goes before it in the table's order. It also leaves where the
-  /// pool has no room for its next chunk: it then waits for room in any group.
+  /// A request gives way to a waiting one that goes before it in the table's order. It also leaves
+  /// where the group's KV has no room for its next chunk: it then waits for room in any group.
   [[nodiscard]] LeaseEnd at_end(const RunState& run, const GroupState& group,
                                 RequestId id) override;
   [[nodiscard]] std::vector<RequestMove> moves(const RunState& run) override;
@@ -45,10 +45,10 @@ class BalancingScheduler final : public Scheduler {
   [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;
 
   BalancingOptions options_;
-  std::size_t dry_ = 0;            ///< groups that had run dry at the last report
-  std::size_t passed_over_ = 0;    ///< reports since requests were last looked at
-  bool looks_ = false;             ///< moves() last found requests worth a look
-  std::optional<Placement> next_;  ///< placement found by races() since then
+  std::size_t dry_ = 0;            ///< groups that were dry at the last report
+  std::size_t passed_over_ = 0;    ///< reports since moves() last looked at requests
+  bool looks_ = false;             ///< the last moves() looked at requests; races() then does too
+  std::optional<Placement> next_;  ///< placement found by races() after the last moves()
   std::size_t since_growth_ = 0;   ///< reports since joining groups was last considered
 };
 

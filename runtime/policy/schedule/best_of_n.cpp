@@ -21,7 +21,7 @@ class Assignment {
   }
 
  private:
-  /// Lines 1 to 3: argmin |W_d|; the best of the ladder among equals.
+  /// Lines 1 to 3: argmin |W_d|; of equal ones the best of the ladder.
   [[nodiscard]] int scarcest_method() const {
     std::vector<int> counts(static_cast<std::size_t>(facts_.methods));
     for (const Racer& racer : racers_) ++counts[racer.method];

@@ -43,7 +43,7 @@ void DynamicSampling::judge(Prompt& prompt) {
   ++judged_;
   if (prompt.place < begun_) --open_;
   if (prompt.verdict != Verdict::mixed || ++mixed_ < enough_) return;
-  // The place behind the last prompt that can be needed.
+  // Prompts behind the `enough`-th mixed one are not needed.
   std::size_t found = 0;
   for (std::size_t place = 0; place < end_ && found < enough_; ++place) {
     found += prompts_[order_[place]].verdict == Verdict::mixed ? 1 : 0;
@@ -62,7 +62,7 @@ void DynamicSampling::decide() {
 void DynamicSampling::begin() {
   const std::size_t wanted = enough_ - std::min(enough_, mixed_);
   const std::size_t most = (wanted * (judged_ + 2) + mixed_) / (mixed_ + 1);
-  // Where enough are mixed, all places before the last of them are needed.
+  // Once enough prompts are mixed, all prompts up to the last of them must be decided.
   const bool known = wanted == 0;
   while (begun_ < end_ && (known || open_ < most)) {
     open_ += prompts_[order_[begun_]].verdict == Verdict::open ? 1 : 0;

@@ -1,5 +1,5 @@
-// Which prompts of a run count where it provides more than it needs (DAPO, section 3.2: dynamic
-// sampling).
+// Dynamic sampling (DAPO, section 3.2): the prompts that count in a run with more prompts than it
+// needs.
 #pragma once
 
 #include <cstddef>
@@ -14,52 +14,54 @@
 namespace paceline::policy {
 
 /// Keeps the first prompts, in their order, whose responses' rewards are not all alike: a prompt
-/// whose rewards are alike gives no advantage to learn from. Which are kept is a function of the
-/// rewards alone, whatever the order they come in: a prompt counts once it and all before it have
-/// their rewards.
+/// whose rewards are alike gives no advantage to learn from. The selection is a function of the
+/// rewards alone, whatever the order in which they arrive: a prompt is decided once it and all
+/// prompts before it have their rewards.
 ///
-/// Prompts begin in order, as many as are expected to be needed. With `judged` prompts that have
-/// their rewards, of which `mixed` are mixed, and `wanted` more to be found, up to
+/// Prompts begin in order, as many as are expected to be needed. Let `judged` prompts have their
+/// rewards, `mixed` of them with rewards that differ, and let `wanted` more be needed. Then up to
 ///   ceil(wanted * (judged + 2) / (mixed + 1))
-/// prompts are under way: those that would yield `wanted` at the rate so far, where before the
-/// first a half are taken to be mixed. Never fewer than `wanted`, which are needed in any case.
+/// prompts are under way: as many as would yield `wanted` mixed ones at the rate seen so far, which
+/// begins at one half. There are never fewer than `wanted`, which are needed in any case.
 ///
 /// Not thread-safe.
 class DynamicSampling {
  public:
-  /// `order`: prompts in the order in which they are decided. `samples`: [prompts] responses to
-  /// each, by its index. `enough`: prompts to keep, at least 1.
+  /// `order`: indices of prompts in the order in which they are decided. `samples`: [prompts]
+  /// number of responses to each prompt, by its index. `enough`: number of prompts to keep, at
+  /// least 1.
   DynamicSampling(std::vector<std::uint32_t> order, std::span<const std::uint32_t> samples,
                   std::size_t enough);
 
-  /// A response has this reward; NaN: it has none, and will have none. Counts once a response. A
-  /// response that the run does not have is ignored.
+  /// Reports the reward of a response; NaN: it has no reward and never will have one. Further
+  /// reports of the same response are ignored, and so are responses that the run does not have.
   void scored(const Reward& reward);
 
-  /// Whether requests of the prompt may begin. Once true it stays so.
+  /// Whether requests of the prompt may begin. Once true, it stays true.
   [[nodiscard]] bool may_begin(std::uint32_t prompt) const;
-  /// Whether the prompt may still count: enough mixed prompts before it are not known yet.
+  /// Whether the prompt may still count: fewer than `enough` prompts before it are known to be
+  /// mixed.
   [[nodiscard]] bool may_count(std::uint32_t prompt) const;
-  /// Whether as many as are wanted are kept.
+  /// Whether `enough` prompts are kept.
   [[nodiscard]] bool enough() const { return kept_ == enough_; }
-  /// Whether all is decided: enough are kept, or no prompt is left.
+  /// Whether all is decided: enough prompts are kept, or no prompt is left.
   [[nodiscard]] bool over() const { return enough() || decided_ == order_.size(); }
 
   struct Outcome {
-    std::vector<std::uint32_t> kept;  ///< prompts, ascending by index
-    std::size_t dropped = 0;          ///< prompts before the last that was decided, and not kept
-    std::size_t lacking = 0;          ///< of them, prompts of which a response has no reward
+    std::vector<std::uint32_t> kept;  ///< indices of prompts, ascending
+    std::size_t dropped = 0;          ///< decided prompts that are not kept
+    std::size_t lacking = 0;          ///< dropped prompts of which a response has no reward
   };
-  /// As far as prompts are decided.
+  /// The outcome for the prompts decided so far.
   [[nodiscard]] Outcome outcome() const;
   [[nodiscard]] std::size_t kept() const { return kept_; }
 
  private:
   enum class Verdict : std::uint8_t { open, mixed, alike, lacking };
   struct Prompt {
-    std::uint32_t place = 0;                 ///< in the order
+    std::uint32_t place = 0;                 ///< index in the order
     std::uint32_t samples = 0;               ///< responses to it
-    std::map<std::uint32_t, float> rewards;  ///< by sample, until all are there
+    std::map<std::uint32_t, float> rewards;  ///< by sample; emptied once all are there
     Verdict verdict = Verdict::open;
   };
   void judge(Prompt& prompt);

@@ -10,15 +10,15 @@
 namespace paceline::policy {
 namespace {
 
-/// Least gain that is worth a change of roles, as of tail_drafters.cpp: less is within the noise of
-/// an estimate.
+/// Least gain that is worth a change of roles, as in tail_drafters.cpp: a smaller one is within the
+/// noise of an estimate.
 constexpr double kLeastGain = 1.02;
 
 /// Two groups that could join.
 struct Pair {
   GroupRanks joined;
-  int held = 0;  ///< requests that both have, or are to get
-  int room = 0;  ///< further requests that both could take
+  int held = 0;  ///< requests that the two have or are to get, together
+  int room = 0;  ///< further requests that the two could take, together
 };
 
 class Growth {
@@ -47,7 +47,8 @@ class Growth {
   }
 
  private:
-  /// Pairs of the smallest degree that has some, those with the fewest requests first.
+  /// Finds the pairs of the smallest degree that has pairs; those with the fewest requests come
+  /// first.
   void find_pairs() {
     int degree = 0;
     for (std::size_t g = 0; g + 1 < run_.groups.size(); ++g) {
@@ -68,14 +69,15 @@ class Growth {
                      [](const Pair& a, const Pair& b) { return a.held < b.held; });
   }
 
-  /// Seconds until the last request has ended, dealt out to so many groups by falling length.
+  /// Seconds until the last request has ended, if requests are dealt out to so many groups by
+  /// falling length.
   [[nodiscard]] double end(const CostTable& costs, std::size_t groups) const {
     std::vector<std::size_t> order(balance_.requests.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return balance_.requests[a].remaining > balance_.requests[b].remaining;
     });
-    std::vector<Movable> dealt;  // to the group that gets the longest
+    std::vector<Movable> dealt;  // requests of the group that gets the longest one
     for (std::size_t i = 0; i < order.size(); i += groups)
       dealt.push_back(balance_.requests[order[i]]);
     return drain_seconds(
@@ -83,7 +85,7 @@ class Growth {
         dealt);
   }
 
-  /// Seconds of a token of each of a group's requests, with the best window.
+  /// Seconds in which each of a group's requests gets a token, with the best window.
   [[nodiscard]] double token_seconds(const CostTable& costs, double requests,
                                      double context) const {
     double best = plain_speed(costs, context, requests).tokens_per_second;
@@ -132,8 +134,8 @@ class Growth {
            end(now, groups) > end(larger, left) + change;
   }
 
-  /// Pairs that join now: half of them, as far as other groups have room for their requests, and
-  /// no more than there are requests.
+  /// Number of pairs that join now: at most half of them, and no more than there are requests. It
+  /// ends where the other groups have no room for the pairs' requests.
   [[nodiscard]] std::size_t joining() const {
     const std::size_t half = (pairs_.size() + 1) / 2;
     int room = 0;
@@ -152,7 +154,7 @@ class Growth {
   const RunState& run_;
   const GrowthOptions& options_;
   Balance balance_;
-  std::vector<int> held_;  ///< [groups] requests
+  std::vector<int> held_;  ///< [groups] requests of each
   std::vector<Pair> pairs_;
 };
 

@@ -24,7 +24,7 @@ MoveSplit split_move(const MoveCosts& costs, std::int32_t positions, std::int32_
     return Ends{costs.table.recompute_seconds(computed, own_from),
                 sent > 0 ? *costs.table.transfer_seconds(sent * costs.position_bytes) : 0};
   };
-  // Computing more ends computing later and the transfer sooner: the best split is where both end
+  // A larger head ends computing later and the transfer sooner: the best split is where both end
   // together.
   const std::int32_t blocks = (positions - own_from + block - 1) / block;
   std::int32_t few = -1;

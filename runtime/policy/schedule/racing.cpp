@@ -17,13 +17,13 @@ bool is_freed(const RunState& run, const GroupState& group) {
 std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& options) {
   const RequestTable& table = run.requests;
   if (options.methods == 0 || !table.waiting().empty() || table.leased().empty()) return {};
-  std::vector<int> freed;  // leaders; groups that race already are `racing`
+  std::vector<int> freed;  // leaders of groups that do not race yet; the others are in `racing`
   std::map<int, Racer> racing;
   for (const GroupState& group : run.groups) {
     if (is_freed(run, group)) freed.push_back(group.ranks.leader);
   }
   if (freed.empty()) return {};
-  std::map<RequestId, std::vector<int>> methods;  // methods by which others race for the request
+  std::map<RequestId, std::vector<int>> methods;  // methods of the request's races
   for (const auto& [key, race] : table.races()) {
     methods[race.id].push_back(race.method);
     const auto at = std::find(freed.begin(), freed.end(), race.group);

@@ -5,7 +5,7 @@
 namespace paceline::policy {
 namespace {
 
-/// Positions by which moves are foreseen: the default KV block's.
+/// Positions of a block in the estimate of a move: the default KV block's.
 constexpr int kBlock = 16;
 
 auto plain_steps(const MoveCosts* costs) {
@@ -15,16 +15,16 @@ auto plain_steps(const MoveCosts* costs) {
   };
 }
 
-/// Seconds until requests, given by falling remaining tokens, have ended.
+/// Seconds until all requests have ended. `requests`: sorted by falling remaining tokens.
 template <class Seconds>
 double drain(const Seconds& token_seconds, std::span<const Movable> requests) {
   double seconds = 0;
-  double context = 0;  // positions of running requests, together
+  double context = 0;  // sum of the running requests' positions
   for (std::size_t i = 0; i < requests.size(); ++i) {
     context += requests[i].positions;
     const double after = i + 1 < requests.size() ? requests[i + 1].remaining : 0;
     const auto rows = static_cast<double>(i + 1);
-    // Over these tokens requests have half of them more, on average.
+    // The context's second term: tokens that a request has gained meanwhile, on average.
     const double tokens = requests[i].remaining - after;
     seconds += tokens * token_seconds(rows, context / rows + (requests[i].remaining + after) / 2);
   }
@@ -36,7 +36,7 @@ double move_seconds(const MoveCosts* costs, const Movable& request) {
   return split_move(*costs, static_cast<int>(request.positions), 0, kBlock).seconds;
 }
 
-/// Requests by falling remaining tokens.
+/// Indices of requests, sorted by falling remaining tokens.
 using Held = std::vector<std::size_t>;
 
 class Rebalancing {
@@ -99,7 +99,8 @@ class Rebalancing {
     return split;
   }
 
-  /// The more requests move, the sooner the one group ends and the later the other.
+  /// Finds the best number of moves by bisection: the more requests move, the sooner `from` ends
+  /// and the later `to` does.
   [[nodiscard]] Split best_split(std::size_t from, std::size_t to) const {
     std::size_t few = 0;
     std::size_t many = static_cast<std::size_t>(groups_[to].room);

@@ -86,7 +86,8 @@ Precedence GroupStatic::precedence(RequestId id, std::uint32_t /*tokens*/) {
   return {.key = static_cast<double>(arrival(id).prompt), .place = arrival(id).request};
 }
 
-/// The slot has the prompts with places from index/of to (index + 1)/of of all.
+/// The slot's prompts are those that arrived from place index/of to place (index + 1)/of, as shares
+/// of all prompts.
 std::optional<RequestId> GroupStatic::nth(const Slot& slot, std::size_t n) const {
   const auto begin = [&](int index) {
     const auto groups = static_cast<std::uint64_t>(slot.of);
@@ -145,7 +146,8 @@ std::optional<RequestId> ContextAware::next(const Slot& slot) {
   return starved_;
 }
 
-/// The first waiting request of the least leased prompt; the first probe if any waits, as ever.
+/// The first waiting request of the least leased prompt. If any probe waits, the first probe, as
+/// always.
 std::optional<RequestId> ContextAware::least_leased() const {
   if (waiting().empty()) return std::nullopt;
   const Candidate& first = *waiting().begin();

@@ -32,19 +32,20 @@ struct WaitingRequest {
   StoredKv kv = {};
 };
 
-/// A request that a group was leased and that is not known to be on disk.
+/// A request that is leased to a group and not known to be on disk.
 struct LeasedRequest {
   int group = 0;                    ///< leader of the group that holds it
   std::uint32_t until = kToTheEnd;  ///< response tokens at which the lease ends
   std::uint32_t tokens = 0;         ///< known length of its response
   bool ended = false;               ///< its response ended, but may not be on disk yet
-  std::uint64_t move = 0;           ///< key of the move it is on; 0: none
-  OptionalIndex method = {};        ///< the last drafter; absent: none
+  std::uint64_t move = 0;           ///< key of its move; 0: none
+  OptionalIndex method = {};        ///< index of its last drafter; absent: none
   double acceptance = 0;            ///< acceptance of that drafter's drafts
   std::vector<int> raced = {};      ///< drafters of its past races
 };
 
-/// Destination of a request that goes back to the waiting ones, in place of a leader.
+/// Value of a move's destination, in place of a leader, where the request goes back to the waiting
+/// ones.
 inline constexpr int kToTable = -1;
 
 /// A move of a request, planned or under way.
@@ -53,8 +54,8 @@ struct RequestMove {
   int to = 0;  ///< leader, or kToTable
 };
 
-/// Best-of-N: a group generates another group's request with another drafter, so that each learns
-/// coming tokens from the other (roles/races.hpp).
+/// Best-of-N: a second group generates another group's request with another drafter, so that each
+/// learns coming tokens from the other (roles/races.hpp).
 struct Race {
   RequestId id;
   int group = 0;         ///< leader of the racer
@@ -62,62 +63,65 @@ struct Race {
   bool running = false;  ///< the racer has the request
 };
 
-/// Table of all requests of a run, each waiting, leased or finished. Bookkeeping only: callers
-/// decide, and tell the groups. An impossible report throws std::logic_error. Not thread-safe.
+/// Table of all requests of a run, each waiting, leased or finished. It only keeps books: callers
+/// decide, and send the orders to groups. Throws std::logic_error on an impossible report. Not
+/// thread-safe.
 class RequestTable {
  public:
-  /// `work`: requests to generate. `order`: of leases; requests come to it in the order of `work`.
-  /// `finished_before`: requests of the run that earlier attempts finished. `max_tokens`: of the
-  /// longest response.
+  /// `work`: requests to generate. `order`: the order of leases; requests are added to it in the
+  /// order of `work`. `finished_before`: number of requests of the run that earlier attempts
+  /// finished. `max_tokens`: most tokens of a response.
   RequestTable(std::vector<Trajectory> work, std::unique_ptr<RequestOrder> order,
                std::size_t finished_before, std::uint32_t max_tokens);
 
-  /// A further request of the run: it waits.
+  /// Adds a further request to the run: it waits.
   void add(Trajectory trajectory);
-  /// A waiting request that was not given back is no longer of the run.
+  /// Removes from the run a waiting request that was never leased.
   void withdraw(RequestId id);
 
-  /// A lease as its group is told of it.
+  /// The content of the message that tells a group of its lease.
   struct Lease {
     WaitingRequest request;
-    std::uint64_t version = 0;  ///< of the holder: the n-th lease, move or race of the run
+    std::uint64_t version = 0;  ///< the holder's: counts leases, moves and races of the run
   };
   /// Leases a waiting request to the group, until its response has `until` tokens.
   [[nodiscard]] Lease lease(RequestId id, int group, std::uint32_t until);
   /// Extends a lease.
   void renew(RequestId id, std::uint32_t until) { leased_.at(id).until = until; }
-  /// Plans a move of a request that is on none, to another group or back to the table. Returns the
-  /// move's key, which is the version of the holder that it makes. Leases, moves and races of the
-  /// run are counted together.
+  /// Plans a move of a request that is not on one, to another group or back to the table. Returns
+  /// the move's key, which is the version of the next holder. Leases, moves and races of the run
+  /// are counted together.
   std::uint64_t move(RequestId id, int to);
 
-  /// Plans a race for a request that another group holds. Returns its key, from the same count.
+  /// Plans a race for a request that another group holds. Returns the race's key, from the same
+  /// count.
   std::uint64_t race(const Race& race);
 
   // Reports of groups.
-  /// The move is made. Returns its request.
+  /// Reports that the move is made. Returns its request.
   RequestId moved(std::uint64_t key);
-  /// The move is void: the request had ended before, and stays where it is.
+  /// Reports that the move is void: the request had ended before, and stays where it is.
   void kept(std::uint64_t key);
-  /// A move back to the table is made: the request waits, with so many positions of its KV stored
-  /// by its former group. `owner`: StoredKv::owner.
+  /// Reports that a move back to the table is made: the request waits. `group`: its former group,
+  /// which has stored `positions` positions of its KV. `owner`: StoredKv::owner.
   void returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
                 std::int32_t positions, OptionalIndex owner = {});
-  /// A response has so many tokens. The report may come late, even from a group that the request
-  /// has left: it is ignored for a request no longer leased, and responses do not shrink.
+  /// Reports that a response has `tokens` tokens. The report may come late, even from a group that
+  /// the request has left: it is ignored where the request is not leased, or is longer already.
   void grew(RequestId id, std::uint32_t tokens);
   void ended(RequestId id, std::uint32_t tokens);
-  /// The request's last drafter, and its acceptance.
+  /// Reports the request's last drafter and the acceptance of its drafts.
   void drafted(RequestId id, int method, double acceptance);
-  /// The racer has the request.
+  /// Reports that the racer has the request.
   void race_began(std::uint64_t key);
-  /// The race ended, or never began.
+  /// Reports that the race ended, or never began.
   void race_ended(std::uint64_t key);
-  /// Forgets the KV that the group has stored. Returns the keys of its moves.
+  /// Forgets the KV that the group has stored for waiting requests. Returns the keys of the moves
+  /// that stored it.
   [[nodiscard]] std::vector<std::uint64_t> forget_stored(int group);
-  /// The group exists no longer, and races no longer.
+  /// Reports that the group no longer exists: forgets its races.
   void group_ended(int group);
-  /// The holder reports that the response is on disk.
+  /// Reports, for the holder, that the response is on disk.
   void finished(RequestId id, int group);
 
   [[nodiscard]] std::size_t total() const { return total_; }
@@ -127,7 +131,7 @@ class RequestTable {
   /// Requests that wait.
   [[nodiscard]] const std::map<RequestId, WaitingRequest>& waiting() const { return waiting_; }
   [[nodiscard]] RequestOrder& order() const { return *order_; }
-  /// Waiting requests that were given back: they may have tokens that are on no disk.
+  /// Waiting requests that groups have given back: some of their tokens may be on no disk.
   [[nodiscard]] const std::set<RequestId>& given_back() const { return given_back_; }
   [[nodiscard]] const std::map<RequestId, LeasedRequest>& leased() const { return leased_; }
   /// Leased requests that the group holds.
@@ -151,7 +155,7 @@ class RequestTable {
   std::map<int, int> held_;  ///< by leader
   std::map<std::uint64_t, RequestMove> moves_;
   std::map<std::uint64_t, Race> races_;
-  std::uint64_t next_version_ = 1;  ///< of the next lease, move or race
+  std::uint64_t next_version_ = 1;  ///< version of the next lease, move or race
   std::set<RequestId> given_back_;
   std::size_t moves_made_ = 0;
   std::size_t races_begun_ = 0;

@@ -30,7 +30,7 @@ std::vector<double> ResponseLengths::remaining(std::span<const std::uint32_t> ru
     range.tokens += tokens;
   }
   // Expected further tokens at the start of each range.
-  std::vector<double> expected(kRanges, 0);  // 0: none ended
+  std::vector<double> expected(kRanges, 0);  // 0: no such response ended
   Range from_here;
   double ends = 0;
   for (std::size_t r = kRanges; r-- > 0;) {

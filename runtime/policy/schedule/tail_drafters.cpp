@@ -12,13 +12,13 @@
 namespace paceline::policy {
 namespace {
 
-/// Least gain that is worth a change of roles: less is within the noise of an estimate. By
-/// judgement: where drafters share the easy tokens more is foreseen than comes (9 % for 4 % in one
-/// simulation).
+/// Least gain that is worth a change of roles: a smaller one is within the noise of an estimate.
+/// The value is a judgement. Where drafters agree on the easy tokens, the predicted gain is too
+/// large (9 % for 4 % in one simulation).
 constexpr double kLeastGain = 1.02;
 
-/// A drafter as a step sees it: with this chance there is a chain of so many tokens, each of which
-/// agrees with the same probability if those before did.
+/// The drafts of one drafter in a step: with probability `chance` there is a chain of `length`
+/// tokens. Each agrees with probability `agrees`, if the tokens before it do.
 struct Chain {
   double chance = 0;
   double length = 0;
@@ -32,7 +32,7 @@ double committed(std::span<const Chain> chains) {
   for (int k = 1; k < longest + 1; ++k) {
     double none = 1;
     for (const Chain& chain : chains) {
-      const double there = std::clamp(chain.length - (k - 1), 0.0, 1.0);  // of a partial token
+      const double there = std::clamp(chain.length - (k - 1), 0.0, 1.0);  // a fraction at the end
       none *= 1 - chain.chance * there * std::pow(chain.agrees, k);
     }
     sum += 1 - none;
@@ -90,7 +90,7 @@ class Foresight {
     if (pace.ahead == 0) return {};
     return {pace.ahead, pace.drafted / pace.ahead, group_.acceptance};
   }
-  /// Chain of a freed rank, where others commit so many tokens in a step.
+  /// Chain of a freed rank. `others`: tokens committed in a step without it.
   [[nodiscard]] Chain of_freed(const TailMethod& method, double others, double step) const {
     const double p = method.acceptance;
     const double drafted = step / costs(method).window_seconds(1, group_.requests);
@@ -146,7 +146,7 @@ class FreedRanks {
   std::vector<int> ranks_;
 };
 
-/// Groups of the layout that are taken apart and are to be formed again.
+/// Groups of the layout that were taken apart and are to be formed again.
 std::vector<GroupRanks> wanted_back(const RunState& run, const TailOptions& options,
                                     const FreedRanks& freed,
                                     const std::function<bool(const GroupRanks&)>& wanted) {
