@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// Where an attempt lies on the time line.
+/// The place of an attempt on the time line.
 struct Span {
   double begin = 0;
   double length = 0;
@@ -42,7 +42,7 @@ Spans spans_of(const RecordedTelemetry& run) {
   return spans;
 }
 
-/// Shares a step out to phases; `written`: seconds in it in which shards were written.
+/// Divides a step into phases. `written`: seconds within the step in which shards were written.
 PhaseSeconds phases_of(const StepRecord& step, double written) {
   PhaseSeconds seconds;
   const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
@@ -79,8 +79,8 @@ class Writes {
   std::vector<WriteRecord> writes_;
 };
 
-/// Calls `use(bin, share)` for each bin that meets [begin, begin + length), with the share of the
-/// interval that lies in the bin. An interval of no length lies in one bin.
+/// Calls `use(bin, share)` for each bin that overlaps [begin, begin + length), with the share of
+/// the interval that lies in the bin. An empty interval lies in one bin.
 template <typename Use>
 void spread(double begin, double length, double bin_seconds, int bins, const Use& use) {
   const auto bin_at = [&](double time) {
@@ -103,7 +103,7 @@ bool generates(const StepRecord& step) {
   return step.role == static_cast<std::uint32_t>(Role::verifier);
 }
 
-/// Response tokens of a step of a verifier.
+/// Response tokens that a step of a verifier committed.
 double committed(const StepRecord& step) {
   return static_cast<double>(step.decode_tokens) - step.drafted + step.accepted;
 }
@@ -184,7 +184,7 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // The rest of a change of roles, beside loading, is short and counts as idle.
+      // The rest of a later change of roles is short, and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -268,7 +268,7 @@ class Builder {
     }
   }
 
-  /// Counts as idle the time of each attempt that no other phase of a rank took.
+  /// Counts as idle the time of a rank's attempts that no other phase took.
   void idle() {
     for (const auto& [key, unused] : present_) {
       const Span& span = spans_.at(key.second);
@@ -293,7 +293,7 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::optional<ResponseFigures> response;  // its last: after a kill some are generated again
+      std::optional<ResponseFigures> response;  // the last: after a kill, some are generated again
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
@@ -363,7 +363,7 @@ class Builder {
   double bin_seconds_ = 1;
   std::map<std::uint32_t, std::size_t> index_;                        ///< into ranks, by number
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< (rank, attempt)
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< likewise
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< (rank, attempt)
 };
 
 }  // namespace
@@ -404,7 +404,7 @@ RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(r
 
 namespace {
 
-/// "... of the ranks' time went to ..."
+/// The end of the sentence "... of the ranks' time went to ...".
 const char* work_of(Phase phase) {
   switch (phase) {
     case Phase::starting:

@@ -33,7 +33,7 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 </style>
 )";
 
-// By Phase. Readers who cannot tell red from green can tell the colors apart (Okabe and Ito).
+// Colors by Phase. Readers with red-green blindness can tell them apart (Okabe and Ito).
 constexpr std::array<const char*, kPhases> kColors{"#cccccc", "#888888", "#56b4e9", "#0072b2",
                                                    "#009e73", "#e69f00", "#cc79a7", "#d55e00",
                                                    "#000000", "#f0e442", "#f2f2f2"};
@@ -59,7 +59,7 @@ void name_progress(Plot& plot, const RunFigures& figures) {
     plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
 }
 
-/// A value of each bin as a line in steps.
+/// Points of a line in steps: a value for each bin.
 template <typename Value>
 std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const Value& value) {
   std::vector<std::pair<double, double>> points;
@@ -77,7 +77,7 @@ double most_of(const RunFigures& figures, const Value& value) {
   return most > 0 ? 1.05 * most : 1;
 }
 
-/// The phase that took most of a bin; nothing where the rank was not there (fewer ranks then).
+/// The phase that took most of a bin; nullopt: the rank was not in the job then.
 std::optional<Phase> most_of(const PhaseSeconds& seconds) {
   if (!(seconds.sum() > 0)) return std::nullopt;
   return seconds.largest();

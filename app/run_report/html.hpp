@@ -1,4 +1,4 @@
-// A report as one HTML file: tables and pictures, without scripts or anything from elsewhere.
+// A report as one HTML file of tables and pictures, without scripts or links to other files.
 #pragma once
 
 #include <string>

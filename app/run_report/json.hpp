@@ -8,8 +8,8 @@
 
 namespace paceline::app {
 
-/// {"schema_version": 1, "runs": [...]}, a run each, with the figures of a report under names that
-/// stay. Seconds, tokens, bytes and shares (0 to 1) as they are; null where something is not known.
+/// {"schema_version": 1, "runs": [...]}: an object for each run, with a report's figures under
+/// fixed names. Values are in seconds, tokens, bytes and shares (0 to 1); null: not known.
 [[nodiscard]] std::string json_of(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app

@@ -1,4 +1,4 @@
-// Prompts of a run that show pictures, beside what was said to them, as a report in HTML has them.
+// Prompts of a run that show pictures, with their responses, for a report in HTML.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace paceline::app {
 
 struct ReportedPicture {
-  std::string name;      ///< of its file, or where else it is, and its size in patches
+  std::string name;      ///< file name or other place, and size in patches
   std::string data_uri;  ///< empty: it is not embedded, and `absence` says why
   std::string absence;
 };
@@ -17,7 +17,7 @@ struct ReportedPicture {
 struct ReportedResponse {
   std::uint32_t sample = 0;
   std::uint32_t tokens = 0;
-  float reward = std::numeric_limits<float>::quiet_NaN();  ///< NaN: it has none
+  float reward = std::numeric_limits<float>::quiet_NaN();  ///< NaN: it has no reward
   std::string text;
 };
 
@@ -28,16 +28,16 @@ struct PicturedPrompt {
   std::string ground_truth;
   std::vector<ReportedPicture> pictures;
   std::vector<ReportedResponse> responses;  ///< the first ones
-  std::uint64_t others = 0;                 ///< responses that are not shown
+  std::uint64_t others = 0;                 ///< number of responses not shown
 };
 
 /// The first prompts of a run that show pictures.
 struct PicturedPrompts {
   std::vector<PicturedPrompt> prompts;
-  std::uint64_t others = 0;  ///< prompts with pictures that are not shown
+  std::uint64_t others = 0;  ///< number of prompts with pictures not shown
 };
 
-/// The section of a report; empty where no prompt shows a picture.
+/// The section of the HTML report; empty: no prompt shows a picture.
 [[nodiscard]] std::string html_of(const PicturedPrompts& pictured);
 
 }  // namespace paceline::app

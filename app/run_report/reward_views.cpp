@@ -24,7 +24,7 @@ std::string number_or_dash(double value) {
 
 bool has_rewards(const NamedRun& run) { return run.rewards && run.rewards->scored > 0; }
 
-/// An axis from 0, or from the least reward where it is negative, to somewhat above the most.
+/// An axis from 0, or from the least reward if negative, to a little above the greatest.
 Axis reward_axis(double least, double most) {
   const double room = most > least ? 0.05 * (most - least) : 0.5;
   return {std::min(0.0, least), most + room, false, "mean reward"};

@@ -44,7 +44,7 @@ void add_passes(const std::map<std::uint32_t, Group>& groups, RewardFigures& fig
   }
 }
 
-/// `scored`: by rising length.
+/// `scored`: in order of length.
 void add_lengths(std::span<const RewardedResponse> scored, RewardFigures& figures) {
   const std::size_t share = std::max<std::size_t>(1, (scored.size() + kLengths - 1) / kLengths);
   for (const RewardedResponse& response : scored) {

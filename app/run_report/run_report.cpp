@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Throws where the report would overwrite a file of the run.
+/// Throws UsageError if the report would overwrite a file of the run.
 void require_others(const ReportArguments& arguments, const std::string& run) {
   for (const std::string& output : {arguments.html, arguments.trace}) {
     for (const char* name : {".", "run.json", "telemetry.h5", "trajectories.h5"}) {
@@ -34,8 +34,8 @@ void require_others(const ReportArguments& arguments, const std::string& run) {
   }
 }
 
-/// Steps of a training that a resident job made (`paceline rollout --watch`), in their order, or
-/// the path as it is.
+/// The runs at `path`: if it is the folder of a resident job (`paceline rollout --watch`), its
+/// steps in order, else `path` itself.
 std::vector<std::string> runs_of(const std::string& path) {
   std::error_code ignored;
   const auto holds_run = [&](const fs::path& folder) {
@@ -54,8 +54,8 @@ std::vector<std::string> runs_of(const std::string& path) {
   return steps.empty() ? std::vector<std::string>{path} : steps;
 }
 
-/// Takes what responses of a run say of it: rewards, and with `shows` prompts with pictures;
-/// nothing of a simulation, which has no responses.
+/// Adds the figures of a run's responses: rewards and, if `shows`, prompts with pictures. Adds
+/// nothing for a simulation, which has no responses.
 void take_responses(const std::string& path, double threshold, bool shows, NamedRun& into) {
   fs::path directory = path;
   if (!fs::is_directory(directory)) directory = directory.parent_path();
@@ -84,7 +84,7 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
-  constexpr int kBins = 240;  // of time lines: three units of a picture 800 wide
+  constexpr int kBins = 240;  // of time lines, each 3 units wide in a picture of 800
   std::vector<std::string> paths;
   for (const std::string& path : arguments.runs) {
     for (std::string& run : runs_of(path)) paths.push_back(std::move(run));

@@ -24,7 +24,7 @@ constexpr std::size_t kCharacters = 4000;            // of a question, and of a 
 constexpr std::size_t kOne = std::size_t{64} << 10;  // bytes of a picture's file
 constexpr std::size_t kAll = std::size_t{1} << 20;
 
-/// What a browser calls the format of a picture; empty: it is none that it is to show.
+/// The MIME type of a picture; empty: a format that is not shown.
 std::string_view type_of(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("\x89PNG")) return "image/png";
@@ -33,7 +33,7 @@ std::string_view type_of(std::span<const std::byte> file) {
   return "";
 }
 
-/// Embeds what there is room for.
+/// Embeds pictures while there is room.
 class Embedder {
  public:
   explicit Embedder(const io::StoredRun& run) : files_(run.prompts, run.paths.front()) {}

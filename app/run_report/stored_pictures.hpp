@@ -6,10 +6,10 @@
 
 namespace paceline::app {
 
-/// The first 12 prompts that show pictures, with their first two responses, finished or begun. A
-/// picture's file is embedded as it is up to 64 KiB, and up to 1 MiB of them in all; a browser
-/// shows JPEG, PNG and WebP. One that is gone or another one by now is named. Throws IoError where
-/// responses cannot be read.
+/// The first 12 prompts that show pictures, with their first two responses, finished or begun.
+/// Picture files of at most 64 KiB are embedded unchanged, up to 1 MiB in all, if browsers show
+/// them: JPEG, PNG and WebP. A picture whose file is gone or was replaced is only named. Throws
+/// IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
 }  // namespace paceline::app

@@ -11,12 +11,12 @@ namespace {
 constexpr double kWidth = 800;
 constexpr double kLeft = 70;  // for names and numbers of the y axis
 constexpr double kRight = 20;
-constexpr double kLegend = 5;  // where the legend begins: all phases of a rank just fit then
-constexpr double kTop = 34;    // for the legend, and words of marks
+constexpr double kLegend = 5;  // left end of the legend, so that all phases just fit
+constexpr double kTop = 34;    // for the legend and words of marks
 constexpr double kBottom = 40;
-constexpr double kLetter = 6.6;  // about the width of a letter 12 units high
+constexpr double kLetter = 6.6;  // about the width of a letter of height 12
 
-/// The number in few characters, as "250 k".
+/// A short text of the number, as "250 k".
 std::string number(double value) {
   if (value != 0 && std::abs(value) < 1e-3) return fmt::format("{:.3g}", value);
   double unit = 1;
@@ -105,7 +105,7 @@ void Plot::box(double x0, double y0, double x1, double y1, const std::string& co
 
 void Plot::mark(double at, const std::string& word) {
   const double width = kLetter * static_cast<double>(word.size());
-  const bool fits = x(at) - width > kLeft;  // the word fits left of its line
+  const bool fits = x(at) - width > kLeft;  // the word fits to the left of its line
   row_ = marked_ > 0 && x(at) - width < marked_ ? row_ + 1 : 0;
   marked_ = fits ? x(at) : x(at) + width;
   body_ += fmt::format(

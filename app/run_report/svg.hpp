@@ -1,4 +1,4 @@
-// Pictures of a report: plots with axes, as SVG that stands in an HTML page.
+// Plots with axes for a report, as SVG within an HTML page.
 #pragma once
 
 #include <functional>
@@ -7,38 +7,38 @@
 
 namespace paceline::app {
 
-/// The text with every character escaped that HTML and SVG would take for markup.
+/// The text with escapes for the characters that HTML and SVG would read as markup.
 [[nodiscard]] std::string escaped(const std::string& text);
 
 /// An axis from `least` to `most`, with its ticks.
 struct Axis {
   double least = 0;
   double most = 1;
-  bool logarithmic = false;  ///< least > 0 then
+  bool logarithmic = false;  ///< needs least > 0
   std::string label;
 
-  /// Where a value lies, 0 to 1.
+  /// The place of a value on the axis, 0 to 1.
   [[nodiscard]] double place(double value) const;
-  /// Round values within it, some five; powers of ten, and 2 and 5 times them, where logarithmic.
+  /// About five round values on the axis; if logarithmic: powers of ten, with 2 and 5 times them.
   [[nodiscard]] std::vector<double> ticks() const;
 };
 
-/// A picture that is as wide as its page. What is drawn later lies above. Coordinates are those of
+/// A picture as wide as its page. Later drawings cover earlier ones. Coordinates are in units of
 /// the axes.
 class Plot {
  public:
-  /// `height`: of the plot itself, in units of which it is 800 wide.
+  /// `height`: height of the plotting area; a picture is 800 units wide.
   Plot(Axis x, Axis y, double height);
 
   void line(const std::vector<std::pair<double, double>>& points, const std::string& color);
   /// A box from one corner to the other.
   void box(double x0, double y0, double x1, double y1, const std::string& color);
-  /// A vertical line with a word at its top, or further down where the last mark's would meet it.
-  /// From left to right.
+  /// Draws a vertical line with a word at its top, or lower down if it would meet the last mark's
+  /// word. Call for marks from left to right.
   void mark(double x, const std::string& word);
-  /// A word left of the y axis, at that value; the axis has no ticks then.
+  /// Writes a word left of the y axis at a value; the axis then has no ticks.
   void name(double y, const std::string& word);
-  /// Says above the plot, behind earlier calls' words, what a color stands for.
+  /// Adds a color and its meaning to the legend above the plot, to the right of earlier entries.
   void legend(const std::string& color, const std::string& word);
   [[nodiscard]] std::string text() const;
 
@@ -50,8 +50,8 @@ class Plot {
   Axis y_axis_;
   double height_;
   double legend_end_ = 0;
-  double marked_ = 0;  ///< where the last mark is
-  int row_ = 0;        ///< of its word
+  double marked_ = 0;  ///< right end of the last mark's word
+  int row_ = 0;        ///< row of the last mark's word
   bool names_ = false;
   std::string body_;
   std::string legend_;

@@ -28,7 +28,7 @@ std::string name_of(RequestId id) { return fmt::format("{}:{}", id.prompt, id.sa
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Least, mean and most seconds of all ranks in each phase, and the rank that has the most.
+/// Seconds of ranks in each phase: least, mean and most, and the rank with the most.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
@@ -176,21 +176,21 @@ Table nodes(const RunFigures& figures) {
   return table;
 }
 
-/// "2026-01-31 18:04:12", of UTC.
+/// A date in UTC, as "2026-01-31 18:04:12".
 std::string date_of(double unix_seconds) {
-  constexpr double kLast = 253402300799;  // of the year 9999: a later time is damaged
+  constexpr double kLast = 253402300799;  // end of the year 9999; a later time is damaged
   if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
-/// ", 812.5 a core (8 cores)"; empty where neither cores nor GPUs are known.
+/// Text as ", 812.5 a core (8 cores)"; empty: the count is not known.
 std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
   if (count == 0) return "";
   return fmt::format(", {:.1f} a {} ({})", rate / static_cast<double>(count), what,
                      counted(count, what));
 }
 
-/// " (250 by stop_id, 6 by length)".
+/// Text as " (250 by stop_id, 6 by length)".
 std::string reasons_of(const RunFigures& figures) {
   std::map<FinishReason, std::size_t> counts;
   for (const ResponseFigures& response : figures.responses) ++counts[response.reason];

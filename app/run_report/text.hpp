@@ -11,8 +11,8 @@
 
 namespace paceline::app {
 
-/// A title and rows of cells; the first row names the columns. Reports for a terminal and reports
-/// in HTML print the same tables.
+/// A title and rows of cells; the first row names the columns. Reports for a terminal and in HTML
+/// have the same tables.
 struct Table {
   std::string title;
   std::vector<std::vector<std::string>> rows;
@@ -22,19 +22,19 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, reasons of ends, the largest loss.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// How much there is of a run that has not ended; empty for a run that has.
+/// A line on how much of an unfinished run there is; empty: it is complete, or not known.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
-/// Several runs side by side: one row each.
+/// One of several runs that a report compares.
 struct NamedRun {
   std::string name;
   RunFigures figures;
-  std::optional<RewardFigures> rewards = {};  ///< absent: its responses are not known
-  PicturedPrompts pictured = {};              ///< of a report in HTML
+  std::optional<RewardFigures> rewards = {};  ///< nullopt: its responses are not known
+  PicturedPrompts pictured = {};              ///< filled for a report in HTML
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// What dynamic sampling kept, and what was generated besides; empty for a run without.
+/// A line on what dynamic sampling kept, and on other generated responses; empty: a run without it.
 [[nodiscard]] std::string choice_of(const NamedRun& run);
 
 /// The whole report.

@@ -13,7 +13,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr int kSteps = 0;  // threads of a process
+constexpr int kSteps = 0;  // thread numbers within a process
 constexpr int kTransfers = 1;
 constexpr int kWrites = 2;
 
@@ -31,7 +31,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // damaged
 }
 
-/// The text as JSON may have it. A host's name needs no escapes, but a damaged one might.
+/// The text, safe within JSON. A host's name needs no escapes, but a damaged file's might.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -47,7 +47,7 @@ class Trace {
       hosts_[{process.attempt, process.rank}] = quoted(process.host);
   }
 
-  /// A process of its own for each rank of each attempt, by the order in which they are met.
+  /// The number of the process for a rank of an attempt, in order of first use.
   int process(std::uint32_t attempt, std::uint32_t rank) {
     const auto [at, added] =
         processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));

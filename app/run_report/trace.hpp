@@ -1,4 +1,4 @@
-// A run's steps as a trace that Perfetto and Chrome (chrome://tracing) read.
+// A run's steps as a trace for Perfetto and Chrome (chrome://tracing).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace paceline::app {
 
-/// JSON. Each rank of each attempt is a process of the trace. It has the rank's steps, under each
-/// step its phases, and beside the steps the rank's KV transfers and writes. Times are microseconds
-/// since the first attempt began, by the clocks of the attempts. Memory: 300 bytes a step.
+/// JSON in which each rank of each attempt is a process. Its steps contain their phases. KV
+/// transfers and writes have threads of their own. Times are microseconds since the first attempt
+/// began, by the clocks of the attempts. Memory: 300 bytes a step.
 [[nodiscard]] std::string trace_of(const RecordedTelemetry& run);
 
 }  // namespace paceline::app

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// When the next line is due after a line at `now`.
+/// The time at which the next line is due after a line at `now`.
 double next_line(double now) {
   for (const double at : {1.0, 2.0, 5.0}) {
     if (now < at) return at;
@@ -22,7 +22,7 @@ double next_line(double now) {
   return (std::floor(now / 10) + 1) * 10;
 }
 
-/// The counts of a line; every request of the run is in one of them.
+/// The counts of a line. Every request of the run is in exactly one of them.
 std::string counts_text(const roles::Progress& progress) {
   std::string text = fmt::format("{}/{} finished", progress.finished, progress.total);
   if (progress.unflushed > 0) text += fmt::format(", {} not on disk yet", progress.unflushed);
@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// A bar and as many of the parts, from the first on, as a line of the terminal has room for.
+/// A bar and as many of the first parts as fit into a line of the terminal.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] {
@@ -95,7 +95,7 @@ void ProgressPrinter::draw_bar(const roles::Progress& progress,
   draw("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
 }
 
-/// Writes a line to the user where there is no bar, and to the log in any case.
+/// Writes a line to the user, unless there is a bar, and always to the log.
 void ProgressPrinter::add_line(const std::vector<std::string>& parts) const {
   const std::string line = fmt::format("{}\n", fmt::join(parts, ", "));
   if (!terminal_) draw(line);

@@ -11,8 +11,8 @@
 
 namespace paceline::app {
 
-/// Shows progress as a bar that is redrawn on a terminal; elsewhere, as under a launcher and in the
-/// log of the run, as lines after 0, 1, 2, 5 and 10 seconds and then every ten. The counts of a
+/// Shows progress. A terminal gets a bar that is redrawn. Otherwise, as under a launcher, and in
+/// the run's log, lines come after 0, 1, 2, 5 and 10 seconds and then every ten. The counts in a
 /// line add up to the total. Used by one thread.
 class ProgressPrinter {
  public:
@@ -31,13 +31,13 @@ class ProgressPrinter {
 
   bool terminal_;
   bool stopping_ = false;
-  double next_draw_ = 0;  ///< when the bar is due, on a terminal
+  double next_draw_ = 0;  ///< time at which the bar is due, on a terminal
   double next_line_ = 0;
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;
   double rate_ = 0;  ///< recent tokens/s
   TimeLeft time_left_;
-  std::optional<double> left_;  ///< seconds left, as of the last update
+  std::optional<double> left_;  ///< seconds left, by the last update
 };
 
 }  // namespace paceline::app

@@ -17,10 +17,10 @@ constexpr int kTag = 1;
 constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
-/// Least number of pauses in limits.stall: a pulse and its answer take two.
+/// Least number of pauses within limits.stall. A pulse and its answer take two.
 constexpr double kPulses = 8;
-/// Seconds that other ranks leave rank 1 to end the job for all that miss rank 0; where rank 1 has
-/// stopped as well, the others do.
+/// Seconds by which other ranks wait longer than rank 1, which ends the job if rank 0 is silent. If
+/// rank 1 has stopped as well, they end it.
 constexpr double kOthersLater = 10;
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 
@@ -68,7 +68,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end all ranks are here, and each waits for rank 0's last pulse.
+  // At the end all ranks are here; each waits for rank 0's last pulse.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {
@@ -114,15 +114,15 @@ bool Pulse::loop_stands() {
   return std::exchange(turns_, turns) == turns && g_loops > 0;
 }
 
-/// Sends a pulse to the ranks that have received the last one: one pulse at a time is in flight,
-/// however long a rank stands still.
+/// Sends a pulse to the ranks that have received the last one. At most one pulse to a rank is in
+/// flight, however long the rank stands still.
 void Pulse::beat(std::uint8_t pulse) {
   pulse_ = pulse;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.request != MPI_REQUEST_NULL) continue;
     peer.silent = 0;
-    // A synchronous send, which completes only when the rank has received it.
+    // A synchronous send completes only when the rank has received the pulse.
     MPI_Issend(&pulse_, 1, MPI_BYTE, rank, kTag, comm_.get(), &peer.request);
   }
 }
@@ -143,7 +143,7 @@ bool Pulse::all_taken() {
   return all;
 }
 
-/// Receives pulses of rank 0; true when the last pulse has come.
+/// Receives pulses of rank 0; true: the last pulse has come.
 bool Pulse::listen() {
   silent_ += passed_;
   int heard = 0;

@@ -1,5 +1,5 @@
-// Ranks that have stopped for good are noticed wherever the others wait for them, in a collective
-// too: rank 0 and each other rank let one another know that they are alive.
+// Pulses between rank 0 and each other rank, by which they know that the other is alive. A rank
+// that has stopped for good is noticed wherever others wait for it, even in a collective.
 #pragma once
 
 #include <mpi.h>
@@ -17,17 +17,17 @@
 
 namespace paceline::app {
 
-/// From construction to destruction a thread of rank 0 sends a pulse to every other rank, about
-/// once a second, and a thread of each other rank answers by receiving it. A rank that has heard
-/// nothing of rank 0 for limits.stall ends the job (70), naming rank 0; rank 0 does so with a rank
-/// that has not answered. A phase may take any time: only the process must be alive, or the loop of
-/// a PulsingLoop. Time in which nobody looked does not count, for the job may have been suspended
-/// as a whole.
+/// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
+/// a second; a thread of each other rank answers by receiving it. A rank that has not heard from
+/// rank 0 for limits.stall ends the job (70) with a message that names rank 0. Rank 0 does the same
+/// for a rank that has not answered. A phase may take any time: only the process must be alive, or
+/// turn the loop of a PulsingLoop. Time in which no thread looked does not count, for the whole job
+/// may have been suspended.
 ///
 /// One per process. With a single rank it does nothing.
 class Pulse {
  public:
-  /// Collective. `advice`: told to the user when a rank has stopped; may be empty.
+  /// Collective. `advice`: for the user when a rank has stopped; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
   /// Waits until rank 0's last pulse has come. Collective.
   ~Pulse();
@@ -36,8 +36,8 @@ class Pulse {
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to it, until received
-    double silent = 0;                       ///< seconds that the pulse has waited
+    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until received
+    double silent = 0;                       ///< seconds for which it has waited
   };
   void run();
   void beat(std::uint8_t pulse);
@@ -55,7 +55,7 @@ class Pulse {
   std::vector<Peer> peers_;  ///< on rank 0: [ranks], entry 0 unused
   MPI_Request heard_ = MPI_REQUEST_NULL;
   std::uint8_t pulse_ = 0;  ///< pulse being sent or received
-  double silent_ = 0;       ///< seconds since rank 0 was heard
+  double silent_ = 0;       ///< seconds since rank 0 was last heard
   double looked_ = 0;
   double passed_ = 0;  ///< seconds since the last look that count as silence
   std::uint64_t turns_ = 0;
@@ -65,20 +65,20 @@ class Pulse {
   std::thread thread_;
 };
 
-/// Sets how many seconds a rank may be silent (limits.stall); nothing: for ever, as before the
-/// call.
+/// Sets for how many seconds a rank may be silent (limits.stall); nullopt: for ever, which is also
+/// the default.
 void set_patience(std::optional<double> seconds);
 
-/// Ties rank 0's pulse to a loop while this object lives: the pulse pauses while the loop makes no
-/// turn, as when a file system hangs. Not for loops that wait for other ranks.
+/// Ties rank 0's pulse to a loop while this object lives: there is no pulse while the loop makes no
+/// turn, for example while a file system hangs. Not for loops that wait for other ranks.
 class PulsingLoop {
  public:
   PulsingLoop();
   ~PulsingLoop();
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
-  /// Counts a turn of the loop. `watches_others`: the loop itself notices when another rank has
-  /// stopped, and knows better whether a stopped rank matters.
+  /// Counts a turn of the loop. `watches_others`: the loop itself notices a stopped rank, and knows
+  /// better whether this matters, so that rank 0 does not judge other ranks.
   void turn(bool watches_others);
 };
 

@@ -23,7 +23,7 @@ struct Waiting {
   std::mutex mutex;
   bool keeps = false;
   std::string text;
-  std::string path;  ///< of the file, opened when there is text; empty: not known yet
+  std::string path;  ///< path of the file, which is opened for the first text; empty: not known yet
 };
 Waiting& waiting() {
   static Waiting all;
@@ -38,13 +38,13 @@ void append(int file, std::string_view text) noexcept {
   }
 }
 
-/// Opens the log; -1 and errno where that fails. A link is refused: a run writes nothing outside
-/// its own directory.
+/// Opens the log; on failure returns -1 and sets errno. Refuses a link: a run writes nothing
+/// outside its own directory.
 int open_log(const std::string& path) noexcept {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-/// Whether the last attempt's last line was cut short.
+/// Whether the last line of the file was cut short.
 bool ends_within_a_line(int file) noexcept {
   const off_t size = ::lseek(file, 0, SEEK_END);
   char last = '\n';
@@ -93,7 +93,7 @@ void RunLog::join(const std::string& directory) {
     const std::lock_guard guard(w.mutex);
     w.path = (std::filesystem::path(directory) / kRunLogName).string();
   }
-  keep_in_log("");  // text that waits already
+  keep_in_log("");  // writes the text so far
 }
 
 void keep_in_log(std::string_view text) noexcept {

@@ -16,7 +16,7 @@
 namespace paceline::app {
 namespace {
 
-// One request to stop may reach a rank twice, from the launcher and from the scheduler.
+// A request to stop may reach a rank twice: from the launcher and from the scheduler.
 constexpr long kSameRequestSeconds = 2;
 
 std::atomic<long> g_first{0};  // monotonic second of the first signal, 0: none
@@ -31,7 +31,7 @@ void on_signal(int) {
   if (now.tv_sec + 1 - none >= kSameRequestSeconds) _exit(static_cast<int>(ExitCode::try_again));
 }
 
-// A number in hexadecimal at the front of `text`, which it is taken from.
+// Takes a hexadecimal number off the front of `text`.
 std::uintptr_t take_hex(std::string_view& text) {
   std::uintptr_t value = 0;
   while (!text.empty()) {
@@ -44,7 +44,7 @@ std::uintptr_t take_hex(std::string_view& text) {
   return value;
 }
 
-// The path at the end of a line of /proc/self/maps whose range holds the address, else nothing.
+// The path at the end of a line of /proc/self/maps, if its range holds the address; else empty.
 std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) {
   const std::uintptr_t begin = take_hex(line);
   if (!line.starts_with('-')) return {};
@@ -55,10 +55,10 @@ std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) 
   return line.substr(slash);
 }
 
-// The file that is mapped at the address, empty when none is. As a signal handler it keeps to
-// system calls and memory of its own.
+// The file that is mapped at the address; empty: none is. As part of a signal handler, this uses
+// only system calls and memory of its own.
 std::string_view file_mapped_at(const void* address) {
-  static char lines[8192];  // of the longest path, and the start of its line
+  static char lines[8192];  // room for the longest path and the start of its line
   const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (maps < 0) return {};
   std::size_t kept = 0;
@@ -89,12 +89,12 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     while (true) ::pause();  // another thread reports it
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // not a file's memory: a program fault, which recurs on return
+  if (path.empty()) {  // not a file's memory: a fault of the program, which recurs on return
     std::signal(signal, SIG_DFL);
     return;
   }
-  // A file that all ranks read fails all of them, and one message will do. The other ranks wait for
-  // rank 0 to print it and to end, upon which the launcher signals them.
+  // A file that all ranks read fails on all of them, and one message is enough. Other ranks wait
+  // while rank 0 prints it and ends; then the launcher signals them.
   const timespec moment = {.tv_sec = 0, .tv_nsec = 50'000'000};
   const bool stopping = g_first.load() != 0;
   for (int i = 0; g_rank.load() > 0 && i < 40; ++i) {

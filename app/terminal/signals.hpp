@@ -1,13 +1,13 @@
-// Signals that ask the program to stop, and signals of a failed file.
+// Signals that ask the program to stop, and the signal of a failed mapped file.
 #pragma once
 
 namespace paceline::app {
 
-/// From this call on SIGUSR1 and SIGTERM set a flag; a second signal ends the process with 75.
-/// Reading past the end of a mapped file that has shrunk, or off a failing disk (SIGBUS), prints
-/// the file's name and ends the process with 74.
+/// Makes SIGUSR1 and SIGTERM set a flag from this call on; a second signal ends the process with
+/// 75. A SIGBUS, from reading past the end of a mapped file that has shrunk or off a failing disk,
+/// prints the file's name and ends the process with 74.
 void watch_signals();
-/// Sets the number of this rank: when a file fails many ranks, rank 0 speaks for all.
+/// Sets the number of this rank. When a file fails on many ranks, rank 0 speaks for all.
 void know_rank(int rank);
 /// Whether a signal to stop has come. Thread-safe.
 [[nodiscard]] bool stop_signalled();

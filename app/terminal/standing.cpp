@@ -9,8 +9,8 @@
 namespace paceline::app {
 namespace {
 
-/// The sections of a configuration's text that costs depend on. Of a drafter they do not depend on
-/// its path: weights of the same shape cost the same.
+/// The sections of a configuration's text that costs depend on, without the paths of drafters:
+/// weights of the same shape cost the same.
 std::string cost_settings(const io::RunConfig& config) {
   const std::string& text = config.text;
   std::string settings;

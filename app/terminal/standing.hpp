@@ -1,5 +1,5 @@
-// Results that a job keeps from one step to the next (watch.hpp) where both steps are alike. All
-// ranks conclude alike, for they compare values that are the same on each.
+// Results that a job keeps from one step to the next (watch.hpp) if both steps are alike. All ranks
+// decide alike, for they compare values that are the same on each.
 #pragma once
 
 #include <memory>
@@ -23,21 +23,21 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files. Where their texts are as in the previous step, which they are in
-  /// most steps of a training, it is the previous step's. Throws as Tokenizer::load() does.
+  /// The tokenizer of these files: the previous step's if their texts are the same, as in most
+  /// steps of a training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
-  /// The model's end tokens in the previous step; none in the first. `now`: this step's.
+  /// The model's end tokens in the previous step; nullopt in the first step. `now`: this step's.
   [[nodiscard]] std::optional<std::vector<TokenId>> eos(const std::vector<TokenId>& now) {
     return std::exchange(eos_, now);
   }
 
-  /// Costs as of costs_of_run(), which is called only where ranks, roles or shapes have changed:
-  /// costs do not depend on weights and prompts. Collective.
+  /// Costs as from costs_of_run(). They are measured again only if ranks, roles or shapes have
+  /// changed, for costs do not depend on weights and prompts. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
-  /// The part of a step's banner and plan that is new to its user: all of it in the first step,
-  /// then the lines that differ from the previous step's.
+  /// The part of a step's banner and plan that is new to the user: in the first step all of it,
+  /// later the lines that differ from the previous step's.
   [[nodiscard]] std::string news(const std::string& text);
 
   /// Whether the scoring command differs from the previous step's.
@@ -53,8 +53,8 @@ class Standing {
   struct Conditions {
     CostConditions of_rank;
     policy::Placement placement;
-    std::vector<std::string> drafters;  ///< names and shapes
-    std::string settings;               ///< text of engine, speculation and schedule
+    std::vector<std::string> drafters;  ///< names and shapes of drafters
+    std::string settings;               ///< text of layout, engine, speculation, schedule, test
     bool operator==(const Conditions&) const = default;
   };
 

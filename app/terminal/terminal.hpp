@@ -1,5 +1,5 @@
-// Text for the user, on stderr, so that stdout stays free for results, and in the log of the run
-// (run_log.hpp) where one is kept.
+// Text for the user, on stderr, which leaves stdout to results, and in the log of the run
+// (run_log.hpp), if one is kept.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,14 +8,14 @@
 
 namespace paceline::app {
 
-/// Writes the text as it is. Never fails, for a closed or full stderr is not worth ending a run.
+/// Writes the text unchanged. Never fails, for a closed or full stderr is no reason to end a run.
 void write_to_user(std::string_view text) noexcept;
 /// Writes the text; safe in a signal handler.
 void write_from_handler(std::string_view text) noexcept;
-/// Writes text that is not to be logged, as a bar that is redrawn, on stderr alone.
+/// Writes text only on stderr and not in the log, as a bar that is redrawn.
 void draw(std::string_view text) noexcept;
 
-/// Columns of stderr's terminal; 80 where they are not known.
+/// Number of columns of stderr's terminal; 80 if it is not known.
 [[nodiscard]] int terminal_columns();
 
 /// Writes one formatted line.

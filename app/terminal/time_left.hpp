@@ -1,4 +1,4 @@
-// The time that a run has left, estimated by how fast its responses have ended so far.
+// Estimates the time that a run has left from how fast its responses have ended so far.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Counts of this start of a run alone: responses that earlier starts finished took none of its
+/// Counts of this start of a run only: responses that earlier starts finished took none of its
 /// time.
 struct RunSoFar {
   std::size_t finished = 0;  ///< responses
@@ -19,9 +19,9 @@ struct RunSoFar {
 /// Estimates the time left. Used by one thread.
 class TimeLeft {
  public:
-  /// Seconds left from `now` on. Nothing while fewer responses have finished than half of those
-  /// that are active: the first to end are the shortest, and say next to nothing of the others.
-  /// Seconds before the first token, in which weights were loaded, do not count as generating.
+  /// Seconds left from `now` on; nullopt while fewer responses have finished than half of those
+  /// that are active: the first to end are the shortest, and tell little about the others. Time
+  /// before the first token, in which weights are loaded, does not count.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
