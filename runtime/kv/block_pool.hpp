@@ -1,5 +1,5 @@
-// The pool of KV blocks, with the number of holders of each. Bookkeeping only: the bytes are the
-// backend's.
+// The pool of KV blocks, with the number of holders of each block. Bookkeeping only: the bytes are
+// the backend's.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace paceline::kv {
 [[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
                                                          std::int32_t blocks);
 
-/// A number of KV blocks with reference counts. A block held more than once is shared and
-/// must not be written. Not thread-safe.
+/// KV blocks with reference counts. A block with more than one holder is shared and must not be
+/// written. Not thread-safe.
 class BlockPool {
  public:
   explicit BlockPool(std::int32_t blocks);
@@ -26,7 +26,8 @@ class BlockPool {
   [[nodiscard]] std::int32_t available() const { return static_cast<std::int32_t>(free_.size()); }
   [[nodiscard]] std::int32_t used() const { return size() - available(); }
 
-  /// A block with one holder. The pool must not be empty: admission guarantees it.
+  /// Returns a free block, with one holder from now on. Some block must be free: admission
+  /// guarantees it.
   [[nodiscard]] std::int32_t acquire();
   /// Adds a holder to a block in use.
   void share(std::int32_t block);
@@ -36,8 +37,8 @@ class BlockPool {
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
   /// Changes the number of blocks; at most `blocks` may be in use. Blocks in use past the new end
-  /// move, and the plan of their moves is returned. Low blocks are acquired first and new ones
-  /// last, so that there is little to move when the pool shrinks again.
+  /// move: returns plan_contraction(). Low blocks are acquired first and new ones last, so that few
+  /// blocks have to move when the pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:
@@ -45,7 +46,7 @@ class BlockPool {
   std::vector<std::int32_t> free_;     ///< a stack: the block freed last is warm in cache
 };
 
-/// Blocks of `block` positions that hold `positions` positions.
+/// Number of blocks of `block` positions that hold `positions` positions.
 [[nodiscard]] constexpr std::int32_t blocks_for(std::int64_t positions, std::int32_t block) {
   return static_cast<std::int32_t>((positions + block - 1) / block);
 }

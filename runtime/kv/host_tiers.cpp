@@ -16,8 +16,8 @@
 namespace paceline::kv {
 namespace {
 
-/// Bytes past the last unit in use that are worth giving back; giving back and taking again less
-/// costs more than it is worth.
+/// Least bytes past the last unit in use that are given back to the system. To give back fewer, and
+/// to take them again, costs more than it gains.
 constexpr std::size_t kWorthTrimming = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
@@ -28,7 +28,7 @@ std::shared_ptr<void> map(std::size_t bytes) {
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
-  madvise(at, bytes, MADV_HUGEPAGE);  // only slower where it fails
+  madvise(at, bytes, MADV_HUGEPAGE);  // without huge pages memory is only slower
   return {at, [bytes](void* memory) { munmap(memory, bytes); }};
 }
 

@@ -18,7 +18,8 @@
 
 namespace paceline::kv {
 
-/// Copies between host memory and a rank's KV pool, which may be a device's. Used by one thread.
+/// Copies between host memory and a rank's KV pool, which may be in device memory. Used by one
+/// thread.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
@@ -73,9 +74,9 @@ class HostTiers final : public TierDevice {
   HostTiersOptions options_;
   std::size_t stride_;
   std::shared_ptr<void> memory_;  ///< [units * stride]
-  std::int32_t touched_ = 0;      ///< units from there on take no memory
+  std::int32_t touched_ = 0;      ///< units from this one on take no memory
   std::optional<SlotFile> file_;
-  std::shared_ptr<void> stage_;  ///< the disk thread's; made when first needed
+  std::shared_ptr<void> stage_;  ///< the disk thread's buffer, made when first needed
   std::size_t stage_bytes_ = 0;
 
   std::mutex mutex_;

@@ -11,12 +11,12 @@
 
 namespace paceline::kv {
 
-/// Sequences in as many pools of one size as there are owners. A sequence is in one of them whole,
-/// and shares blocks with others of its pool alone. Handles, blocks and work are names of
-/// BlockOwner; all else is as of Sequences, pool by pool. Not thread-safe.
+/// Sequences in equal pools, one for each owner. A sequence is whole in one pool, and shares blocks
+/// only with sequences of this pool. Handles and blocks are names (BlockOwner), in work too.
+/// Functions do the same as Sequences' of the same names, in the right pool. Not thread-safe.
 class OwnedSequences {
  public:
-  /// `blocks`: of each pool. `block`: positions a block.
+  /// `blocks`: number in each pool. `block`: positions per block.
   OwnedSequences(std::int32_t owners, std::int32_t blocks, std::int32_t block);
 
   [[nodiscard]] std::int32_t owners() const { return static_cast<std::int32_t>(pools_.size()); }
@@ -61,10 +61,10 @@ class OwnedSequences {
   /// Resizes each pool to `blocks` blocks: all of them, or none.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
-  [[nodiscard]] std::int32_t blocks() const;  ///< of all pools
+  [[nodiscard]] std::int32_t blocks() const;  ///< of all pools together
   [[nodiscard]] std::int32_t blocks_used() const;
   [[nodiscard]] std::int32_t blocks_idle() const;
-  /// Blocks of the owner's pool that are free, or are freed as soon as they are wanted.
+  /// Blocks of the owner's pool that are free, or are freed when they are needed.
   [[nodiscard]] std::int32_t blocks_free(std::int32_t owner) const;
   [[nodiscard]] std::uint64_t positions_shared() const;
 

@@ -30,7 +30,7 @@ void Sequences::leave(Prefix& prefix) {
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
-  std::vector<Handle> left;  // who waited for it
+  std::vector<Handle> left;  // sequences that waited for it
   for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
     const Sequence& s = sequences_[handle];
     if (s.open && s.grafts && s.source == prefix) left.push_back(handle);
@@ -40,12 +40,12 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// Blocks that prompts have in common become free with the last of them.
+/// A block that prompts have in common becomes free only with the last of these prompts.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
 
-/// Blocks that are free once all prompts that nobody uses are dropped: no parcel has them.
+/// Blocks that become free if all prompts that nobody uses are dropped: no parcel has them.
 std::int32_t Sequences::blocks_droppable() const {
   std::vector<std::int32_t> holders(pool_.size());
   std::int32_t idle = 0;
@@ -57,8 +57,8 @@ std::int32_t Sequences::blocks_droppable() const {
   return idle;
 }
 
-/// Drops prompts that nobody uses until `blocks` blocks are free; drops none where that cannot
-/// suffice.
+/// Drops prompts that nobody uses until `blocks` blocks are free. Drops none if this could not free
+/// enough blocks.
 bool Sequences::make_room(std::int32_t blocks) {
   if (pool_.available() >= blocks) return true;
   if (pool_.available() + blocks_idle() < blocks) return false;
@@ -76,7 +76,7 @@ void Sequences::put(Handle sequence, std::int32_t index, std::int32_t block) {
   if (block >= 0) edits_.push_back({sequence, index, block});
 }
 
-/// The handle of a new sequence, which is open.
+/// Returns the handle of a new, open sequence.
 Handle Sequences::take_handle() {
   if (free_.empty()) {
     free_.push_back(static_cast<Handle>(sequences_.size()));
@@ -97,7 +97,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   const std::int32_t last = (prompt_length - 1) / block_;
   const std::int32_t needed =
       owner ? blocks_needed(positions, block_) : blocks_for(positions, block_) - last;
-  if (!owner) use(*known->second);  // or it would make room for itself
+  if (!owner) use(*known->second);  // or the prompt itself might be dropped to make room
   if (!make_room(needed)) {
     if (!owner) leave(*known->second);
     return std::nullopt;
@@ -133,16 +133,16 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   return handle;
 }
 
-/// Full blocks of a prompt that are computed.
+/// Number of a prompt's blocks that are computed.
 std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   if (prefix.ready) return static_cast<std::int32_t>(prefix.blocks.size());
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the prompt with which an owner's has most blocks in common, `most` at most: its last
-/// position's block is not among them, for it is written again. `waits`: the owner may wait for
-/// blocks that are being computed. Only a prompt that was opened later waits for another, so none
-/// wait for one another.
+/// Finds the prompt that has most blocks in common with an owner's prompt, at most `most`: the
+/// block of its last position is not shared, for it is written again. `waits`: the owner may wait
+/// for blocks that are being computed. A prompt waits only for prompts that were opened before it,
+/// so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -155,7 +155,7 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
     const std::int32_t there = blocks_there(*other);
     const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
     const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
-    // Of two that have as many, the one that has them already.
+    // Of two prompts with as many blocks in common, the one whose blocks are computed is taken.
     const bool sooner =
         s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
     if (blocks <= s.common && !sooner) continue;
@@ -166,8 +166,8 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Takes over the blocks that a prompt has in common with its source, once they are computed; what
-/// is there, where its source computes no more for now.
+/// Takes over the blocks that a prompt has in common with its source, once they are computed. If
+/// the source is paused, takes over the most blocks that some prompt has computed already.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -263,8 +263,8 @@ void Sequences::fork(Handle sequence) {
 }
 
 // The prompt's KV is complete: siblings may fork from it, and the owner goes on in a copy of the
-// last block. The owner takes the copy, not a sibling, so that siblings which fork before the next
-// pass do not copy from a copy that has yet to be made.
+// last block. Siblings copy the original, so that those which fork before the next pass do not
+// read a copy that has yet to be made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -305,8 +305,8 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
   advance(sequence, 1);
 }
 
-// No pending move reads what another has written: rows of a tree move in order of position, each to
-// a slot before its own.
+// No pending move reads a slot that an earlier one has written: rows of a tree move in order of
+// position, each to a slot before its own.
 std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const {
   const Sequence& s = at(sequence);
   std::vector<Place> places;
@@ -366,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Copies into blocks that become free are not made: such a block may be the next copy's as well.
+// Copies into blocks that become free are dropped: such a block may be the next copy's target too.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

@@ -2,17 +2,17 @@
 // Bookkeeping only: the bytes are the backend's, and moves and copies of them come out as work to
 // be done before the next forward pass.
 //
-// The n responses to a prompt share its blocks. The first to be opened computes them, the others
+// The n responses to a prompt share its blocks. The first to be opened computes them; the others
 // wait for it and then fork: they share every block but the one that holds the prompt's last
-// position. Each copies that block, because each runs that position again to sample from it. So no
-// shared block is ever written.
+// position. Each copies this block, because each runs the last position again to sample from it. So
+// no shared block is ever written.
 //
-// Prompts that begin alike, as with one system prompt, share the full blocks of what they have in
-// common (a radix tree's edges, found by comparison): the first to be opened computes them, and
-// those that are opened meanwhile wait for them, as long as it goes on computing.
+// Prompts that begin alike, for instance with one system prompt, share the full blocks of their
+// common beginning (a radix tree's edges, found by comparison). The first to be opened computes
+// these blocks. Prompts opened meanwhile wait for them as long as the first goes on computing.
 //
-// A sequence may also branch off another in the midst of its response: it shares the whole blocks
-// before, and copies the one that it goes on in.
+// A sequence may also branch off another one within its response: it shares the whole blocks before
+// this point, and copies the block in which it goes on.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace paceline::kv {
 using Handle = std::int32_t;
 
 /// A change to a sequence's block table: entry `index` is `block` from now on. A copy of the tables
-/// stays true if all edits are applied to it in their order.
+/// stays up to date if all edits are applied to it in their order.
 struct TableEdit {
   Handle sequence = 0;
   std::int32_t index = 0;
@@ -45,7 +45,7 @@ struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
   std::vector<kernels::Backend::BlockCopy> copies;
-  std::int32_t blocks = 0;  ///< in the pool from now on; 0: as many as before
+  std::int32_t blocks = 0;  ///< blocks in the pool from now on; 0: as many as before
 
   void clear() {
     edits.clear();
@@ -61,46 +61,46 @@ struct Place {
   std::int32_t slot = 0;  ///< position within the block
 };
 
-/// KV blocks that are kept in use beside the sequences, to be sent or parked.
+/// KV blocks that are kept in use independently of sequences, to be sent or parked.
 struct Parcel {
   std::vector<std::int32_t> blocks;  ///< [blocks_for(positions)]
   std::int32_t positions = 0;        ///< positions stored in the blocks
 };
 
 /// The sequences in one pool. Not thread-safe. Functions that take a handle throw std::logic_error
-/// where the caller's sequence is not in the state they need.
+/// if the sequence is not in the state that they need.
 class Sequences {
  public:
-  /// `block`: positions a block.
+  /// `blocks`: number in the pool. `block`: positions per block.
   Sequences(std::int32_t blocks, std::int32_t block);
 
   /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
-  /// the pool: one more than hold its KV, because its siblings are given the prompt's last block.
+  /// the pool: one more than its KV fills, because the prompt's last block is kept for siblings.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
   }
 
   /// Opens a sequence with room for `positions` positions, its prompt's included. Siblings give the
-  /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses make room. Where the pool
-  /// is too full, returns nothing and changes nothing. `tokens`: the prompt's, by which it shares
-  /// blocks with other prompts; empty: it shares none.
+  /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses are dropped to make room.
+  /// Where the pool is too full, returns nothing and changes nothing. `tokens`: the prompt's
+  /// tokens, by which it shares blocks with other prompts; empty: it shares none.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
-  /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, which
-  /// are computed and have no moves pending; with room for `positions` positions. `of` stays open
-  /// until the next work is done. Where the pool is too full, or `of` does not hold a whole prompt
-  /// yet, returns nothing and changes nothing.
+  /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, with
+  /// room for `positions` positions. The first `length` positions must be computed, with no moves
+  /// pending, and `of` must stay open until the next work is done. Where the pool is too full, or
+  /// `of` does not hold a whole prompt yet, returns nothing and changes nothing.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
-  /// Grows an open sequence to room for `positions` positions in all. False, and nothing changed,
-  /// where the pool is too full.
+  /// Grows an open sequence to room for `positions` positions in all. Returns false and changes
+  /// nothing where the pool is too full.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
   /// Gives the sequence's blocks back and drops its pending moves. A waiting sibling takes over a
-  /// prompt that is half computed. A complete prompt stays until its blocks are needed.
+  /// prompt that is half computed. A complete prompt's KV stays until its blocks are needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or its KV is still there.
@@ -109,11 +109,11 @@ class Sequences {
   }
   /// Whether the prompt's KV is complete: a sequence that is opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// False while a sibling computes the prompt, or another prompt's sequence what both begin with.
-  /// The first call to return true forks the sequence.
+  /// Returns false while a sibling computes the prompt, or another prompt's sequence computes the
+  /// common beginning of both. The first call that returns true forks the sequence.
   [[nodiscard]] bool ready(Handle sequence);
-  /// Says whether a sequence that is ready computes nothing for now, as while its KV is on its way:
-  /// other prompts then take over what it has, and wait for no more.
+  /// `paused`: the sequence, which is ready, computes nothing for now, for instance while its KV is
+  /// on its way. Other prompts then take over its computed blocks, and wait for no more of them.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Positions whose KV is stored. Rows are computed for the positions from here on.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -122,11 +122,11 @@ class Sequences {
     return at(sequence).table;
   }
 
-  /// Where positions [first, length()) of a sequence lie until the next work is done.
+  /// The places of positions [first, length()) of a sequence until the next work is done.
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
-  /// The first position from which on all blocks are the sequence's alone, and stay so: KV from
-  /// elsewhere may be put there. A multiple of block().
+  /// The first position from which on all blocks are the sequence's alone, now and later: KV that
+  /// was computed elsewhere may be put there. A multiple of block().
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed, each in its place.
@@ -134,28 +134,28 @@ class Sequences {
   /// Makes the row computed at `position` (>= length) the row of the next position: accepted rows
   /// of a draft tree move to where they belong. Call in order of position.
   void keep(Handle sequence, std::int32_t position);
-  /// Forgets positions from `length` on. Of a prompt that is shared only the last one may go, and
-  /// of whole blocks that branches share none.
+  /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
+  /// not one of a shared prompt, of another prompt or of a branch.
   void roll_back(Handle sequence, std::int32_t length);
 
-  /// Hands the work before the next forward pass over to the caller. `work` is overwritten; its
-  /// memory is used again.
+  /// Hands over the work to be done before the next forward pass. Overwrites `work`, and uses its
+  /// memory again.
   void take_work(Work& work);
   [[nodiscard]] bool has_work() const;
 
   /// Closes the sequence but keeps the blocks of its stored positions, to be sent or parked. Its
   /// work must have been taken and done. To attach it elsewhere: open(), fill table(), advance().
   [[nodiscard]] Parcel detach(Handle sequence);
-  /// The full blocks of a sequence, to be sent while it goes on, for it writes none of them again.
-  /// Its work must have been taken and done.
+  /// Keeps the full blocks of a sequence, to be sent while the sequence goes on: it writes none of
+  /// them again. Its work must have been taken and done.
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
   /// Resizes the pool to `blocks` blocks. The new size, and copies of blocks in use past a new end,
-  /// become work; earlier work must have been taken and done. False, and nothing changed, where
-  /// more blocks are in use than would be left, or a parcel holds one past the new end.
+  /// become work. Earlier work must have been taken and done. Returns false and changes nothing if
+  /// more blocks are in use than would be left, or a parcel holds a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
-  /// Whether resize() would do it now.
+  /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
@@ -169,11 +169,11 @@ class Sequences {
  private:
   struct Prefix {
     std::uint32_t prompt = 0;
-    std::vector<std::int32_t> blocks;  ///< of all prompt positions, once computed
+    std::vector<std::int32_t> blocks;  ///< blocks of all prompt positions, once computed
     bool ready = false;
     std::int32_t users = 0;       ///< open sequences of this prompt
     std::vector<TokenId> tokens;  ///< empty: not to be shared with other prompts
-    Handle owner = 0;             ///< the sequence that computes it, until it is ready
+    Handle owner = 0;             ///< the sequence that computes the prompt, until it is ready
   };
   struct Sequence {
     bool open = false;
@@ -183,18 +183,18 @@ class Sequences {
     std::vector<std::int32_t> table;
     bool waits = false;     ///< for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings
-    bool branched = false;  ///< is a branch, or has had some
-    /// Of an owner: the block for its own copy of the prompt's last one, which its siblings get.
+    bool branched = false;  ///< is a branch, or has had branches
+    /// An owner's block for its copy of the prompt's last block, whose original its siblings get.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
-    std::int32_t common = 0;             ///< of an owner: full blocks that another prompt has too
+    std::int32_t common = 0;             ///< an owner's full blocks that another prompt has too
     bool grafts = false;                 ///< waits for these blocks
     bool paused = false;                 ///< computes nothing for now
-    std::list<Prefix>::iterator source;  ///< the other prompt, while it waits
+    std::list<Prefix>::iterator source;  ///< the other prompt, while `grafts`
   };
   struct PendingMove {
     Handle sequence;
-    std::int32_t position;  ///< that the moved row is of
+    std::int32_t position;  ///< of the moved row
     kernels::Backend::SlotMove move;
   };
 
@@ -227,8 +227,8 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
-  /// Blocks of prefixes that nobody uses, summed over these: a block that some share counts for
-  /// each.
+  /// Number of blocks of prefixes that nobody uses. A block that several prefixes share counts for
+  /// each of them.
   std::int32_t idle_ = 0;
   std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;

@@ -16,7 +16,7 @@
 namespace paceline::kv {
 namespace {
 
-/// Opens a file without a name. -1 and errno where that fails.
+/// Opens a file without a name. Returns -1 and sets errno on failure.
 int open_nameless(const std::string& directory) {
   const int made = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   // Older kernels and some file systems have no nameless files.
@@ -79,7 +79,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
   return {};
 }
 
-/// Drops a transfer's pages from the cache, which would take memory beside the KV pool's.
+/// Drops a transfer's pages from the cache: they would take memory in addition to the KV pool's.
 void SlotFile::leave_cache(std::int64_t offset, std::int64_t bytes, bool written) const {
   if (written) {
     sync_file_range(

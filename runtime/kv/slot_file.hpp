@@ -1,4 +1,4 @@
-// A file of equal slots on a local disk, for as long as it is open and no longer.
+// A file of equal slots on a local disk, which exists only while it is open.
 #pragma once
 
 #include <sys/uio.h>
@@ -10,10 +10,10 @@
 
 namespace paceline::kv {
 
-/// The file has no name in its directory, or loses it at once, so that nothing stays whatever
-/// becomes of the process. Reads and writes bypass the page cache where the file system can do so:
-/// the cache would only keep blocks that have just left memory for want of room.
-/// Used by one thread.
+/// The file has no name in its directory, or loses its name at once, so that nothing stays even if
+/// the process is killed. Reads and writes bypass the page cache where the file system can do so:
+/// the cache would only keep blocks that have just left memory for lack of room. Used by one
+/// thread.
 class SlotFile {
  public:
   /// Alignment of memory addresses and of slot sizes, in bytes.
@@ -25,8 +25,8 @@ class SlotFile {
   SlotFile(const SlotFile&) = delete;
   SlotFile& operator=(const SlotFile&) = delete;
 
-  /// Writes or reads slots from `first` on; `pieces`: memory of whole slots, in order. Returns why
-  /// not all was done, or nothing.
+  /// Writes or reads slots from `first` on. `pieces`: memory of whole slots, in order. Returns an
+  /// error text; empty: all slots were transferred.
   [[nodiscard]] std::string write(std::int32_t first, std::span<const iovec> pieces);
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 

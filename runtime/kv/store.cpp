@@ -8,12 +8,12 @@
 namespace paceline::kv {
 namespace {
 
-/// The reserve is one such part of memory, where there is a disk: a put finds room at once while
-/// the disk is being written.
+/// The reserve is 1 / kReserveShare of memory, where there is a disk. With it a put finds room at
+/// once while the disk is being written.
 constexpr std::int32_t kReserveShare = 8;
-/// The most jobs at once that go down, and that come up ahead of need. Few, so that a request that
-/// waits for the disk is served soon; and enough to keep a disk busy while this rank is in a step:
-/// with 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
+/// Most jobs under way that go down, and most that come up ahead of need. Few jobs serve a request
+/// that waits for the disk soon. But they must keep a disk busy while this rank is in a step: with
+/// 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
 constexpr int kMostAhead = 4;
 /// Order of the first unforeseen key: keys that need() does not list come after all that it lists.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
@@ -150,7 +150,7 @@ void Store::advance() {
     // One hold at a time: holds that each had a part of the room would wait for one another.
     bool holding = false;
     std::int32_t lacking = 0;
-    std::uint64_t soonest = UINT64_MAX;  // order of the first that waits for room
+    std::uint64_t soonest = UINT64_MAX;  // order of the first entry that waits for room
     for (auto& [ticket, operation] : operations_) {
       const bool hold = operation.kind == Kind::hold;
       if (operation.over || (hold && holding)) continue;
@@ -169,7 +169,7 @@ void Store::advance() {
       if (free_copies()) continue;
       const EntryRef lost = lose_last();
       if (lost != nullptr && lost->blocks.empty()) continue;
-      if (lost != nullptr) break;  // its units come free soon
+      if (lost != nullptr) break;  // its units become free soon
     }
     if (!fail_stuck()) break;
   }
@@ -182,7 +182,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts the jobs of an operation that have room; returns the units that it lacks.
+/// Starts the jobs of an operation that have room. Returns how many units the operation lacks.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -351,7 +351,7 @@ void Store::job_ended(TierJob job) {
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // blocks in other slots stay; those slots may be used again
+    if (down) slots_.drop_free();  // slots in use stay, and may be used again
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that has no room in memory is computed again"
                                   : "; the KV is computed again"));
@@ -409,8 +409,8 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
 
 // ---- Eviction and bringing up.
 
-/// Frees units of entries needed at `after` or later, the latest first: at once where the disk has
-/// the blocks too, else soon, by writing them. Returns how many came free at once.
+/// Frees units of entries whose order is `after` or later, the latest first. Units whose blocks are
+/// on disk too are freed at once, others after writing them. Returns how many were freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -421,8 +421,8 @@ std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   return units_.free() - before;
 }
 
-/// Frees units of one entry, its last blocks first. Returns how many are free, will be, or can be
-/// soon.
+/// Frees units of one entry, its last blocks first. Returns how many units were freed, are being
+/// freed, or can be freed soon.
 std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   std::vector<Block>& blocks = entry->blocks;
   std::int32_t made = 0;
@@ -430,7 +430,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   while (end > 0 && made < units) {
     Block& last = blocks[end - 1];
     if (last.unit < 0 || !last.idle()) {
-      if (last.filling && entry->putting) ++made;  // it can go down once it is put
+      if (last.filling && entry->putting) ++made;  // the block can go down once it is put
       --end;
     } else if (last.slot >= 0) {
       free_unit(last);
@@ -469,7 +469,7 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Loses the entry that is needed last among those that nobody uses. Null: all are in use.
+/// Drops the entry that is needed last among entries that nobody uses. Null: all are in use.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
@@ -486,8 +486,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Fails the latest operation that lacks room, where no job is under way and no hold is left to let
-/// go, for then no room will come. False: room may still come.
+/// Fails the latest operation that lacks room if no job is under way and no hold is left to let go,
+/// so that no room will come. Returns false if room may still come.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {
@@ -506,7 +506,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// Brings up the entries that are needed first, as far as memory beside the reserve holds them.
+/// Brings up the entries that are needed first, as far as memory without the reserve holds them.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;
@@ -564,8 +564,8 @@ void Store::list(const EntryRef& entry) {
   by_order_.emplace(entry->order, entry);
 }
 
-/// Drops an entry: its blocks go as soon as nothing uses them, and operations under way with it
-/// fail.
+/// Drops an entry: its blocks are freed as soon as nothing uses them, and operations under way with
+/// it fail.
 void Store::unlist(const EntryRef& entry) {
   if (!std::exchange(entry->listed, false)) return;
   by_key_.erase(entry->key);

@@ -27,7 +27,7 @@ struct StoreSize {
   std::int32_t at_once = 1;  ///< most blocks that one job moves
 };
 
-/// Counts in blocks: the first two of now, all others since the store was made.
+/// Counts in blocks. The first two are of the present, all others since the store was made.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
   std::uint64_t on_disk = 0;  ///< blocks also in memory included
@@ -52,14 +52,14 @@ class Store {
   /// The name of a put, get or hold; never used twice.
   using Ticket = std::uint64_t;
 
-  /// `warn`: for the user. `device` outlives this.
+  /// `warn`: tells the user. `device` outlives this.
   Store(TierDevice& device, const StoreSize& size, std::function<void(const std::string&)> warn);
 
-  /// Stores `blocks` as blocks `first` and following of the request's table, in place of any stored
-  /// from `first` on. A put that lacks room waits: KV needed later goes down to disk or, where the
-  /// disk is full too, is lost. A put fails where its KV is needed last of all or blocks before
-  /// `first` are missing; then nothing is stored under the key. The caller leaves the blocks
-  /// unchanged until the put has ended.
+  /// Stores `blocks` as blocks `first` and following of the request's table. They replace all
+  /// stored blocks from `first` on. A put that lacks room waits: KV needed later goes down to disk
+  /// or, if the disk is full too, is lost. A put fails if it lacks room and its KV is needed last
+  /// of all, or if blocks before `first` are missing. Then nothing is stored under the key. The
+  /// caller leaves the blocks unchanged until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Copies stored blocks to `blocks`. Fails where they are missing or damaged; the contents of
   /// `blocks` are then undefined.
@@ -68,8 +68,8 @@ class Store {
   /// Fails as get() does.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. Once ended its ticket is
-  /// forgotten, unless it is a hold() that succeeded.
+  /// Whether an operation succeeded; nothing while it is under way. Once the end was returned, the
+  /// ticket is forgotten, unless it is of a hold() that succeeded.
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a hold() that succeeded, in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
@@ -77,11 +77,13 @@ class Store {
 
   /// Drops the KV of a key. Operations under way with it fail; held blocks stay until let_go().
   void drop(Key key);
-  /// Tells the order in which keys are needed. All others are needed later, in the order in which
-  /// they were put. The first keys come up as far as there is room.
+  /// Sets the order in which keys are needed. All other keys are needed later, in the order in
+  /// which they were put. KV of the first keys is read from disk into memory as far as there is
+  /// room.
   void need(std::span<const Key> keys);
 
-  /// Takes in the jobs that have ended, and starts the next. Call whenever the device wakes.
+  /// Takes in the jobs that have ended, and starts the next ones. To be called whenever the device
+  /// wakes the caller.
   void settle();
   [[nodiscard]] bool has(Key key) const { return by_key_.contains(key); }
   [[nodiscard]] const StoreCounts& counts() const { return counts_; }
@@ -92,7 +94,7 @@ class Store {
     std::int32_t unit = -1;
     std::int32_t slot = -1;
     std::uint64_t sum = 0;
-    std::int32_t readers = 0;  ///< jobs that read it
+    std::int32_t readers = 0;  ///< jobs that read the block
     bool filling = false;      ///< a job writes the unit
     bool came_up = false;      ///< brought up from disk, and not taken since
     [[nodiscard]] bool idle() const { return readers == 0 && !filling; }
@@ -102,8 +104,8 @@ class Store {
     std::uint64_t serial = 0;
     std::uint64_t order = 0;    ///< place in by_order_: the smaller, the sooner it is needed
     std::vector<Block> blocks;  ///< of the request's table
-    std::int32_t size = 0;      ///< blocks there are, or were before some were damaged
-    std::int32_t valid = 0;     ///< blocks from there on go as soon as nothing uses them
+    std::int32_t size = 0;      ///< number of blocks put, damaged ones included
+    std::int32_t valid = 0;     ///< blocks from this one on are freed as soon as nothing uses them
     int users = 0;              ///< gets under way, and holds not yet let go
     int holds = 0;              ///< complete holds among the users
     bool putting = false;
@@ -126,7 +128,7 @@ class Store {
   struct Job {
     EntryRef entry;
     std::vector<std::int32_t> index;  ///< indices of its blocks in the entry
-    Ticket ticket = 0;                ///< the operation's; 0: none
+    Ticket ticket = 0;                ///< of the job's operation; 0: none
   };
 
   Ticket begin(Operation operation);
@@ -170,7 +172,7 @@ class Store {
   FreeRanges units_, slots_;
   std::unordered_map<Key, EntryRef> by_key_;
   std::map<std::uint64_t, EntryRef> by_order_;
-  std::unordered_map<Key, std::uint64_t> needed_;  ///< key's place in need()'s list
+  std::unordered_map<Key, std::uint64_t> needed_;  ///< each key's place in need()'s list
   std::map<Ticket, Operation> operations_;
   std::map<std::uint64_t, Job> jobs_;  ///< by id
   Ticket next_ticket_ = 1;

@@ -1,4 +1,4 @@
-// The mover of the bytes of a rank's stored KV: a real host's memory and disk, or modelled ones.
+// The mover of the bytes of a rank's stored KV, between the tiers of a real host or of a model.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +27,18 @@ struct TierJob {
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
     std::uint64_t sum = 0;  ///< checksum of the block's bytes
-    bool good = true;       ///< set by the job: the sum was right (not of take_in, go_down)
+    bool good = true;       ///< set by the job: the sum was right (not by take_in, go_down)
   };
-  std::uint64_t id = 0;  ///< the caller's
+  std::uint64_t id = 0;  ///< chosen by the caller
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
   /// Set by the job: why the disk failed; empty: it did not. After a failed go_down the slots hold
-  /// nothing; after others that failed, no block is good.
+  /// nothing. After any other failed job no block is good.
   std::string failure;
 };
 
-/// Does jobs in the background, jobs of memory and jobs of the disk each in their order, and wakes
-/// whoever started them when one has ended. Used by one thread.
+/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs of memory are
+/// done in their order, and so are jobs of the disk. Used by one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
@@ -47,7 +47,7 @@ class TierDevice {
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
   /// The memory of a unit, as long as the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// Lets the memory of units from `units` on go, for none of them is in use.
+  /// Gives the memory of units from `units` on back to the system: none of them is in use.
   virtual void trim(std::int32_t units) = 0;
   /// A handle that keeps the memory of all units alive.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;
