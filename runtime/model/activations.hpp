@@ -1,4 +1,4 @@
-// Buffers of a pass in memory of the backend, counted as they are made.
+// Buffers of a pass in memory of the backend. Their bytes are counted as they are made.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ template <class T>
 struct Activation {
   std::unique_ptr<kernels::Buffer> buffer;
   std::size_t width = 0;  ///< elements of a row
-  /// Null where there are none.
+  /// Null where the buffer was not made.
   [[nodiscard]] T* row(int index) const {
     return buffer == nullptr ? nullptr : reinterpret_cast<T*>(buffer->data()) + index * width;
   }
@@ -31,7 +31,7 @@ class Activations {
     return {backend_.allocate(bytes), width};
   }
   [[nodiscard]] kernels::Backend& backend() const { return backend_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all that were made
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< bytes of all buffers made
 
  private:
   kernels::Backend& backend_;

@@ -98,8 +98,8 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
   return logits_.row(0);
 }
 
-// The operations of a pass, or of a part of it, which a backend may replay, or call on several
-// threads: nothing here looks at the batch, or changes the decoder.
+// The operations of a pass, or of a part of it. A backend may replay them, or call this on several
+// threads, so nothing here reads the batch or changes the decoder.
 void Decoder::compute(kernels::Operations& operations) {
   const ModelConfig& config = weights_->config();
   const DType dtype = weights_->compute();
@@ -137,7 +137,8 @@ void Decoder::compute(kernels::Operations& operations) {
   operations.linear(weights_->head(), last, part.logit_rows, logits_.row(part.first_logit_row));
 }
 
-// Reads the normed rows. Where ranks have rows of their own, all of them are completed here.
+// Reads the normed rows. Where ranks have rows of their own, this call completes the rows of all
+// ranks.
 void Decoder::compute_attention(kernels::Operations& operations, int index, float* delta) {
   const auto& weights = weights_->layers()[index].attention;
   const int first = operations.attended().first_row;
@@ -175,7 +176,8 @@ void Decoder::compute_mlp(kernels::Operations& operations, int index, const std:
   add_bias(operations, mlp.down_bias != nullptr ? floats(mlp.down_bias) : nullptr, delta);
 }
 
-// The norm before a layer's attention, or the last, has added what the layer before came to.
+// Called after the norm before a layer's attention, or after the last norm, which has added the
+// previous layer's output to the residual.
 void Decoder::store_features(kernels::Operations& operations, int layer) {
   if (features_.buffer == nullptr) return;
   const kernels::PassRows& part = operations.rows();
@@ -188,8 +190,8 @@ void Decoder::store_features(kernels::Operations& operations, int layer) {
   }
 }
 
-// Completes a row-parallel projection: the sum over the ranks' partial sums. The bias comes once,
-// after it.
+// Completes a row-parallel projection: sums the ranks' partial sums. The caller adds the bias once,
+// after this.
 void Decoder::sum(const kernels::Operations& operations, float* delta) {
   const std::size_t rows = operations.rows().rows;
   group_.all_reduce_tree({delta, rows * weights_->config().hidden});

@@ -24,44 +24,46 @@ namespace paceline::model {
 /// all ranks of the group call forward() with the same batch.
 class Decoder {
  public:
-  /// `weights`: this rank's of the group, from the same backend. `backend` and `group` must outlive
-  /// the decoder. `features`: the layers whose features each pass leaves, in this order;
-  /// config.layers, which comes last, stands for what comes out of the last of them.
-  /// `gives_routing`: give_routing() comes before each pass.
+  /// `weights`: this rank's share, from the same backend. `backend` and `group` must outlive the
+  /// decoder. `features`: indices of the layers whose features each pass stores, in this order;
+  /// config.layers, if it is there, comes last and stands for the output of the last layer.
+  /// `gives_routing`: the caller calls give_routing() before each pass.
   Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weights,
           TensorParallelGroup& group, int max_rows, int max_logit_rows, int max_position,
           std::vector<std::int32_t> features = {}, bool gives_routing = false);
 
-  /// The KV cache shape this decoder reads and writes, for blocks of `block` positions. `routing`:
-  /// as of model::kv_shape().
+  /// Shape of the KV cache that this decoder reads and writes, for blocks of `block` positions.
+  /// `routing`: as for model::kv_shape().
   [[nodiscard]] kernels::KvShape kv_shape(int block, bool routing = false) const;
   [[nodiscard]] const Weights& weights() const { return *weights_; }
-  /// Keeps all weights. Null where this rank has a part of the rows.
+  /// The embedding, which keeps all weights alive. Null where this rank has only a part of its
+  /// rows.
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     if (!weights_->embedding_is_whole()) return nullptr;
     return {weights_, &weights_->embedding()};
   }
   [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
 
-  /// Gives the experts of the next pass's rows, in place of the router's choice: [rows, layers with
-  /// experts, chosen], ascending in each layer.
+  /// Sets the experts of the next pass's rows, in place of the router's choice. `experts`: [rows,
+  /// layers with experts, chosen] ids, ascending in each layer.
   void give_routing(std::span<const std::int16_t> experts) { experts_->give(experts); }
 
   /// Runs the batch, storing its keys and values in `cache`, and returns the logits of the rows
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
-  /// memory of the backend. Valid until the next call. cache: as kv_shape() says, the same in every
-  /// call. `pictures`: of models with ModelConfig::vision. `owned`: [ranks + 1] where each rank has
-  /// the KV of its own requests (AttentionLayout::data), else empty: rank r computes the attention
-  /// of rows [owned[r], owned[r + 1]), and on it `segments` are of these rows alone.
+  /// memory of the backend. Valid until the next call. `cache`: as kv_shape() says, the same in
+  /// every call. `pictures`: for models with ModelConfig::vision; else empty. `owned`: [ranks + 1]
+  /// where each rank has the KV of its own requests (AttentionLayout::data), else empty. Rank r
+  /// then computes the attention of rows [owned[r], owned[r + 1]), and its `segments` cover these
+  /// rows alone.
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache, const kernels::PictureInput& pictures = {},
                        std::span<const int> owned = {});
 
-  /// What a head on the target reads of each row of the last pass: the residual stream, not
-  /// normalised, as it enters the layers that the decoder was made for, one after the other, of the
-  /// compute dtype: [rows, feature_bytes()] in memory of the backend. Valid until the next call of
-  /// forward(). Null where there are none.
+  /// Features of each row of the last pass, which a head on the target reads: the residual stream,
+  /// not normalised, as it enters each of the constructor's `features` layers, one after the other,
+  /// in the compute dtype. [rows, feature_bytes()] in memory of the backend, valid until the next
+  /// forward(). Null where the decoder stores no features.
   [[nodiscard]] const std::byte* features() const { return features_.row(0); }
   [[nodiscard]] std::size_t feature_bytes() const { return features_.width; }
 
@@ -77,7 +79,7 @@ class Decoder {
   kernels::Backend& backend_;
   std::shared_ptr<const Weights> weights_;
   TensorParallelGroup& group_;
-  std::optional<RowExchange> exchange_;  ///< of AttentionLayout::data
+  std::optional<RowExchange> exchange_;  ///< with AttentionLayout::data
   Vector rope_;                          ///< see rope_table
   kernels::RopeTable rope_view_;
   std::unique_ptr<kernels::Recording> recording_;
@@ -86,18 +88,18 @@ class Decoder {
   Activations activations_;
   std::variant<GroupedAttentionPass, LatentAttentionPass> attention_;
   GatedMlpPass mlp_;
-  std::optional<ExpertMlpPass> experts_;  ///< where the model has some
-  // Rows as the backend pads them; bytes are values of the compute dtype.
+  std::optional<ExpertMlpPass> experts_;  ///< where the model has experts
+  // max_rows as the backend pads them; bytes are values of the compute dtype.
   Activation<float> residual_;      ///< [max_rows, hidden]
   Activation<float> delta_;         ///< [max_rows, hidden]
   Activation<float> logits_;        ///< [max_logit_rows, shard vocab]
   Activation<std::byte> normed_;    ///< [max_rows, hidden]
   Activation<std::byte> last_;      ///< [max_logit_rows, hidden]
-  Activation<std::byte> features_;  ///< [max_rows, feature layers * hidden]; without: no memory
+  Activation<std::byte> features_;  ///< [max_rows, feature layers * hidden]
 };
 
-/// Bytes of one row of a step's buffers on one rank of `size`, its logits left out, where gates and
-/// ups have no buffer (Backend::gates_in_work()).
+/// Bytes of one row of a step's buffers on one rank of `size`, without its logits, for a backend
+/// that needs no buffer for gates and ups (see Backend::gates_in_work()).
 [[nodiscard]] std::uint64_t row_bytes(const ModelConfig& config, DType compute, int size);
 
 }  // namespace paceline::model

@@ -33,7 +33,7 @@ Eagle3Head::Eagle3Head(kernels::Backend& backend, std::shared_ptr<const HeadWeig
     part_normed_ = activations_.make<float>(most_.rows, config_.target_hidden);
 }
 
-// What is normalised is read in fp32.
+// Norms read fp32, so features that are normalised first are converted.
 void Eagle3Head::take(std::span<const std::byte> features) {
   if (stored_features_.empty()) {
     backend_.write(target_features_.row(0), features);
@@ -52,7 +52,7 @@ void Eagle3Head::take(std::span<const std::byte> features) {
   }
 }
 
-// By the weights of each layer's features, or of all of them.
+// Normalises the features: each layer's with its own weights, or all together with one.
 void Eagle3Head::norm_features(kernels::Operations& operations) {
   const DType dtype = weights_->compute();
   const float epsilon = config_.layer.norm_epsilon;
@@ -99,10 +99,10 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
                          normed);
   mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
   if (part.logit_rows == 0) return;
-  // The feature of the next row is the layer's outcome before that norm, or after it.
+  // The feature of the next row is the layer's outcome, before the final norm or after it.
   const float* outcome = residual;
   if (config_.norm_output) {
-    float* const after = embedded_.row(part.first_row);  // which has been read
+    float* const after = embedded_.row(part.first_row);  // embeddings have been read
     operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
                            DType::f32, reinterpret_cast<std::byte*>(after));
     operations.store_columns(after, rows, hidden, dtype, normed, hidden, 0);

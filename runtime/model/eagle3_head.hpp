@@ -1,6 +1,6 @@
-// An EAGLE-3 head (EAGLE-3, arXiv 2503.01840, section 3.1; tensors and order of operations as of
-// SafeAILab's checkpoints): the target's features are brought to the head's width by `fc` (in
-// EAGLE-3.1 after norms of its own), and attention reads the embedding of a token beside them.
+// An EAGLE-3 head (EAGLE-3, arXiv 2503.01840, section 3.1; tensors and order of operations as in
+// SafeAILab's checkpoints). `fc` brings the target's features to the head's width (in EAGLE-3.1
+// after norms of their own). Attention reads a token's embedding and these features side by side.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace paceline::model {
 
 class Eagle3Head final : public FeatureHead {
  public:
-  /// As make_head(). The weights are an EAGLE-3 head's.
+  /// Parameters as for make_head(). `weights`: of an EAGLE-3 head.
   Eagle3Head(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
              std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
              int max_position);
 
-  /// Bytes of a row of its buffers beside the buffers of all heads.
+  /// Bytes of a row of the buffers that only this kind of head has.
   [[nodiscard]] static std::uint64_t row_bytes(const Eagle3Config& config, DType compute);
 
  private:
@@ -31,7 +31,7 @@ class Eagle3Head final : public FeatureHead {
   GroupedAttentionPass attention_;
   GatedMlpPass mlp_;
   Activation<std::byte> target_features_;           ///< [max_rows, features * target_hidden]
-  std::vector<Activation<float>> stored_features_;  ///< as fc_norms(): what they normalise
+  std::vector<Activation<float>> stored_features_;  ///< inputs of fc_norms(), one each
   Activation<float> part_normed_;                   ///< [max_rows, target_hidden]
 };
 

@@ -1,4 +1,4 @@
-// Experts of one rank's share of a layer, as operations of a pass.
+// A layer's experts on one rank, as operations of a pass.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace paceline::model {
 
-/// Computes any layer of a model with experts, in buffers for its largest pass.
+/// Computes any layer with experts of a model, in buffers for its largest pass.
 class ExpertMlpPass {
  public:
-  /// `max_rows`: as the backend pads them. `group` must outlive it. `given`: experts of rows are
-  /// given before each pass.
+  /// `max_rows`: as the backend pads them. `group` must outlive this object. `given`: the caller
+  /// calls give() before each pass.
   ExpertMlpPass(Activations& activations, const ModelConfig& config, const Shard& shard,
                 TensorParallelGroup& group, int max_rows, DType compute, bool given);
 
-  /// Gives the experts of the next pass: [rows, layers with experts, chosen], ascending in each
-  /// layer.
+  /// Sets the experts of the next pass's rows: [rows, layers with experts, chosen] ids, ascending
+  /// in each layer.
   void give(std::span<const std::int16_t> experts);
 
-  /// `layer`: of those with experts. input: [rows, hidden] of the compute dtype. delta: [rows,
-  /// hidden], the sums over the ranks: first of the chosen experts, then of the shared one, which
-  /// is added scaled by its gate, if it has one.
+  /// Computes one layer. `layer`: index among the layers with experts. `input`: [rows, hidden] of
+  /// the compute dtype. `delta`: [rows, hidden] the layer's output, summed over the ranks: the
+  /// chosen experts' outputs plus the shared expert's, which is scaled by its gate if it has one.
   void compute(kernels::Operations& operations, int layer, const ExpertWeights& weights,
                const std::byte* input, float* delta);
 
@@ -44,14 +44,15 @@ class ExpertMlpPass {
   TensorParallelGroup& group_;
   DType compute_;
   Activation<float> logits_;  ///< [max_rows, experts]
-  Activation<float> part_;    ///< likewise, by a part of the router; of one part: no memory
+  Activation<float> part_;    ///< [max_rows, experts] by one part of a router of several
   bool given_;
   kernels::Backend& backend_;
-  /// [max_rows, chosen] of all layers in turn, or of each where they are given.
+  /// [max_rows, chosen] ids: one buffer for all layers in turn, or one for each layer where
+  /// `given`.
   std::vector<Activation<std::int32_t>> ids_;
   Activation<float> weights_;        ///< [max_rows, chosen]
   Activation<std::byte> work_;       ///< [max_rows] of Backend::expert_row_bytes()
-  std::optional<GatedMlpPass> mlp_;  ///< of the shared expert
+  std::optional<GatedMlpPass> mlp_;  ///< the shared expert's
   Activation<float> shared_;         ///< [max_rows, hidden]
   Activation<float> gates_;          ///< [max_rows]
 };

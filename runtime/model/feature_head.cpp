@@ -42,7 +42,7 @@ FeatureHead::FeatureHead(kernels::Backend& backend, std::shared_ptr<const HeadWe
   draft_logits_ = activations_.make<float>(most_.logit_rows, draft_vocab(weights_->config()));
   if (weights_->target_ids() == nullptr) return;
   logits_ = activations_.make<float>(most_.logit_rows, layer().vocab);
-  // What a pass writes is the head's tokens alone; the others are out of the question for ever.
+  // A pass writes the logits of the head's tokens only; those of other tokens stay -infinity.
   const std::vector<float> nothing(layer().vocab, -std::numeric_limits<float>::infinity());
   for (int row = 0; row < most_.logit_rows; ++row)
     backend_.write(reinterpret_cast<std::byte*>(logits_.row(row)),
@@ -155,7 +155,8 @@ std::unique_ptr<FeatureHead> make_head(kernels::Backend& backend,
 
 std::uint64_t row_bytes(const HeadConfig& config, DType compute) {
   const std::uint64_t h = layer_of(config).hidden;
-  // Buffers beside a decoder's: a feature, one normalised, and the output of join().
+  // Buffers that a decoder does not have: a feature, a normalised feature, and the output of
+  // join().
   const std::uint64_t joined = 2 * h * (sizeof(float) + size_of(compute));
   const auto* eagle = std::get_if<Eagle3Config>(&config);
   return row_bytes(layer_of(config), compute, 1) + joined +

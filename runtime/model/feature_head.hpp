@@ -1,8 +1,8 @@
-// A head on a target: it foretells a text's next tokens by the features that the target had of it.
+// A head on a target: it predicts a text's next tokens from the target's features of the text.
 //
-// Row i of a text is the embedding of token i + 1 beside the feature of token i, and foretells
-// token i + 2. Where the target has computed token i its feature is the target's; beyond, the
-// outcome of the head's own row i - 1 takes the place of the feature that the target has yet to
+// Row i of a text is the embedding of token i + 1 and the feature of token i, side by side; it
+// predicts token i + 2. Where the target has computed token i, the feature is the target's. Beyond,
+// the outcome of the head's own row i - 1 stands in for the feature that the target has yet to
 // compute.
 #pragma once
 
@@ -21,11 +21,12 @@ namespace paceline::model {
 /// Computes with a head, in buffers for its largest pass. Used by one thread.
 class FeatureHead {
  public:
-  /// The outcome of a pass's logit rows, in memory of the backend, valid until the next.
+  /// Output for a pass's logit rows, in memory of the backend; valid until the next pass.
   struct Output {
-    /// [logit rows, vocabulary of the target] fp32: -infinity for tokens that the head has not.
+    /// [logit rows, vocabulary of the target] fp32: -infinity for tokens that the head does not
+    /// have.
     const float* logits = nullptr;
-    const float* features = nullptr;  ///< [logit rows, hidden] for rows that follow on them
+    const float* features = nullptr;  ///< [logit rows, hidden] features for the rows that follow
   };
 
   virtual ~FeatureHead() = default;
@@ -34,35 +35,38 @@ class FeatureHead {
 
   [[nodiscard]] kernels::KvShape kv_shape(int block) const;
   [[nodiscard]] const HeadWeights& weights() const { return *weights_; }
-  /// Sizes of its layer.
+  /// Sizes of the head's layer.
   [[nodiscard]] const ModelConfig& layer() const { return layer_of(weights_->config()); }
   [[nodiscard]] std::size_t activation_bytes() const { return activations_.bytes(); }
-  /// Bytes of one row's features of the target: of the compute dtype, as Decoder::features().
+  /// Bytes of one row of the target's features, in the compute dtype, as Decoder::features() has
+  /// them.
   [[nodiscard]] std::size_t feature_bytes() const;
 
-  /// Runs rows that follow on features of the target: [rows, feature_bytes()], in host memory.
-  /// tokens: row i's is the token after the feature's own. cache: as kv_shape() says.
+  /// Runs rows with features of the target. `features`: [rows, feature_bytes()] in host memory.
+  /// `tokens`: [rows] for each row the token after the one that its feature belongs to. `cache`: as
+  /// kv_shape() says.
   Output forward(std::span<const std::byte> features, std::span<const TokenId> tokens,
                  std::span<const kernels::Segment> segments,
                  std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                  std::byte* cache);
-  /// Runs rows that follow on the head's own: [rows, hidden], in host memory.
+  /// Runs rows with features from the head's own earlier rows. `features`: [rows, hidden] in host
+  /// memory.
   Output forward(std::span<const float> features, std::span<const TokenId> tokens,
                  std::span<const kernels::Segment> segments,
                  std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                  std::byte* cache);
 
  protected:
-  /// As make_head().
+  /// Parameters as for make_head().
   FeatureHead(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
               std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
               int max_position);
 
-  /// Takes the target's features of a pass.
+  /// Stores the target's features for the next pass.
   virtual void take(std::span<const std::byte> features) = 0;
-  /// The operations of a pass, or of a part of it, which a backend may replay, or call on several
-  /// threads: nothing here looks at the batch, or changes the head. `of_target`: its rows follow on
-  /// the features of take(); else on features_.
+  /// The operations of a pass, or of a part of it. A backend may replay them, or call this on
+  /// several threads, so nothing here reads the batch or changes the head. `of_target`: features
+  /// are those of take(); else those in features_.
   virtual void compute(kernels::Operations& operations, bool of_target) = 0;
 
   [[nodiscard]] static std::vector<float> floats_of(std::span<const std::byte> values, DType dtype);
@@ -70,18 +74,18 @@ class FeatureHead {
   /// Writes the embeddings of a pass's tokens and its features, each normalised, side by side into
   /// input_.
   void join(kernels::Operations& operations, const Vector& token_norm);
-  /// Writes logits and features of the logit rows. normed: [rows, hidden] of the compute dtype,
-  /// after the last norm. outcome: [rows, hidden], the features of rows that follow.
+  /// Writes logits and features of the logit rows. `normed`: [rows, hidden] of the compute dtype,
+  /// after the last norm. `outcome`: [rows, hidden] features for the rows that follow.
   void finish(kernels::Operations& operations, const std::byte* normed, const float* outcome);
 
   kernels::Backend& backend_;
   std::shared_ptr<const HeadWeights> weights_;
   std::shared_ptr<const kernels::Embedding> embedding_;
   Shard shard_;
-  kernels::PassRows most_;  ///< of the largest pass, as the backend pads them
+  kernels::PassRows most_;  ///< rows of the largest pass, as the backend pads them
   kernels::RopeTable rope_view_;
   Activations activations_;
-  // Rows as the backend pads them; bytes are values of the compute dtype.
+  // max_rows as the backend pads them; bytes are values of the compute dtype.
   Activation<float> features_;        ///< [max_rows, hidden]
   Activation<float> embedded_;        ///< [max_rows, hidden]
   Activation<float> feature_normed_;  ///< [max_rows, hidden]
@@ -95,23 +99,23 @@ class FeatureHead {
              const kernels::KvShape& kv, std::byte* cache);
 
   Vector rope_;
-  std::unique_ptr<kernels::Recording> first_;  ///< of rows that follow on the target's features
-  std::unique_ptr<kernels::Recording> next_;   ///< of the others
+  std::unique_ptr<kernels::Recording> first_;  ///< rows with the target's features
+  std::unique_ptr<kernels::Recording> next_;   ///< rows with the head's own features
   Activation<std::byte> last_;                 ///< [max_logit_rows, hidden]
   Activation<float> last_features_;            ///< [max_logit_rows, hidden]
   Activation<float> draft_logits_;             ///< [max_logit_rows, draft_vocab()]
-  Activation<float> logits_;                   ///< [max_logit_rows, vocab]; same ids: no memory
+  Activation<float> logits_;                   ///< [max_logit_rows, vocab]; none for equal ids
 };
 
-/// A head with these weights. `embedding`: the target's, of no account where the head has its own.
-/// `group`: of one rank. `backend` and `group` must outlive the head. max_position: longest
-/// sequence.
+/// Makes a head with these weights. `embedding`: the target's; ignored where the head has its own.
+/// `group`: a group of one rank. `backend` and `group` must outlive the head. `max_position`:
+/// positions of the longest sequence.
 [[nodiscard]] std::unique_ptr<FeatureHead> make_head(
     kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
     std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& group, int max_rows,
     int max_logit_rows, int max_position);
 
-/// Bytes of a row of a head's buffers, logits left out.
+/// Bytes of a row of a head's buffers, without its logits.
 [[nodiscard]] std::uint64_t row_bytes(const HeadConfig& config, DType compute);
 
 }  // namespace paceline::model

@@ -9,16 +9,17 @@
 
 namespace paceline::model {
 
-/// Computes any layer of a model, in buffers for its largest pass: layers run one after another.
+/// Computes any layer of a model, in one set of buffers for its largest pass: layers run one after
+/// another.
 class GroupedAttentionPass {
  public:
   /// `max_rows`: as the backend pads them.
   GroupedAttentionPass(Activations& activations, const ModelConfig& config, const Shard& shard,
                        int max_rows, DType compute);
 
-  /// The operations of `layer` on the pass's attended rows, of which the first is row 0. input:
-  /// [rows, what the layer's attention reads] of the compute dtype. delta: [rows, hidden], this
-  /// rank's partial sums, without the bias.
+  /// Computes the attention of layer number `layer` on the pass's attended rows; row 0 of `input`
+  /// and `delta` is the first of these. `input`: [rows, weights.qkv's inputs] of the compute dtype.
+  /// `delta`: [rows, hidden] this rank's partial sums, without the bias.
   void compute(kernels::Operations& operations, const AttentionWeights& weights,
                const kernels::RopeTable& rope, int layer, const std::byte* input, float* delta);
 

@@ -18,7 +18,7 @@ HeadWeights::HeadWeights(kernels::Backend& backend, const HeadConfig& config,
   feature_norm_ = loader.uploaded(head.feature_norm);
   layer_ = loader.layer(head.layer, whole);
   final_norm_ = loader.uploaded(head.final_norm);
-  // Who packs the output, which is as tall, answers for the embeddings.
+  // The process that packs the output, a matrix of the same height, also checks the embeddings.
   const bool answers = loader.packs();
   output_ = loader.pack({&head.output}, whole, 1);
   const auto* eagle = std::get_if<Eagle3Config>(&config);

@@ -1,4 +1,5 @@
-// The weights of a head on a target as a backend computes with them, and their sizes.
+// Weights of a head on a target, in the form in which a backend computes with them, and their
+// sizes.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +13,34 @@
 
 namespace paceline::model {
 
-/// A head's weights, whole. Do not change once loaded.
+/// A head's weights, whole. They do not change once loaded.
 class HeadWeights {
  public:
-  /// `compute`: as of the target. `source`: the head's, which of a next-token layer is the model's,
-  /// checked against `config`; needed while this is made, and as long as it is there where the head
-  /// has embeddings of its own. With `shared` it packs a part, as Weights do, of packed_bytes().
-  /// Throws DataError on weights that are NaN or infinite (of shared ones, in the part that it
-  /// packs).
+  /// `compute`: the target's compute dtype. `source`: the head's checkpoint (for a next-token layer
+  /// the model's), which the caller has checked against `config`. It must live during the call; if
+  /// the head has embeddings of its own, it must outlive this object. `shared`: memory of
+  /// packed_bytes(), of which this call packs a part, as for Weights. Throws DataError on weights
+  /// that are NaN or infinite; with `shared`, only on those in the part that it packs.
   HeadWeights(kernels::Backend& backend, const HeadConfig& config, const WeightSource& source,
               DType compute, const SharedPacking& shared = {});
 
   [[nodiscard]] const HeadConfig& config() const { return config_; }
   [[nodiscard]] DType compute() const { return compute_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< bytes of all packed matrices
 
   [[nodiscard]] const kernels::Linear& fc() const { return *fc_; }
   [[nodiscard]] const LayerWeights& layer() const { return layer_; }
-  /// As of HeadDescription; token_norm() may be null.
+  /// Norms as in HeadDescription; token_norm() may be null.
   [[nodiscard]] const Vector& token_norm() const { return token_norm_; }
   [[nodiscard]] const Vector& feature_norm() const { return feature_norm_; }
-  /// Of the target's features: none, one of all of them, or one for each layer's.
+  /// Norms of the target's features: none, one for all layers' features together, or one for each
+  /// layer's.
   [[nodiscard]] const std::vector<Vector>& fc_norms() const { return fc_norms_; }
-  /// Null: they are the target's.
+  /// The head's own embeddings; null: it reads the target's.
   [[nodiscard]] const kernels::Embedding* embedding() const { return embedding_.get(); }
   [[nodiscard]] const Vector& final_norm() const { return final_norm_; }
   [[nodiscard]] const kernels::Linear& output() const { return *output_; }
-  /// [draft_vocab()] int32 ids of the target; null: the same ids.
+  /// [draft_vocab()] the target's int32 ids of the head's tokens; null: ids are equal.
   [[nodiscard]] const Vector& target_ids() const { return target_ids_; }
 
  private:

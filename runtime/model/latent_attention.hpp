@@ -1,10 +1,10 @@
 // Multi-head latent attention of one rank's heads, as operations of a pass.
 //
-// Prefill, decode and trees have one arithmetic, the absorbed one: each head's query is taken into
-// the space of latent vectors, where it attends, and the mean of vectors is taken out of it. Keys
-// and values of heads are never formed. For rows by the thousand of one prompt that is up to four
-// times the multiplications of attention with keys and values formed, but forming them would be
-// other bits.
+// Prefill, decode and trees have one arithmetic, the absorbed form: each head's query is projected
+// into the space of latent vectors and attends there, and the weighted mean of latent vectors is
+// projected to the head's values. Keys and values of heads are never formed. For thousands of rows
+// of one prompt this takes up to four times the multiplications of attention with keys and values
+// formed; but forming them would give other bits.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@
 
 namespace paceline::model {
 
-/// Computes any layer of a model, in buffers for its largest pass: layers run one after another.
+/// Computes any layer of a model, in one set of buffers for its largest pass: layers run one after
+/// another.
 class LatentAttentionPass {
  public:
   /// `max_rows`: as the backend pads them.
   LatentAttentionPass(Activations& activations, const ModelConfig& config, const Shard& shard,
                       int max_rows, DType compute);
 
-  /// As GroupedAttentionPass::compute().
+  /// Computes one layer; parameters as for GroupedAttentionPass::compute().
   void compute(kernels::Operations& operations, const LatentWeights& weights,
                const kernels::RopeTable& rope, int layer, const std::byte* input, float* delta);
 
@@ -34,10 +35,10 @@ class LatentAttentionPass {
   kernels::LatentParams params_;
   int q_rank_, value_dim_;
   DType compute_;
-  // Bytes are values of the compute dtype. In buffers by head a part of a pass has a piece of
-  // [heads, rows of the part, ...].
-  Activation<float> q_down_;        ///< [max_rows, q_rank]; none: no memory
-  Activation<std::byte> q_normed_;  ///< likewise
+  // Bytes are values of the compute dtype. In a buffer "by head" each part of a pass has its own
+  // piece, laid out as [heads, rows of the part, ...].
+  Activation<float> q_down_;        ///< [max_rows, q_rank], where the model has it
+  Activation<std::byte> q_normed_;  ///< as q_down_
   Activation<float> q_;             ///< [max_rows, heads * (nope + rope)]
   Activation<float> kv_;            ///< [max_rows, width]
   Activation<std::byte> nope_;      ///< by head: [max_rows, heads * nope]

@@ -7,7 +7,7 @@
 namespace paceline::model {
 namespace {
 
-// What is double here, and what is float, is so in transformers, whose frequencies these are to be.
+// Each value is double or float as in transformers, so that the frequencies are the same.
 
 // Llama 3.1: wavelengths past the original context are stretched by `factor`, short ones are kept,
 // and those between are blended.
@@ -29,7 +29,7 @@ float period(const ModelConfig& config, std::size_t i) {
   return std::pow(static_cast<float>(config.rope_theta), exponent);
 }
 
-/// Which pair turns `turns` times within the original context: no whole number.
+/// The (fractional) index of the pair that turns `turns` times within the original context.
 double yarn_bound(const ModelConfig& config, const YarnRopeScaling& s, double turns) {
   return config.rope_dim() * std::log(s.original_max_position / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(config.rope_theta));
@@ -44,7 +44,7 @@ void scale_yarn(const ModelConfig& config, const YarnRopeScaling& s, std::vector
   }
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(config.rope_dim() - 1));
-  if (low == high) high += 0.001;  // no division by zero
+  if (low == high) high += 0.001;  // avoids a division by zero
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float ramp =
         (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low);

@@ -1,4 +1,4 @@
-// The rotary embedding's table.
+// Table of the rotary embedding.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,10 @@
 
 namespace paceline::model {
 
-/// cos and sin for positions [0, max_position): [max_position][rope_dim], cos then sin, each
-/// rope_dim / 2 wide. Angles are formed in fp32 as transformers does, scaled as the model asks for
-/// (cos and sin too, of YaRN), so that long contexts agree with the trainer.
+/// Table of cos and sin for positions [0, max_position): [max_position, rope_dim] with cos first
+/// and then sin, rope_dim / 2 each. Angles are computed in fp32 as in transformers and scaled as
+/// the model's configuration says (with YaRN, cos and sin too), so that long contexts agree with
+/// the trainer.
 [[nodiscard]] std::vector<float> rope_table(const ModelConfig& config, int max_position);
 
 }  // namespace paceline::model

@@ -84,7 +84,7 @@ Shard shard_of(const ModelConfig& config, int rank, int size, AttentionLayout at
   shard.heads = config.heads / sharers;
   shard.kv_heads = config.kv_heads / sharers;
   shard.segments = segments / size;
-  const std::int32_t panel = config.vocab >= 64 * size ? 64 : 1;  // so that each rank has some
+  const std::int32_t panel = config.vocab >= 64 * size ? 64 : 1;  // small: each rank has some
   const std::int32_t panels = (config.vocab + panel - 1) / panel;
   for (int r = 0; r <= size; ++r) {
     shard.first_vocab.push_back(std::min(config.vocab, panels * r / size * panel));

@@ -13,8 +13,8 @@
 namespace paceline::model {
 namespace {
 
-constexpr float kNormEpsilon = 1e-6F;  // of all norms, whatever config.json says of the decoder's
-constexpr int kBlock = 16;             // positions of a block of keys and values
+constexpr float kNormEpsilon = 1e-6F;  // for all norms; config.json's is the decoder's
+constexpr int kBlock = 16;             // positions of a KV block
 
 TowerNorm loaded(const WeightLoader& loader, const BiasedNorm& norm) {
   TowerNorm weights{loader.uploaded(norm.weight), nullptr};
@@ -22,14 +22,14 @@ TowerNorm loaded(const WeightLoader& loader, const BiasedNorm& norm) {
   return weights;
 }
 
-/// A stretch of rows that attend to one another alone.
+/// A range of rows that attend to one another only.
 struct Stretch {
   int first_row = 0;
   int rows = 0;
 };
 
-/// The order in which the tower computes a picture's results, so that those of a window are
-/// neighbours, and the windows' rows of patches.
+/// The order in which the tower computes a picture's results, in which the results of a window are
+/// neighbours, and the rows of patches of each window.
 struct Order {
   std::vector<std::int32_t> results;  ///< [results] index in the picture
   std::vector<Stretch> windows;
@@ -55,8 +55,8 @@ Order order_of(const TowerConfig& config, const PictureGrid& grid) {
   return order;
 }
 
-/// cos and sin of positions below `positions`: [positions][head_dim]. The first quarter of a head's
-/// elements is turned by a patch's row and the second by its column, with the same frequencies.
+/// cos and sin for positions [0, positions): [positions, head_dim]. The first half of a head's
+/// pairs rotates by the patch's row, the second half by its column, with the same frequencies.
 std::vector<float> rope_of(const TowerConfig& config, int positions) {
   const int half = config.head_dim() / 2;
   const int quarter = half / 2;
@@ -74,7 +74,7 @@ std::vector<float> rope_of(const TowerConfig& config, int positions) {
   return table;
 }
 
-/// Outputs and inputs of the matrices, as they are packed.
+/// Outputs and inputs of the tower's matrices, in the order in which they are packed.
 std::vector<std::pair<std::int64_t, std::int64_t>> matrices_of(const ModelConfig& config) {
   const TowerDescription tower = config.family->describe_tower(config);
   std::vector<std::pair<std::int64_t, std::int64_t>> matrices;
@@ -99,7 +99,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> matrices_of(const ModelConfig
   return matrices;
 }
 
-/// Elements of a patch's row in a pass: the widest result of a product, and the widest input.
+/// Elements of a patch's row in the buffers of a pass: the widest result and the widest input of a
+/// product.
 struct Widths {
   std::size_t result = 0;
   std::size_t input = 0;
@@ -127,7 +128,8 @@ std::uint64_t tower_weight_bytes(const ModelConfig& config, DType compute) {
   return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 
-// As Pass has its buffers, and patches as they come, in the tower's order and uploaded.
+// Counts the buffers of Pass, and three copies of the patches: as given, in the tower's order, and
+// uploaded.
 std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute, std::int64_t patches) {
   const Widths widths(config, true);
   const std::uint64_t fp32 = 2 * config.width + widths.result + 3 * config.patch_elements();
@@ -168,9 +170,9 @@ TowerWeights::TowerWeights(kernels::Backend& backend, const ModelConfig& config,
   source.release_pages();
 }
 
-/// One picture's way through the tower. Keys and values of a layer are kept as a decoder's are, of
-/// each stretch in blocks of its own; then every row attends as a sequence's last one does, which
-/// sees all of its stretch.
+/// The computation of one picture. Keys and values of a layer are stored as in a decoder, each
+/// stretch in its own blocks. Then every row attends like the last row of a sequence, which sees
+/// its whole stretch.
 class Tower::Pass {
  public:
   Pass(kernels::Backend& backend, const TowerWeights& weights, const PictureGrid& grid)
@@ -232,7 +234,7 @@ class Tower::Pass {
     return {config_.heads, config_.heads, config_.head_dim(), nullptr, nullptr, kNormEpsilon};
   }
 
-  /// Lays out rows: their positions, and the blocks of their stretches.
+  /// Sets the positions of rows, and the blocks of their stretches.
   void place(const PictureGrid& grid) {
     const std::int32_t merge = config_.merge;
     const std::int32_t columns = grid.columns / merge;
@@ -355,11 +357,11 @@ class Tower::Pass {
   std::unique_ptr<kernels::Recording> recording_;
   kernels::KvShape kv_;
   std::unique_ptr<kernels::Buffer> cache_;
-  std::vector<TokenId> tokens_;  ///< [rows] none
+  std::vector<TokenId> tokens_;  ///< [rows] unused ids
   std::vector<RotaryPosition> rotary_;
   std::vector<std::int32_t> blocks_;
-  Segments windows_, whole_;                ///< stretches, to store keys and values
-  Segments within_windows_, within_whole_;  ///< rows, to attend
+  Segments windows_, whole_;                ///< one for each stretch, to store keys and values
+  Segments within_windows_, within_whole_;  ///< one for each row, to attend
   Vector rope_;
   kernels::RopeTable rope_view_;
 };

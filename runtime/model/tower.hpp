@@ -1,5 +1,4 @@
-// The tower of a model that reads pictures: from a picture's patches to rows of its decoder's
-// input.
+// The vision tower of a model: it turns a picture's patches into rows of the decoder's input.
 #pragma once
 
 #include <memory>
@@ -18,7 +17,7 @@ namespace paceline::model {
 
 struct TowerNorm {
   Vector weight;
-  Vector bias;  ///< of a LayerNorm; null: it is an RMSNorm
+  Vector bias;  ///< null: the norm is an RMSNorm, else a LayerNorm
 };
 
 struct TowerLayerWeights {
@@ -31,17 +30,18 @@ struct TowerLayerWeights {
   std::unique_ptr<kernels::Linear> down;  ///< [width, intermediate]
 };
 
-/// A tower's weights, whole. Memory of the backend.
+/// A tower's weights, whole, in memory of the backend.
 class TowerWeights {
  public:
-  /// `config`: with a tower. `compute`: dtype of weights and of the inputs of products. With
-  /// `shared` it packs a part, as Weights do, of tower_packed_bytes(). Throws DataError as they do.
+  /// `config`: of a model with a tower. `compute`: dtype of weights and of the inputs of products.
+  /// `shared`: memory of tower_packed_bytes(), of which this call packs a part, as for Weights.
+  /// Throws DataError as Weights does.
   TowerWeights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                DType compute, const SharedPacking& shared = {});
 
   [[nodiscard]] const TowerConfig& config() const { return config_; }
   [[nodiscard]] DType compute() const { return compute_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< bytes of all packed matrices
   [[nodiscard]] const kernels::Linear& patch() const { return *patch_; }
   [[nodiscard]] const std::vector<TowerLayerWeights>& layers() const { return layers_; }
   [[nodiscard]] const TowerNorm& merger_norm() const { return merger_norm_; }
@@ -64,21 +64,21 @@ class TowerWeights {
                                              const ModelConfig& config, DType compute);
 /// Bytes that a tower's packed matrices take.
 [[nodiscard]] std::uint64_t tower_weight_bytes(const ModelConfig& config, DType compute);
-/// Bytes that computing a picture takes while it lasts, its patches included.
+/// Bytes of memory that computing a picture needs temporarily, its patches included.
 [[nodiscard]] std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute,
                                              std::int64_t patches);
 
-/// Computes with a tower. What a picture's rows are is a function of its patches alone: each
-/// picture is computed by itself, its rows by batch-invariant operations. The cpu backend's alone.
-/// Used by one thread.
+/// Computes with a tower. A picture's rows are a function of its patches alone: each picture is
+/// computed by itself, with batch-invariant operations. Only on the cpu backend. Used by one
+/// thread.
 class Tower {
  public:
-  /// `backend` must outlive it.
+  /// `backend` must outlive this object.
   Tower(kernels::Backend& backend, std::shared_ptr<const TowerWeights> weights);
 
-  /// Rows of the decoder's input, [grid.rows / merge * grid.columns / merge, hidden], row by row of
-  /// the picture. patches: [grid.patches(), patch elements] in the order of an image processor,
-  /// merge * merge of each result after one another.
+  /// Returns rows of the decoder's input, [grid.rows / merge * grid.columns / merge, hidden], in
+  /// row-major order of the picture. `patches`: [grid.patches(), patch elements] in the order of an
+  /// image processor: the merge * merge patches of a result are neighbours.
   [[nodiscard]] std::vector<float> compute(std::span<const float> patches, const PictureGrid& grid);
 
  private:

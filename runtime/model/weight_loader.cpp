@@ -42,7 +42,7 @@ void WeightLoader::require_supported(const ModelConfig& config) const {
     throw DataError(why);
 }
 
-// Parts are neighbouring matrices, so that each process reads its own piece of the files.
+// Each process packs neighbouring matrices, so that it reads its own piece of the files.
 bool WeightLoader::packs() const {
   if (shared_.memory.empty()) return true;
   return taken_ * shared_.parts / shared_.memory.size() == static_cast<std::size_t>(shared_.part);
@@ -183,7 +183,7 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
   }
 }
 
-// By way of fp32, which holds every stored weight.
+// Transposes in fp32, which represents every stored weight exactly.
 std::unique_ptr<kernels::Linear> WeightLoader::pack_transposed(const Part& part) {
   const kernels::PackPlace place = take_place(part.columns, part.rows, false);
   const MatrixSlice slice = slice_of(part);
@@ -237,8 +237,8 @@ MlpWeights WeightLoader::mlp(const GatedMlp& mlp, const Shard& shard) {
   return weights;
 }
 
-// Each part is the upper bits of the rest that earlier parts leave: 8 of 24, so that the last
-// leaves nothing of a normal number.
+// Each part is the upper 8 significant bits of the rest that earlier parts leave. fp32 has 24, so
+// three parts leave nothing of a normal number.
 std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const ExpertMlp& mlp,
                                                                         const Shard& shard) {
   std::vector<std::unique_ptr<kernels::Linear>> parts(router_parts(mlp.wide_router, compute_));
@@ -251,7 +251,7 @@ std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const Ex
   std::vector<kernels::PackPlace> places;
   for (std::size_t i = 0; i < parts.size(); ++i)
     places.push_back(take_place(stored.rows, stored.columns, false));
-  // Who packs no part needs none of the values.
+  // A process that packs no part does not read the values.
   const bool packs_one = std::ranges::any_of(places, &kernels::PackPlace::packs);
   std::vector<float> left(packs_one ? stored.rows * stored.columns : 0);
   if (packs_one) {
@@ -276,8 +276,8 @@ std::vector<std::unique_ptr<kernels::Linear>> WeightLoader::pack_router(const Ex
   return parts;
 }
 
-// Experts lie in one piece of memory: of pages of their own, which are of 2 MiB on a device, a good
-// part would be empty.
+// All experts lie in one allocation. With one allocation each, a good part of the memory would be
+// empty, as a device's pages are 2 MiB.
 ExpertWeights WeightLoader::mlp(const ExpertMlp& mlp, const Shard& shard) {
   const Range own = shard.range(Cut::even, mlp.experts());
   ExpertWeights weights;

@@ -1,5 +1,5 @@
-// Reads the tensors of a checkpoint for a backend to compute with: checked, and packed in one
-// order. Shared by decoders and by heads on them.
+// Reads the tensors of a checkpoint, checks them, and has a backend pack them in one order. Used by
+// decoders, by heads on them and by towers.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace paceline::model {
 
-/// Reads tensors of a source, checks them, and hands them to a backend in one order. References
-/// outlive it. Throws DataError on a missing tensor and on weights that are NaN or infinite; shapes
-/// are the caller's to have checked.
+/// Reads tensors of a source, checks them, and hands them to a backend in one order. The
+/// constructor's references must outlive this object. Throws DataError on a missing tensor and on
+/// weights that are NaN or infinite. The caller has checked the shapes.
 class WeightLoader {
  public:
-  /// Of a stored matrix: kernels::MatrixSlice by name.
+  /// A part of a stored matrix: kernels::MatrixSlice by name.
   struct Part {
     std::string name;
     std::int64_t first_row, rows;
@@ -32,7 +32,7 @@ class WeightLoader {
   [[nodiscard]] static Part whole(const Projection& matrix) {
     return {matrix.name + ".weight", 0, matrix.outputs, 0, matrix.inputs};
   }
-  /// A rank's part.
+  /// A rank's part of the matrix.
   [[nodiscard]] static Part part(const Projection& matrix, const Shard& shard);
 
   WeightLoader(kernels::Backend& backend, const WeightSource& source, DType compute,
@@ -42,16 +42,16 @@ class WeightLoader {
   [[nodiscard]] const TensorView& tensor(const std::string& name) const;
   /// Throws DataError on sizes that the backend does not compute.
   void require_supported(const ModelConfig& config) const;
-  /// Rows of a table; `head` as of Backend::embedding().
+  /// Rows of an embedding table; `head` as for Backend::embedding().
   [[nodiscard]] std::unique_ptr<kernels::Embedding> embedding(
       const Part& rows, const kernels::Linear* head = nullptr) const {
     return backend_.embedding(slice_of(rows), head);
   }
-  /// The rank's parts of matrices, stacked, with the biases of outputs that are not to be summed
+  /// Packs the rank's parts of matrices, stacked, with the biases of outputs that are not summed
   /// over ranks.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack(
       std::initializer_list<const Projection*> matrices, const Shard& shard, int segments);
-  /// Whether it is this process that packs what comes next.
+  /// Whether this process packs the next matrix (with SharedPacking each is packed by one process).
   [[nodiscard]] bool packs() const;
   void require_usable(const Part& part) const;
   [[nodiscard]] Vector uploaded(const Norm& norm) const {
@@ -60,9 +60,10 @@ class WeightLoader {
   [[nodiscard]] Vector uploaded(const StoredVector& vector) const {
     return kernels::upload(backend_, vector_of(vector.name, 0, vector.width));
   }
-  /// A matrix that is stored in more dimensions, whose elements after the first are its inputs.
+  /// Packs a matrix that is stored with more than two dimensions: the first is its outputs, all
+  /// others together are its inputs.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_flat(const Projection& matrix);
-  /// A rank's share of a layer.
+  /// Loads a rank's share of a layer.
   [[nodiscard]] LayerWeights layer(const LayerDescription& layer, const Shard& shard);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
@@ -83,12 +84,12 @@ class WeightLoader {
       const Pack& pack);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_gate_up(const GatedMlp& mlp,
                                                               const Shard& shard);
-  /// Where the next matrix is packed. Empty: in memory of its own.
+  /// Takes the place of the next matrix, [n, k]. Empty: the matrix gets memory of its own.
   [[nodiscard]] kernels::PackPlace take_place(std::int64_t n, std::int64_t k, bool gated);
-  /// Part of a matrix, or its transpose, as a matrix of its own.
+  /// Packs a part of a matrix, or the part's transpose, as a matrix of its own.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_part(const Part& part);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_transposed(const Part& part);
-  /// The router as router_parts() matrices.
+  /// Packs the router as router_parts() matrices.
   [[nodiscard]] std::vector<std::unique_ptr<kernels::Linear>> pack_router(const ExpertMlp& mlp,
                                                                           const Shard& shard);
   [[nodiscard]] AttentionWeights attention(const GroupedAttention& attention, const Shard& shard);
@@ -100,9 +101,9 @@ class WeightLoader {
   const WeightSource& source_;
   DType compute_;
   SharedPacking shared_;
-  std::size_t taken_ = 0;      ///< bytes of the shared memory
-  std::span<std::byte> bank_;  ///< the rest of a bank's memory, where none is shared
-  std::size_t bytes_ = 0;      ///< of the packed matrices
+  std::size_t taken_ = 0;      ///< bytes of the shared memory taken so far
+  std::span<std::byte> bank_;  ///< free rest of an ExpertBank's memory, without sharing
+  std::size_t bytes_ = 0;      ///< bytes of the packed matrices
 };
 
 }  // namespace paceline::model

@@ -36,15 +36,15 @@ Weights::Weights(kernels::Backend& backend, const ModelConfig& config, const Wei
   }
 }
 
-/// False: that was the last. Between parts the source's pages are let go, so that stored and packed
-/// weights are never both in memory.
+/// Loads the next part. Returns false after the last one. Between parts it releases the source's
+/// pages, so that stored and packed weights are never both in memory as a whole.
 bool Weights::load_part(WeightLoader& loader) {
   const WeightLoader::Part all = WeightLoader::whole(description_.embedding);
   const WeightLoader::Part share = WeightLoader::part(description_.embedding, shard_);
   const bool tied = description_.tied_embeddings;
   if (layers_.empty()) {
     loader.require_supported(config_);
-    // Tied ones wait for the head.
+    // Tied embeddings are made after the head.
     if (!tied) embedding_ = loader.embedding(embedding_is_whole_ ? all : share);
   }
   if (layers_.size() < description_.layers.size()) {
@@ -53,8 +53,8 @@ bool Weights::load_part(WeightLoader& loader) {
     return true;
   }
   final_norm_ = loader.uploaded(description_.final_norm);
-  // Who packs rows of the head answers for the same rows of the embeddings, which may be the same
-  // matrix.
+  // The process that packs the head also checks the same rows of the embeddings, unless both are
+  // one matrix, which packing checks.
   if (!tied) {
     if (loader.packs()) loader.require_usable(share);
     source_.release_pages();
@@ -81,7 +81,7 @@ std::shared_ptr<const Weights> WeightLoading::next() {
   return weights_->load_part(*loader_) ? nullptr : weights_;
 }
 
-// Of embeddings, which a backend may have read from the mapped file.
+// A backend may have read rows of the embeddings from the mapped file: releases these pages.
 Weights::~Weights() { source_.release_pages(); }
 
 std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,

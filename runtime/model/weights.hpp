@@ -1,6 +1,6 @@
-// A rank's share of a model's weights as its backend computes with them. Loaded once, for any
-// number of decoders one after another: what a rank keeps, it need not read and pack again when its
-// role changes (SpecActor, section 4.3, "Model scale").
+// A rank's share of a model's weights, in the form in which its backend computes with them. They
+// are loaded once and serve any number of decoders, one after another. So a rank that keeps them
+// need not read and pack them again when its role changes (SpecActor, section 4.3, "Model scale").
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@
 
 namespace paceline::model {
 
-/// Memory that several processes map, in which they pack the matrices of one share together, each
-/// of them a part. A matrix is packed by one process whole.
+/// Memory that several processes map. Together they pack the matrices of one share into it, each
+/// process a part of them. A matrix is packed whole by one process.
 struct SharedPacking {
-  /// Zero-filled, of packed_bytes(), aligned to 64 bytes; outlives the weights. Empty: there is
-  /// none, and the weights have memory of their own.
+  /// packed_bytes() bytes, zero-filled, aligned to 64 bytes; must outlive the weights. Empty:
+  /// nothing is shared, and the weights have memory of their own.
   std::span<std::byte> memory;
   int part = 0;
   int parts = 1;
 };
 
-/// Bytes that SharedPacking::memory needs; 0: this backend computes from memory of its own.
+/// Bytes that SharedPacking::memory needs. 0: this backend does not compute from shared memory.
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend, const ModelConfig& config,
                                        const Shard& shard, DType compute);
 
-/// The same of one layer.
+/// Bytes of one layer in SharedPacking::memory.
 [[nodiscard]] std::size_t packed_bytes(const kernels::Backend& backend,
                                        const LayerDescription& layer, const Shard& shard,
                                        DType compute);
@@ -49,8 +49,8 @@ struct AttentionWeights {
   Vector output_bias;                       ///< [hidden]
 };
 
-/// A rank's share of a layer's latent attention (LatentAttention): its heads, and what all heads
-/// share.
+/// A rank's share of a layer's latent attention (LatentAttention): its heads' matrices, and the
+/// ones that all heads share.
 struct LatentWeights {
   std::unique_ptr<kernels::Linear> q_down;   ///< [q_rank, hidden]; null: the model has none
   Vector q_norm;                             ///< [q_rank]
@@ -58,8 +58,8 @@ struct LatentWeights {
   std::unique_ptr<kernels::Linear> kv_down;  ///< [rank + rope, hidden]
   Vector kv_norm;                            ///< [rank]
   // By head:
-  std::vector<std::unique_ptr<kernels::Linear>> keys;    ///< [rank, nope], queries into the space
-  std::vector<std::unique_ptr<kernels::Linear>> values;  ///< [value_dim, rank], values out of it
+  std::vector<std::unique_ptr<kernels::Linear>> keys;    ///< [rank, nope] from queries to latents
+  std::vector<std::unique_ptr<kernels::Linear>> values;  ///< [value_dim, rank] from latents
   std::unique_ptr<kernels::Linear> output;               ///< [hidden, heads * value_dim]
 };
 
@@ -72,7 +72,7 @@ struct MlpWeights {
 
 /// A rank's share of a layer's experts (ExpertMlp).
 struct ExpertWeights {
-  /// [router_parts()] of [experts, hidden], whole on every rank; the router is their sum.
+  /// router_parts() matrices of [experts, hidden], whole on every rank; the router is their sum.
   std::vector<std::unique_ptr<kernels::Linear>> router;
   Vector correction;  ///< [experts]
   kernels::ExpertBank bank;
@@ -87,14 +87,15 @@ struct LayerWeights {
   std::variant<MlpWeights, ExpertWeights> mlp;
 };
 
-/// Does not change once loaded. Memory of the backend: used where that is.
+/// Weights do not change once loaded. They are in memory of the backend and used with this backend
+/// only.
 class Weights {
  public:
   /// Packs the share. `compute`: dtype of weights, matrix inputs and KV. `backend` and `source`
-  /// must outlive this (a backend may read embedding rows from the mapped file). With `shared` it
-  /// packs a part, and there is nothing to compute with before every process has loaded its own.
-  /// Throws DataError on a missing tensor, on weights that are NaN or infinite (of shared ones, in
-  /// the part that it packs) and on sizes that the backend does not compute.
+  /// must outlive this object (a backend may read embedding rows from the mapped file). With
+  /// `shared` this call packs a part, and nobody may compute before every process has packed its
+  /// own. Throws DataError on a missing tensor, on weights that are NaN or infinite (with `shared`,
+  /// in the part that it packs) and on sizes that the backend does not support.
   Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
           const Shard& shard, DType compute, const SharedPacking& shared = {});
   ~Weights();
@@ -104,11 +105,11 @@ class Weights {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const Shard& shard() const { return shard_; }
   [[nodiscard]] DType compute() const { return compute_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of all packed matrices
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< bytes of all packed matrices
 
   [[nodiscard]] const kernels::Embedding& embedding() const { return *embedding_; }
-  /// Whether it has all rows. Else it has those of the rank's share of the vocabulary, and rows of
-  /// a batch are the sum of what the ranks read.
+  /// Whether embedding() has all rows. Otherwise it has the rows of this rank's share of the
+  /// vocabulary, and a batch's embeddings are the sum over the ranks.
   [[nodiscard]] bool embedding_is_whole() const { return embedding_is_whole_; }
   [[nodiscard]] const std::vector<LayerWeights>& layers() const { return layers_; }
   [[nodiscard]] const Vector& final_norm() const { return final_norm_; }  ///< [hidden]
@@ -131,31 +132,31 @@ class Weights {
   Vector final_norm_;
   std::unique_ptr<kernels::Linear> head_;
   bool embedding_is_whole_;
-  /// [vocab, hidden], or the rank's rows of it. It may read the head, and is gone before it.
+  /// [vocab, hidden], or the rank's rows of it. It may read head_, so it is destroyed before head_.
   std::unique_ptr<kernels::Embedding> embedding_;
 };
 
-/// The embeddings alone, for whoever reads the target's and has none of it else. `backend` and
-/// `source` as of Weights. Those who have the target check what is in them.
+/// Loads the target's embeddings alone, for a rank that has no other weights of the target.
+/// `backend` and `source` as for Weights. Does not check the values: ranks with the target do.
 [[nodiscard]] std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
                                                                        const ModelConfig& config,
                                                                        const WeightSource& source);
 
-/// The share of this rank of the group, in memory of its own.
+/// Loads this rank's share, in memory of its own.
 [[nodiscard]] std::shared_ptr<const Weights> load_weights(
     kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
     const TensorParallelGroup& group, DType compute,
     AttentionLayout attention = AttentionLayout::tensor);
 
-/// Loads a rank's own share in parts, so that other work can be done between them.
+/// Loads a rank's share in parts, so that other work can be done between them.
 class WeightLoading {
  public:
-  /// As of Weights.
+  /// Parameters as for Weights.
   WeightLoading(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
                 const Shard& shard, DType compute);
   ~WeightLoading();
-  /// Loads the next layer, or what comes after the last: then it gives the weights, before that
-  /// null. Throws as Weights.
+  /// Loads the next layer; after the last layer, the rest. Returns null until the rest is loaded,
+  /// and then the weights. Throws as Weights does.
   [[nodiscard]] std::shared_ptr<const Weights> next();
 
  private:
@@ -163,8 +164,8 @@ class WeightLoading {
   std::shared_ptr<Weights> weights_;
 };
 
-/// How weights are had that may be given up and wanted again: at once where they are kept, else
-/// loaded anew, a part with each call, and null until all are there.
+/// Returns weights that may have been given up before: at once where they were kept. Otherwise each
+/// call loads a part of them, and returns null until all are loaded.
 using LoadWeights = std::function<std::shared_ptr<const Weights>()>;
 
 }  // namespace paceline::model

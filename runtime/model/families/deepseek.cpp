@@ -1,4 +1,4 @@
-// DeepSeek-V3 and what has its architecture: Moonlight, Kimi-K2.
+// DeepSeek-V3, and Moonlight and Kimi-K2, which have its architecture.
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/families/layers.hpp"
 
@@ -49,7 +49,8 @@ ModelDescription describe(const ModelConfig& config) {
   });
 }
 
-// The layer reads the input of the model's head: the last hidden state after the last norm.
+// The feature norm of a next-token layer is the model's last norm: the layer reads the input of the
+// model's output layer.
 HeadDescription describe_next_token(const MtpConfig& config) {
   const ModelConfig& layer = config.layer;
   const std::string prefix = "model.layers." + std::to_string(config.number) + ".";

@@ -8,7 +8,7 @@
 namespace paceline::model {
 
 extern const Family llama;
-extern const Family mistral;  ///< without a sliding window, which makes it a Llama
+extern const Family mistral;  ///< without a sliding window, when it is like Llama
 extern const Family mixtral;
 extern const Family qwen2;
 extern const Family qwen2_moe;
@@ -19,10 +19,10 @@ extern const Family qwen3_moe;
 extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2
 
 [[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
-/// A head of any kind.
+/// Describes a head of any kind.
 [[nodiscard]] HeadDescription describe_head(const HeadConfig& config);
 
-/// All of them, for the readers of io/checkpoint.
+/// All families, for the readers of io/checkpoint.
 [[nodiscard]] const Families& families();
 
 }  // namespace paceline::model

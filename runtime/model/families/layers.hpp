@@ -9,19 +9,19 @@
 
 namespace paceline::model {
 
-/// Attention by the configuration's heads and biases. `width`: elements that it reads of a row.
+/// Attention with the configuration's heads and biases. `width`: elements of a row that it reads.
 [[nodiscard]] GroupedAttention grouped_attention(const ModelConfig& config,
                                                  const std::string& prefix, std::int64_t width);
 
-/// A gated MLP of that width.
+/// A gated MLP of this width.
 [[nodiscard]] GatedMlp gated_mlp(const std::string& prefix, std::int64_t hidden, std::int64_t width,
                                  bool bias = false);
 
 /// Routed experts of the configuration: a router "gate" and gated MLPs "experts.N.".
 [[nodiscard]] ExpertMlp expert_mlp(const ModelConfig& config, const std::string& prefix);
 
-/// A decoder of layers "model.layers.N." between embeddings, last norm and head; `layer` describes
-/// the one of that prefix and number.
+/// A decoder of embeddings, layers "model.layers.N.", last norm and head. `layer`: describes the
+/// layer with the given prefix and number.
 using DescribeLayer = std::function<LayerDescription(const std::string& prefix, std::int32_t n)>;
 [[nodiscard]] ModelDescription decoder(const ModelConfig& config, const DescribeLayer& layer);
 

@@ -1,5 +1,5 @@
-// Qwen2 with experts, one of which every row uses, scaled by a gate of its own: Qwen1.5-MoE-A2.7B,
-// Qwen2-57B-A14B.
+// Qwen2 with experts: Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B. Every row also uses a shared expert, which
+// is scaled by a gate of its own.
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/families/layers.hpp"
 

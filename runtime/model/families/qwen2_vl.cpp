@@ -17,7 +17,7 @@ Projection biased(const std::string& name, std::int64_t outputs, std::int64_t in
 
 using MakeNorm = BiasedNorm (*)(const std::string& name, std::int64_t width);
 
-/// What the towers of both releases have in common; the layers' MLPs are left to be described.
+/// The parts that the towers of both releases have in common; the caller adds the layers' MLPs.
 TowerDescription tower_of(const ModelConfig& config, MakeNorm norm) {
   const TowerConfig& tower = *config.vision->tower;
   const std::int64_t width = tower.width;
