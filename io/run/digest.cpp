@@ -10,7 +10,7 @@
 namespace paceline::io {
 namespace {
 
-/// The rank of each prompt by uid.
+/// The position of each prompt in the order of uids.
 std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
   std::vector<std::size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

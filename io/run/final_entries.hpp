@@ -9,12 +9,12 @@
 
 namespace paceline::io {
 
-/// The rows of a final file as entries of source 0. Throws IoError unless they are every response
-/// of the run, in order.
+/// The rows of a final file as entries of source 0. Throws IoError unless they are all responses of
+/// the run, in order.
 [[nodiscard]] std::vector<StoredResponse> final_entries(const std::string& path,
                                                         const RunManifest& manifest);
 
-/// Extras of the rewards of these rows; empty where the run has none. Throws IoError where they are
+/// Extras of the rewards of these rows; empty: the run has none. Throws IoError if they are
 /// damaged.
 [[nodiscard]] RewardExtras final_extras(const std::string& path,
                                         const std::vector<StoredResponse>& entries);

@@ -27,7 +27,7 @@ namespace {
 void check_complete(const ShardIndex& index, const RunManifest& manifest) {
   const ResponseOrder order(manifest);
   if (index.finished.size() == order.size()) return;
-  // The first missing one: all of the index are the run's, each once, in its order.
+  // Finds the first missing one: index entries are responses of the run, each once, in its order.
   std::uint64_t next = 0;
   for (const StoredResponse& entry : index.finished) {
     if (entry.id() != order.at(next)) break;
@@ -48,14 +48,14 @@ struct Responses {
   std::string prefix;  ///< as TokenColumns takes it
   const std::vector<StoredResponse>& entries;
   const RewardExtras& extras;
-  std::span<const RoutingPlace> routing;  ///< [entries] in shards that keep experts
-  const EarlierSpans* earlier = nullptr;  ///< null: no earlier run began any
+  std::span<const RoutingPlace> routing;  ///< [entries] in shards that keep experts; else empty
+  const EarlierSpans* earlier = nullptr;  ///< null: the run goes on with no earlier responses
 };
 
-/// Columns are contiguous and unfiltered: deflate would save a fifth of the file (token ids halve,
-/// float32 log-probabilities hardly shrink), but one core would write it at 50 MB/s while the job
-/// waits, and reading would be ten times slower; contiguous rows are read without touching their
-/// neighbours.
+/// Creates a contiguous, unfiltered column. Deflate would save a fifth of the file: token ids
+/// halve, float32 log-probabilities hardly shrink. But one core would write it at 50 MB/s while the
+/// job waits, and reading would be ten times slower. Contiguous rows are read without touching
+/// their neighbours.
 template <typename T>
 h5::Dataset column(const h5::File& file, const std::string& name, std::uint64_t size) {
   return h5::Dataset::create<T>(file, "trajectories/" + name, {size});
@@ -93,8 +93,8 @@ void write_extras(const h5::File& file, const std::vector<StoredResponse>& entri
   h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
 }
 
-/// Names the values of a column of reasons. `conversations`: those that only conversations have
-/// too.
+/// Names the values of a column of reasons. `conversations`: include reasons that only
+/// conversations have.
 void name_reasons(const h5::File& file, const std::string& column, bool conversations) {
   const h5::Handle reasons(H5Dopen2(file.id(), ("trajectories/" + column).c_str(), H5P_DEFAULT),
                            H5Dclose);
@@ -128,7 +128,7 @@ void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries
   dataset.flush();
 }
 
-/// Columns of kept ids. Their number is known only at the end.
+/// Columns of kept ids. The number of ids is known only at the end.
 class KeptColumns {
  public:
   KeptColumns(const h5::File& file, std::uint64_t tokens)
@@ -154,8 +154,8 @@ class KeptColumns {
   std::int64_t end_ = 0;
 };
 
-/// Columns of conversations, written after those of tokens. The number of turns is known at the
-/// end.
+/// Columns of conversations, written after the columns of tokens. The number of turns is known only
+/// at the end.
 class TurnColumns {
  public:
   TurnColumns(const h5::File& file, std::uint64_t tokens)
@@ -207,7 +207,7 @@ class TurnColumns {
   std::vector<AnsweredTurn> turns_;
 };
 
-/// Columns of tokens. Each takes its space in the file at its first value.
+/// Columns of tokens. Each takes its space in the file when its first value is written.
 struct TokenDatasets {
   TokenDatasets(const h5::File& file, std::uint64_t tokens, const SamplingParams& sampled,
                 bool conversations)
@@ -251,7 +251,7 @@ void write_tokens(const Responses& from, std::size_t window_bytes, TokenDatasets
   });
 }
 
-/// Writes the experts of runs that keep them: from shards, or as an earlier final file has them.
+/// Writes the experts of runs that keep them: from shards, or copied from an earlier final file.
 void write_routing(const h5::File& file, const RunManifest& manifest,
                    std::span<const Prompt> prompts, const Responses& from, std::uint64_t tokens,
                    std::size_t window_bytes) {
@@ -278,8 +278,8 @@ void write_routing(const h5::File& file, const RunManifest& manifest,
   columns.flush();
 }
 
-/// Writes a temporary file; `fill` writes values of tokens, and what else there is of them. Leaves
-/// nothing behind when it throws.
+/// Writes a temporary file; `fill` writes the values of tokens and everything per token. Removes
+/// the file when it throws.
 void write_temporary(const std::string& path, const RunManifest& manifest,
                      std::span<const Prompt> prompts, const std::vector<StoredResponse>& entries,
                      const RewardExtras& extras, std::uint64_t tokens,
@@ -304,7 +304,7 @@ void write_temporary(const std::string& path, const RunManifest& manifest,
   }
 }
 
-/// Writes which weights sampled which tokens.
+/// Writes the spans of responses: which weights sampled which tokens.
 void write_spans(const h5::File& file, const std::vector<StoredResponse>& entries,
                  const EarlierSpans& earlier) {
   std::vector<std::int64_t> offsets{0};
@@ -328,8 +328,8 @@ void write_spans(const h5::File& file, const std::vector<StoredResponse>& entrie
   write("span_version", versions);
 }
 
-/// Leaves the responses to these prompts, ascending, each under its prompt's number among them.
-/// Checksums hold numbers, so that all are read.
+/// Keeps only the responses to these prompts, ascending, under the prompts' numbers among the kept
+/// ones. Checksums cover these numbers, so all responses are read to compute new ones.
 void keep_prompts(ShardIndex& index, EarlierSpans& spans, std::span<const std::uint32_t> kept,
                   std::size_t window_bytes) {
   const auto number = [&](std::uint32_t prompt) -> std::optional<std::uint32_t> {
@@ -376,7 +376,7 @@ void keep_prompts(ShardIndex& index, EarlierSpans& spans, std::span<const std::u
   index.extras = std::move(extras);
 }
 
-/// The manifest of a run that has these of the run's prompts alone.
+/// The manifest of a run that has only the kept prompts.
 RunManifest manifest_of_kept(RunManifest manifest, const KeptPrompts& choice,
                              std::span<const Prompt> prompts) {
   manifest.choice = choice;

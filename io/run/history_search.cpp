@@ -23,8 +23,8 @@ bool is_run(const fs::path& path) {
   return !fs::is_directory(path) || is_finished(path) || fs::exists(path / kManifestName);
 }
 
-/// Runs of the folder that come before this one, newest first. This one is where its name is: that
-/// may be a link to elsewhere.
+/// Runs of the folder that come before this run, newest first. This run's place is that of its
+/// name, even if the name is a link to another folder.
 std::vector<std::string> earlier_runs(const fs::path& folder, const fs::path& output) {
   const fs::path given = fs::absolute(output.has_filename() ? output : output.parent_path());
   const fs::path own = fs::weakly_canonical(given);
@@ -91,7 +91,7 @@ HistorySearch::HistorySearch(HistoryOptions options, std::span<const std::string
     one_run_ = is_run(path);
     paths_ = one_run_ ? std::vector{options_.path} : earlier_runs(path, options_.output);
     paths_.resize(std::min(paths_.size(), options_.most_runs));
-  } catch (const std::exception& error) {  // of the file system
+  } catch (const std::exception& error) {  // an error of the file system
     warn_(options_.path + ": " + error.what());
   }
 }
@@ -148,7 +148,7 @@ void HistorySearch::find(const std::string& path, FoundRun& found) {
     at = end;
     if (prompt >= same.size() || same[prompt] == nullptr) continue;
     for (const std::uint32_t p : *same[prompt]) {
-      // Of a prompt that is there twice, the first one's responses.
+      // If an earlier run has a prompt twice, only the first one's responses count.
       if (here[p] || steps_[p] == options_.most_steps) continue;
       here[p] = true;
       if (steps_[p]++ == 0) ++prompts_;

@@ -15,51 +15,51 @@
 namespace paceline::io {
 
 struct HistoryOptions {
-  /// A run (its directory or final file, finished or not), or a folder of runs: those in it that
-  /// are finished, by their names (step_before()).
+  /// A run (its directory or final file, finished or not), or a folder of runs. In a folder,
+  /// finished runs count, in the order of their names (step_before()).
   std::string path = {};
-  /// The run's own directory. Of its folder, only runs that come before it by name count; a
-  /// resident job's NAME.part is named NAME.
+  /// The directory of this run. If it is in that folder, only runs whose names come before its own
+  /// count; NAME.part of a resident job is named NAME.
   std::string output = {};
-  std::uint64_t vocabulary = 0;                ///< as RunManifest's
-  std::size_t most_tokens = 0;                 ///< of a prompt
-  std::size_t most_steps = kMostEarlierSteps;  ///< of a prompt
-  std::size_t most_runs = kOldestStep;         ///< looked into for them, newest first
-  std::size_t most_idle = 32;                  ///< of them in a row that have none
+  std::uint64_t vocabulary = 0;                ///< RunManifest::vocabulary of this run
+  std::size_t most_tokens = 0;                 ///< most tokens of one prompt's responses
+  std::size_t most_steps = kMostEarlierSteps;  ///< most runs with responses to one prompt
+  std::size_t most_runs = kOldestStep;         ///< most runs to look into, newest first
+  std::size_t most_idle = 32;                  ///< most runs in a row without responses of use
 };
 
-/// Told, with the path, of runs and responses that cannot be used.
+/// Called with a text that names the path, for runs and responses that cannot be used.
 using HistoryWarning = std::function<void(const std::string&)>;
 
 /// Responses of one earlier run to prompts of this one.
 struct FoundRun {
-  std::uint32_t age = 0;               ///< in runs; 0: none, the search is over
+  std::uint32_t age = 0;               ///< age in runs; 0: no run, the search is over
   std::uint8_t complete = 0;           ///< 1: paths is its final file
-  std::vector<std::string> paths;      ///< of StoredResponse::source
-  std::vector<std::uint32_t> prompts;  ///< [responses] of this run; those to one are together
+  std::vector<std::string> paths;      ///< files that StoredResponse::source indexes
+  std::vector<std::uint32_t> prompts;  ///< [responses] prompts of this run, each one's together
   std::vector<StoredResponse> responses;
 
-  /// Those to prompts of a reader (EarlierResponses).
+  /// Responses to the prompts of one reader (EarlierResponses).
   [[nodiscard]] FoundRun part(std::uint32_t reader, std::uint32_t readers) const;
   [[nodiscard]] std::vector<std::byte> encode() const;
-  /// Throws std::logic_error on bytes that no run was encoded as.
+  /// Throws std::logic_error on bytes that encode() did not make.
   [[nodiscard]] static FoundRun decode(std::span<const std::byte> bytes);
 };
 
-/// Looks into runs one by one, newest first: into the prompts of each, and the places of responses
-/// of those that have prompts of this one. A prompt is the same where its tokens are: trainers deal
-/// out uids anew. The newest run is one step old, the one before it two. Throws nothing.
+/// Looks into runs one by one, newest first. It reads a run's prompts and, if some are also prompts
+/// of this run, the places of their responses. Prompts with the same tokens are the same: trainers
+/// give out new uids. The newest run is one step old, the one before it two. Throws nothing.
 class HistorySearch {
  public:
   /// `contents`: [prompts] content_uid() of each prompt of this run.
   HistorySearch(HistoryOptions options, std::span<const std::string> contents, HistoryWarning warn);
 
   [[nodiscard]] bool over() const;
-  /// Looks into the next run. The search is not over.
+  /// Looks into the next run. Call only while the search is not over().
   [[nodiscard]] FoundRun look();
 
-  [[nodiscard]] std::size_t runs() const { return runs_; }        ///< with responses of use
-  [[nodiscard]] std::size_t prompts() const { return prompts_; }  ///< with such responses
+  [[nodiscard]] std::size_t runs() const { return runs_; }        ///< runs with responses of use
+  [[nodiscard]] std::size_t prompts() const { return prompts_; }  ///< prompts with them
 
  private:
   void find(const std::string& path, FoundRun& found);
@@ -68,11 +68,11 @@ class HistorySearch {
   HistoryWarning warn_;
   std::map<std::string, std::vector<std::uint32_t>> by_content_;  ///< prompts of this run
   std::vector<std::string> paths_;                                ///< newest first
-  bool one_run_ = false;            ///< the path is of a run, not of a folder of them
-  std::size_t next_ = 0;            ///< of paths_
+  bool one_run_ = false;            ///< the path is a run, not a folder of runs
+  std::size_t next_ = 0;            ///< next index into paths_
   std::size_t idle_ = 0;            ///< runs in a row without responses of use
-  std::vector<std::size_t> steps_;  ///< [prompts] with responses to it
-  std::size_t full_ = 0;            ///< prompts with the most steps
+  std::vector<std::size_t> steps_;  ///< [prompts] runs with responses to it
+  std::size_t full_ = 0;            ///< number of prompts with most_steps runs
   std::size_t runs_ = 0;
   std::size_t prompts_ = 0;
 };

@@ -29,7 +29,7 @@ std::string versions_of(const std::string& folder) {
   return (fs::path(folder) / "versions.json").string();
 }
 
-/// Throws where two runs sample by different settings; weights, prompts and machines may differ.
+/// Throws UsageError if settings for sampling differ, except weights, prompts and machines.
 void require_alike(const std::string& directory, const RunManifest& then, RunManifest now) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -113,7 +113,7 @@ std::size_t write_left_over(const std::string& directory, const RunManifest& man
   fs::remove_all(folder, error);
   ShardIndex index = read_shard_index(directory, manifest);
   std::erase_if(index.partial, [](const StoredResponse& entry) { return entry.length == 0; });
-  std::vector<Trajectory> waiting;  // those that the run did not come to
+  std::vector<Trajectory> waiting;  // responses that the run did not continue
   for (const Trajectory& t : begun.responses) {
     const auto is_it = [&](const StoredResponse& entry) { return entry.id() == t.id; };
     if (std::none_of(index.partial.begin(), index.partial.end(), is_it) &&

@@ -28,9 +28,9 @@ double shortest(float value) {
 }
 
 constexpr TokenId kMostTokens = 1 << 24;          // in a vocabulary
-constexpr std::uint64_t kMostPrompts = 1U << 28;  // whose numbers of samples memory holds
+constexpr std::uint64_t kMostPrompts = 1U << 28;  // limit of memory for their numbers of samples
 
-/// Ranges [[first, last], ...] of ascending ids, which may be many and contiguous.
+/// Ranges [[first, last], ...] of ascending ids, which may be many but mostly contiguous.
 Json ranges_of(std::span<const TokenId> ids) {
   Json ranges = Json::array();
   for (const TokenId id : ids) {
@@ -67,7 +67,7 @@ Json sampling_json(const SamplingParams& s) {
   json["stop_strings"] = s.stop_strings;
   json["masked"] = ranges_of(s.masked);
   json["keep_masks"] = s.keep_masks;
-  // The text of runs without them stays as before.
+  // The text of a run that does not use these is the same as before they existed.
   if (s.keep_routing) json["keep_routing"] = true;
   if (s.logprobs > 0) json["logprobs"] = s.logprobs;
   if (s.repetition_penalty != 1) json["repetition_penalty"] = shortest(s.repetition_penalty);
@@ -110,7 +110,7 @@ SamplingParams sampling_from(const Json& json) {
   return s;
 }
 
-/// Dumps JSON; invalid UTF-8 (a path, perhaps) is stored with replacement characters.
+/// Dumps JSON. Invalid UTF-8, perhaps in a path, is stored with replacement characters.
 std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -146,14 +146,14 @@ Json manifest_to_json(const RunManifest& m) {
     json["sampling"]["experts"] = m.routing.experts;
   }
   if (m.stops) json["sampling"]["stops"] = *m.stops;
-  if (!m.own_samples.empty()) {  // [[samples, prompts one after the other], ...]
+  if (!m.own_samples.empty()) {  // [[samples, number of prompts in a row], ...]
     Json& runs = json["sampling"]["samples"] = Json::array();
     for (const std::uint32_t samples : m.own_samples) {
       if (runs.empty() || runs.back()[0] != samples) runs.push_back({samples, 0});
       runs.back()[1] = runs.back()[1].get<std::uint64_t>() + 1;
     }
   }
-  if (!m.by_line.empty()) {  // else the text stays as before lines had parameters
+  if (!m.by_line.empty()) {  // else the text is as before lines had parameters
     json["sampling"]["by_line"] = m.by_line;
     json["sampling"]["longest_response"] = m.longest_response;
   }
@@ -315,7 +315,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   if (auto found =
           difference("the unfinished responses of prompts.begun", earlier.begun, now.begun))
     return found;
-  // What is written where it is on alone.
+  // Settings that are written only if they are on, with their values when off.
   const std::pair<const char*, Json> optional[] = {
       {"keep_routing", false},     {"logprobs", 0},
       {"repetition_penalty", 1.0}, {"presence_penalty", 0.0},

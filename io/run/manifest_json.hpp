@@ -11,10 +11,10 @@ namespace paceline::io {
 using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json manifest_to_json(const RunManifest& manifest);
-/// Throws IoError naming `name` and the key.
+/// Throws IoError that names `name` and the key.
 [[nodiscard]] RunManifest manifest_of_json(const Json& json, const std::string& name);
 
-/// Attributes of the root group: one for each key, "sampling" as JSON text.
+/// Writes attributes of the root group: one for each key; "sampling" is JSON text.
 void write_manifest_attributes(const h5::File& file, const RunManifest& manifest);
 [[nodiscard]] RunManifest read_manifest_attributes(const h5::File& file);
 

@@ -20,7 +20,7 @@ std::vector<std::string> strings_of(std::span<const Prompt> prompts, std::string
   return values;
 }
 
-/// The file of a run, finished or in progress, that has its prompts.
+/// The file that has a run's prompts, whether it is finished or in progress.
 std::string file_of_prompts(const std::string& path) {
   if (!fs::is_directory(path)) return path;
   const std::string file = (fs::path(path) / kFinalName).string();
@@ -50,7 +50,7 @@ void write(const h5::File& file, const char* name, const std::vector<T>& values)
 constexpr std::size_t kGridSides = 3;  // frames, rows, columns: image_grid_thw
 constexpr const char* kPictureOffsets = "prompts/picture_offsets";
 
-/// The pictures of all prompts, where some prompt has any.
+/// Writes the pictures of all prompts, if some prompt has any.
 void write_pictures(const h5::File& file, std::span<const Prompt> prompts) {
   std::vector<std::int64_t> offsets{0};
   std::vector<std::uint64_t> hashes;

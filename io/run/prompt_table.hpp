@@ -1,4 +1,4 @@
-// The group /prompts, alike in the final file and in the shard folder. Private to this folder.
+// The group /prompts, the same in the final file and in the shard folder. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace paceline::io {
 void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts);
 [[nodiscard]] std::vector<Prompt> read_prompt_table(const h5::File& file);
 
-/// /prompts/index of a final file: the numbers of its prompts among those of the run.
+/// Writes /prompts/index of a final file: the numbers of its prompts among all prompts of the run.
 void write_prompt_index(const h5::File& file, std::span<const std::uint32_t> index);
-/// Throws IoError where the file has none.
+/// Throws IoError if the file has none.
 [[nodiscard]] std::vector<std::uint32_t> read_prompt_index(const std::string& path);
 
-/// DIR/shards/prompts.h5: the prompts, for readers of a run in progress.
+/// Writes DIR/shards/prompts.h5: the prompts, for readers of a run in progress.
 void write_prompt_file(const std::string& directory, std::span<const Prompt> prompts);
 [[nodiscard]] std::string prompt_file(const std::string& directory);
 

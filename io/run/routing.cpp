@@ -151,7 +151,7 @@ void RoutingColumns::write(std::uint32_t prompt, std::uint64_t offset, std::uint
   if (width_ == 0 || length == 0) return;
   const std::uint64_t begin = starts_.at(prompt);
   const std::uint64_t size = starts_.at(prompt + 1) - begin;
-  const std::uint64_t end = size + length - 1;  // of the positions that are computed
+  const std::uint64_t end = size + length - 1;  // of the positions with experts
   if (first > size || experts.size() != (end - first) * width_)
     throw std::logic_error("experts of another response");
   const std::size_t of_prompt = (size - first) * width_;

@@ -39,8 +39,8 @@ std::string in(const std::string& directory, const char* name) {
   return (fs::path(directory) / name).string();
 }
 
-/// Throws on a dangling link, which neither exists nor can be created: the path itself or a part of
-/// it.
+/// Throws IoError if the path, or a part of it, is a dangling link: it neither exists nor can be
+/// created.
 void refuse_dangling_link(const std::string& path) {
   std::error_code ignored;
   fs::path part;
@@ -68,7 +68,7 @@ void refuse_link(const std::string& folder) {
                 "own directory");
 }
 
-/// Writes a probe, so that an unwritable directory or a full disk shows before hours of work.
+/// Writes a probe, so that an unwritable directory or a full disk is found before hours of work.
 void check_writable(const std::string& directory) {
   const std::string probe = in(directory, kProbeName);
   write_whole(probe, "paceline\n");
@@ -82,8 +82,8 @@ bool holds_run(const std::string& directory) {
          !list_shards(directory, "trajectories").empty();
 }
 
-/// Takes the advisory lock of a run, which the system releases when the process dies. -1 where the
-/// file system has no locks, and when a complete run has lost its run.json.
+/// Takes the advisory lock of a run, which the system releases when the process dies. Returns -1 if
+/// the file system has no locks, or a complete run has lost its run.json.
 int lock_run(const std::string& directory) {
   const std::string path = in(directory, kManifestName);
   const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -148,8 +148,8 @@ std::string damage_of(const std::string& directory) {
   }
 }
 
-/// Reads the run's telemetry, if any. Returns its damage; telemetry of another program version
-/// counts as whole.
+/// Reads the run's telemetry, if there is any. Returns its damage; empty: none. Telemetry of
+/// another schema version counts as undamaged.
 std::string telemetry_damage_of(const std::string& directory) {
   const std::string path = in(directory, kTelemetryName);
   if (!fs::exists(path)) return "";
@@ -183,7 +183,7 @@ std::string complete_note(const std::string& directory) {
   return directory + " holds a complete run: nothing to generate";
 }
 
-/// Temporary files in a run's own folder that a killed process left.
+/// Temporary files that a killed process left in the run's own folder.
 std::vector<fs::path> left_behind(const std::string& directory) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -197,13 +197,13 @@ std::vector<fs::path> left_behind(const std::string& directory) {
   return found;
 }
 
-/// Whether nothing is left to do, not even tidying up.
+/// Whether nothing is left to do, not even to tidy up.
 bool is_done(const std::string& directory) {
   return fs::exists(in(directory, kFinalName)) && fs::exists(in(directory, kTelemetryName)) &&
          !fs::exists(fs::symlink_status(shard_folder(directory))) && left_behind(directory).empty();
 }
 
-/// Writes DIR/shards/prompts.h5 unless the existing file is whole and of these prompts.
+/// Writes DIR/shards/prompts.h5, unless the existing file is undamaged and has these prompts.
 void keep_prompts(const std::string& directory, const RunManifest& manifest,
                   std::span<const Prompt> prompts) {
   if (fs::exists(prompt_file(directory))) {
@@ -216,7 +216,7 @@ void keep_prompts(const std::string& directory, const RunManifest& manifest,
   write_prompt_file(directory, prompts);
 }
 
-/// Throws unless the run in the directory began with these settings.
+/// Throws UsageError unless the run in the directory began with these settings.
 void require_same(const std::string& directory, const RunManifest& now) {
   if (const auto difference = first_difference(read_manifest(directory), now)) {
     throw UsageError("cannot resume " + directory + ": " + *difference +
@@ -225,8 +225,8 @@ void require_same(const std::string& directory, const RunManifest& now) {
   }
 }
 
-/// Throws where the folder can neither be created nor, if it exists, be written to, as far as a
-/// look tells.
+/// Throws IoError if the folder cannot be created or, if it exists, written to, as far as can be
+/// seen without writing.
 void require_creatable(const std::string& path) {
   refuse_dangling_link(path);
   const auto fail = [&](int reason) {
@@ -283,7 +283,7 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
   const std::string lost = final ? telemetry_damage_of(path) : "";
   complete_ = final && damage.empty();
   if (complete_) note_ = complete_note(path);
-  // A finished run needs no lock, and perhaps cannot have one.
+  // A finished run needs no lock, and perhaps cannot be locked.
   if (complete_ && lost.empty() && is_done(path)) return;
   lock_ = lock_run(path);
   try {
@@ -306,8 +306,8 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
   if (exists) note_ += resuming_note(path, attempt_);
 }
 
-/// Copies the undamaged part of the final file to an attempt of its own; the damaged file is put
-/// aside until there is another.
+/// Copies the undamaged part of the final file to an attempt of its own. Moves the damaged file
+/// aside, where it stays until there is another final file.
 Salvage RunDirectory::salvage(std::span<const Prompt> prompts) {
   const RunManifest written = read_manifest(path_);
   if (!fs::exists(in(path_, kManifestName)))

@@ -7,7 +7,7 @@
 //   DIR/shards/telemetry-<attempt>-<rank>.h5
 //   DIR/trajectories.h5, DIR/telemetry.h5      by rename, when the run is complete
 //
-// Other files in DIR are no part of the run, its log (DIR/paceline.log) included.
+// Other files in DIR, such as its log (DIR/paceline.log), are no part of the run.
 #pragma once
 
 #include <cstdint>
@@ -22,36 +22,36 @@
 
 namespace paceline::io {
 
-/// Finished responses without a reward, with their places: any rank can read them.
+/// Finished responses without a reward, and their places, so that any rank can read them.
 struct Unscored {
   std::vector<std::string> paths;
-  bool final = false;                   ///< of the final file; else of shards
+  bool final = false;                   ///< places are in the final file; else in shards
   std::vector<StoredResponse> entries;  ///< ascending by id
 };
 
-/// Reads these responses with bounded memory, leaving out damaged ones. Throws IoError.
+/// Reads these responses with bounded memory, except damaged ones. Throws IoError.
 void read_unscored(const Unscored& unscored, const std::function<void(const Trajectory&)>& use);
 
 struct Salvage;
 
-/// State that earlier attempts left. Finished trajectories stay on disk; only their ids are held.
+/// The state that earlier attempts left. Of finished trajectories, memory holds only the ids.
 struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
-  std::vector<Trajectory> partial;    ///< ascending by id; the longest of each id, none finished
-  Unscored unscored;                  ///< finished ones without a reward
-  std::vector<Reward> rewards;        ///< of the others, ascending by id
-  std::vector<std::string> warnings;  ///< shards that could not be opened, damaged tails
+  std::vector<Trajectory> partial;    ///< ascending by id; of each unfinished id the longest
+  Unscored unscored;                  ///< finished responses without a reward
+  std::vector<Reward> rewards;        ///< of finished responses, ascending by id
+  std::vector<std::string> warnings;  ///< on shards that could not be opened, damaged tails
 };
 
-/// The directory, opened by one rank (rank 0) before any ShardWriter is made; the others need
-/// `path` and `attempt()`. Holds an advisory lock while it lives, where the file system has such
-/// locks. Nothing else is written before run.json exists and is locked, so a second run leaves no
+/// The directory, opened by one rank (rank 0) before any ShardWriter is made; other ranks need
+/// `path` and `attempt()`. Holds an advisory lock while it lives, if the file system has such
+/// locks. Before run.json exists and is locked nothing else is written, so a second run leaves no
 /// trace. A process-wide lock serialises HDF5 calls: any one thread at a time may use an object.
 class RunDirectory {
  public:
-  /// Opens `path`, creating it when it does not exist. With `resume`, a directory without a run
-  /// starts one, and of a complete run with a damaged final file the undamaged part is kept as if
-  /// the run had been stopped. Throws
+  /// Opens `path`, creating it if it does not exist. With `resume`, a directory without a run
+  /// starts one. If a complete run's final file is damaged, the undamaged part is kept, as if the
+  /// run had been stopped. Throws
   ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and a
   ///    setting that decides trajectories differs from the earlier attempts (old and new value are
   ///    named); when another live process has it open;
@@ -62,27 +62,27 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  /// Tells the outcome of opening `path` in a line for the user; changes nothing. Throws as opening
-  /// would, as far as it can be known. `resumed`: the manifest to resume with, or null.
+  /// Returns a line for the user that tells what opening `path` would do; changes nothing. Throws
+  /// as opening would, as far as that can be known. `resumed`: manifest to resume with, or null.
   [[nodiscard]] static std::string examine(const std::string& path, const RunManifest* resumed);
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Number of attempts before this one; claimed on disk, so unique even among concurrent runs.
+  /// Number of attempts before this one, claimed on disk: unique even among concurrent runs.
   [[nodiscard]] std::uint32_t attempt() const { return attempt_; }
-  /// Whether trajectories.h5 exists and is whole, so that no attempt was claimed. write_telemetry()
-  /// and tidy() do the rest that a killed run left undone.
+  /// Whether trajectories.h5 exists and is whole; then no attempt was claimed. write_telemetry()
+  /// and tidy() do what a killed run may have left undone.
   [[nodiscard]] bool complete() const { return complete_; }
-  /// Note for the user when complete() or resumed, warnings first; empty for a new run.
+  /// Text for the user if complete() or resumed, with warnings first; empty for a new run.
   [[nodiscard]] const std::string& note() const { return note_; }
 
   /// Reads the state that earlier attempts left, checking every trajectory against its checksum.
-  /// Memory: 8 bytes a finished trajectory, 48 one without a reward, and the partial ones. Damaged
-  /// trajectories become warnings, and will be generated again. For a complete run, reads the final
-  /// file. Throws IoError when the shard folder cannot be listed or the final file is damaged.
+  /// For a complete run, reads the final file. Damaged trajectories become warnings, and will be
+  /// generated again. Memory: 8 bytes a finished trajectory, 48 one without a reward, and partial
+  /// ones. Throws IoError when the shard folder cannot be listed or the final file is damaged.
   [[nodiscard]] ResumeState read_state() const;
 
   /// Removes the shards and temporary files once both final files exist. A file that cannot be
-  /// removed does no harm and stays.
+  /// removed stays, and does no harm.
   void tidy() const;
 
  private:

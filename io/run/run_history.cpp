@@ -35,7 +35,7 @@ bool RunHistory::work(const Tell& tell, const Use& use) {
   return true;
 }
 
-/// Goes on with the search, or ends it.
+/// Continues the search, or ends it.
 void RunHistory::look(const Tell& tell) {
   const bool over = search_->over();
   const FoundRun found = over ? FoundRun() : search_->look();
@@ -77,7 +77,7 @@ void RunHistory::add(const FoundRun& found) {
   runs_.push_back({std::move(files)});
 }
 
-/// Reads of the first prompt that has something to read; it is last then.
+/// Reads one source of the first prompt that has one left; the prompt then becomes the last.
 bool RunHistory::read_next(const Use& use) {
   for (auto at = wanted_.begin(); at != wanted_.end();) {
     const std::uint32_t prompt = *at;
@@ -94,7 +94,7 @@ bool RunHistory::read_next(const Use& use) {
   return false;
 }
 
-/// Reads a prompt's responses of one run, as far as there is room for them.
+/// Reads a prompt's responses of one run, as long as there is room for them.
 void RunHistory::read(std::uint32_t prompt, const Source& source, std::size_t& left,
                       const Use& use) {
   std::vector<StoredResponse> wanted;

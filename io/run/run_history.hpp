@@ -1,4 +1,4 @@
-// Responses of earlier runs to the prompts of this one, from the runs' own files.
+// Responses of earlier runs to the prompts of this run, read from those runs' files.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@
 
 namespace paceline::io {
 
-/// A reader of `count` (EarlierResponses).
+/// One of `count` readers (EarlierResponses).
 struct HistoryReader {
   std::uint32_t own = 0;
   std::uint32_t count = 1;
 };
 
-/// Memory: 52 bytes a response to the reader's prompts, and while it searches those of one run.
-/// Throws nothing. `warn` is told of each run once.
+/// Memory: 52 bytes a response to the reader's prompts and, during the search, the index of one
+/// run. Throws nothing. `warn` is called at most once for each run that cannot be read.
 class RunHistory final : public EarlierResponses {
  public:
-  /// Called by reader 0 when the search is over: runs with responses, and prompts with such.
+  /// Called on reader 0 after the search: number of runs used, and of prompts with responses.
   using Over = std::function<void(std::size_t runs, std::size_t prompts)>;
-  /// `contents`: as HistorySearch's; not used by others than reader 0.
+  /// `contents`: as for HistorySearch; only reader 0 uses it.
   RunHistory(const HistoryOptions& options, std::span<const std::string> contents,
              HistoryReader reader, HistoryWarning warn, Over over = {});
 
@@ -41,13 +41,13 @@ class RunHistory final : public EarlierResponses {
   struct Source {
     std::uint32_t age = 0;
     std::size_t run = 0;
-    std::vector<StoredResponse> responses;  ///< by sample
+    std::vector<StoredResponse> responses;  ///< in order of samples
   };
   struct Known {
     std::vector<Source> sources;  ///< newest first
     bool wanted = false;
-    std::size_t next = 0;  ///< source to read
-    std::size_t left = 0;  ///< tokens that there is room for
+    std::size_t next = 0;  ///< next source to read
+    std::size_t left = 0;  ///< number of tokens for which there is room
   };
   struct KnownRun {
     StoredRun files;  ///< without prompts and responses
@@ -63,11 +63,11 @@ class RunHistory final : public EarlierResponses {
   HistoryWarning warn_;
   Over told_;
   std::size_t most_tokens_;
-  std::optional<HistorySearch> search_;  ///< while there is one, of reader 0
-  bool over_ = false;                    ///< all that there is was found
+  std::optional<HistorySearch> search_;  ///< on reader 0 while it searches; else nullopt
+  bool over_ = false;                    ///< the search is over, and its results are known
   std::vector<KnownRun> runs_;           ///< newest first
   std::map<std::uint32_t, Known> prompts_;
-  std::vector<std::uint32_t> wanted_;  ///< prompts that were asked for, in turn
+  std::vector<std::uint32_t> wanted_;  ///< wanted prompts, next to read first
 };
 
 }  // namespace paceline::io

@@ -14,7 +14,7 @@
 namespace paceline::io {
 namespace {
 
-/// Reads /acceptance, summed over ranks and attempts.
+/// Reads /acceptance and sums it over ranks and attempts.
 std::vector<AcceptanceCell> read_acceptance(const h5::File& file, std::size_t drafters) {
   const auto key = [&file](const char* name) {
     return h5::read_all<std::uint32_t>(file, std::string("acceptance/") + name);

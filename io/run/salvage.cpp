@@ -40,10 +40,10 @@ enum Column : std::uint8_t {
   columns
 };
 
-/// Offset in the file of each column, in bytes.
+/// Byte offset in the file of each column.
 using Places = std::array<std::uint64_t, columns>;
 
-/// Offsets by the file's own metadata. Throws IoError where it is damaged.
+/// Finds offsets by the file's own metadata. Throws IoError if this is damaged.
 Places places_in(const std::string& path) {
   const h5::File file = h5::File::open(path);
   const auto place = [&file](const char* name, hid_t type) {
@@ -95,7 +95,7 @@ class Bytes {
   int fd_;
 };
 
-/// Offsets of the columns in a final file of this run with so many tokens, and its length.
+/// The length and the column offsets of this run's final file for some number of tokens.
 struct Layout {
   Places places{};
   std::uint64_t bytes = 0;
@@ -116,7 +116,7 @@ Layout layout_of(const std::string& directory, const RunManifest& manifest,
   return layout;
 }
 
-/// Offsets by the length of the file, or by its offsets column where it was cut short.
+/// Finds offsets by the length of the file or, if the file was cut short, by its offsets column.
 Places places_by_layout(const Bytes& file, const std::string& directory,
                         const RunManifest& manifest, std::span<const Prompt> prompts) {
   constexpr std::uint64_t kBytesPerToken = sizeof(TokenId) + 2 * sizeof(float);
@@ -153,8 +153,8 @@ bool has(const Bytes& file, const void* bytes, std::size_t size) {
   return false;
 }
 
-/// The rewards of all responses; none where one is damaged, which shows by their checksum: it is
-/// nowhere in the file (the attribute that holds it may be damaged itself).
+/// The rewards of all responses; empty: one is damaged. Damage shows by the rewards' checksum,
+/// which then is nowhere in the file. (The attribute that holds it may itself be damaged.)
 std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint64_t responses) {
   std::vector<float> rewards = file.read<float>(places[reward], 0, responses);
   std::vector<StoredResponse> entries(responses);
@@ -163,8 +163,8 @@ std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint
   return has(file, &sum, sizeof sum) ? rewards : std::vector<float>();
 }
 
-/// Extras of the rewards; nullopt where they are damaged: unreadable in a file that names their
-/// column.
+/// Extras of the rewards. nullopt: they are damaged, that is, unreadable although the file contains
+/// their column's name.
 std::optional<RewardExtras> extras_in(const std::string& path, const Bytes& file,
                                       const RunManifest& manifest) {
   const ResponseOrder order(manifest);
@@ -188,8 +188,8 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
                            std::span<const Prompt> prompts, std::uint32_t attempt) {
   constexpr std::uint64_t kBetweenFlushes = 4096;  // responses
   const auto lock = h5::lock_hdf5();
-  // A file's layout does not tell where masks, turns, probable tokens and experts are, nor which
-  // prompts it kept.
+  // A file's layout does not tell where masks, turns, top tokens and experts are, nor which prompts
+  // were kept.
   const ResponseOrder order(manifest);
   const SamplingParams& kept = manifest.sampling;
   const bool converses = manifest.environment.has_value();
@@ -215,7 +215,7 @@ Salvage salvage_final_file(const std::string& directory, const RunManifest& mani
   for (std::uint64_t i = 0; i < salvage.all; ++i) {
     const std::int64_t length = starts[i + 1] - starts[i];
     if (starts[i] < 0 || length < 0 || length > manifest.sampling.max_tokens) continue;
-    IndexRow row;  // the row it must be, if its checksum agrees
+    IndexRow row;  // as it must be if its checksum agrees
     row.prompt = order.at(i).prompt;
     row.sample = order.at(i).sample;
     row.weight_version = manifest.weight_version;

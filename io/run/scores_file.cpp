@@ -72,7 +72,7 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
     if (manifest.routing.width() == 0) return;
     const h5::Handle prompts = file.group("prompts");
     state_->routing.emplace(file, "scores", manifest.routing, run.prompts, shape.size);
-    // Prompts to which nothing was said are never computed.
+    // Prompts without a response of any token are never computed.
     std::vector<bool> answered(run.prompts.size());
     for (const StoredResponse& entry : state_->responses) {
       if (entry.length > 0) answered[entry.prompt] = true;

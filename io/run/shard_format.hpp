@@ -1,12 +1,13 @@
 // The layout of trajectory shards, shared by their writer and readers. Private to this folder.
 //
 //   /tokens i32, /logprob f32, /sampling_logprob f32: [tokens], appended and flushed first
-//   /kept_ids i32, /kept_offsets i64 [tokens + 1], likewise, of runs that keep masks: token t could
-//       have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
-//   /top_ids i32, /top_logprob f32 [tokens * K], likewise, of runs with sampling.logprobs: the most
-//       probable tokens in the place of each, best first; /top_ids has the attribute width: K
+//   /kept_ids i32, /kept_offsets i64 [tokens + 1], flushed with tokens, of runs that keep masks:
+//       token t could have been any of kept_ids [kept_offsets[t], kept_offsets[t + 1])
+//   /top_ids i32, /top_logprob f32 [tokens * K], flushed with tokens, of runs with
+//       sampling.logprobs: the most probable tokens at each token's position, best first;
+//       /top_ids has the attribute width: K
 //   /turns compound, of runs with an environment: the turns of each response, flushed before /index
-//   /routed_experts, /routing: as routing.hpp says, likewise, of runs that keep experts
+//   /routed_experts, /routing, flushed before /index, of runs that keep experts: see routing.hpp
 //   /index compound: one row a response, flushed last; a row names only tokens that are on disk
 //   /rewards compound: one row a reward, of any response of the run; it may come much later
 //   /reward_extra u8: UTF-8 text that rows of /rewards name, flushed before them
@@ -25,12 +26,12 @@
 namespace paceline::io {
 
 struct IndexRow {
-  std::uint64_t offset = 0;  ///< of the first token
+  std::uint64_t offset = 0;  ///< of the response's first token
   std::uint64_t weight_version = 0;
   std::uint64_t checksum = 0;  ///< checksum_of()
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
-  std::uint32_t length = 0;  ///< tokens
+  std::uint32_t length = 0;  ///< number of tokens
   std::uint8_t finish_reason = 0;
 
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
@@ -39,43 +40,43 @@ struct IndexRow {
   }
 };
 
-/// A turn of a response, and the place of the response's first token: rows of a response follow one
-/// another.
+/// A turn of a response. Rows of one response follow one another; `offset` is that of its first
+/// token.
 struct TurnRow {
   std::uint64_t offset = 0;
   AnsweredTurn turn;
 };
 
-/// One reward. The last attempt's stands where a response has several.
+/// One reward. If a response has several, the last attempt's counts.
 struct RewardRow {
-  std::uint64_t checksum = 0;  ///< of other fields and text: a hole in the file is no reward
+  std::uint64_t checksum = 0;  ///< of the other fields and the text; a hole in the file fails it
   std::uint32_t prompt = 0;
   std::uint32_t sample = 0;
   float value = 0;
-  std::uint32_t extra_length = 0;  ///< bytes of its extras (RewardExtras), mostly 0
+  std::uint32_t extra_length = 0;  ///< bytes of the reward's extras (RewardExtras), mostly 0
   std::uint64_t extra_offset = 0;
 
   RewardRow() = default;
   RewardRow(const Reward& reward, std::string_view extra, std::uint64_t offset);
   [[nodiscard]] RequestId id() const { return {prompt, sample}; }
-  /// Whether the row and its text are as they were written, and the value is a number.
+  /// Whether the row and its text are as written, and the value is a number.
   [[nodiscard]] bool sound(std::string_view extra) const;
 };
 
-/// A response's part of the kept ids, as in Trajectory; empty where no masks are kept.
+/// A response's part of the kept ids, as in Trajectory; empty: no masks are kept.
 struct KeptSpans {
   std::span<const std::int32_t> counts;
   std::span<const TokenId> ids;
 };
 
-/// A response's part of the most probable tokens, as in Trajectory; empty where none are recorded.
+/// A response's part of the most probable tokens, as in Trajectory; empty: none are recorded.
 struct TopSpans {
   std::span<const TokenId> ids;
   std::span<const float> logprob;
 };
 
-/// XXH3-64 of a trajectory's own content: not of its rewards, nor of its place or of the time that
-/// its turns took. Equal for equal trajectories.
+/// XXH3-64 of a trajectory's own content. Its rewards, its place in the file and the times that its
+/// turns took do not count. Equal for equal trajectories.
 [[nodiscard]] std::uint64_t checksum_of(const IndexRow& row, std::span<const TokenId> tokens,
                                         std::span<const float> logprob,
                                         std::span<const float> sampling_logprob,
@@ -83,13 +84,13 @@ struct TopSpans {
                                         std::span<const AnsweredTurn> turns = {},
                                         const TopSpans& top = {});
 
-/// XXH3-64 of the rewards of responses in order; all missing ones count the same.
+/// XXH3-64 of the rewards of responses, in order; all missing rewards count alike.
 [[nodiscard]] std::uint64_t checksum_of_rewards(std::span<const StoredResponse> entries);
-/// XXH3-64 of the extras in the same order.
+/// XXH3-64 of the extras, in the same order.
 [[nodiscard]] std::uint64_t checksum_of_extras(std::span<const std::string> extras);
 
 [[nodiscard]] std::vector<h5::Field> index_row_fields();
-/// The type of /index in memory; packed() of it is stored.
+/// The type of a row of /index in memory; the file stores packed() of it.
 [[nodiscard]] h5::Handle index_row_type();
 [[nodiscard]] std::vector<h5::Field> reward_row_fields();
 [[nodiscard]] std::vector<h5::Field> turn_row_fields();

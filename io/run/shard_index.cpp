@@ -12,8 +12,8 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::uint64_t kRowsAtOnce = 1024;      // a chunk of the index
-constexpr std::uint64_t kTokensAtOnce = 262144;  // 3 MiB
+constexpr std::uint64_t kRowsAtOnce = 1024;      // rows; a chunk of the index
+constexpr std::uint64_t kTokensAtOnce = 262144;  // tokens; 3 MiB
 
 bool is_finish_reason(std::uint8_t value) {
   switch (static_cast<FinishReason>(value)) {
@@ -35,9 +35,9 @@ class ShardReader {
   ShardReader(const std::string& path, const RunManifest& manifest)
       : manifest_(manifest), columns_(path, "") {}
 
-  /// Calls `use` with every row of an undamaged response; returns how many were damaged. An
-  /// unreadable part of the index itself (torn where the machine, not only the process, died)
-  /// becomes a warning.
+  /// Calls `use` with every row of an undamaged response; returns the number of damaged ones. An
+  /// unreadable part of the index itself becomes a warning; it is torn if the machine died, and not
+  /// only the process.
   std::uint64_t read(std::vector<std::string>& warnings,
                      const std::function<void(const IndexRow&)>& use) {
     const h5::Handle type = index_row_type();
@@ -64,12 +64,12 @@ class ShardReader {
   }
 
  private:
-  /// Number of leading rows that are possible and contiguous, to be read at once.
+  /// Number of leading rows that are possible and contiguous, and can be read at once.
   [[nodiscard]] std::size_t neighbours(std::span<const IndexRow> rows) const {
     std::size_t count = 0;
     std::uint64_t tokens = 0;
     for (const IndexRow& row : rows) {
-      const bool hole = row.checksum == 0 && row.length == 0;  // a hole of the file in its index
+      const bool hole = row.checksum == 0 && row.length == 0;  // the index has a hole there
       if (hole || !possible(row, manifest_) || row.length > columns_.size()) break;
       if (row.offset != rows.front().offset + tokens) break;
       if (count > 0 && tokens + row.length > kTokensAtOnce) break;
@@ -79,7 +79,7 @@ class ShardReader {
     return count;
   }
 
-  /// Checks contiguous rows: calls `use` for undamaged ones, returns how many were damaged.
+  /// Checks contiguous rows: calls `use` for undamaged ones, returns the number of damaged ones.
   std::uint64_t check(std::span<const IndexRow> rows,
                       const std::function<void(const IndexRow&)>& use) {
     const std::uint64_t count = rows.back().offset + rows.back().length - rows.front().offset;
@@ -107,7 +107,7 @@ class ShardReader {
     return damaged;
   }
 
-  /// The row's turns; none where they are damaged, which the checksum shows.
+  /// The row's turns; empty if they are damaged, which the row's checksum shows.
   [[nodiscard]] std::span<const AnsweredTurn> turns_of(const IndexRow& row) const {
     try {
       return columns_.turns(row.offset, row.length);
@@ -123,7 +123,7 @@ class ShardReader {
   }
 
   bool read_tokens(std::uint64_t first, std::uint64_t count) {
-    if (count > columns_.size()) return false;  // checked before memory is taken
+    if (count > columns_.size()) return false;  // before memory is allocated
     tokens_.resize(count);
     logprob_.resize(count);
     sampling_.resize(count);
@@ -155,7 +155,7 @@ struct ReadReward {
   std::string extra;
 };
 
-/// Adds the sound rewards of a shard. An unreadable one is merely missing.
+/// Adds the undamaged rewards of a shard. An unreadable one counts as missing.
 void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
                   std::vector<std::string>& warnings) try {
   const h5::File file = h5::File::open(path);
@@ -178,7 +178,7 @@ void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
   warnings.push_back(std::string(error.what()) + "; its rewards are left out");
 }
 
-/// Gives the finished entries, ascending by id, their rewards; the last of several counts.
+/// Gives the finished entries, ascending by id, their rewards. The last of several rewards counts.
 void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
   std::stable_sort(rewards.begin(), rewards.end(), [](const ReadReward& a, const ReadReward& b) {
     return a.reward.id < b.reward.id;
@@ -194,9 +194,9 @@ void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
   }
 }
 
-/// Keeps one entry for each id: the last written of finished ones, the longest of partial ones.
+/// Keeps one entry for each id: of finished ones the last written, of partial ones the longest.
 void keep_one_each(std::vector<StoredResponse>& entries, bool longest) {
-  // Stable: within an id the order of attempts, ranks and rows stays.
+  // Stable, so that entries of an id stay in the order of attempts, ranks and rows.
   std::stable_sort(entries.begin(), entries.end(),
                    [longest](const StoredResponse& a, const StoredResponse& b) {
                      if (a.id() != b.id()) return a.id() < b.id();

@@ -54,16 +54,16 @@ struct ShardWriter::State {
   h5::Dataset* turns = nullptr;     // null: responses are of one turn
   h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
   h5::Dataset* kept_offsets = nullptr;
-  h5::Dataset* top_ids = nullptr;  // null: none are recorded
+  h5::Dataset* top_ids = nullptr;  // null: no top tokens
   h5::Dataset* top_logprob = nullptr;
-  h5::Dataset* experts = nullptr;  // null: none are kept
+  h5::Dataset* experts = nullptr;  // null: no experts
   h5::Dataset* routing = nullptr;
   std::uint64_t next_offset = 0;  // tokens appended so far
   std::int64_t next_kept = 0;     // ids appended so far
   std::uint64_t next_expert = 0;  // experts appended so far
   std::uint64_t next_extra = 0;   // bytes of rewards' extras appended so far
 
-  // Appended, not yet written.
+  // Appended, but not written yet.
   std::vector<TokenId> token_buffer;
   std::vector<float> logprob_buffer, sampling_buffer;
   std::vector<TokenId> kept_buffer;
@@ -71,7 +71,7 @@ struct ShardWriter::State {
   std::vector<TokenId> top_buffer;
   std::vector<float> top_logprob_buffer;
   std::vector<std::int16_t> expert_buffer;
-  // Appended, not yet committed; tokens of these rows may be written already.
+  // Appended, but not committed yet; tokens of these rows may be written already.
   std::vector<IndexRow> rows;
   std::vector<TurnRow> turn_rows;
   std::vector<RoutingRow> routing_rows;
@@ -109,7 +109,7 @@ struct ShardWriter::State {
   }
 
   void commit() {
-    // Rewards come before the index: whoever sees a response sees the reward that it came with.
+    // Rewards come before the index, so that a reader who sees a response sees its own reward too.
     if (!reward_rows.empty()) {
       if (!extra_buffer.empty()) {
         extra.append(extra_buffer.size(), extra_buffer.data());
@@ -144,7 +144,7 @@ struct ShardWriter::State {
       routing->flush();
       routing_rows.clear();
     }
-    // The index comes last: a reader, or a crash here, sees whole responses.
+    // The index comes last, so that a reader sees whole responses, even after a crash here.
     index.append<IndexRow>(rows);
     index.flush();
     rows.clear();
@@ -224,7 +224,7 @@ void ShardWriter::reward(const Reward& reward, std::string_view extra) {
 
 void ShardWriter::flush() {
   state_->shard.guarded([&] { state_->commit(); });
-  // Writing to a deleted file goes on without an error: hours of work for nothing.
+  // Writing to a deleted file gives no error, and hours of work would be lost.
   if (!std::filesystem::exists(path())) throw IoError("cannot write " + path() + ": it is gone");
 }
 

@@ -1,4 +1,4 @@
-// Trajectory shard of one rank: a file that is readable while it grows and after the process was
+// Trajectory shard of one rank: a file that can be read while it grows, and after its process was
 // killed.
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace paceline::io {
 
-/// What the trajectories of a shard have beside tokens and log-probabilities.
+/// The contents of a shard's trajectories, in addition to tokens and log-probabilities.
 struct ShardContents {
   bool masks = false;         ///< kept ids (SamplingParams::keep_masks)
-  bool turns = false;         ///< they are conversations
-  bool routing = false;       ///< experts, of finished ones (SamplingParams::keep_routing)
-  std::int32_t logprobs = 0;  ///< SamplingParams::logprobs
+  bool turns = false;         ///< turns: they are conversations
+  bool routing = false;       ///< experts of finished ones (SamplingParams::keep_routing)
+  std::int32_t logprobs = 0;  ///< top tokens (SamplingParams::logprobs); 0: none
 };
 
-/// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9 and stays
-/// readable after a failed write. Used by one thread; a process-wide lock serialises HDF5 itself,
-/// so other threads may use other objects of this library.
+/// Appends to DIR/shards/trajectories-<attempt>-<rank>.h5. Flushed data survives kill -9, and can
+/// be read after a failed write. Used by one thread; a process-wide lock serialises HDF5 itself, so
+/// other threads may use other objects of this library.
 ///
-/// Every member but the destructor throws IoError, naming file and cause, when writing fails (disk
-/// full). After that the file stays as the last flush made it, and every further call throws.
+/// Every member but the destructor throws IoError, naming file and cause, when writing fails, for
+/// example on a full disk. The file then stays as at the last flush, and every further call throws.
 class ShardWriter : public TrajectorySink {
  public:
-  /// `directory`: opened by a RunDirectory (of rank 0). The file must not exist yet. `watch`: told
-  /// the seconds of each write.
+  /// `directory`: opened by a RunDirectory on rank 0. The file must not exist yet. `watch`: called
+  /// with the seconds of each write.
   ShardWriter(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
               std::function<void(double seconds)> watch = {}, const ShardContents& contents = {});
   /// Closes, dropping errors: call close() to see them.
@@ -37,14 +37,14 @@ class ShardWriter : public TrajectorySink {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  /// Buffers about 1 MiB, then writes (without making it visible). The three arrays must have one
-  /// length (assert). A reward that the trajectory has already goes in as by reward().
+  /// Buffers about 1 MiB, then writes without making it visible. The three arrays must have one
+  /// length (assert). A reward that the trajectory already has is appended as by reward().
   void append(const Trajectory& trajectory) override;
-  /// Appends the reward of a finished response, in this shard or any other of the run; its value is
-  /// a number. `extra`: further values to keep, as a JSON object; empty: none.
+  /// Appends the reward of a finished response, whose shard may be any of the run. The value must
+  /// be a number. `extra`: further values to keep, as a JSON object; empty: none.
   void reward(const Reward& reward, std::string_view extra = {});
   /// Commits everything appended: first tokens and log-probabilities, then the index that names
-  /// them. Cheap when nothing was appended. Throws IoError, also when the file has been deleted.
+  /// them. Cheap if nothing was appended. Throws IoError, also if the file has been deleted.
   void flush() override;
   /// Flushes, syncs to the device and closes. Idempotent.
   void close();

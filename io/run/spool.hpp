@@ -1,4 +1,4 @@
-// Records that wait on disk until they are wanted, so that they take no memory.
+// Records that wait on disk until they are read, so that they take no memory.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace paceline::io {
 
-/// A file without a name: it is gone with the process, however that ends. Records come back in the
-/// order in which they were put. Used by one thread; members throw IoError.
+/// A file without a name, which is gone when the process ends, however it ends. Records come back
+/// in the order in which they were put. Used by one thread; members throw IoError.
 class Spool {
  public:
-  /// `directory`: where the file takes its room.
+  /// `directory`: in its file system the records take space.
   explicit Spool(const std::string& directory);
   ~Spool();
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
 
   void put(std::span<const std::byte> record);
-  /// The next records, one after the other, of at most `most` bytes or one record; empty where none
-  /// are left. No record is put after the first call.
+  /// Returns the next records, one after the other: at most `most` bytes or one record; empty: none
+  /// are left. After the first call no more records may be put.
   [[nodiscard]] std::vector<std::byte> next(std::size_t most);
 
  private:
@@ -28,9 +28,9 @@ class Spool {
 
   std::string path_;  ///< for messages
   int file_ = -1;
-  std::vector<std::byte> buffer_;   ///< not yet written
-  std::vector<std::size_t> sizes_;  ///< of the records
-  std::size_t taken_ = 0;           ///< records that were given back
+  std::vector<std::byte> buffer_;   ///< bytes not written yet
+  std::vector<std::size_t> sizes_;  ///< bytes of each record
+  std::size_t taken_ = 0;           ///< number of records given back
 };
 
 }  // namespace paceline::io

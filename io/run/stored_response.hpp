@@ -10,13 +10,13 @@
 
 namespace paceline::io {
 
-/// Further values of scored responses, one JSON object each; responses without any are absent.
+/// Further values of scored responses, as one JSON object each; only responses that have any.
 using RewardExtras = std::map<RequestId, std::string>;
 
 struct IndexRow;
 
-/// A response in a file: its index row, its file, and its reward. 48 bytes, for memory holds one
-/// for every response of a run.
+/// A response in a file: its index row, its file, and its reward. It has only 48 bytes, for memory
+/// holds one for every response of a run.
 struct StoredResponse {
   std::uint64_t offset = 0;
   std::uint64_t weight_version = 0;

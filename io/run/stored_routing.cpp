@@ -23,10 +23,10 @@ struct StoredRouting::State {
   }
 
   const StoredRun& run;
-  std::size_t width;  ///< of a token
+  std::size_t width;  ///< experts of a token
   h5::File file;
   h5::Dataset of_prompts, of_responses;
-  std::vector<std::uint64_t> starts;  ///< [prompts + 1] first tokens
+  std::vector<std::uint64_t> starts;  ///< [prompts + 1] first token of each
 };
 
 StoredRouting::StoredRouting(const StoredRun& run) {

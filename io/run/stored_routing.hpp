@@ -10,17 +10,17 @@
 
 namespace paceline::io {
 
-/// Used by one thread. Members throw IoError where the file is damaged.
+/// Used by one thread. Members throw IoError if the file is damaged.
 class StoredRouting {
  public:
-  /// `run`: complete, and outlives this.
+  /// `run`: complete; must outlive this.
   explicit StoredRouting(const StoredRun& run);
   ~StoredRouting();
   StoredRouting(const StoredRouting&) = delete;
   StoredRouting& operator=(const StoredRouting&) = delete;
 
-  /// The experts of a response's positions but the last, its prompt's first: [positions, layers
-  /// with experts, chosen]. `response`: index into StoredRun::finished, of one with tokens.
+  /// The experts of all positions but the last, the prompt's first: [positions, layers with
+  /// experts, chosen]. `response`: index into StoredRun::finished; it must have tokens.
   [[nodiscard]] std::vector<std::int16_t> of(std::size_t response) const;
 
  private:

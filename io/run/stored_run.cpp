@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The file of a run's prompts and manifest: its final file, or its directory where it has none.
-/// Throws UsageError where there is no run.
+/// The file with a run's prompts and manifest: its final file or, if it has none, its directory.
+/// Throws UsageError if there is no run.
 std::string source_of(const std::string& path) {
   std::string file = path;
   if (fs::is_directory(path)) file = (fs::path(path) / kFinalName).string();

@@ -1,8 +1,8 @@
-// The most probable tokens in the place of each (SamplingParams::logprobs), in files of a whole
-// run. Private to this folder.
+// The most probable tokens at the position of each token (SamplingParams::logprobs), in files of a
+// whole run. Private to this folder.
 //
-//   GROUP/top_ids i32, GROUP/top_logprob f32 [tokens * K], best first; /trajectories or /scores is
-//       the GROUP. top_ids has the attribute width: K
+//   GROUP/top_ids i32, GROUP/top_logprob f32 [tokens * K], best first; GROUP: /trajectories or
+//       /scores. top_ids has the attribute width: K
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace paceline::io {
 
-/// The datasets of a file that is being written, compressed: ids and log-probabilities of a token
-/// are like those of its neighbours in their high bytes.
+/// The datasets of a file that is being written. They are compressed, for ids and log-probabilities
+/// of neighbouring tokens have similar high bytes.
 class TopColumns {
  public:
   TopColumns(const h5::File& file, const std::string& group, std::uint64_t tokens,
@@ -29,7 +29,7 @@ class TopColumns {
     ids_.append<TokenId>(ids);
     logprob_.append<float>(logprob);
   }
-  /// Of tokens from `first` on.
+  /// Writes the values of tokens from `first` on.
   void write(std::uint64_t first, std::span<const TokenId> ids, std::span<const float> logprob) {
     ids_.write(first * width_, ids.size(), ids.data());
     logprob_.write(first * width_, logprob.size(), logprob.data());

@@ -11,10 +11,10 @@
 namespace paceline::io {
 namespace {
 
-// Two chunks: reads go front to back. Unfiltered chunks larger than the cache bypass it.
+// Cache of two chunks: reads go front to back. Unfiltered chunks larger than the cache bypass it.
 constexpr std::size_t kChunkCache = std::size_t{512} << 10;
 
-/// Resizes. resize() alone would double the memory when a window is a little larger than the last.
+/// Resizes. resize() alone would double the memory if a window is a little larger than the last.
 template <typename T>
 void for_size(std::vector<T>& values, std::size_t size, std::size_t usual) {
   if (values.capacity() < size) {
@@ -24,7 +24,7 @@ void for_size(std::vector<T>& values, std::size_t size, std::size_t usual) {
   values.resize(size);
 }
 
-/// Whether a file has a dataset of that name.
+/// Whether a file has a dataset of this name.
 bool has(const h5::File& file, const std::string& name) {
   return H5Lexists(file.id(), name.c_str(), H5P_DEFAULT) > 0;
 }
@@ -100,7 +100,7 @@ std::size_t TokenColumns::token_bytes() const {
       sizeof(TokenId) + 2 * sizeof(float) + top_width_ * (sizeof(TokenId) + sizeof(float));
   if (!has_kept_) return plain;
   const std::uint64_t tokens = std::max<std::uint64_t>(size(), 1);
-  // Ids are held twice while they are assembled.
+  // Ids are held twice while a window is assembled.
   return plain + sizeof(std::size_t) + sizeof(std::int32_t) +
          2 * sizeof(TokenId) * (kept_ids_.size() / tokens + 1);
 }
@@ -140,7 +140,7 @@ void TokenColumns::read_turns() const {
     std::vector<TurnRow> rows(dataset.size());
     dataset.read(0, rows.size(), rows.data());
     for (const TurnRow& row : rows) {
-      if (row.turn.end == 0) continue;  // a hole that a kill left: a turn has tokens
+      if (row.turn.end == 0) continue;  // a hole left by a kill: a turn has tokens
       stored.offsets.push_back(row.offset);
       stored.turns.push_back(row.turn);
     }
@@ -188,7 +188,7 @@ void TokenColumns::read_turns() const {
 
 std::span<const AnsweredTurn> TokenColumns::turns(std::uint64_t offset,
                                                   std::uint64_t length) const {
-  if (length == 0) return {};  // the next response begins there
+  if (length == 0) return {};  // the next response begins at the same offset
   if (!turns_) read_turns();
   const std::span<const AnsweredTurn> turns = turns_->of(offset);
   std::uint64_t before = 0;
@@ -280,7 +280,7 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
     });
     std::optional<TokenColumns> columns;
     std::uint32_t source = 0;
-    std::map<std::size_t, Kept> kept;  // of one read, by its first response
+    std::map<std::size_t, Kept> kept;  // kept ids of one read, by its first response
     for (std::size_t k = 0; k < by_place.size();) {
       const StoredResponse& entry = window.entries[by_place[k]];
       // Responses that are neighbours both in the file and in the window are read at once.
