@@ -27,7 +27,7 @@ std::int32_t Batcher::turn_end(const Trajectory& response, const RequestSampling
       std::min<std::int64_t>(most, std::int64_t{response.turn_begin()} + limits_.turn_tokens));
 }
 
-/// The most positions that a request can reach with this prompt length and lease.
+/// Most positions that a request can reach with this prompt length and lease.
 std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until,
                               const RequestSampling& own) const {
   const auto response = std::min<std::int64_t>(max_tokens(own), until);
@@ -42,8 +42,8 @@ std::int32_t Batcher::blocks_needed(const Admission& request) const {
       limits_.kv_block);
 }
 
-/// Owners in the order in which a request asks them for room. Siblings of a prompt share its KV
-/// with one owner, as long as that has no more than its share of a full batch.
+/// Owners in the order in which a request asks them for room. Siblings go to one owner and share
+/// the prompt's KV there, as long as the owner has less than its share of a full batch.
 std::vector<std::int32_t> Batcher::owners_for(std::uint32_t prompt, OptionalIndex wanted) const {
   struct Candidate {
     std::int32_t owner;
@@ -126,7 +126,7 @@ bool Batcher::admit(Admission& request, OptionalIndex owner) {
   return true;
 }
 
-/// Notes what penalties and biases need of a request that comes in.
+/// Notes the tokens and biases of a request that comes in, as far as sampling needs them.
 void Batcher::note_text(Request& r) const {
   r.penalised = r.sampling.draw.value_or(sampling_.draw()).penalises();
   r.notes.note(r.sampling.logit_bias ? *r.sampling.logit_bias : sampling_.logit_bias);
@@ -195,7 +195,7 @@ const Step& Batcher::kv_work() {
   return step_;
 }
 
-/// Moves the request out, in the form in which it can be admitted again.
+/// Moves the request out, in a form in which it can be admitted again.
 Admission Batcher::take(Request& r) {
   return {std::move(r.trajectory),
           std::move(r.prompt),
@@ -235,12 +235,12 @@ void Batcher::renew(RequestId id, std::uint32_t until) {
   settled_ = false;
 }
 
-/// Makes room for the request's next rows, bit by bit. False where the pool is too full.
+/// Makes room for the request's next rows, in small steps. False where the pool is too full.
 bool Batcher::grow(const Request& r) {
   const std::int32_t text = r.text();
   const std::int32_t most = longest(r);
   if (kv_.reserved(r.kv) >= std::min(most, text + limits_.kv_block)) return true;
-  // Only a draft needs more room than the one row that must have a place.
+  // Only a draft needs more room than the one row that every step computes.
   return kv_.reserve(r.kv, std::min(most, text + limits_.growth)) || kv_.reserved(r.kv) >= text;
 }
 
@@ -274,8 +274,8 @@ void Batcher::settle() {
   for (std::int32_t o = 0; o < kv_.owners(); ++o) grow_all(o);
 }
 
-/// Where all requests of an owner rest and wait for room that the others hold, parks until one can
-/// go on.
+/// If all requests of an owner rest and wait for room that the others hold, parks the last ones
+/// until one can go on.
 void Batcher::unstick(std::int32_t owner) {
   const auto first = end_of(owner - 1);
   const auto end = end_of(owner);
@@ -286,8 +286,8 @@ void Batcher::unstick(std::int32_t owner) {
   }
 }
 
-/// Where room lacks with an owner, parks others of its requests, the last first, but none whose KV
-/// is on its way, for their blocks are being written.
+/// Makes room for all requests of an owner. If a request lacks room, the last request is parked
+/// whose KV is not on its way: arriving KV is being written to a request's blocks.
 void Batcher::grow_all(std::int32_t owner) {
   const auto end = end_of(owner);
   for (auto it = end_of(owner - 1); it != end;) {
@@ -329,7 +329,7 @@ bool Batcher::expects(RequestId id) {
   return r.arrival.end > 0;
 }
 
-/// Whether the request has rows for a step; false while it waits for its prompt or its KV, or
+/// Whether the request has rows for a step. It has none while it waits for its prompt or its KV, or
 /// rests.
 bool Batcher::can_run(Request& r) {
   if (!kv_.ready(r.kv)) return false;
@@ -348,7 +348,7 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
   return step_.parts.back();
 }
 
-/// Says what the samples of the part last added have in common: called where it has some.
+/// Sets the fields that all samples of the last part have in common. Called if it has samples.
 void Batcher::note_part(const Request& r) {
   of_part_.draw = step_.add_draw(r.sampling.draw);
   of_part_.first_note = static_cast<std::int32_t>(step_.notes.size());
@@ -366,7 +366,7 @@ StepSample& Batcher::add_sample(const Request& r, std::int32_t row, std::int32_t
   return sample;
 }
 
-/// Notes for a sample what a draft says on the way to its row, as if it were sampled.
+/// Notes for a sample the draft tokens on the path to its row, as if they were sampled.
 void Batcher::note_path(StepSample& sample, std::int32_t row) {
   sample.first_since = static_cast<std::int32_t>(step_.notes.size());
   sample.since = rows_.depth()[row];
@@ -417,8 +417,8 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   counts_.drafted += rows_.size() - 1;
 }
 
-// A response ends at its longest whatever is drafted. A tree's rows take as many slots of the cache
-// as it has tokens, so its size, not its depth alone, must keep to the room there is.
+// A response ends at its longest whatever is drafted. A tree takes a slot of the cache for each of
+// its tokens, so its size, not its depth alone, is limited by the request's room.
 std::int32_t Batcher::most_drafted(const Request& r) const {
   return std::min(longest(r) - 1, kv_.reserved(r.kv)) - r.text();
 }
@@ -438,7 +438,7 @@ std::span<const Decoding> Batcher::decoding() {
   return decoding_;
 }
 
-/// Says by what the step's rows are turned, where some of its texts have pictures.
+/// Adds the rotary positions of the step's rows, if some of its texts have pictures.
 void Batcher::turn_rows() {
   const auto shown = [](const Request& r) { return r.planned > 0 && !r.pictures.empty(); };
   if (std::none_of(requests_.begin(), requests_.end(), shown)) return;
@@ -448,8 +448,8 @@ void Batcher::turn_rows() {
   }
 }
 
-/// Owners that have rows of prompts for the next step: each gets an even share of them, or what is
-/// left of others' shares.
+/// Number of owners that have rows of prompts for the next step. Each gets an even share of
+/// prefill_chunk, and the rest of earlier owners' shares.
 std::int32_t Batcher::prefilling_owners() {
   if (kv_.owners() == 1) return 1;
   std::int32_t owners = 0;
@@ -492,7 +492,7 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       if (budget == 0) continue;
       const std::int32_t rows =
           pictures_.add(r.pictures, kv_.length(r.kv), std::min(remaining(r), budget), step_);
-      if (rows == 0) continue;  // other requests' pictures take the room for its own
+      if (rows == 0) continue;  // other requests' pictures take the room for this one's
       const std::int32_t end = kv_.length(r.kv) + rows;
       add_rows(r, rows);
       budget -= rows;
@@ -511,7 +511,7 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
   return step_;
 }
 
-/// Appends a sampled token; returns why the response ends, if it does. `sample`: index in the step.
+/// Appends a sampled token. Returns why the response ends, if it does. `sample`: index in the step.
 std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const kernels::Sampled& sampled = sampled_[sample];
   Trajectory& t = r.trajectory;
@@ -538,7 +538,7 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   return std::nullopt;
 }
 
-// The row of the part that drafts `token` after row `row`, or -1.
+// The part's row that drafts `token` after row `row`; -1: there is none.
 std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId token) const {
   for (std::int32_t child = row + 1; child < part.rows; ++child) {
     const std::int32_t parent =

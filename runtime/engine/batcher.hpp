@@ -27,22 +27,22 @@ namespace paceline::engine {
 struct BatcherLimits {
   std::int32_t max_batch = 64;       ///< requests that run at once
   std::int32_t prefill_chunk = 256;  ///< prompt tokens in a step
-  std::int32_t kv_block = 16;        ///< positions a block
+  std::int32_t kv_block = 16;        ///< positions per block
   std::int32_t kv_blocks = 0;        ///< blocks in the pool of each owner
-  /// Ranks of the group that have the KV of their own requests (kv/block_owners.hpp); 1: all ranks
-  /// have a part of all KV.
+  /// Number of ranks that have the KV of their own requests (kv/block_owners.hpp); 1: every rank
+  /// has a part of all KV.
   std::int32_t owners = 1;
   std::int32_t context = 0;  ///< longest sequence the model takes, prompt and response
   /// Positions by which a request's room grows at a time; 0: room for its whole lease at once.
   std::int32_t growth = 0;
-  /// Most tokens of a turn, in conversations: a response stays in the batch when its turn ends, and
-  /// is to be taken out. 0: responses are of one turn, and end with it.
+  /// Most tokens of a turn in conversations. A response whose turn ends stays in the batch until it
+  /// is taken out. 0: responses are of one turn, and end with it.
   std::int32_t turn_tokens = 0;
-  /// Prompts that begin alike share the KV of what they have in common.
+  /// Prompts that begin alike share the KV of their common beginning.
   bool share_prefixes = true;
   /// Patches of a side that are merged into a row of a picture; 0: no prompt has pictures.
   std::int32_t picture_merge = 0;
-  std::int64_t picture_rows = 0;  ///< rows of pictures that are kept (PictureSlots)
+  std::int64_t picture_rows = 0;  ///< most rows of pictures that are kept (PictureSlots)
 };
 
 /// Positions of a request whose KV comes from elsewhere: [first, end).
@@ -51,7 +51,7 @@ struct Arrival {
   std::int32_t end = 0;
 };
 
-/// A request that leaves or is copied, and the blocks with its KV, to be released once sent.
+/// A request that leaves or is copied, and the blocks with its KV, to be released after sending.
 struct Departure {
   Admission request;
   kv::Parcel parcel;
@@ -70,18 +70,18 @@ struct Committed {
   RequestId id;
   std::int32_t decoding = -1;       ///< index into decoding(); -1: the request ended its prefill
   std::span<const TokenId> tokens;  ///< [>= 1]
-  /// Indices into the draft of its accepted tokens: of all `tokens` but the last, or of all where
-  /// the response ended with a drafted token.
+  /// Indices of accepted tokens in the draft: these are all `tokens` but the last, or all `tokens`
+  /// if a drafted token ended the response.
   std::span<const std::int32_t> path;
   bool finished = false;
 };
 
-/// Positions that a step computed of a request that goes on: those of its text before the step, and
-/// those of accepted draft tokens.
+/// Positions of a request that a step computed, in its text before the step and of accepted draft
+/// tokens. The request goes on after the step.
 struct Computed {
   RequestId id;
   std::int32_t first_position = 0;
-  std::span<const std::int32_t> rows;  ///< [>= 1] of the step: row i is at first_position + i
+  std::span<const std::int32_t> rows;  ///< [>= 1] step's rows: entry i is at first_position + i
 };
 
 /// Counters of the step last planned, for telemetry.
@@ -99,46 +99,47 @@ struct StepCounts {
 /// lease, and no step takes it past the end of the lease: there it rests, keeping its KV, until the
 /// lease is renewed.
 ///
-/// With `growth` a request's room grows bit by bit instead. Where the pool is then too full, the
-/// request that came last is parked: it leaves the batch with its tokens, and its KV is computed
-/// again when it comes back. So the first request always gets on. Without growth, requests are
-/// parked only where all rest and there is no room to renew any.
+/// With `growth` a request's room grows in small steps instead. If the pool is then too full, the
+/// request that came last is parked (preempted): it leaves the batch with its tokens, and its KV is
+/// computed again when it comes back. So the first request always gets on. Without growth, requests
+/// are parked only if all rest and there is no room to renew the lease of any.
 ///
-/// With several owners each request has one from its admission on, and all this holds for the
-/// requests of each owner by themselves. Rows of a step are in order of their owners.
+/// With several owners each request has one owner from its admission on, and all this holds for
+/// each owner's requests separately. Rows of a step are in order of their owners.
 /// Not thread-safe.
 class Batcher {
  public:
-  /// `sampling`, `stops` (all ids that end a response): for requests that have none of their own.
-  /// `text` may be null when there are no stop strings.
+  /// `sampling`, `stops` (all ids that end a response): for requests without their own. `text`: may
+  /// be null if there are no stop strings.
   Batcher(const BatcherLimits& limits, const SamplingParams& sampling, std::vector<TokenId> stops,
           const TokenText* text);
 
   /// KV blocks that a request needs at most, alone in its owner's pool.
   [[nodiscard]] std::int32_t blocks_needed(const Admission& request) const;
-  /// Takes the request in when a slot and its blocks are there; otherwise returns false and leaves
-  /// it. `owner`: where its KV is, if it is with one of the owners; else one is chosen, if possible
-  /// one that knows the prompt, but so that none has far more requests than others.
+  /// Takes the request in if a slot and blocks for it are free; otherwise returns false and leaves
+  /// it unchanged. `owner`: the owner that has its KV and is tried first; absent: none has it. Then
+  /// owners that know the prompt come first, but no owner gets far more requests than others.
   bool admit(Admission& request, OptionalIndex owner = {});
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
-  /// Blocks that are free, or are freed as soon as they are wanted.
+  /// Blocks that are free, or are freed when they are needed.
   [[nodiscard]] std::int32_t blocks_free() const {
     return kv_.blocks() - kv_.blocks_used() + kv_.blocks_idle();
   }
   [[nodiscard]] std::int32_t blocks() const { return kv_.blocks(); }
-  /// Resizes each owner's KV pool to `blocks` blocks, as part of the next kv_work() or step. Not
-  /// between plan() and commit(), and with kv_work() done. False, and nothing changed, where more
-  /// blocks are in use than would be left, or a block past the new end is being sent or written.
+  /// Resizes each owner's KV pool to `blocks` blocks, as part of the next kv_work() or step. Not to
+  /// be called between plan() and commit(); kv_work() must be done. Returns false and changes
+  /// nothing if more blocks are in use than would be left, or a block past the new end is in
+  /// flight.
   [[nodiscard]] bool resize(std::int32_t blocks);
-  /// Requests that were parked since the last call, the one that came first in front.
+  /// Requests that were parked since the last call, in order of their arrival.
   [[nodiscard]] std::vector<Admission> take_parked() { return std::exchange(parked_, {}); }
 
-  /// Requests whose turns ended in the last commit(): they are to leave() at once, before all else.
-  /// finish_reason of each says why. None where responses are of one turn.
+  /// Requests whose turns ended in the last commit(). The caller must leave() them before any other
+  /// call. finish_reason of each says why its turn ended. None where responses are of one turn.
   [[nodiscard]] std::vector<RequestId> take_turns() { return std::exchange(turns_over_, {}); }
 
-  /// Requests whose leases end within `tokens` tokens, or have ended; each is named once a lease.
+  /// Requests whose leases end within `tokens` tokens, or have ended. Each is named once per lease.
   [[nodiscard]] std::vector<RequestId> ending(std::uint32_t tokens);
   /// Renews the lease of a request in the batch up to response length `until`, once there is room.
   void renew(RequestId id, std::uint32_t until);
@@ -152,47 +153,47 @@ class Batcher {
   [[nodiscard]] OptionalIndex owner(RequestId id) const {
     return kv_.owners() == 1 ? OptionalIndex() : owner(at(id));
   }
-  /// The owner of a parcel's blocks, likewise.
+  /// The owner of a parcel's blocks; absent where there is but one, or no block.
   [[nodiscard]] OptionalIndex owner(const kv::Parcel& parcel) const {
     if (kv_.owners() == 1 || parcel.blocks.empty()) return {};
     return kv_.owner_of(parcel.blocks.front());
   }
   /// First position from which on the request's KV may come from elsewhere; a multiple of kv_block.
   [[nodiscard]] std::int32_t own_from(RequestId id) const;
-  /// Expects a part of the request's KV, which is on its way to its blocks: own_from(id) <= first,
-  /// a multiple of kv_block. Earlier positions are computed meanwhile; later ones wait for
-  /// arrived().
+  /// Expects a part of the request's KV, which is on its way to its blocks. `arrival.first`: a
+  /// multiple of kv_block, >= own_from(id). Earlier positions are computed meanwhile; later ones
+  /// wait for arrived().
   void expect(RequestId id, const Arrival& arrival);
   /// Whether some of the request's KV is still expected.
   [[nodiscard]] bool expects(RequestId id);
   /// Ends expect(): the KV has arrived if `complete`; otherwise it is computed here.
   void arrived(RequestId id, bool complete);
-  /// A step without rows, to do the pending work on KV now rather than with the next step.
+  /// A step without rows, to do the pending work on KV now instead of with the next step.
   [[nodiscard]] const Step& kv_work();
-  /// Takes a request out of the batch. Not between plan() and commit(), and with kv_work() done.
+  /// Takes a request out of the batch, not between plan() and commit(). kv_work() must be done.
   [[nodiscard]] Departure leave(RequestId id);
-  /// A copy of a request that goes on here, with the full blocks of its KV. Otherwise as leave().
+  /// Copies a request that goes on here, with the full blocks of its KV; on leave()'s conditions.
   [[nodiscard]] Departure copy(RequestId id);
   void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
-  /// The most prompt rows in the next step, as counted by decoding().
+  /// Most prompt rows in the next step, as counted by decoding().
   [[nodiscard]] std::int32_t prefill_rows() const { return prefill_rows_; }
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
-  /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: none, or
-  /// one (which may be empty) for each of decoding(), to be verified in the same step.
+  /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: empty, or a
+  /// draft (which may be empty) for each of decoding(), to be verified in the same step.
   [[nodiscard]] const Step& plan(std::span<const DraftTree> drafts = {});
   [[nodiscard]] const StepCounts& counts() const { return counts_; }
-  /// Takes the tokens sampled for the plan; returns the responses that ended, in batch order. Along
-  /// each draft the tokens that equal the target's own are committed, and one more. `kept`: as
-  /// StepRunner::kept_ids(), where masks are kept. `top`: as StepRunner::top(), where they are
-  /// recorded.
+  /// Takes the tokens sampled for the plan, and returns the responses that ended, in batch order.
+  /// Along each draft the tokens equal to the target's own are committed, and one token more.
+  /// `kept`: StepRunner::kept_ids(), where masks are kept. `top`: StepRunner::top(), where the most
+  /// probable tokens are recorded.
   [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
                                                std::span<const TokenId> kept = {},
                                                std::span<const kernels::Ranked> top = {});
-  /// Places of the KV of each response that the last commit() ended, from first_routed() on, where
-  /// experts are kept. They are good until the next step runs.
+  /// Places of the KV of each response that the last commit() ended, from first_routed() on; empty
+  /// where routed experts are not kept. Valid until the next step runs.
   [[nodiscard]] std::span<const std::vector<kv::Place>> routed_places() const {
     return routed_places_;
   }
@@ -215,19 +216,19 @@ class Batcher {
     std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
     RequestSampling sampling;
-    TokenNotes notes = {};        ///< of its text, as far as penalties and biases need them
-    bool penalised = false;       ///< what it says is to be noted
+    TokenNotes notes = {};        ///< notes of its text that penalties and biases need
+    bool penalised = false;       ///< its tokens are noted, for penalties
     std::int32_t longest = 0;     ///< response tokens at which it, or its turn, ends at the latest
-    std::vector<TokenId> banned;  ///< ids banned before min_tokens, where it has stops of its own
+    std::vector<TokenId> banned;  ///< own stop ids banned before min_tokens; empty: none of its own
     StopMatcher matcher;
     Arrival arrival;
     bool arrived = false;
     std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
-    bool named = false;         ///< ending() has named it for this lease
+    bool named = false;         ///< ending() has named the request for this lease
     [[nodiscard]] std::int32_t prompt_length() const { return std::ssize(prompt); }
     [[nodiscard]] std::int32_t response() const { return std::ssize(trajectory.tokens); }
     [[nodiscard]] std::int32_t text() const { return prompt_length() + response(); }
-    /// Positions that some step has had before: all but tokens given since.
+    /// Positions that an earlier step may have computed: all but tokens that an answer has added.
     [[nodiscard]] std::int32_t known() const {
       const bool fresh =
           !trajectory.turns.empty() && trajectory.tokens.size() == trajectory.turn_begin();
@@ -290,18 +291,18 @@ class Batcher {
   const TokenText* text_;
   kv::OwnedSequences kv_;
   PictureSlots pictures_;
-  Requests requests_;     ///< by owner, those of each in order of arrival
+  Requests requests_;     ///< by owner, each owner's requests in order of arrival
   bool settled_ = false;  ///< each request has room for its part of the next step
   std::vector<Admission> parked_;
   std::vector<RequestId> turns_over_;
   Step step_;
   StepCounts counts_;
-  StepSample of_part_;  ///< what samples of the part last added have in common
+  StepSample of_part_;  ///< the fields that all samples of the last part have in common
   std::vector<Decoding> decoding_;
   std::int32_t prefill_rows_ = 0;
   std::uint64_t shared_ = 0;  ///< kv_.positions_shared() at the last plan
   TreeRows rows_;
-  std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in its draft, or -1
+  std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in the draft, or -1
   std::span<const kernels::Sampled> sampled_;  ///< samples being committed
   std::span<const TokenId> kept_ids_;          ///< masks being committed
   std::span<const kernels::Ranked> top_;       ///< most probable tokens being committed

@@ -28,7 +28,7 @@ void TreeRows::lay_out(const DraftTree& draft) {
     const auto [token, parent_row] = stack_.back();
     stack_.pop_back();
     add(token, parent_row);
-    // A sibling waits below its elder's children: pushed first, taken last.
+    // A token's next sibling is pushed before its children, so that it is taken after them.
     if (token >= 0 && sibling_[token + 1] >= 0) stack_.push_back({sibling_[token + 1], parent_row});
     if (first_child_[token + 1] >= 0) stack_.push_back({first_child_[token + 1], size() - 1});
   }

@@ -168,12 +168,12 @@ void Executor::work(const kv::Work& all) {
   if (work.blocks > 0 && bytes < cache_->size()) cache_->resize(bytes);
 }
 
-/// Gives sample_rows_ from `begin` on, which are of the step's samples from `first` on, the edits
-/// of their logits, for as many rows as there is memory for. Returns the end of these rows.
+/// Sets the logit edits of sample_rows_ from `begin` on, for as many rows as edits_ may have edits
+/// of. Row i is of the step's sample `first` + i. Returns the end of these rows.
 std::size_t Executor::edit_rows(const Step& step, int first, std::size_t begin,
                                 SampleNotes& notes) {
   constexpr std::size_t kMostEdits = 1 << 20;
-  constexpr std::size_t kFewestRows = 64;  // for all threads to have some
+  constexpr std::size_t kFewestRows = 64;  // so that all threads have rows
   edits_.clear();
   std::vector<std::size_t> ends;
   while (begin + ends.size() < sample_rows_.size() &&
@@ -187,7 +187,7 @@ std::size_t Executor::edit_rows(const Step& step, int first, std::size_t begin,
   return begin + ends.size();
 }
 
-/// Samples sample_rows_, which are of the step's samples from `first` on. `logits`: [rows, vocab].
+/// Samples sample_rows_. Row i is of the step's sample `first` + i. `logits`: [rows, vocab].
 void Executor::sample_rows(const Step& step, int first, const float* logits,
                            std::span<kernels::Sampled> out) {
   const int vocab = decoder_.weights().config().vocab;

@@ -18,7 +18,7 @@
 
 namespace paceline::engine {
 
-/// What a rank reads pictures by; null where no prompt has some.
+/// The objects by which a rank computes pictures; null where no prompt has pictures.
 struct PicturePorts {
   std::shared_ptr<const model::TowerWeights> tower = nullptr;
   std::shared_ptr<const PictureReader> reader = nullptr;
@@ -28,8 +28,8 @@ struct PicturePorts {
 /// gets all sampled tokens. Sampling is shared out by rows, so each rank holds whole rows of logits
 /// only for its share. Used by one thread.
 ///
-/// Every rank of a group computes pictures whole, to the same bits. So a picture takes as long as
-/// on one rank, and each rank has the tower's weights: 0.7 billion for Qwen2-VL of any size.
+/// Every rank of a group computes each picture whole, to the same bits. So a picture takes as long
+/// as on one rank, and each rank has all the tower's weights: 0.7 billion for any Qwen2-VL.
 class Executor final : public StepRunner {
  public:
   /// `weights`, `backend`, `group`: as for model::Decoder. `stops`: the ids that min_tokens bans.
@@ -50,7 +50,7 @@ class Executor final : public StepRunner {
   [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
   [[nodiscard]] double picture_seconds() const override { return picture_seconds_; }
   [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
-  /// The target's embedding, as of model::Decoder.
+  /// The target's embedding (model::Decoder::embedding()).
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();
   }
@@ -83,15 +83,15 @@ class Executor final : public StepRunner {
   kernels::KvShape kv_shape_;
   std::shared_ptr<kernels::ElasticBuffer> cache_;  ///< [blocks] of kv_shape_.block_bytes()
 
-  kv::BlockOwner owner_;  ///< this rank, where ranks have the KV of their own requests
+  kv::BlockOwner owner_;  ///< this rank, if ranks have the KV of their own requests
   kv::Work own_work_;
   BlockTables tables_;      ///< of this rank's sequences, by their numbers in its pool
-  std::vector<int> owned_;  ///< model::Decoder::forward()
+  std::vector<int> owned_;  ///< for model::Decoder::forward()
 
   std::optional<model::Tower> tower_;
   std::shared_ptr<const PictureReader> reader_;
-  std::vector<std::vector<float>> slots_;        ///< [slots][rows, hidden] of pictures, or empty
-  std::vector<const float*> picture_rows_ = {};  ///< [rows of the step], or empty
+  std::vector<std::vector<float>> slots_;        ///< [slots][rows, hidden] picture's rows, or empty
+  std::vector<const float*> picture_rows_ = {};  ///< [rows of the step], or empty: no pictures
 
   double forward_seconds_ = 0;
   double picture_seconds_ = 0;
@@ -100,13 +100,13 @@ class Executor final : public StepRunner {
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
-  std::vector<kernels::LogitEdit> edits_;  ///< of some of my samples, one after the other
+  std::vector<kernels::LogitEdit> edits_;  ///< edits of some of my samples, sample by sample
   std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
   std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
-  std::vector<TokenId> kept_ids_;          ///< ids of all samples, one after the other
+  std::vector<TokenId> kept_ids_;          ///< ids that all samples could be, sample by sample
   std::vector<kernels::Ranked> top_;       ///< [samples of the step, logprobs]
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
-  std::vector<int> first_sample_;          ///< [group + 1] rank r has samples [r], up to [r + 1]
+  std::vector<int> first_sample_;          ///< [group + 1] rank r has samples from [r] to [r + 1]
   /// [my samples at most, vocab] fp32 gathered logits (tp > 1).
   std::unique_ptr<kernels::Buffer> rows_;
 };

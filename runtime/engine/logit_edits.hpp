@@ -1,4 +1,4 @@
-// What penalties and biases make of the notes that come with a sample.
+// The edits of a sample's logits by penalties and biases, made from the sample's notes.
 #pragma once
 
 #include <span>
@@ -11,22 +11,22 @@
 
 namespace paceline::engine {
 
-/// The notes of a step's samples, one sample after the other. A sample whose text goes on from the
-/// last one's, as the samples of a given response do, takes what came since alone.
+/// The notes of a step's samples, sample by sample. If a sample's text continues the text of the
+/// sample before, as in a given response, only the notes of the new tokens are added.
 class SampleNotes {
  public:
   /// `step` outlives this, unchanged.
   explicit SampleNotes(const Step& step) : step_(step) {}
-  /// Ascending by token, each token once. Valid until the next call.
+  /// The sample's notes, ascending by token, each token once. Valid until the next call.
   [[nodiscard]] std::span<const TokenNote> of(const StepSample& sample);
 
  private:
   const Step& step_;
   TokenNotes notes_;  ///< of last_
-  StepSample last_;   ///< the last sample with notes since
+  StepSample last_;   ///< the last sample with StepSample::since > 0
 };
 
-/// Appends the edits of a sample's logits by its notes, ascending by token.
+/// Appends the edits of a sample's logits that its notes ask for, ascending by token.
 void append_edits(std::span<const TokenNote> notes, const TokenDraw& draw,
                   std::vector<kernels::LogitEdit>& edits);
 

@@ -55,7 +55,7 @@ void PackedPrefill::admit() {
   }
 }
 
-/// Notes a token of the response, for the samples of later rows of the plan and of later plans.
+/// Notes a token of the response, for samples of later rows in this plan and in later plans.
 void PackedPrefill::note_token(Active& r, std::int32_t index) {
   const auto given = [index](const AnsweredTurn& turn) {
     return static_cast<std::uint32_t>(index) >= turn.given &&
@@ -72,10 +72,10 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
   const std::int32_t length = kv_.length(r.kv);
   const auto first_row = static_cast<std::int32_t>(step_.tokens.size());
   step_.parts.push_back({first_row, rows, length, r.kv});
-  StepSample of_part;  // what its samples have in common
+  StepSample of_part;  // the fields that all samples of the part have in common
   of_part.draw = step_.add_draw(r.given.draw);
   of_part.first_note = static_cast<std::int32_t>(step_.notes.size());
-  if (length + rows >= prompt) {  // some of its rows have samples
+  if (length + rows >= prompt) {  // some of the part's rows have samples
     of_part.notes = static_cast<std::int32_t>(r.notes.all().size());
     step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
   }
@@ -92,7 +92,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     if (index < min_tokens_) step_.ban_stops(sample, r.given.banned);
     sample.given = r.given.response[index];
     if (!r.penalised) continue;
-    note_token(r, index);  // the rows after this one come after its token
+    note_token(r, index);  // the token is before the samples of later rows
     ++of_part.since;
   }
   if (limits_.routing) {

@@ -1,9 +1,9 @@
 // The log-probabilities of given responses under a StepRunner's weights: each response is fed to
-// the model behind its prompt, and a step packs as many rows of as many responses as there is room
+// the model after its prompt, and a step packs as many rows of as many responses as there is room
 // for. Bookkeeping only, as in Batcher, which generates responses.
 //
-// A row's logits are bit for bit those that its next token was sampled from, if the same weights
-// generated the response: a row does not depend on the rows it is computed with.
+// If the same weights generated the response, a row's logits equal, bit for bit, the logits from
+// which its next token was sampled: a row does not depend on the other rows of its step.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ namespace paceline::engine {
 struct PackedPrefillLimits {
   std::int32_t max_batch = 64;  ///< responses that have KV at once
   std::int32_t rows = 256;      ///< rows in a step, each of which may need logits
-  std::int32_t kv_block = 16;   ///< positions a block
+  std::int32_t kv_block = 16;   ///< positions per block
   std::int32_t kv_blocks = 0;   ///< blocks in the pool
-  bool keep_routing = false;    ///< responses say where the experts of their positions are
+  bool keep_routing = false;    ///< scores say where the experts of the positions are
   /// The experts of a response's positions(), [positions, layers with experts, chosen], to be given
-  /// to the runner; null: none are given. Called as its first rows are planned.
+  /// to the runner; null: none are given. Called when the response's first rows are planned.
   std::function<std::vector<std::int16_t>(RequestId)> routing = {};
   std::int32_t logprobs = 0;               ///< SamplingParams::logprobs
-  TokenDraw draw = {};                     ///< the run's
-  std::vector<LogitBias> logit_bias = {};  ///< the run's
-  std::int32_t picture_merge = 0;          ///< as of BatcherLimits
-  std::int64_t picture_rows = 0;           ///< likewise
-  /// The files of a prompt's pictures, by the prompt's index. Called as a response to it is
-  /// admitted, where the prompt has pictures.
+  TokenDraw draw = {};                     ///< of responses without their own
+  std::vector<LogitBias> logit_bias = {};  ///< of responses without their own
+  std::int32_t picture_merge = 0;          ///< BatcherLimits::picture_merge
+  std::int64_t picture_rows = 0;           ///< BatcherLimits::picture_rows
+  /// The files of a prompt's pictures, by the prompt's index. Called before the first response to a
+  /// prompt with pictures is admitted.
   std::function<std::vector<PictureBytes>(std::uint32_t)> files = {};
 };
 
@@ -47,9 +47,9 @@ struct GivenResponse {
   std::span<const TokenId> response;  ///< [>= 1]
   const std::vector<TokenId>* banned =
       nullptr;                         ///< banned_early() of its own stop ids; null: the run's
-  std::optional<TokenDraw> draw = {};  ///< its own; none: the run's
-  const std::vector<LogitBias>* logit_bias = nullptr;  ///< its own; null: the run's
-  std::span<const AnsweredTurn> turns = {};            ///< tokens given in it, if any
+  std::optional<TokenDraw> draw = {};  ///< the response's own; absent: the run's
+  const std::vector<LogitBias>* logit_bias = nullptr;  ///< the response's own; null: the run's
+  std::span<const AnsweredTurn> turns = {};            ///< turns, with tokens given in between
   std::span<const PromptPicture> pictures = {};        ///< of the prompt
 };
 
@@ -59,9 +59,9 @@ struct ResponseScores {
   std::vector<float> logprob = {};           ///< [response]
   std::vector<float> sampling_logprob = {};  ///< [response] -infinity: cannot be sampled
   std::vector<TokenId> top_ids = {};         ///< [response, PackedPrefillLimits::logprobs]
-  std::vector<float> top_logprob = {};       ///< likewise
-  /// Places of the KV of positions from `first_routed` on, where experts are kept, which are good
-  /// until the next step runs. The first of the responses to a prompt has the prompt's too.
+  std::vector<float> top_logprob = {};       ///< [response, PackedPrefillLimits::logprobs]
+  /// Places of the KV of positions from `first_routed` on; empty: experts are not kept. Valid until
+  /// the next step runs. The first response to a prompt has the prompt's positions too.
   std::vector<kv::Place> routed_places = {};
   std::int32_t first_routed = 0;
 };
@@ -70,7 +70,7 @@ struct ResponseScores {
 /// thread-safe.
 class PackedPrefill {
  public:
-  /// `responses`: siblings side by side. `min_tokens`: stop ids are banned up to that length.
+  /// `responses`: siblings next to each other. `min_tokens`: stop ids are banned up to this length.
   /// Throws std::logic_error where the pool cannot hold one of the responses (positions()).
   PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min_tokens,
                 std::vector<GivenResponse> responses);
@@ -80,12 +80,12 @@ class PackedPrefill {
     return static_cast<std::int64_t>(given.prompt.size() + given.response.size()) - 1;
   }
 
-  /// The next step, empty when all are done. Every plan must be committed.
+  /// The next step; empty when all responses are done. Every plan must be committed.
   [[nodiscard]] const Step& plan();
-  /// The experts of the plan's rows, where they are given.
+  /// The given experts of the plan's rows; empty: none are given.
   [[nodiscard]] std::span<const std::int16_t> routing() const { return routing_; }
-  /// Takes the runner's results for the plan's samples; returns the responses that are done. `top`:
-  /// StepRunner::top(), where probable tokens are recorded.
+  /// Takes the runner's results for the plan's samples, and returns the scores of the responses
+  /// that are done. `top`: StepRunner::top(), where probable tokens are recorded.
   [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled,
                                                    std::span<const kernels::Ranked> top = {});
 
@@ -96,9 +96,9 @@ class PackedPrefill {
     kv::Handle kv = 0;
     std::int32_t planned = 0;  ///< rows in the current plan
     ResponseScores scores;
-    std::vector<std::int16_t> routing = {};  ///< of all its positions, where they are given
-    TokenNotes notes = {};                   ///< of its text up to its next row
-    bool penalised = false;                  ///< what it says is to be noted
+    std::vector<std::int16_t> routing = {};  ///< given experts of all its positions
+    TokenNotes notes = {};                   ///< notes of its text up to its next row
+    bool penalised = false;                  ///< its tokens are noted, for penalties
   };
   void read_pictures(const GivenResponse& given);
   void admit();
@@ -111,11 +111,11 @@ class PackedPrefill {
   std::size_t next_ = 0;  ///< index of the first of responses_ not yet admitted
   kv::Sequences kv_;
   PictureSlots pictures_;
-  TextPictures shown_;             ///< of the prompt that was looked at last
-  std::vector<TokenId> identity_;  ///< PictureSlots::identity() of it, where it has pictures
+  TextPictures shown_;             ///< of the last prompt that read_pictures() read
+  std::vector<TokenId> identity_;  ///< PictureSlots::identity() of this prompt, if it has pictures
   std::list<Active> active_;       ///< in the order of responses_
   Step step_;
-  std::vector<std::int16_t> routing_;  ///< of the plan's rows
+  std::vector<std::int16_t> routing_;  ///< given experts of the plan's rows
 };
 
 }  // namespace paceline::engine

@@ -39,8 +39,8 @@ std::int32_t PictureSlots::number_of(const PromptPicture& picture) {
       .first->second;
 }
 
-// Rows of one picture need no numbers of their own: where two texts are the same before a picture
-// and have it at the same place, they are at the same row of it.
+// Rows of a picture need no different numbers: if two texts are the same before a picture, they
+// have each of its rows at the same position.
 std::vector<TokenId> PictureSlots::identity(std::span<const TokenId> prompt,
                                             const TextPictures& pictures) {
   std::vector<TokenId> tokens(prompt.begin(), prompt.end());
@@ -52,8 +52,8 @@ std::vector<TokenId> PictureSlots::identity(std::span<const TokenId> prompt,
   return tokens;
 }
 
-/// Lets pictures go that the step does not need, those first that were used longest ago. False
-/// where there is no room even so.
+/// Drops pictures that the step does not need, the least recently used first. Returns false if
+/// there is no room even so.
 bool PictureSlots::make_room(std::int64_t rows, Step& step) {
   while (rows_ > 0 && rows_ + rows > most_) {
     auto oldest = slots_.end();
@@ -70,7 +70,7 @@ bool PictureSlots::make_room(std::int64_t rows, Step& step) {
   return true;
 }
 
-/// The slot of a picture, which the step is to have rows of; nothing where it has no place.
+/// Gives a picture of which the step is to have rows a slot. Nothing: there is no place for it.
 std::optional<std::int32_t> PictureSlots::use(const TextPictures& pictures, std::size_t index,
                                               Step& step) {
   const PromptPicture& picture = pictures.pictures[index];

@@ -1,5 +1,5 @@
-// The pictures of texts, as steps need them: which rows of a step are rows of a picture, by what
-// rows are turned, and which pictures' rows executors keep. Bookkeeping only.
+// The pictures of texts, as steps need them: which rows of a step are rows of a picture, the rotary
+// positions of rows, and which pictures' rows executors keep. Bookkeeping only.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct TextPictures {
   std::vector<PromptPicture> pictures;  ///< Prompt::pictures
   std::vector<PictureBytes> files;      ///< [pictures]
   std::vector<PictureRows> rows;        ///< [pictures]
-  std::uint32_t prompt = 0;             ///< its index
+  std::uint32_t prompt = 0;             ///< index of the prompt
 
   /// `merge`: patches of a side that a tower merges into a row.
   [[nodiscard]] static TextPictures of(std::uint32_t prompt, std::vector<PromptPicture> pictures,
@@ -29,28 +29,28 @@ struct TextPictures {
   [[nodiscard]] bool empty() const { return pictures.empty(); }
 };
 
-/// Says by what the rows of the last part of a step are turned: the parts before it have been said.
+/// Adds the rotary positions of a part's rows to a step. To be called for parts in their order.
 void add_rotary(Step& step, const StepPart& part, std::span<const PictureRows> pictures);
 
-/// The leader of a group decides here which pictures its ranks keep, so that all keep the same:
-/// a step has the edits (PictureEdit). Siblings, and prompts that show one picture, find it kept. A
-/// picture that was let go is computed again when its rows are. Not thread-safe.
+/// The leader of a group decides here which pictures its ranks keep, and a step has the edits
+/// (PictureEdit), so that all ranks keep the same ones. Siblings, and prompts that show the same
+/// picture, find it kept. A dropped picture is computed again when its rows are. Not thread-safe.
 class PictureSlots {
  public:
-  /// `most`: rows that are kept, of one picture at least, however large it is.
+  /// `most`: most rows that are kept; one picture is kept at least, however large it is.
   explicit PictureSlots(std::int64_t most) : most_(most) {}
 
-  /// A prompt's tokens with those of pictures' rows replaced by numbers below 0, which are the same
-  /// for the same pictures alone: prompts that begin alike are found by them.
+  /// A prompt's tokens, by which prompts that begin alike are found. Tokens of a picture's rows are
+  /// replaced by a number below 0, which is the same only for the same picture.
   [[nodiscard]] std::vector<TokenId> identity(std::span<const TokenId> prompt,
                                               const TextPictures& pictures);
 
-  /// The next calls of add() are about another step.
+  /// Begins a step: the next calls of add() are about it.
   void begin() { ++now_; }
-  /// Adds rows of pictures to a step, for the next `rows` rows of it, which are of positions
-  /// `first` and on of a text. Returns how many of these rows the step can have: fewer where a
-  /// picture of theirs has no place beside those that the step has already; never 0 for the first
-  /// text.
+  /// Adds the rows of pictures to a step, for its next `rows` rows. These are of a text's positions
+  /// from `first` on. Returns how many of these rows the step can have: fewer than `rows` if a
+  /// picture has no place next to the pictures that the step has already; never 0 for the step's
+  /// first text.
   [[nodiscard]] std::int32_t add(const TextPictures& pictures, std::int32_t first,
                                  std::int32_t rows, Step& step);
 
@@ -58,7 +58,7 @@ class PictureSlots {
   struct Kept {
     std::int32_t number = -1;  ///< of the picture; -1: the slot is empty
     std::int64_t rows = 0;
-    std::uint64_t used = 0;  ///< the last step that had rows of it
+    std::uint64_t used = 0;  ///< the last step that had rows of the picture
   };
   [[nodiscard]] std::int32_t number_of(const PromptPicture& picture);
   [[nodiscard]] bool make_room(std::int64_t rows, Step& step);
@@ -66,7 +66,7 @@ class PictureSlots {
                                                 Step& step);
 
   std::int64_t most_;
-  std::int64_t rows_ = 0;  ///< kept
+  std::int64_t rows_ = 0;  ///< number of rows kept
   std::uint64_t now_ = 0;
   std::vector<Kept> slots_;
   std::map<std::array<std::uint64_t, 2>, std::int32_t> numbers_;  ///< by PromptPicture::hash

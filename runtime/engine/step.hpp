@@ -23,7 +23,7 @@ struct StepPart {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
   std::int32_t first_position = 0;  ///< absolute position of the first row
-  kv::Handle sequence = 0;          ///< its block table says where KV is read and written
+  kv::Handle sequence = 0;          ///< KV is read and written by this sequence's block table
   std::int32_t first_parent = -1;   ///< first of a tree's parents in Step::parents; -1: a chain
 };
 
@@ -32,28 +32,28 @@ struct StepSample {
   NoiseKey noise;
   std::int32_t row = 0;
   std::int32_t index = 0;  ///< of the sampled token within its response
-  /// Stop ids that are banned before min_tokens, besides SamplingParams::masked.
+  /// Stop ids that are banned before min_tokens, in addition to SamplingParams::masked.
   enum Ban : std::int32_t { none = 0, run_stops = 1, own_stops = 2 };
   std::int32_t ban = none;
-  std::int32_t first_banned = 0;  ///< own_stops: first of its ids in Step::banned
+  std::int32_t first_banned = 0;  ///< own_stops: index of the first banned id in Step::banned
   std::int32_t banned = 0;
   TokenId given = -1;      ///< kernels::SampleRow::given
-  std::int32_t draw = -1;  ///< index into Step::draws; -1: as the run draws
-  /// What is noted of tokens: TokenNotes::all() of the text before the rows of its part and, in any
-  /// order, a note of each token since, in Step::notes.
+  std::int32_t draw = -1;  ///< index into Step::draws; -1: the run's parameters
+  /// Two stretches of Step::notes: `notes` are TokenNotes::all() of the text before the rows of the
+  /// sample's part; `since` are a note of each later token, in any order.
   std::int32_t first_note = 0;
   std::int32_t notes = 0;
   std::int32_t first_since = 0;
   std::int32_t since = 0;
 };
 
-/// A change to the pictures whose rows executors keep, in numbered slots: the slot has the rows of
-/// another picture from now on, which are to be computed, or none.
+/// A change to the pictures whose rows executors keep, in numbered slots: from now on the slot has
+/// the rows of another picture, which are to be computed, or no rows.
 struct PictureEdit {
   std::int32_t slot = 0;
   PictureGrid grid = {};
-  std::uint32_t prompt = 0;  ///< that it is of, for error messages
-  std::int32_t number = 0;   ///< of the picture in the prompt, likewise
+  std::uint32_t prompt = 0;  ///< index of the picture's prompt, for error messages
+  std::int32_t number = 0;   ///< index of the picture in the prompt, for error messages
 };
 
 /// Rows of a step that are rows of a picture: row `first_row` + i is row `first` + i of the picture
@@ -73,12 +73,12 @@ struct Step {
   std::vector<std::int32_t> parents;  ///< [tree rows] row within the part; -1 for its first
   std::vector<StepSample> samples;    ///< in row order
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
-  std::vector<TokenDraw> draws;       ///< of requests that have their own
-  std::vector<TokenNote> notes;       ///< where penalties or biases ask for them
+  std::vector<TokenDraw> draws;       ///< parameters of requests that have their own
+  std::vector<TokenNote> notes;       ///< of samples with penalties or biases
   std::vector<PictureEdit> pictures;  ///< made before the forward pass
-  std::vector<PictureBytes> files;    ///< [pictures] null: the slot has none from now on
+  std::vector<PictureBytes> files;    ///< [pictures] null: the slot has no picture from now on
   std::vector<PictureSpan> spans;     ///< in row order
-  /// [rows] by what rows are turned; empty: by their positions, for no text has pictures.
+  /// [rows] rotary positions; empty: the rows' own positions, for no text has pictures.
   std::vector<RotaryPosition> rotary;
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }
@@ -96,14 +96,14 @@ struct Step {
     spans.clear();
     rotary.clear();
   }
-  /// The index for samples of a request that draws so; -1 where it has nothing of its own.
+  /// Adds a request's own parameters. Returns their index for its samples; -1: it has none.
   [[nodiscard]] std::int32_t add_draw(const std::optional<TokenDraw>& own) {
     if (!own) return -1;
     draws.push_back(*own);
     return static_cast<std::int32_t>(draws.size()) - 1;
   }
-  /// Bans stop ids for a sample of this step. `own`: banned_early() of its request's own stop ids;
-  /// null where the request has the run's.
+  /// Bans stop ids for a sample of this step. `own`: banned_early() of the request's own stop ids;
+  /// null: the request has the run's.
   void ban_stops(StepSample& sample, const std::vector<TokenId>* own) {
     sample.ban = own == nullptr ? StepSample::run_stops : StepSample::own_stops;
     if (own == nullptr) return;
@@ -113,7 +113,7 @@ struct Step {
   }
 };
 
-/// A step executor's copy of the block tables, by handle, kept true by the edits of each step.
+/// A step executor's copy of the block tables, by handle. The edits of each step update it.
 class BlockTables {
  public:
   void apply(std::span<const kv::TableEdit> edits) {
@@ -125,7 +125,8 @@ class BlockTables {
       table[edit.index] = edit.block;
     }
   }
-  /// The table of a sequence. Valid until the next apply(). Entries past its room are stale.
+  /// The table of a sequence. Valid until the next apply(). Entries past the sequence's room are
+  /// stale.
   [[nodiscard]] std::span<const std::int32_t> of(kv::Handle sequence) const {
     return tables_.at(sequence);
   }

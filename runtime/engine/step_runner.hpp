@@ -20,15 +20,15 @@ class StepRunner {
   /// Executes the step and returns one token for each of its samples, in their order. The result is
   /// valid until the next call.
   virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
-  /// Ids that each sample of the last step could have been (SamplingParams::keep_masks):
-  /// Sampled::kept ids of one sample after the other. Valid until the next run().
+  /// Ids that each sample of the last step could have been (SamplingParams::keep_masks), sample by
+  /// sample: Sampled::kept ids for each. Valid until the next run().
   [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
-  /// The most probable tokens in the place of each sample of the last step: [samples,
+  /// The most probable tokens at the position of each sample of the last step: [samples,
   /// SamplingParams::logprobs], as Backend::top() gives them. Valid until the next run().
   [[nodiscard]] virtual std::span<const kernels::Ranked> top() const { return {}; }
-  /// Experts of positions that are in these places of the KV pool, all of one owner: [places,
-  /// layers with experts, chosen]. Empty where none are kept. Where ranks have the KV of their own
-  /// requests, all ranks of the group call it.
+  /// Routed experts of the positions in these places of the KV pool, all of one owner: [places,
+  /// layers with experts, chosen]. Empty: experts are not kept. If ranks have the KV of their own
+  /// requests, all ranks of the group must call this.
   [[nodiscard]] virtual std::vector<std::int16_t> read_routing(
       std::span<const kv::Place> /*places*/) {
     return {};
@@ -64,7 +64,7 @@ struct ExecutorLimits {
   int max_batch = 64;          ///< requests in a step
   int max_draft = 0;           ///< draft rows of a request
   int prefill_chunk = 256;     ///< prompt rows in a step
-  int kv_block = 16;           ///< positions of a block
+  int kv_block = 16;           ///< positions per block
   int kv_blocks = 0;           ///< blocks in the pool at the start
   int most_kv_blocks = 0;      ///< most blocks that the pool may grow to; 0: it never grows
   int max_position = 0;        ///< longest sequence
@@ -72,7 +72,7 @@ struct ExecutorLimits {
   bool gives_routing = false;  ///< experts of rows are given (Executor::give_routing())
   /// Layers whose features are kept for each row, on the leader of a group (model::Decoder).
   std::vector<std::int32_t> features = {};
-  std::string weights = "the weights";  ///< their path, for error messages
+  std::string weights = "the weights";  ///< path of the weights, for error messages
 };
 
 }  // namespace paceline::engine

@@ -9,12 +9,12 @@
 namespace paceline::engine {
 
 /// Remembers just enough of the text to see a stop string that spans tokens. A stop string counts
-/// from the moment its last byte is there, wherever token boundaries fall.
+/// as soon as its last byte is there, wherever token boundaries fall.
 class StopMatcher {
  public:
   /// `strings` must outlive the matcher; none may be empty.
   explicit StopMatcher(std::span<const std::string> strings);
-  /// Adds a token's bytes; true when a stop string ends within them.
+  /// Adds a token's bytes. Returns true if a stop string ends within these bytes.
   bool append(std::string_view bytes);
 
  private:
