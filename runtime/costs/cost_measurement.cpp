@@ -12,21 +12,21 @@
 namespace paceline {
 namespace {
 
-constexpr int kDraftLength = 4;  ///< rounds of a draft that is timed
+constexpr int kDraftLength = 4;  ///< most rounds of a timed draft
 constexpr int kPasses = 25;      ///< most times that a point is measured
-/// Largest share of the time that a point takes if it is measured more than once.
+/// Largest share of the time that a point may take, if it is measured more than once.
 constexpr double kPointShare = 0.05;
-constexpr double kGrid = 1.4;           ///< ratio of neighbouring numbers of rows
-constexpr int kLongestContext = 1024;   ///< positions; costs are linear in it
+constexpr double kGrid = 1.4;           ///< ratio of neighbouring row counts in the grid
+constexpr int kLongestContext = 1024;   ///< positions; costs are linear beyond it
 constexpr int kLeastContext = 64;       ///< positions; below them a slope would be noise
-constexpr double kContextShare = 0.25;  ///< share of the time for filling the KV of a long context
+constexpr double kContextShare = 0.25;  ///< share of the time that filling the KV may take
 /// The first prompt of made-up requests.
 constexpr std::uint32_t kFirstPrompt = 0xF0000000U;
 
-constexpr int kPeriod = 29;  ///< of made-up text: lookups find something in it
+constexpr int kPeriod = 29;  ///< period of made-up text, so that lookups find matches
 
-/// Requests have other tokens than their neighbours: with experts the rows of a step use as many of
-/// them as rows of a rollout would.
+/// Token at a position of made-up text. Requests have different tokens, so that the rows of a step
+/// use as many experts as rows of a rollout do.
 TokenId made_up_token(int position, int vocab, int request = 0) {
   constexpr std::int64_t kApart = 1009;
   return static_cast<TokenId>((7 + 13 * (position % kPeriod) + kApart * request) % vocab);
@@ -39,20 +39,20 @@ std::vector<TokenId> made_up_text(int tokens, int vocab) {
   return text;
 }
 
-/// Something to time: `run` does it once.
+/// A step or draft to time: `run` makes it once.
 struct Point {
   double rows = 0;
   int context = 0;
-  bool needed = false;          ///< measured whatever the time
-  std::function<double()> run;  ///< seconds; 0: it could not be done
+  bool needed = false;          ///< measured even when time is short
+  std::function<double()> run;  ///< returns seconds; 0: it could not be made
   std::vector<double> times;
-  double spent = 0;  ///< seconds, uncounted runs included
+  double spent = 0;  ///< seconds spent on it, uncounted runs included
 
   [[nodiscard]] double seconds() const { return quantile(times, 0.25); }
 };
 using Points = std::vector<Point>;
 
-/// Numbers from 1 to `last`, both included.
+/// Numbers from 1 to `last`, both included, growing by kGrid.
 std::vector<int> grid(int last) {
   std::vector<int> numbers;
   for (int n = 1; n < last; n = static_cast<int>(std::ceil(n * kGrid))) numbers.push_back(n);
@@ -78,7 +78,7 @@ CostCurve curve_of(const Points& points) {
   return CostCurve(std::move(measured), std::move(attention));
 }
 
-/// The curve of the points' seconds beyond their base's, divided by `parts`.
+/// Curve of each point's seconds less `base` of the point, divided by `parts`.
 template <class Base>
 CostCurve beyond(Points points, const Base& base, int parts) {
   for (Point& p : points) {
@@ -87,8 +87,8 @@ CostCurve beyond(Points points, const Base& base, int parts) {
   return curve_of(points);
 }
 
-/// First-round costs with a second row for each request, which the timed drafts lacked: after a
-/// draft accepted whole, its last token is computed with the one that the target said next.
+/// First-round costs with a second row for each request, which the timed drafts lack: after a draft
+/// that was accepted whole, the first round computes its last token and the target's next one.
 CostCurve with_second_row(const DrafterCosts& costs) {
   std::vector<CostCurve::Point> points = costs.first.points();
   for (CostCurve::Point& p : points)
@@ -132,8 +132,8 @@ class Measurement {
 
  private:
   struct DrafterPoints {
-    Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds
-    int started[2] = {0, 0};        ///< requests started without and with context
+    Points first, whole, catch_up;  ///< drafts of one round, of length_ rounds, catching up
+    int started[2] = {0, 0};        ///< requests started: [0] without context, [1] with it
   };
 
   [[nodiscard]] std::vector<Points*> lists() {
@@ -146,13 +146,14 @@ class Measurement {
     return all;
   }
 
-  /// The name of a sequence's block: sequences are dealt to the owners in turn.
+  /// Name of a sequence's block. Sequences are dealt to the owners in turn.
   [[nodiscard]] std::int32_t block(int sequence, int index) const {
     const int number = sequence / engine_.owners * blocks_ + index;
     return kv::BlockOwner{sequence % engine_.owners, engine_.owners}.name(number);
   }
 
-  /// Sequences side by side in the KV pool, each long enough for the context and a draft.
+  /// Finds how many sequences fit into the KV pool at a time, each long enough for the context and
+  /// a draft.
   void fit_sequences() {
     const engine::ExecutorLimits& l = engine_.limits;
     blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
@@ -161,7 +162,8 @@ class Measurement {
       blocks_ = static_cast<int>(kv::blocks_for(context_ + 1 + l.max_draft, l.kv_block));
     }
     sequences_ = std::clamp(l.kv_blocks / blocks_ * engine_.owners, 1, l.max_batch);
-    // The last block may reach past the longest sequence, and a tree may have more tokens than it.
+    // The last block may reach past the longest sequence, and a tree may have more tokens than the
+    // longest sequence has positions.
     positions_ = std::min(blocks_ * l.kv_block, l.max_position);
     request_rows_ = std::min(1 + l.max_draft, positions_);
   }
@@ -179,7 +181,8 @@ class Measurement {
     ++count_;
   }
 
-  /// Seconds of a point that was not measured yet, by the nearest one below.
+  /// Expected seconds of a point. For one that was not measured yet: in proportion to the nearest
+  /// one with fewer rows.
   [[nodiscard]] static double expected(const Points& points, const Point& p) {
     if (!p.times.empty()) return p.seconds();
     const Point* below = nullptr;
@@ -196,11 +199,12 @@ class Measurement {
     return 0;
   }
 
-  /// A step of `rows` rows that are sampled, of as many requests as there is room for.
+  /// Runs a step of `rows` rows, dealt out to `requests` requests after `context` positions.
+  /// Samples all rows, or with `sampled` false each request's last one. Returns its seconds.
   [[nodiscard]] double step(int rows, int requests, int context, bool sampled) {
     engine::Step& s = step_;
     s.clear();
-    std::vector<int> order;  // by owner
+    std::vector<int> order;  // sequences, by owner
     for (int owner = 0; owner < engine_.owners; ++owner) {
       for (int i = owner; i < requests; i += engine_.owners) order.push_back(i);
     }
@@ -228,7 +232,7 @@ class Measurement {
     Point p;
     p.rows = rows;
     p.context = context;
-    // Runs twice, for steps follow steps of their like; the point measured before was another.
+    // Runs the step twice and times the second, for in a rollout a step follows steps like itself.
     p.run = [=, this] {
       static_cast<void>(step(rows, requests, context, sampled));
       return step(rows, requests, context, sampled);
@@ -286,8 +290,8 @@ class Measurement {
     }
   }
 
-  /// Requests of a drafter: without context siblings, whose short prompt is theirs together; with
-  /// context each of its own prompt, or they would share its KV.
+  /// Request number i of a drafter. Requests without context are siblings with one short prompt.
+  /// With context each has a prompt of its own, or they would share the prompt's KV.
   [[nodiscard]] static RequestId made_up(std::size_t d, int context, int i) {
     const auto first = kFirstPrompt + static_cast<std::uint32_t>(d << 17U);
     const auto index = static_cast<std::uint32_t>(i);
@@ -302,14 +306,14 @@ class Measurement {
     return engine_.drafters[d].drafter.capabilities().state != nullptr;
   }
 
-  /// Tells a drafter that reads features of the first `positions` of a made-up request.
+  /// Gives a drafter that reads features those of a made-up request's first `positions` positions.
   void observe(std::size_t d, RequestId id, std::size_t positions) {
     draft::FeatureReader* reader = engine_.drafters[d].drafter.capabilities().features;
     if (reader == nullptr) return;
     reader->observe(id, 0, std::vector<std::byte>(positions * reader->feature_bytes()));
   }
 
-  /// False where so many requests are started already.
+  /// Starts requests until there are `requests`. Returns false where there are so many already.
   bool start_drafts(std::size_t d, int requests, int context) {
     int& started = drafters_[d].started[context > 0 ? 1 : 0];
     if (started >= requests) return false;
@@ -332,7 +336,7 @@ class Measurement {
     }
   }
 
-  /// Seconds of a draft after a step, which leaves the caches to its own data.
+  /// Seconds of a draft that follows a step, so that the caches hold the step's data.
   [[nodiscard]] double draft(std::size_t d, int requests, int context, int length) {
     if (start_drafts(d, requests, context))
       static_cast<void>(propose(d, requests, context, length));
@@ -349,14 +353,15 @@ class Measurement {
     const double begin = clock_.now();
     engine_.drafters[d].drafter.propose(slots_, begin);
     const double seconds = clock_.now() - begin;
-    // A draft model that has no room for all of them, or comes to a stop, measures something else.
+    // A draft is not counted where a draft model had no room for all requests or stopped early.
     const bool whole = std::all_of(slots_.begin(), slots_.end(),
                                    [&](const draft::DraftSlot& s) { return s.count >= length; });
     return lags(d) && !whole ? 0 : std::max(seconds, 1e-9);
   }
 
-  /// Seconds of a draft of one token for a request that lacks `tokens` of its response, for a
-  /// prompt's KV stays. With context it has the prompt of the first request with context.
+  /// Seconds of drafting one token for a request with `tokens` response tokens that the drafter has
+  /// not computed. With context its prompt is that of the first request with context, whose KV is
+  /// there.
   [[nodiscard]] double catch_up(std::size_t d, int tokens, int context) {
     draft::Drafter& drafter = engine_.drafters[d].drafter;
     if (context > 0) start_drafts(d, 1, context);
@@ -386,7 +391,7 @@ class Measurement {
     return {id, {tokens, length, paths}, {output.tokens, output.parents, output.scores}, {}, 0};
   }
 
-  /// Measures the needed points first, then all without context once, few rows before many.
+  /// Measures the needed points, then all points without context once, from few rows to many.
   void measure_once() {
     Point& full =
         *std::find_if(decode_.rbegin(), decode_.rend(), [](const Point& p) { return p.needed; });
@@ -401,12 +406,12 @@ class Measurement {
     }
   }
 
-  /// Computes one sequence's KV and copies it to the others. Sets context_ to the positions that
-  /// there was time for; 0: none.
+  /// Computes the KV of one sequence for each owner, and copies it to the others. Sets context_ to
+  /// the number of positions that there was time for.
   void fill_context() {
     const int chunk = static_cast<int>(prefill_.back().rows);
     const double until = remaining() * (1 - kContextShare);
-    const int sources = std::min(engine_.owners, sequences_);  // one of each owner
+    const int sources = std::min(engine_.owners, sequences_);  // one for each owner
     int filled = 0;
     while (filled < context_) {
       const int rows = std::min(chunk, context_ - filled);
@@ -481,10 +486,10 @@ class Measurement {
   const Clock& clock_;
   MeasurementBudget budget_;
   double start_;
-  double deadline_ = 0;   ///< seconds after the start
+  double deadline_ = 0;   ///< seconds from start_
   int context_ = 0;       ///< positions
-  int blocks_ = 0;        ///< of each sequence
-  int positions_ = 0;     ///< of each sequence
+  int blocks_ = 0;        ///< blocks of each sequence
+  int positions_ = 0;     ///< positions of each sequence
   int request_rows_ = 1;  ///< most rows of a request in a step
   int sequences_ = 1;
   int length_ = 1;        ///< rounds of a longer draft

@@ -1,4 +1,4 @@
-// Measures what steps and drafts cost on the machine at hand, with made-up requests.
+// Measures the costs of steps and drafts on this machine, with made-up requests.
 #pragma once
 
 #include <limits>
@@ -13,10 +13,10 @@
 
 namespace paceline {
 
-/// The measured engine and drafters, a verifier's, as a run uses them.
+/// Engine and drafters of a verifier, as a run uses them.
 struct MeasuredEngine {
   engine::StepRunner& runner;
-  engine::ExecutorLimits limits;  ///< of the runner
+  engine::ExecutorLimits limits;  ///< the runner's limits
   int vocab = 0;                  ///< tokens
   struct NamedDrafter {
     std::string name;
@@ -30,27 +30,27 @@ struct MeasuredEngine {
 
 struct MeasurementBudget {
   double seconds = 2;
-  /// Most time as a share of the work foreseen: `steps_foreseen` steps of a full batch, each as
-  /// long as the first that is measured.
+  /// Most time as a share of the expected work: `steps_foreseen` steps of a full batch, each as
+  /// long as the first measured one.
   double share = 0.01;
   double steps_foreseen = std::numeric_limits<double>::infinity();
 };
 
 struct CostMeasurement {
-  CostTable table;       ///< conditions and transfers are left to the caller
+  CostTable table;       ///< without conditions and transfers, which the caller sets
   double seconds = 0;    ///< seconds that measuring took
   int measurements = 0;  ///< steps and drafts that were timed
 };
 
-/// Nothing may run in the engine meanwhile; afterwards the KV pool holds rubbish, and drafters know
-/// nothing that a run would ask them for. Members of a tensor-parallel group follow as in a run.
+/// Measures costs. Nothing else may use the engine meanwhile. Afterwards the content of the KV pool
+/// is undefined, and drafters know of no request. Members of a tensor-parallel group follow the
+/// leader's steps as in a run.
 ///
 /// All points are measured in turn, over and over in a changing order: a burst of other work hits
 /// one measurement of many points instead of all of one. The lower quartile of a point's times
-/// counts: whatever else the machine does only adds to them, but the least of many short times
-/// would be luckier than the least of few long ones.
-/// The budget is kept to but for one step of the full batch, one of one row, and a draft for each:
-/// without these there is no table.
+/// counts: other work on the machine only adds to them, but a minimum would favour points that were
+/// measured more often. The budget is kept, except for one step of the full batch, one step of one
+/// row, and a draft for each: without these there is no table.
 [[nodiscard]] CostMeasurement measure_costs(const MeasuredEngine& engine, const Clock& clock,
                                             const MeasurementBudget& budget);
 

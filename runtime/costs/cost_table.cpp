@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-/// Pools neighbours whose seconds fall, until none do.
+/// Pools neighbours whose seconds fall, until no seconds fall (isotonic regression).
 template <typename Point>
 void level(std::vector<Point>& points) {
   struct Block {
@@ -91,7 +91,8 @@ double CostCurve::seconds(double rows, double context) const {
   const Point& below = *(above - 1);
   if (above == points_.end() && points_.size() == 1)
     return attention + below.seconds * rows / below.rows;
-  // Past the end the slope of the last octave holds: two neighbours' would be mostly noise.
+  // Past the end the slope of the last octave holds: a slope between two neighbours would be mostly
+  // noise.
   const Point& from =
       above != points_.end()
           ? below
@@ -102,7 +103,7 @@ double CostCurve::seconds(double rows, double context) const {
   return attention + below.seconds + slope * (rows - below.rows);
 }
 
-/// Rows of prompts go through the layers with the others, but nothing is sampled from them.
+/// Rows of prompts go through the layers with the other rows, but nothing is sampled from them.
 double CostTable::step_seconds(const StepShape& step) const {
   const double rows = step.requests + step.drafted;
   const double attention = decode.attending(step.requests * step.context) +
@@ -144,7 +145,7 @@ double CostTable::recompute_seconds(double tokens, double context) const {
   const double chunk = prefill.points().back().rows;
   const double whole = std::floor(tokens / chunk);
   const double rest = tokens - whole * chunk;
-  // Context grows by a chunk from one chunk to the next: its mean is the middle chunk's.
+  // Context grows by a chunk from one chunk to the next: its mean is that of the middle chunk.
   double seconds = whole * prefill.seconds(chunk, context + chunk * std::max(0.0, whole - 1) / 2);
   if (rest > 0) seconds += prefill.seconds(rest, context + whole * chunk);
   return seconds;

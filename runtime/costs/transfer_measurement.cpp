@@ -10,8 +10,8 @@
 namespace paceline {
 namespace {
 
-constexpr int kManyBlocks = 64;  ///< blocks of a move that shows the bandwidth: a long request's
-constexpr int kRounds = 25;      ///< most rounds of moves of either size
+constexpr int kManyBlocks = 64;  ///< blocks of the move that shows the bandwidth
+constexpr int kRounds = 25;      ///< most rounds; each moves both sizes
 /// First key of the measurement's moves; keys of a run's own moves count from 1.
 constexpr std::uint64_t kFirstKey = std::uint64_t{1} << 63U;
 
@@ -38,7 +38,7 @@ class Measurement {
         const std::optional<double> took = move(*size);
         if (!took) return std::nullopt;
         spent += *took;
-        if (round > 0) size->times.push_back(*took);  // the first connects
+        if (round > 0) size->times.push_back(*took);  // the first round connects
       }
     }
     TransferCosts costs;

@@ -1,4 +1,4 @@
-// Measures what it costs to move KV between groups, by moving some.
+// Measures the cost of moving KV between groups, by moving some.
 #pragma once
 
 #include <functional>
@@ -16,22 +16,23 @@ namespace paceline {
 
 /// A rank's part in the measurement. One of two groups sends, the other receives.
 struct TransferEnd {
-  roles::KvShare* share = nullptr;  ///< null: the rank looks on
-  double block_bytes = 0;           ///< of the share
+  roles::KvShare* share = nullptr;  ///< null: the rank moves nothing, but takes part in the sums
+  double block_bytes = 0;           ///< bytes of the rank's share of a block
   policy::GroupRanks peer;
-  bool receives = false;  ///< from the peer; else it sends
-  int blocks = 0;         ///< in every rank's pool; the same on all ranks
-  /// This rank among those of its group that have the KV of their own requests.
+  bool receives = false;  ///< true: receives from the peer; false: sends to it
+  int blocks = 0;         ///< blocks in a rank's pool; the same on all ranks
+  /// This rank's place in its group, where each rank has the KV of its own requests.
   kv::BlockOwner owner = {};
 };
 
-/// Sums each value over all ranks, the same bits on all. Collective.
+/// Sums each value over all ranks; all get the same bits. Collective.
 using SumOverRanks = std::function<void(std::span<double>)>;
 
-/// Measures all pairs of groups at once, for about so many seconds at most: one block for the
-/// latency, many for the bandwidth, each several times. The mean of all receiving ranks counts, and
-/// of several times the lower quartile. Collective; no other move may be under way. The KV pool
-/// holds rubbish afterwards. nullopt where no rank receives or a transfer failed.
+/// Measures all pairs of groups at once, for at most about `seconds` seconds: moves of one block
+/// show the latency, moves of many the bandwidth, and each is repeated. A move's time is the mean
+/// over all receiving ranks; of repeated moves the lower quartile counts. Collective; no other move
+/// may be under way. Afterwards the content of the KV pool is undefined. Returns nullopt where no
+/// rank receives or a transfer failed.
 [[nodiscard]] std::optional<TransferCosts> measure_transfers(const TransferEnd& end,
                                                              Mailbox& mailbox, const Clock& clock,
                                                              double seconds,
