@@ -1,6 +1,6 @@
-// How values of a configuration are read, checked and written out. A codec has type(), what it
-// takes in words; read(node, directory), which throws BadValue (relative paths are relative to
-// `directory`); and write(value), YAML on one line that reads back to the same value.
+// Codecs, which read, check and write the values of a configuration. A codec has type(), a text
+// about the values that it takes; read(node, directory), which throws BadValue (relative paths are
+// relative to `directory`); and write(value), YAML on one line that reads back to the same value.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace paceline::io {
 
-/// Thrown by a codec: what is taken, what was found instead and where.
+/// Thrown by a codec: the value that was expected, the one that was found, and its place.
 struct BadValue {
   BadValue(const YamlNode& node, std::string expected_text, std::string hint_text = {})
       : line(node.kind == YamlNode::Kind::null ? 0 : node.line),
@@ -33,9 +33,9 @@ struct BadValue {
         found(describe(node)),
         hint(std::move(hint_text)) {}
 
-  int line;  ///< 0: an absent value, which has no place of its own
+  int line;  ///< 0: the value is absent, and has no place
   int column;
-  std::string part;  ///< which part of the key's value, as "[1].path"; empty: all of it
+  std::string part;  ///< part of the key's value, as "[1].path"; empty: the whole value
   std::string expected;
   std::string found;
   std::string hint;  ///< appended to the message; may be empty
@@ -49,7 +49,7 @@ inline bool is_word(const YamlNode& node, std::string_view word) {
   return is_scalar(node) && node.scalar == word;
 }
 
-/// A whole number of type T in [low, high], `multiple` of something.
+/// A whole number of type T in [low, high] that is a multiple of `multiple`.
 template <typename T>
 struct Whole {
   T low;
@@ -74,14 +74,14 @@ struct Whole {
         }
       }
     }
-    // A number of digits alone that type() would seem to allow.
+    // A value of digits only, which type() seems to allow, is too large.
     const bool large = is_plain(node) && !bounded() &&
                        node.scalar.find_first_not_of("0123456789") == std::string::npos;
     throw BadValue(node, type(), large ? "the largest is " + std::to_string(high) : "");
   }
   [[nodiscard]] static std::string write(T value) { return std::to_string(value); }
 
-  /// Whether there is a limit to speak of.
+  /// Whether type() names an upper limit.
   [[nodiscard]] bool bounded() const { return high != std::numeric_limits<T>::max(); }
 };
 using Count = Whole<std::int32_t>;
@@ -102,7 +102,7 @@ struct PowerOfTwo {
   [[nodiscard]] static std::string write(std::int32_t value) { return std::to_string(value); }
 };
 
-/// A number for which `valid` holds; `words` say when.
+/// A number for which `valid` holds; `words` describe this condition.
 template <typename T>
 struct Real {
   std::string_view words;
@@ -161,7 +161,7 @@ struct Size {
   [[nodiscard]] static std::string write(std::uint64_t value) { return std::to_string(value); }
 };
 
-/// The same, or none, which is 0.
+/// A Size, or the word "none", which is 0.
 struct SizeOrNone {
   [[nodiscard]] static std::string type() { return "none, or " + Size::type(); }
   [[nodiscard]] static std::uint64_t read(const YamlNode& node, const std::string& directory) {
@@ -177,8 +177,8 @@ struct SizeOrNone {
   }
 };
 
-/// A path, made absolute: the effective configuration then means the same from anywhere. It is
-/// written as expand_path() reads it.
+/// A path, made absolute, so that the effective configuration means the same from any directory. It
+/// is written as expand_path() reads it.
 struct Path {
   std::string_view words;
   [[nodiscard]] std::string type() const { return std::string(words); }
@@ -192,7 +192,7 @@ struct Path {
     std::error_code error;
     const std::filesystem::path whole =
         std::filesystem::absolute(std::filesystem::path(directory) / expanded.path, error);
-    // "." goes; ".." stays, because it means something else behind a symbolic link.
+    // "." is removed; ".." stays, because it means something else after a symbolic link.
     std::filesystem::path path;
     for (const std::filesystem::path& part : whole) {
       if (part != ".") path /= part;
@@ -227,7 +227,7 @@ inline std::string list_names(std::span<const std::string_view> names) {
   return text;
 }
 
-/// One of a few words, each standing for a value.
+/// One of a few words; each stands for a value.
 template <typename T, std::size_t N>
 struct Choice {
   std::array<std::string_view, N> names;
@@ -252,7 +252,7 @@ auto words(Names... names) {
   return Choice<std::string, n>{{names...}, {std::string(names)...}};
 }
 
-/// Values that have names of their own.
+/// A Choice of values that name_of() names.
 template <typename T, std::size_t N>
 Choice<T, N> named(const std::array<T, N>& values) {
   Choice<T, N> choice{{}, values};
@@ -261,7 +261,7 @@ Choice<T, N> named(const std::array<T, N>& values) {
   return choice;
 }
 
-/// A word that stands for no value, or what the inner codec takes.
+/// A word, which is read as nullopt, or a value of the inner codec.
 template <typename Inner>
 struct OrWord {
   std::string_view word;
@@ -303,7 +303,7 @@ struct Text {
 template <typename Inner>
 struct List {
   Inner inner;
-  std::string_view items;  // what it is a list of, in words
+  std::string_view items;  // plural noun for the items, as "token ids"
   using Value = decltype(inner.read(std::declval<const YamlNode&>(), std::string()));
   [[nodiscard]] std::string type() const { return "a list of " + std::string(items); }
   [[nodiscard]] std::vector<Value> read(const YamlNode& node, const std::string& directory) const {
@@ -319,8 +319,8 @@ struct List {
   }
 };
 
-/// A program and its arguments. Those that begin with ./, ../ or ~/ are paths; the program else is
-/// looked for in PATH. Whatever else begins with a variable of the environment has it put in.
+/// A program and its arguments. A word that begins with ./, ../ or ~/ is a path; any other program
+/// is looked up in PATH. In other words, an environment variable at the front is expanded.
 struct Command {
   [[nodiscard]] static std::string type() { return "a list of texts: a program and its arguments"; }
   [[nodiscard]] static std::vector<std::string> read(const YamlNode& node,
@@ -359,7 +359,7 @@ struct Command {
   }
 };
 
-/// A value, or a list of at least one; a list of one is written as the value.
+/// A value, or a list of at least one value. A list of one is written as the value.
 template <typename Inner>
 struct OneOrMore {
   Inner inner;

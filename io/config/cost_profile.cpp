@@ -22,7 +22,7 @@ constexpr std::string_view kHead =
     "beside\n"
     "# that, of all positions that rows attend to.\n";
 
-/// Two numbers, of which the second may be 0 where nothing is read from memory.
+/// A list of pairs of numbers. The second may be 0 if nothing is read from memory.
 template <typename Point>
 Field points(std::string_view name, bool required, std::vector<Point>& to, const char* what,
              const Real<double>& second) {
@@ -86,7 +86,7 @@ CostTable read_table(const YamlNode& root) {
   return table;
 }
 
-/// Nothing where nothing was measured.
+/// Text of a curve; empty: it was not measured.
 std::string curve_text(const char* name, const CostCurve& curve, const std::string& outer) {
   if (curve.empty()) return "";
   const std::string indent = outer + "  ";

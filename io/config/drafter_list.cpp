@@ -8,9 +8,9 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::int32_t longest_ngram = 64;    // its index costs O(n^2) a token
+constexpr std::int32_t longest_ngram = 64;    // tokens; the index costs O(n^2) a token
 constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
-constexpr std::int32_t longest_match = 1024;  // of a suffix, tokens
+constexpr std::int32_t longest_match = 1024;  // longest match of a suffix, tokens
 
 const Choice<DrafterMethod, 5>& methods() {
   static const Choice<DrafterMethod, 5> choice{
@@ -38,7 +38,7 @@ EntryKey name_key(DrafterMethod method) {
                    "path. A drafter that is trained along has a new path at every step.");
 }
 
-// Keys of a head, whichever.
+// Keys of a head of either method.
 std::vector<EntryKey> head_keys(DrafterMethod method) {
   using S = DrafterSetting;
   return {entry_key(method, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
@@ -114,7 +114,7 @@ const YamlEntry* find_entry(const YamlNode& map, std::string_view key) {
   return nullptr;
 }
 
-// Runs `read` on an entry's value; what it throws then says which entry.
+// Runs `read` on an entry's value, and adds the entry's key to a BadValue.
 template <typename Read>
 auto in_entry(const YamlEntry& entry, const Read& read) {
   try {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int32_t int_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint64_t unsigned_max = std::numeric_limits<std::uint64_t>::max();
 
-// A key that is a field of the same name: section, name, and how to reach the field.
+// Arguments of key() for a field with the key's name: section, name, and access to the field.
 #define PACELINE_FIELD(section, name) \
 #section, #name, [](auto& config) -> auto& { return config.section.name; }
 
@@ -37,7 +37,7 @@ Key key(std::string_view section, std::string_view name, Field field, Codec code
   return row;
 }
 
-/// A count of which others write -1 where there is no limit.
+/// A count for which other programs write -1 if there is no limit.
 struct CountOrOff : Count {
   [[nodiscard]] std::int32_t read(const YamlNode& node, const std::string& directory) const {
     if (is_plain(node) && node.scalar == "-1") throw BadValue(node, type(), "0 is off here");
@@ -45,7 +45,7 @@ struct CountOrOff : Count {
   }
 };
 
-/// A chunk in tokens, or KV that grows.
+/// A chunk in tokens, or "grow", for KV that grows.
 struct CountOrGrow {
   Count count;
   [[nodiscard]] std::string type() const { return "grow, or " + count.type(); }
@@ -57,7 +57,7 @@ struct CountOrGrow {
   }
 };
 
-/// Where lengths come from: a path, or parameters of a lognormal distribution.
+/// The source of lengths: a path, or parameters of a lognormal distribution.
 struct Lengths {
   MapOf<SimulatedLengths> lognormal;
   Path path;
@@ -73,7 +73,7 @@ struct Lengths {
   }
 };
 
-/// Who answers the turns of responses.
+/// Keys of the section about the programs that answer turns of responses.
 std::vector<Key> environment_keys() {
   const Choice<EnvironmentMethod, 2> method{{"none", "command"},
                                             {EnvironmentMethod::none, EnvironmentMethod::command}};
@@ -100,7 +100,7 @@ std::vector<Key> environment_keys() {
   return t;
 }
 
-/// What `paceline simulate` models.
+/// Keys of the section about the simulated machine and work.
 std::vector<Key> simulation_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
   const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
@@ -175,7 +175,7 @@ std::vector<Key> simulation_keys() {
   return t;
 }
 
-/// For tests of the program itself.
+/// Keys of the section for tests of the program itself.
 std::vector<Key> test_keys() {
   const Real<double> share{"a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
   const Real<double> seconds{"seconds, at least 0", [](double v) { return v >= 0 && v <= 1e6; }};
@@ -220,7 +220,7 @@ std::vector<Key> test_keys() {
   return t;
 }
 
-/// A rule, or a map of rules by data_source, in which `default` is that of all others.
+/// A rule, or a map of rules by data_source, whose key `default` is for all other sources.
 struct Rules {
   Choice<AnswerRule, 5> rule{{"exact", "numeric", "last_number", "boxed", "regex"},
                              {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
@@ -257,7 +257,7 @@ struct Rules {
   }
 };
 
-/// How responses are scored.
+/// Keys of the section about scoring responses.
 std::vector<Key> reward_keys() {
   const Choice<RewardMethod, 3> method{
       {"none", "match", "command"},

@@ -30,7 +30,7 @@ Member<T> member(std::string_view name, Value T::*field, Codec codec, std::strin
           [=](const T& from) { return codec.write(from.*field); }, help};
 }
 
-/// Keys that are left out keep their defaults.
+/// A map of these members. Members that are left out keep their defaults.
 template <typename T>
 struct MapOf {
   std::vector<Member<T>> members;

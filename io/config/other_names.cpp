@@ -18,7 +18,7 @@ constexpr std::string_view measured =
 constexpr std::string_view unsupported = "is not supported";
 constexpr std::string_view constraint = "is not supported: responses are free text";
 
-/// vLLM's, SGLang's and transformers' names, and those of verl, slime and TRL.
+/// Names in vLLM, SGLang and transformers, and in verl, slime and TRL.
 constexpr std::array table = {
     OtherName{"stop", stops, true},
     OtherName{"stop_words", stops, true},

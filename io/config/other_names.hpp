@@ -1,5 +1,5 @@
-// What other engines and trainers call things, and earlier versions called keys, and what these are
-// called here.
+// Names of settings in other engines and trainers, and keys of earlier versions, with the names
+// that these settings have here.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@ namespace paceline::io {
 
 struct OtherName {
   std::string_view name;
-  std::string_view says;  ///< "is prompts.samples here"
-  bool samples = false;   ///< it is about how tokens are sampled, and so about single requests too
-  std::optional<double> neutral = std::nullopt;  ///< the value that changes nothing
+  std::string_view says;  ///< end of a sentence, as "is prompts.samples here"
+  bool samples = false;   ///< it is about sampling, so single requests may have it too
+  std::optional<double> neutral = std::nullopt;  ///< value that changes nothing; nullopt: none
 };
 
-/// Null where the name is none of theirs. A key of earlier versions is "section.key".
+/// Null: no such name is known. A key of an earlier version is written "section.key".
 [[nodiscard]] const OtherName* find_other_name(std::string_view name);
 
 }  // namespace paceline::io

@@ -10,7 +10,7 @@ namespace {
 bool begins_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool in_name(char c) { return begins_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// The name behind a dollar sign, with its braces; empty: there is none.
+/// The name after a dollar sign, with its braces; empty: there is none.
 std::string_view variable_at(std::string_view text) {
   const bool braced = text.starts_with('{');
   const std::string_view from = text.substr(braced ? 1 : 0);

@@ -1,5 +1,5 @@
-// Paths as a configuration's author writes them: with the home directory and variables of the
-// environment, which a shell would have put in.
+// Paths as a configuration's author writes them, with the home directory and environment variables
+// that a shell would expand.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ namespace paceline::io {
 
 struct ExpandedPath {
   std::string path;
-  std::string fault;  ///< why it could not be; empty: it could
+  std::string fault;  ///< why it cannot be expanded; empty: it can
 };
 
-/// `~` alone or before a slash, at the front, is the home directory; $NAME and ${NAME} are what the
-/// environment has; $$ is a dollar sign. Any other dollar sign is itself.
+/// Expands a path. A leading `~`, alone or before a slash, is the home directory; $NAME and ${NAME}
+/// are values of environment variables; $$ is a dollar sign. Any other dollar sign stays.
 [[nodiscard]] ExpandedPath expand_path(std::string_view text);
 
-/// Text that expand_path() makes this path of.
+/// Text that expand_path() turns into this path.
 [[nodiscard]] std::string path_text(std::string_view path);
 
 }  // namespace paceline::io

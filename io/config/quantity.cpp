@@ -30,7 +30,7 @@ std::optional<T> parse_all(std::string_view text) {
   return value;
 }
 
-// A number without sign at the start of `text`, which is advanced past it.
+// Takes a number without a sign off the start of `text`.
 std::optional<double> take_number(std::string_view& text) {
   if (text.empty() || !is_digit(text.front())) return std::nullopt;
   double value = 0;
@@ -40,7 +40,7 @@ std::optional<double> take_number(std::string_view& text) {
   return value;
 }
 
-// K, M, G and T alone are powers of 1024, as Slurm takes them.
+// K, M, G and T alone are powers of 1024, as in Slurm.
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> size_units{{
     {"B", 1},
     {"KiB", 1ULL << 10},
@@ -57,7 +57,7 @@ constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> size_units{
     {"TB", 1000000000000},
 }};
 
-// "HH:MM:SS" or "D-HH:MM:SS", as Slurm writes a time limit.
+// Reads "HH:MM:SS" or "D-HH:MM:SS", as Slurm writes a time limit.
 std::optional<double> parse_clock(std::string_view text) {
   std::int64_t days = 0;
   if (const std::size_t dash = text.find('-'); dash != std::string_view::npos) {

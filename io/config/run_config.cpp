@@ -43,7 +43,7 @@ const Key* find_key(std::string_view section, std::string_view name) {
   return nullptr;
 }
 
-// Whether keys of a section are in a map of this name.
+// Whether keys of a section are in a map with this name.
 bool is_group(std::string_view section, std::string_view name) {
   const std::string prefix = std::string(name) + ".";
   return std::any_of(key_table().begin(), key_table().end(), [&](const Key& key) {
@@ -51,14 +51,14 @@ bool is_group(std::string_view section, std::string_view name) {
   });
 }
 
-// The part of a key's name that is written in front of its value.
+// The last part of a key's name, which is written before its value.
 std::string_view last_name(const Key& key) { return key.name.substr(key.name.rfind('.') + 1); }
 
 std::string full_name(const Key& key) {
   return std::string(key.section) + "." + std::string(key.name);
 }
 
-// "; did you mean 'x'?", or what there is when nothing is near.
+// Text "; did you mean 'x'?" or, if no name is near, a list of all names.
 std::string suggest(std::string_view name, std::span<const std::string_view> candidates) {
   const std::string_view near = nearest_name(name.substr(0, 64), candidates);
   if (!near.empty()) return "; did you mean '" + std::string(near) + "'?";
@@ -78,7 +78,7 @@ std::string unknown_section(std::string_view name) {
 
 std::string unknown_key(std::string_view section, std::string_view name) {
   std::string text = "unknown key " + show(name) + " in section '" + std::string(section) + "'";
-  // An earlier key, or a map that it was in.
+  // Looks for a key of an earlier version, or a map that it was in.
   for (std::string key = std::string(section) + "." + std::string(name); key != section;
        key.resize(key.rfind('.'))) {
     if (const OtherName* other = find_other_name(key))
@@ -97,7 +97,7 @@ std::string unknown_key(std::string_view section, std::string_view name) {
   return text + suggest(name, here);
 }
 
-// Keys one after another as YAML: the names of sections and groups where these begin.
+// Writes keys one after another as YAML, with the names of sections and groups where they begin.
 class Outline {
  public:
   std::string headings(const Key& key) {
@@ -118,19 +118,19 @@ class Outline {
 
  private:
   std::string_view section_;
-  std::string_view group_;  // with the dot after it
+  std::string_view group_;  // with the dot at its end
 };
 
 std::string directory_of(const std::string& path) {
   return std::filesystem::path(path).parent_path().string();
 }
 
-// Collects what is wrong, so that one run shows every mistake.
+// Reads a configuration, and collects all problems, so that one run shows every mistake.
 class Reader {
  public:
   explicit Reader(std::string name) : name_(std::move(name)) {}
 
-  /// What was set before and is set here counts as it is here.
+  /// A key that was set before and is set again has the new value.
   void read_file(const YamlNode& root, const std::string& name, const std::string& directory) {
     if (root.kind == YamlNode::Kind::null) return;
     const auto at = [&name](int line, int column) {
@@ -177,7 +177,7 @@ class Reader {
       YamlEntry entry;
       entry.key = name;
       entry.value = override_value(text.substr(equals + 1), place);
-      // An override's paths are the caller's, relative to the working directory.
+      // Paths in an override are the caller's, relative to the working directory.
       read_entry(section, "", entry, "", [&](int, int) { return place; });
     } catch (const UsageError& error) {
       add(error.what());
@@ -198,9 +198,9 @@ class Reader {
     }
     if (problems_ > 0) throw UsageError(message_);
     write_text();
-    // Plain decoding has no drafters, whatever the text lists.
+    // Plain decoding uses no drafters, even if the text lists some.
     if (config_.speculation.mode == SpeculationMode::plain) config_.speculation.drafters.clear();
-    // No simulated request says what an earlier one said, and given responses need no drafts.
+    // Simulated requests have no earlier responses, and given responses need no drafts.
     if (config_.speculation.drafters.empty() || purpose != Purpose::run)
       config_.speculation.history = std::nullopt;
     return std::move(config_);
@@ -213,8 +213,8 @@ class Reader {
   }
   void problem(const std::string& place, const std::string& what) { add(place + ": " + what); }
 
-  // The keys of a section, or of a group of keys in it, whose names then begin with `prefix`.
-  // `place_of` says where a line and column are, for the message.
+  // Reads the keys of a section or, if `prefix` is not empty, of a group of keys in it, whose names
+  // begin with `prefix`. `place_of`: turns a line and a column into a place for messages.
   template <typename PlaceOf>
   void read_keys(const std::string& section, const std::string& prefix, const YamlEntry& owner,
                  const std::string& directory, const PlaceOf& place_of) {
@@ -258,7 +258,7 @@ class Reader {
     }
   }
 
-  // A value alone is what was given: no part of it is a comment, and its lines are not joined.
+  // Reads a value that stands alone: no part of it is a comment, and its lines are not joined.
   static YamlNode override_value(const std::string& text, const std::string& place) {
     YamlNode value = parse_yaml(text, place, false);
     const std::size_t begin = text.find_first_not_of(" \t");
@@ -272,7 +272,7 @@ class Reader {
     return value;
   }
 
-  // The key that someone means who writes its name alone.
+  // A hint to the key whose last name is `name`, for users who leave out its section.
   static std::string whole_name_of(std::string_view name) {
     for (const Key& key : key_table()) {
       if (last_name(key) == name) return "; did you mean '" + full_name(key) + "=...'?";
@@ -282,7 +282,7 @@ class Reader {
     return "";
   }
 
-  // Where the key was set, for problems that concern several.
+  // The place where a key was set, for problems that concern several keys.
   [[nodiscard]] std::string place_of_key(const std::string& key) const {
     const auto found = places_.find(key);
     return found == places_.end() ? name_ : found->second;
@@ -510,7 +510,7 @@ class Reader {
                   ", found " + *s.history);
     }
     for (const DrafterSetting& drafter : s.drafters) {
-      // Below the shortest match a whole draft must find room in the tree.
+      // A whole draft must fit into the tree below the shortest match.
       if (drafter.method == DrafterMethod::suffix &&
           s.max_length > drafter.depth - drafter.min_match) {
         problem(
@@ -563,7 +563,7 @@ std::vector<std::string> keys_in_file(const std::string& path) {
 }
 
 std::string config_reference() {
-  // Written as YAML, so that it can be copied: defaults as values, the rest as comments.
+  // The text is YAML that can be copied: defaults are values, everything else is comments.
   const RunConfig defaults;
   std::string text;
   Outline outline;

@@ -1,4 +1,4 @@
-// What sampling parameters may be, of a configuration and of a prompt's line.
+// Ranges of sampling parameters, in a configuration and in a prompt's line.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ inline constexpr Real<float> kMinP{"a number from 0 to below 1",
                                    [](float v) { return v >= 0 && v < 1; }};
 inline constexpr Real<float> kRepetition{"a number from 0.01 to 100",
                                          [](float v) { return v >= 0.01F && v <= 100; }};
-/// Of presence_penalty and frequency_penalty, as OpenAI has it.
+/// Range of presence_penalty and frequency_penalty, as in OpenAI's API.
 inline constexpr Real<float> kPenalty{"a number from -2 to 2",
                                       [](float v) { return v >= -2 && v <= 2; }};
 inline constexpr Real<float> kBias{"a number from -100 to 100",
                                    [](float v) { return v >= -100 && v <= 100; }};
 
-/// Biases of tokens, as {ID: NUMBER, ...}; ascending.
+/// Biases of tokens, as {ID: NUMBER, ...}; sorted by id.
 struct Biases {
   static constexpr std::string_view kType =
       "a map of token ids (whole numbers, at least 0) to numbers from -100 to 100";
@@ -59,7 +59,7 @@ struct Biases {
     }
     return text + "}";
   }
-  /// The id that a key spells.
+  /// The id that a key spells; nullopt: none.
   [[nodiscard]] static std::optional<TokenId> token_of(std::string_view key) {
     const auto value = parse_integer(key);
     if (!value || *value < 0 || *value > std::numeric_limits<TokenId>::max()) return std::nullopt;

@@ -86,7 +86,7 @@ void require_replaceable(const std::string& path, const std::string& what) {
 
 void replace_file(const std::string& path, const std::string& text, const std::string& what) {
   require_replaceable(path, what);
-  // Several processes may replace one file at once.
+  // The name is random, because several processes may replace one file at once.
   const std::string part = fmt::format("{}.{:08x}.part", path, std::random_device{}());
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << text;

@@ -1,5 +1,5 @@
-// Files of records that the program writes and reads back: maps of known keys, with errors that
-// say which key, what was expected and what was found.
+// Files of records that the program writes and reads back: maps of known keys. Errors name the key,
+// what was expected and what was found.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace paceline::io {
 [[nodiscard]] const Real<double>& positive();
 [[nodiscard]] const Real<double>& not_negative();
 
-/// A key of a map: reads its value.
+/// A key of a map, with a function that reads its value.
 struct Field {
   std::string_view name;
   bool required;
@@ -28,13 +28,13 @@ Field field(std::string_view name, T& to, Codec codec) {
   return {name, true, [&to, codec](const YamlNode& node) { to = codec.read(node, ""); }};
 }
 
-/// Reads a map whose keys these are. What `read` throws says which key.
+/// Reads a map with these keys. Adds the key to a BadValue that `read` throws.
 void read_map(const YamlNode& node, const std::vector<Field>& fields);
 
-/// UsageError of a bad value in `what`, a file of this name.
+/// Throws UsageError about a bad value in `what`, the file `name`.
 [[noreturn]] void fail(const std::string& name, const std::string& what, const BadValue& bad);
 
-/// read(), whose BadValue becomes a UsageError.
+/// Calls read() and turns its BadValue into a UsageError.
 template <typename Read>
 auto explain(const std::string& name, const std::string& what, const Read& read) {
   try {
@@ -44,12 +44,12 @@ auto explain(const std::string& name, const std::string& what, const Read& read)
   }
 }
 
-/// A number in four digits: more than any measurement tells.
+/// A number with four digits, more than any measurement is exact to.
 [[nodiscard]] std::string figure(double value);
 
-/// For what takes long to make: throws as replace_file() would where that can be told beforehand.
+/// Throws as replace_file() would, as far as can be known before its text has been made.
 void require_replaceable(const std::string& path, const std::string& what);
-/// Replaces the file as a whole or not at all. Throws IoError("path: cannot write `what`: why").
+/// Replaces the whole file, or leaves it. Throws IoError("path: cannot write `what`: why").
 void replace_file(const std::string& path, const std::string& text, const std::string& what);
 
 }  // namespace paceline::io

@@ -18,7 +18,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::size_t max_depth = 16;  // a configuration needs four
+constexpr std::size_t max_depth = 16;  // a configuration needs four levels
 
 std::string escape(unsigned char c) {
   std::array<char, 8> buffer{};
@@ -26,8 +26,8 @@ std::string escape(unsigned char c) {
   return buffer.data();
 }
 
-// Builds the tree from the parser's events. It sees anchors and aliases as such, so nothing is ever
-// expanded, and it stops at the first thing a configuration may not hold.
+// Builds the tree from the parser's events. Anchors and aliases are events too, so none is ever
+// expanded. Stops at the first thing that a configuration may not contain.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& text, const std::string& name, bool located)
@@ -77,7 +77,7 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   struct Open {
     YamlNode node;
-    bool has_key = false;  // of a map: the next event is the last entry's value
+    bool has_key = false;  // in a map: the next event is the last entry's value
   };
 
   static YamlNode make(const YAML::Mark& mark) {
@@ -88,13 +88,13 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void check_tag(const YAML::Mark& mark, const std::string& tag) const {
-    // "?" is a plain value without a tag, "!" a quoted one.
+    // "?" stands for a plain value without a tag, "!" for a quoted one.
     if (!tag.empty() && tag != "?" && tag != "!") {
       fail(mark, "tags (" + show(tag) + ") are not supported; write the value alone");
     }
   }
 
-  // YAML makes a space of a line feed in a value. In text that was typed it was meant.
+  // YAML turns a line feed within a value into a space, but someone who typed it wanted it.
   void check_on_one_line(const YAML::Mark& mark, const std::string& value) const {
     const auto at = static_cast<std::size_t>(mark.pos);
     const char first = at < text_.size() ? text_[at] : '\0';
@@ -176,7 +176,7 @@ class TreeBuilder final : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// Text that is not YAML's to judge: yaml-cpp guesses at encodings and passes bad bytes through.
+// Checks what the parser does not: yaml-cpp guesses encodings, and lets bad bytes pass.
 void check_characters(const std::string& text, const TreeBuilder& builder) {
   const std::size_t invalid = find_invalid_utf8(text);
   int line = 1;
@@ -201,11 +201,11 @@ YamlNode parse_yaml(const std::string& text, const std::string& name, bool locat
                      " bytes long");
   }
   check_characters(text, builder);
-  // In front of a file the parser passes over it, as one should; of a value it is a part.
+  // The parser skips it at the start of a file, as it should; in a value it is a part.
   if (!located && text.starts_with("\xEF\xBB\xBF")) builder.fail(1, 1, "a byte order mark");
   try {
-    // The end marker makes an unclosed quote an error; at the bare end of the text yaml-cpp takes
-    // it for closed.
+    // The end marker makes an unclosed quote an error. Without it, yaml-cpp takes the quote for
+    // closed at the end of the text.
     std::istringstream stream(text + "\n...\n");
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return {};
@@ -252,7 +252,7 @@ std::size_t find_invalid_utf8(std::string_view text) {
     for (std::size_t k = 1; k < length; ++k) {
       if (!continuation(i + k)) return i;
     }
-    if (length > 2) {  // no overlong forms, no surrogates, nothing above U+10FFFF
+    if (length > 2) {  // overlong forms, surrogates, and above U+10FFFF
       const auto second = static_cast<unsigned char>(text[i + 1]);
       if ((c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) ||
           (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F)) {
@@ -284,7 +284,7 @@ std::string quote_yaml(std::string_view text) {
 
 std::string clip(std::string_view text) {
   std::size_t longest = std::min<std::size_t>(80, text.size());
-  // Not within a character: back to before one that would be cut.
+  // Moves back to before a character that would be cut.
   while (longest < text.size() && longest > 0 &&
          (static_cast<unsigned char>(text[longest]) & 0xC0U) == 0x80U) {
     --longest;

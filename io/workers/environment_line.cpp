@@ -26,7 +26,7 @@ std::string shown(std::string_view line) {
   return dump(Json(part)) + (line.size() > kMost ? "..." : "");
 }
 
-/// Reads an observation. False where it is none.
+/// Reads an observation. Returns false if it is none.
 bool read_observation(const Json& said, TurnAnswer& answer) {
   if (said.is_string()) {
     answer.observation = said.get<std::string>();

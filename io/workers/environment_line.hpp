@@ -1,33 +1,33 @@
-// Lines that environment workers read and write (environment_pool.hpp): one JSON object each.
+// Lines that environment workers read and write (environment_pool.hpp), each one JSON object.
 //
 // A worker reads
-//   id             text that its answer repeats: PROMPT:SAMPLE, indices from 0
+//   id             text that the answer repeats: PROMPT:SAMPLE, indices from 0
 //   turn           number of the turn that has ended, from 0; at 0 a conversation begins
 //   text           the turn's text, without special tokens
-//   tokens         its ids
-//   finish_reason  why it ended: stop_id, stop_string, length or context
-//   last           true: the response has no room for another turn, so that only `reward` and
-//                  `extra` of the answer count
-//   uid, prompt, data_source, ground_truth, extra_info, fields   the prompt's, as reward workers
-//                  read them (worker_line.hpp)
-//   replay         true: the turn was answered before, by a worker that is gone or elsewhere, and
-//                  what is said now does not count
-//   observation    with replay: the tokens that were given then
-//   close          true, and nothing but `id` beside it: the conversation has come to a limit, or
-//                  goes on elsewhere; an answer is awaited, of which `id` alone counts
+//   tokens         the turn's token ids
+//   finish_reason  why the turn ended: stop_id, stop_string, length or context
+//   last           true: the response has no room for another turn, so that of the answer only
+//                  `reward` and `extra` count
+//   uid, prompt, data_source, ground_truth, extra_info, fields   about the prompt, as for reward
+//                  workers (worker_line.hpp)
+//   replay         true: the turn was answered before, by a worker that is gone or on another rank,
+//                  and the new answer does not count
+//   observation    with replay: the token ids that were given then
+//   close          true; the line then has only `id` in addition. The conversation has come to a
+//                  limit, or goes on elsewhere. An answer is awaited, of which only `id` counts
 // and writes
 //   id             as read
-//   observation    what the model is to read before its next turn: text; a list of messages
-//                  {role, content}; or a list of token ids, which are taken as they are
+//   observation    input of the model before its next turn: text; a list of messages
+//                  {role, content}; or a list of token ids, which are taken unchanged
 //   done           true: the conversation is over
 // and optionally
-//   reward         a finite number, of the turn: a response has the sum over its turns
-//   extra          an object: further values to keep beside the response's reward (reward_extra of
-//                  the files), as the last answer has them
-//   error          text, in place of the others: this conversation cannot go on
-// Other members of the answer are ignored. Members that are not as above count as an error; a line
-// that is no JSON object with the id read is no answer. Lines end in a line feed; all text is
-// UTF-8.
+//   reward         a finite number, the reward of the turn; a response has the sum over its turns
+//   extra          an object: further values to keep with the response's reward (reward_extra of
+//                  the files); the last answer's counts
+//   error          text, instead of the others: this conversation cannot go on
+// Other members of the answer are ignored. A member of another form than above counts as an error.
+// A line that is no JSON object with the id read is no answer. Lines end with a line feed; all text
+// is UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -44,13 +44,13 @@
 
 namespace paceline::io {
 
-/// How a turn is told.
+/// Kind of a line about a turn.
 struct TurnTelling {
-  bool last = false;
-  bool replay = false;
+  bool last = false;    ///< no turn can follow
+  bool replay = false;  ///< the turn was answered before
 };
 
-/// The line of the turn of this number, which has ended. `prompt`: prompt_members().
+/// The line about turn number `turn`, which has ended. `prompt`: from prompt_members().
 [[nodiscard]] std::string turn_line(const Trajectory& response, std::size_t turn,
                                     const std::string& prompt, const Tokenizer& tokenizer,
                                     const TurnTelling& telling);
@@ -60,10 +60,10 @@ struct TurnTelling {
 struct TurnAnswer {
   enum class Kind : std::uint8_t { answer, error, garbage };
   Kind kind = Kind::garbage;
-  /// What the worker did, where it is an error: "says: ..." or "wrote ..."; or why the answer is
-  /// garbage.
+  /// If it is an error: what the worker did, as "says: ..." or "wrote ...". If it is garbage: the
+  /// reason.
   std::string text;
-  /// Nothing, a text, messages or ids.
+  /// Nothing, text, messages or token ids.
   std::variant<std::monostate, std::string, std::vector<ChatMessage>, std::vector<TokenId>>
       observation;
   bool done = false;
@@ -71,8 +71,8 @@ struct TurnAnswer {
   std::string extra;  ///< compact JSON of an object; empty: none
 };
 
-/// Parses a line without its line feed, in answer to one with this id. `counts`: false where no
-/// more than the id is looked at.
+/// Parses a line, without its line feed, that answers the line with this id. `counts`: false if
+/// only the id is read.
 [[nodiscard]] TurnAnswer read_turn_answer(std::string_view line, RequestId id, bool counts);
 
 }  // namespace paceline::io

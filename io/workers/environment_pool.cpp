@@ -11,7 +11,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr int kMostWarnings = 3;  // of a rank: others fail for the same reasons
+constexpr int kMostWarnings = 3;  // of a rank; further failures have the same reasons
 
 }  // namespace
 
@@ -72,7 +72,7 @@ std::vector<EnvironmentReply> EnvironmentPool::take() {
   return replies;
 }
 
-/// Gives new jobs to workers.
+/// Assigns new jobs to workers.
 void EnvironmentPool::deal_out() {
   std::deque<Job> asked;
   {
@@ -88,7 +88,7 @@ void EnvironmentPool::assign(Job job) {
   if (job.close) {
     if (session == sessions_.end()) return;
     Place& place = places_[session->second.worker];
-    // A turn that waits for its worker is wanted no more; one under way comes to its end.
+    // Turns of it that wait are no longer wanted; a turn under way is finished.
     const auto first = place.jobs.begin() + (place.jobs.empty() ? 0 : 1);
     place.jobs.erase(
         std::remove_if(first, place.jobs.end(), [&](const Job& j) { return j.response.id == id; }),
@@ -131,15 +131,15 @@ std::optional<std::string> EnvironmentPool::next(int worker) {
     auto session = sessions_.find(response.id);
     if (job.close) {
       if (session != sessions_.end() && session->second.told > 0) return close_line(response.id);
-      forget(response.id);  // the process that knew of it is gone
+      forget(response.id);  // the process that knew the conversation is gone
       place.jobs.pop_front();
       continue;
     }
-    if (session == sessions_.end()) {  // closed, and begun again
+    if (session == sessions_.end()) {  // closed and begun again
       session = sessions_.emplace(response.id, Session{worker, 0}).first;
       ++place.sessions;
     }
-    if (session->second.worker != worker) {  // it left, and came back to another
+    if (session->second.worker != worker) {  // it left, and returned to another worker
       place.jobs.pop_front();
       continue;
     }
@@ -151,7 +151,7 @@ std::optional<std::string> EnvironmentPool::next(int worker) {
   return std::nullopt;
 }
 
-/// Encodes an observation. Returns why it cannot be, or an empty text.
+/// Encodes an observation. Returns why it cannot be encoded, else "".
 std::string EnvironmentPool::encode(const TurnAnswer& answer, TokenId last,
                                     EnvironmentReply& reply) const {
   try {
@@ -231,7 +231,7 @@ std::string EnvironmentPool::hear(const CrewLine& line, const std::string& answe
   ++session->second.told;
   const Job answered = std::move(job);
   place.jobs.pop_front();
-  if (reply.done) forget(id);  // one that failed is closed
+  if (reply.done) forget(id);  // a failed conversation is closed by leave()
   finish(answered, std::move(reply), std::move(error));
   return "";
 }

@@ -23,31 +23,30 @@
 
 namespace paceline::io {
 
-/// What a pool needs to know of the run.
+/// Facts about the run that a pool needs.
 struct EnvironmentRun {
-  std::int32_t vocabulary = 0;  ///< ids that are given are below it
-  std::int32_t context = 0;     ///< an answer has fewer tokens
-  std::function<void()> wake;   ///< called by the crew's thread: an answer has come
+  std::int32_t vocabulary = 0;  ///< answers may have ids below this
+  std::int32_t context = 0;     ///< an answer must have fewer tokens
+  std::function<void()> wake;   ///< called by the crew's thread when an answer has come
   std::function<void(const std::string&)> warn;  ///< called within take()
-  /// Tokens that no answer may have, for they stand for pictures.
+  /// Tokens that stand for pictures, which no answer may contain.
   std::vector<TokenId> placeholders = {};
 };
 
-/// Runs environment.workers processes of the program environment.command, each with one turn at a
-/// time. A conversation stays with the worker that had its first turn: of those with fewest
-/// conversations the first. A worker that lacks earlier turns, because another died or the
-/// conversation came from another rank, is told these first (`replay`), each answer as it was
+/// Runs environment.workers processes of the program environment.command; each has one turn at a
+/// time. A conversation stays with the worker that had its first turn, the first of those with
+/// fewest conversations. A worker may lack earlier turns, because another died or the conversation
+/// came from another rank. It is then told these first (`replay`), with their recorded answers.
 /// recorded.
-///
-/// A worker that fails (WorkerCrew) is replaced, and the turn tried again, environment.attempts
-/// times in all; then the conversation fails. So it does when a worker says so (`error`), or gives
-/// an answer that cannot be encoded, has ids outside the vocabulary or of pictures, or no room in
-/// the context. Failures before the first answer of any worker are no conversation's fault: its
-/// turn is tried until all workers are given up. Then take() throws, as turns that are not answered
-/// are to be sampled again by a run that is resumed.
+/// Replaces a worker that fails (WorkerCrew), and tries the turn again, environment.attempts times
+/// in all; then the conversation fails. It also fails when a worker says so (`error`), or gives an
+/// answer that cannot be encoded, has ids outside the vocabulary or of pictures, or has no room in
+/// the context. Failures before the first answer of any worker are not the fault of a conversation:
+/// its turn is tried until all workers are given up. Then take() throws, because a resumed run is
+/// to sample the unanswered turns again.
 class EnvironmentPool final : public Environment, private CrewDesk {
  public:
-  /// `scenes`: [prompts] prompt_members(). References outlive this. Throws UsageError when the
+  /// `scenes`: [prompts] prompt_members(). References outlive this. Throws UsageError if the
   /// program does not exist.
   EnvironmentPool(const EnvironmentSection& settings, std::span<const std::string> scenes,
                   const Tokenizer& tokenizer, TurnEncoder encoder, EnvironmentRun run,
@@ -55,25 +54,25 @@ class EnvironmentPool final : public Environment, private CrewDesk {
 
   void ask(const Trajectory& response, bool goes_on) override;
   void leave(RequestId id) override;
-  /// Throws Error where a turn waits and no worker is left: bad_data where none has ever answered,
-  /// else try_again.
+  /// Throws Error if a turn waits and no worker is left: bad_data if none has ever answered, else
+  /// try_again.
   [[nodiscard]] std::vector<EnvironmentReply> take() override;
 
  private:
   /// A turn to be answered, or a conversation to be closed.
   struct Job {
     Trajectory response;  ///< without log-probabilities
-    bool goes_on = true;  ///< there can be another turn
+    bool goes_on = true;  ///< another turn may follow
     bool close = false;
     double asked = 0;
-    int attempts = 0;  ///< failed attempts
+    int attempts = 0;  ///< failed attempts so far
   };
   struct Session {
     int worker = 0;
-    std::size_t told = 0;  ///< turns that the worker's process was told
+    std::size_t told = 0;  ///< turns that the worker's process knows
   };
   struct Place {
-    std::deque<Job> jobs;  ///< the first is under way while the worker is busy
+    std::deque<Job> jobs;  ///< the first is under way if the worker is busy
     int sessions = 0;
     bool given_up = false;
   };
@@ -101,18 +100,18 @@ class EnvironmentPool final : public Environment, private CrewDesk {
   EnvironmentRun run_;
   const Clock& clock_;
 
-  std::mutex mutex_;  ///< guards the members below, down to the thread's own
+  std::mutex mutex_;  ///< guards the members up to the thread's own
   std::deque<Job> asked_;
   std::vector<Done> done_;
-  std::optional<Error> fault_;  ///< no worker is left
+  std::optional<Error> fault_;  ///< set when no worker is left
 
-  // Members of the crew's thread alone.
+  // Members used by the crew's thread alone.
   std::map<RequestId, Session> sessions_;
   std::vector<Place> places_;  ///< [workers]
-  bool answered_ = false;      ///< some worker has
-  std::string last_failure_;   ///< of a worker
+  bool answered_ = false;      ///< some worker has answered
+  std::string last_failure_;   ///< last failure of any worker
 
-  int warnings_ = 0;  ///< given; of the caller of take() alone
+  int warnings_ = 0;  ///< number of warnings given; used by the caller of take() alone
   WorkerCrew crew_;   ///< last: its thread ends first
 };
 

@@ -14,13 +14,13 @@ namespace paceline::io {
 
 /// Method of scoring: none, the rules of answer_match.hpp, or programs.
 enum class RewardMethod : std::uint8_t { none, match, command };
-/// How many of a run's responses must have a reward when it ends: any number, one or all.
+/// Number of a run's responses that must have a reward when it ends: any number, at least one, all.
 enum class RewardsRequired : std::uint8_t { none, some, all };
 /// The part of a response that is its answer (answer_match.hpp).
 enum class AnswerRule : std::uint8_t { exact, numeric, last_number, boxed, regex };
 /// Answer rules by prompt.
 struct AnswerRules {
-  /// Rule of other prompts; absent: none.
+  /// Rule of all other prompts; nullopt: none.
   std::optional<AnswerRule> otherwise = AnswerRule::last_number;
   std::map<std::string, AnswerRule> by_source;  ///< rule of prompts with this data_source
 
@@ -33,15 +33,15 @@ struct AnswerRules {
 
 struct RewardSection {
   RewardMethod method = RewardMethod::none;
-  Auto<std::string> ground_truth;  ///< field of a prompt's line with the truth (ground_truth.hpp)
+  Auto<std::string> ground_truth;  ///< field of a prompt's line (ground_truth.hpp)
   AnswerRules rule;
-  std::optional<std::string> pattern;  ///< PCRE2, of rule regex
-  double tolerance = 0;                ///< of numbers, relative to the truth or 1; 0: equal
+  std::optional<std::string> pattern;  ///< PCRE2, for rule regex
+  double tolerance = 0;                ///< for numbers, relative to the truth or 1; 0: equal
   std::vector<std::string> command;    ///< program and arguments of a worker (worker_pool.hpp)
-  std::int32_t workers = 2;            ///< on each rank that verifies
+  std::int32_t workers = 2;            ///< on each verifier
   double timeout = 60;                 ///< seconds for one response
-  std::int32_t attempts = 2;           ///< at a response on which a worker fails
-  bool send_tokens = false;            ///< workers get token ids too
+  std::int32_t attempts = 2;           ///< for a response on which workers fail
+  bool send_tokens = false;            ///< workers also get token ids
   RewardsRequired required = RewardsRequired::some;
 };
 

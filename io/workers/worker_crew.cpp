@@ -17,10 +17,10 @@
 namespace paceline::io {
 namespace {
 
-constexpr int kMostFailures = 5;     // of a worker in a row
-constexpr double kFirstPause = 0.1;  // seconds before a second start; doubles each time
+constexpr int kMostFailures = 5;     // of one worker in a row
+constexpr double kFirstPause = 0.1;  // seconds before the second restart; doubles each time
 constexpr double kLongestPause = 5;  // limit of the pause
-constexpr double kGrace = 1;         // seconds that workers have to end by themselves
+constexpr double kGrace = 1;         // seconds that workers have to end on their own
 constexpr int kLastMoments = 100;    // milliseconds from closing its output to the end of a process
 constexpr std::size_t kLongestLine = std::size_t{1} << 20;  // bytes of an answer
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -32,7 +32,7 @@ int milliseconds_until(double moment, double now) {
 
 }  // namespace
 
-/// A worker's place in the crew: its process, if any, and the line that it is to answer.
+/// A worker's place in the crew: its process, if there is one, and the line that it is to answer.
 class WorkerCrew::Worker {
  public:
   explicit Worker(int number) : index(number) {}
@@ -121,7 +121,7 @@ void WorkerCrew::tend(double now) {
     desk_.none_left();
 }
 
-/// Sleeps until a worker or the rank has something, or until the next deadline.
+/// Sleeps until a worker or the rank has news, or until the next deadline.
 int WorkerCrew::wait(double now) {
   std::vector<pollfd> descriptors{{bell_, POLLIN, 0}};
   std::vector<Worker*> whose{nullptr};
@@ -163,7 +163,7 @@ void WorkerCrew::speak(Worker& worker, double now) {
       worker.sent += static_cast<std::size_t>(wrote);
     } else if (errno == EAGAIN) {
       return;
-    } else if (errno != EINTR) {  // EPIPE: the worker has ended, or closed its input
+    } else if (errno != EINTR) {  // EPIPE: the worker has ended, or has closed its input
       fail(worker, ScoreOutcome::died, "", now);
       return;
     }
@@ -204,7 +204,7 @@ void WorkerCrew::hear(Worker& worker, const std::string& line, double now) {
   worker.busy = false;
 }
 
-/// Ends a worker's process. `what`: description of the failure; empty: the process ended by itself.
+/// Ends a worker's process. `what`: text about the failure; empty: the process ended on its own.
 void WorkerCrew::fail(Worker& worker, ScoreOutcome outcome, const std::string& what, double now) {
   std::string ended = "did not start";
   if (worker.process) ended = worker.process->end(what.empty() ? kLastMoments : 0);
@@ -212,14 +212,14 @@ void WorkerCrew::fail(Worker& worker, ScoreOutcome outcome, const std::string& w
   tell_guard();
   worker.in.clear();
   ++worker.failures;
-  // The first failure may have been the line's fault, or the node's.
+  // No pause after the first failure, which may have been the line's or the node's fault.
   worker.start =
       now + (worker.failures == 1
                  ? 0
                  : std::min(kLongestPause, kFirstPause * std::exp2(worker.failures - 2)));
   desk_.fail({worker.index, worker.asked, now}, std::exchange(worker.busy, false), outcome,
              what.empty() ? ended : what, worker.given_up());
-  ring();  // the desk may have a line for another worker now, which was asked before
+  ring();  // the desk may have a line for a worker asked before
 }
 
 void WorkerCrew::dismiss() {

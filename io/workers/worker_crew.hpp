@@ -1,4 +1,4 @@
-// Processes of one program that answer lines: a JSON line in, a JSON line out, one at a time each.
+// Processes of one program that answer lines: each reads a JSON line and writes one, in turn.
 #pragma once
 
 #include <atomic>
@@ -15,55 +15,55 @@
 
 namespace paceline::io {
 
-/// What a crew runs.
+/// The program that a crew runs.
 struct CrewSettings {
-  std::string section;               ///< of the configuration, for messages
+  std::string section;               ///< section of the configuration, for messages
   std::vector<std::string> command;  ///< program and arguments
   std::int32_t workers = 1;
   double timeout = 60;  ///< seconds for one line
 };
 
-/// A worker's line under way, or the last one.
+/// The line that a worker is answering, or answered last.
 struct CrewLine {
   int worker = 0;
-  double asked = 0;  ///< when sending of it began
+  double asked = 0;  ///< when sending of the line began
   double now = 0;
 };
 
-/// What a crew's workers are asked, and what becomes of it. Called by the crew's thread alone.
+/// The source of workers' lines and the receiver of their answers. Only the crew's thread calls it.
 class CrewDesk {
  public:
   virtual ~CrewDesk() = default;
-  /// The next line for a worker that is free, with its line feed; nothing: none for now.
+  /// The next line for a worker that is free, with its line feed; nullopt: none for now.
   [[nodiscard]] virtual std::optional<std::string> next(int worker) = 0;
-  /// The worker's answer, without its line feed. Returns why it is none, or an empty text.
+  /// Takes the worker's answer, without its line feed. Returns why it is not valid, else "".
   [[nodiscard]] virtual std::string hear(const CrewLine& line, const std::string& answer) = 0;
-  /// The worker's process has ended, or was ended, `asked`: without an answer to its line. `what`
-  /// says how. A worker that is given up is not started again.
+  /// Told that a worker's process has ended, or was ended. `asked`: its line has no answer. `what`:
+  /// how it ended. `given_up`: the worker is not started again.
   virtual void fail(const CrewLine& line, bool asked, ScoreOutcome outcome, const std::string& what,
                     bool given_up) = 0;
-  /// All workers are given up.
+  /// Told that all workers are given up.
   virtual void none_left() = 0;
 };
 
-/// A thread of the crew's own talks to the workers, and sleeps in between.
+/// Workers, and a thread that talks to them and sleeps in between.
 ///
 /// A worker is replaced when it says nothing for the timeout, ends, or gives no valid answer: at
-/// once the first time, then after waits that double; after five failures in a row it is given up.
+/// once the first time, then after waits that double. After five failures in a row it is given up.
 ///
-/// Descendants of workers end with them, and workers with the crew, or with the process however it
+/// Descendants of workers end with them. Workers end with the crew, or with the process, however it
 /// ends.
 class WorkerCrew {
  public:
-  /// References outlive this; the desk is asked from start() on. Throws UsageError when the program
+  /// References outlive this; the desk is called from start() on. Throws UsageError if the program
   /// does not exist.
   WorkerCrew(CrewSettings settings, CrewDesk& desk, const Clock& clock);
   /// Calls stop().
   ~WorkerCrew();
   void start();
-  /// Has the desk asked again.
+  /// Makes the thread ask the desk for lines again.
   void ring();
-  /// Closes the workers' input and gives them a second to end. The desk is asked no more.
+  /// Closes the workers' input and gives them a second to end. Afterwards the desk is not called.
   void stop();
 
  private:
@@ -85,7 +85,7 @@ class WorkerCrew {
   int bell_;  ///< eventfd that wakes the thread
   std::atomic<bool> stop_ = false;
 
-  // Members of the thread alone.
+  // Members used by the thread alone.
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<WorkerGuard> guard_;
   std::thread thread_;

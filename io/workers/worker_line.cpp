@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Dumps JSON. Invalid UTF-8 (which no field of the prompts' file contains) is replaced.
+/// Dumps JSON. Invalid UTF-8, which no field of the prompts' file contains, is replaced.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

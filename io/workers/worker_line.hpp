@@ -1,23 +1,23 @@
-// Lines that reward workers read and write (worker_pool.hpp): one JSON object each.
+// Lines that reward workers read and write (worker_pool.hpp), each one JSON object.
 //
 // A worker reads
-//   id             text that its answer repeats: PROMPT:SAMPLE, indices from 0
-//   uid            the prompt's
-//   prompt         its text, without special tokens
+//   id             text that the answer repeats: PROMPT:SAMPLE, indices from 0
+//   uid            the prompt's uid
+//   prompt         the prompt's text, without special tokens
 //   data_source    the prompt's own field (verl), or null
 //   ground_truth   the true answer, of any type, or null
 //   extra_info     the prompt's own field (verl), or {}
 //   fields         all other fields of the prompt's line
 //   response       the response's text, without special tokens
-//   finish_reason  stop_id, stop_string, length or context; the last two: it was cut short
-//   prompt_tokens, response_tokens   ids, where reward.send_tokens is set
+//   finish_reason  stop_id, stop_string, length or context; with the last two it was cut short
+//   prompt_tokens, response_tokens   token ids, if reward.send_tokens is set
 // and writes
 //   id             as read
-//   score          a finite number; or in its place
+//   score          a finite number; or, instead of it,
 //   error          text: this response cannot be scored
-// and optionally, beside a score
-//   extra          an object: further values to keep of this response (reward_extra of the files)
-// Other members of the answer are ignored. Lines end in a line feed; all text is UTF-8.
+// and optionally, in addition to a score
+//   extra          an object: further values to keep for this response (reward_extra of the files)
+// Other members of the answer are ignored. Lines end with a line feed; all text is UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@
 
 namespace paceline::io {
 
-/// The members of a line that depend on the prompt alone, with a comma after the last. `truth`:
-/// JSON.
+/// The members of a line that depend only on the prompt, with a comma after the last. `truth`:
+/// ground truth as JSON; nullopt: there is none.
 [[nodiscard]] std::string prompt_members(const Prompt& prompt,
                                          const std::optional<std::string>& truth,
                                          const Tokenizer& tokenizer, bool send_tokens);
@@ -48,10 +48,10 @@ struct WorkerAnswer {
   Kind kind = Kind::garbage;
   float score = 0;
   std::string text;   ///< the worker's error, or the reason why the answer is garbage
-  std::string extra;  ///< object beside the score as compact JSON; empty: none
+  std::string extra;  ///< object given with the score, as compact JSON; empty: none
 };
 
-/// Parses a line without its line feed, in answer to the request of this id.
+/// Parses a line, without its line feed, that answers the request with this id.
 [[nodiscard]] WorkerAnswer read_answer(std::string_view line, RequestId id);
 
 }  // namespace paceline::io

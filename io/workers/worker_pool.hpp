@@ -1,5 +1,5 @@
-// Programs that score responses: a JSON line in, a JSON line out (worker_line.hpp), off the path of
-// steps. Seer, section 5: rewards are computed while other responses are still generated.
+// Programs that score responses: each reads a JSON line and writes one (worker_line.hpp), outside
+// of steps. Seer, section 5: rewards are computed while other responses are still generated.
 #pragma once
 
 #include <deque>
@@ -17,13 +17,13 @@
 
 namespace paceline::io {
 
-/// Runs reward.workers processes of the program reward.command, each with one response at a time.
-/// A response on which a worker fails is tried again, reward.attempts times in all. An error is a
-/// valid answer, and the worker stays. With no worker left all responses are given up.
+/// Runs reward.workers processes of the program reward.command; each has one response at a time. A
+/// response on which a worker fails is tried again, reward.attempts times in all. An error is a
+/// valid answer, after which the worker stays. If no worker is left, all responses are given up.
 class WorkerPool final : public Scorer, private CrewDesk {
  public:
-  /// `subjects`: [prompts] (ground_truth.hpp). All outlive this. Throws UsageError when the program
-  /// does not exist. When it ends, unscored responses are dropped.
+  /// `subjects`: [prompts] (ground_truth.hpp). References outlive this. Throws UsageError if the
+  /// program does not exist. Unscored responses are dropped at destruction.
   WorkerPool(const RewardSection& settings, std::span<const std::string> subjects,
              const Tokenizer& tokenizer, const Clock& clock);
 
@@ -35,7 +35,7 @@ class WorkerPool final : public Scorer, private CrewDesk {
  private:
   struct Job {
     Trajectory response;  ///< without log-probabilities
-    int attempts = 0;     ///< failed attempts
+    int attempts = 0;     ///< failed attempts so far
   };
   [[nodiscard]] std::optional<std::string> next(int worker) override;
   [[nodiscard]] std::string hear(const CrewLine& line, const std::string& answer) override;
@@ -49,13 +49,13 @@ class WorkerPool final : public Scorer, private CrewDesk {
   const Tokenizer& tokenizer_;
   const Clock& clock_;
 
-  mutable std::mutex mutex_;  ///< guards the members below, down to the thread's own
+  mutable std::mutex mutex_;  ///< guards the members up to the thread's own
   std::deque<Job> queue_;
   std::vector<Score> done_;
   std::size_t in_flight_ = 0;
   Trouble trouble_;
 
-  std::vector<Job> jobs_;  ///< [workers] of the crew's thread alone
+  std::vector<Job> jobs_;  ///< [workers] used by the crew's thread alone
   WorkerCrew crew_;        ///< last: its thread ends first
 };
 

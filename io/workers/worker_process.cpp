@@ -32,7 +32,7 @@ bool is_program(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-/// A pipe whose ends are no standard streams, even where these are closed.
+/// A pipe whose ends are not standard streams, even if these are closed.
 struct Pipe {
   Pipe() {
     int ends[2];
@@ -57,7 +57,7 @@ struct Pipe {
   int write = -1;
 };
 
-/// Tells the guard of this process group, before it can have descendants.
+/// Tells the guard of this process group, before there can be descendants in it.
 void announce(int guard) {
   char text[16];
   std::size_t at = sizeof text;
@@ -68,18 +68,18 @@ void announce(int guard) {
   (void)!::write(guard, text + at, sizeof text - at);
 }
 
-/// How to start a process.
+/// Arguments for starting a process.
 struct Start {
   const char* program;
   char* const* arguments;
   char* const* environment;
   int input;
   int output;
-  int guard;  ///< -1: none
+  int guard;  ///< -1: no guard
 };
 
-/// Runs in the child until it executes the program: system calls alone, for the child shares the
-/// memory of the parent, whose other threads go on.
+/// Runs in the child until it executes the program. It makes only system calls, for the child
+/// shares the memory of the parent, whose other threads go on.
 [[noreturn]] void become(const Start& how, pid_t parent, volatile int& error) {
   ::setpgid(0, 0);
   if (how.guard >= 0) {
@@ -104,8 +104,8 @@ struct Start {
   ::_exit(127);
 }
 
-/// Starts by vfork(): fork() would copy the page tables of all weights, and upset memory that is
-/// registered with a network card.
+/// Starts a process by vfork(). fork() would copy the page tables of all weights, and disturb
+/// memory that is registered with a network card.
 pid_t start(const Start& how, volatile int& error) {
   const pid_t parent = ::getpid();
   sigset_t all;
@@ -204,7 +204,7 @@ std::string WorkerProcess::end(int milliseconds) {
     ended = ::waitpid(pid_, &status, WNOHANG) == pid_;
   }
   const bool alone = ended;
-  ::kill(-pid_, SIGKILL);  // the rest of its group, in any case
+  ::kill(-pid_, SIGKILL);  // always, to end the rest of its group
   while (!ended) ended = ::waitpid(pid_, &status, 0) == pid_ || errno != EINTR;
   pid_ = -1;
   if (!alone) return "closed its output";
@@ -214,8 +214,8 @@ std::string WorkerProcess::end(int milliseconds) {
 
 namespace {
 
-// A line "+GROUP" adds a group, any other line replaces all groups. End of file is this process's
-// end.
+// A line "+GROUP" adds a group; any other line replaces all groups. End of file means that this
+// process has ended.
 const std::string kGuardScript =
     "while read -r line; do case $line in +*) groups=\"$groups -${line#+}\";; *) groups=$line;; "
     "esac; done; [ -z \"$groups\" ] || kill -9 $groups 2>/dev/null";
@@ -231,7 +231,7 @@ void WorkerGuard::watch(std::span<const pid_t> groups) {
   std::string line;
   for (const pid_t group : groups) line += "-" + std::to_string(group) + " ";
   line += "\n";
-  // The shell reads at once; should it not, workers themselves still die with this process.
+  // The shell reads at once. If it does not, the workers themselves still die with this process.
   (void)!::write(shell_.input(), line.data(), line.size());
 }
 

@@ -9,42 +9,40 @@
 
 namespace paceline::io {
 
-/// Path of a command's program: the name itself where it has a slash, else found in PATH. Throws
-/// UsageError when it does not exist or cannot be executed, naming the section of the
-/// configuration.
+/// Path of a command's program: the name itself if it has a slash, else looked up in PATH. If it
+/// does not exist or cannot be executed, throws UsageError naming the section of the configuration.
 [[nodiscard]] std::string find_program(const std::string& name, const std::string& section);
 
-/// Environment ("NAME=value") of workers: this process's, with the folder of Python that is
-/// installed beside this program, if any, appended to PYTHONPATH, so that `python3 -m score_worker`
-/// finds it.
+/// Environment ("NAME=value") of workers: this process's. If a Python folder is installed next to
+/// this program, it is appended to PYTHONPATH, so that `python3 -m score_worker` finds it.
 [[nodiscard]] std::vector<std::string> worker_environment();
 
 class WorkerGuard;
 
-/// A process with its own process group; it inherits only the standard streams, and standard error
+/// A process with its own process group. It inherits only the standard streams; its standard error
 /// is this process's. Used by the thread that started it.
 class WorkerProcess {
  public:
-  /// `program`: find_program() of the command's first word. With a guard, which is told of it, the
-  /// process is killed when this thread ends, even by kill -9; without one it outlives the thread.
-  /// Throws std::system_error when the system cannot start it.
+  /// `program`: from find_program(), for the command's first word. `guard`: null, or told of the
+  /// process; then the process is killed when this thread ends, even by kill -9. Without a guard it
+  /// outlives the thread. Throws std::system_error if the system cannot start it.
   WorkerProcess(const std::string& program, std::span<const std::string> command,
                 const WorkerGuard* guard);
-  /// Calls end(), unless it was called.
+  /// Calls end(), unless that was called.
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   /// Descriptors to write to and to read from, without blocking. Writing to a worker that has ended
-  /// raises SIGPIPE, which the caller blocks or ignores.
+  /// raises SIGPIPE, which the caller must block or ignore.
   [[nodiscard]] int input() const { return input_; }
   [[nodiscard]] int output() const { return output_; }
-  /// Its process group.
+  /// The process group of the process.
   [[nodiscard]] pid_t group() const { return pid_; }
-  /// Sends it an end of file, at which it should end.
+  /// Closes the process's input; at the end of file it should end.
   void close_input();
-  /// Kills it with its whole process group, after so many milliseconds in which it may end by
-  /// itself. Returns how it ended, as "exited with code 3".
+  /// Kills the process with its whole process group, after waiting this many milliseconds for it to
+  /// end on its own. Returns how it ended, as "exited with code 3".
   std::string end(int milliseconds = 0);
 
  private:
@@ -53,15 +51,15 @@ class WorkerProcess {
   pid_t pid_ = -1;
 };
 
-/// Ends descendants of workers where this process cannot, as after kill -9. It is a shell that
-/// waits for this process's end.
+/// Ends descendants of workers if this process cannot, for example after kill -9. It is a shell
+/// that waits until this process ends.
 class WorkerGuard {
  public:
   /// Throws std::system_error.
   WorkerGuard();
-  /// Closes the guard once there is nothing left to end.
+  /// Closes the guard, when there is nothing left for it to end.
   ~WorkerGuard();
-  /// Replaces the process groups that are to be ended. Groups of new workers add themselves.
+  /// Replaces the process groups to be ended. Groups of new workers are added by those.
   void watch(std::span<const pid_t> groups);
 
  private:
