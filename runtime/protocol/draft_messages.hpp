@@ -1,16 +1,15 @@
 // The messages between verifiers and drafter ranks or draft servers.
 //
-// Drafter ranks: the verifier owns the committed text; a draft says after which tokens it goes on,
-// so that one that goes on from refuted tokens is dropped. Beside a request's chain a drafter rank
-// may send branches, which leave the chain for another token: where the target says that token, its
-// draft is there already. A drafter rank that drafts by a head on the target is sent the target's
-// features, too (DraftFeatures).
+// Drafter ranks: the verifier owns the committed text. A draft says which tokens it follows, so
+// that a draft that follows refuted tokens is dropped. In addition to a request's chain a drafter
+// rank may send branches, which leave the chain for another token: if the target says this token,
+// its draft is there already. A drafter rank that drafts by a head on the target is also sent the
+// target's features (DraftFeatures).
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
-// (DraftUpdate: update_cst) and ask for others' tokens (DraftFetch: fetch_cst, answered by
-// DraftTexts), and those of earlier steps beside them. A server asks for tokens that it
-// lacks (DraftWanted), because another verifier has yet to tell them or they were lost with a
-// group.
+// (DraftUpdate: update_cst), and ask for tokens of other verifiers and of earlier steps
+// (DraftFetch: fetch_cst, answered by DraftTexts). A server asks for tokens that it lacks
+// (DraftWanted), because another verifier has yet to tell them or they were lost with a group.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +23,14 @@
 
 namespace paceline::protocol {
 
-/// Tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of
-/// `window` tokens: one window, and all but the last token of the next. A refutation wastes no more
-/// tokens.
+/// Most tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of
+/// `window` tokens: one window, and all but the last token of the next. A refutation wastes at most
+/// this number.
 [[nodiscard]] constexpr std::int32_t most_ahead(std::int32_t window) { return 2 * window - 1; }
 
 /// Verifier to drafter: draft for this request from now on.
 struct DraftOpen {
-  std::uint32_t since = 0;  ///< names the drafter that is meant (policy::DrafterPlace)
+  std::uint32_t since = 0;  ///< policy::DrafterPlace::since: the role that is meant
   RequestId id;
   std::vector<TokenId> prompt;  ///< empty: the drafter was sent it before
   std::vector<TokenId> response;
@@ -42,7 +41,7 @@ struct DraftOpen {
   RequestSampling sampling = {};
 };
 
-/// Whether a request goes on, has finished, or was taken from the drafter.
+/// The state of a request after a commit: it goes on, has finished, or was taken from the drafter.
 enum class DraftEnd : std::int32_t { goes_on = 0, finished = 1, left = 2 };
 
 /// The tokens that a step committed to a request.
@@ -53,9 +52,9 @@ struct DraftCommit {
   DraftEnd end = DraftEnd::goes_on;
 };
 
-/// Verifier to drafter: a step's commits, of all requests that the drafter has.
+/// Verifier to drafter: a step's commits to all requests that the drafter has.
 struct DraftCommits {
-  std::uint32_t since = 0;  ///< which drafter is meant
+  std::uint32_t since = 0;  ///< DraftOpen::since
   std::vector<DraftCommit> commits;
   std::vector<TokenId> tokens;
 };
@@ -69,19 +68,19 @@ struct DraftRows {
 
 /// Most bytes of features in a message, unless a single row is larger: enough for a step of 64
 /// requests that commit 5 tokens each, of a model 4096 wide, in bf16. A mailbox lets one message
-/// more than its window pass, so a drafter rank may have so many bytes yet to read.
+/// more than its window pass, so a drafter rank may have this number of bytes yet to read.
 inline constexpr std::size_t kMostFeatureBytes = std::size_t{8} << 20;
 
 /// Verifier to a drafter that reads features of the target, after the commits of the step that
-/// computed them: one message a step where that keeps to kMostFeatureBytes. A row is, for EAGLE-3,
-/// 3 x hidden values of the target's compute dtype, in bf16 6 x hidden bytes a token beside the 4
-/// that the token takes: 24 KiB of a model 4096 wide; a third of these for MTP. The head computes
-/// in that dtype, so its drafts on another rank are to the bit those that it would make beside the
-/// target.
+/// computed them: one message per step if it has at most kMostFeatureBytes. For EAGLE-3 a row is
+/// 3 x hidden values of the target's compute dtype. In bf16 these are 6 x hidden bytes per token,
+/// in addition to the token's 4: 24 KiB for a model 4096 wide. For MTP a row is a third of this.
+/// The head computes in the same dtype, so its drafts on another rank equal, bit for bit, its
+/// drafts on the target's rank.
 struct DraftFeatures {
-  std::uint32_t since = 0;  ///< which drafter is meant
+  std::uint32_t since = 0;  ///< DraftOpen::since
   std::vector<DraftRows> rows;
-  std::vector<std::byte> features;  ///< of all rows, one behind the other
+  std::vector<std::byte> features;  ///< features of all rows, row by row
 };
 
 /// Tokens drafted for a request, of its chain or of a branch.
@@ -90,22 +89,22 @@ struct DraftPiece {
 
   RequestId id;
   std::int32_t base = 0;  ///< response tokens before the piece, drafted ones included
-  /// Response tokens that the drafter knew to be committed: shows whether a piece was drafted
-  /// before the drafter heard of a refutation, and goes on from refuted tokens.
+  /// Number of response tokens that the drafter knew to be committed. Shows whether the piece was
+  /// drafted before the drafter heard of a refutation, and so follows refuted tokens.
   std::int32_t known = 0;
   std::int32_t first = 0;  ///< index into Drafts::tokens
   std::int32_t count = 0;
-  /// Index in the response of the token by which a branch leaves the chain that the drafter then
-  /// had, from `known` on; kChain: no branch. One branch leaves at an index.
+  /// Response index of the token by which a branch leaves the chain that the drafter then had, at
+  /// least `known`; kChain: no branch. At most one branch leaves at an index.
   std::int32_t leaves = kChain;
-  TokenId instead = 0;  ///< token there; the branch's drafted tokens follow it
+  TokenId instead = 0;  ///< token at `leaves`; the branch's drafted tokens follow it
 };
 
-/// Drafter to verifier.
+/// Drafter to verifier: drafts. Without pieces: a sign of life.
 struct Drafts {
   std::vector<DraftPiece> pieces;
   std::vector<TokenId> tokens;
-  std::vector<float> scores;  ///< [tokens] as draft::DraftOutput's, from the piece's beginning
+  std::vector<float> scores;  ///< [tokens] DraftOutput::scores of paths from the piece's beginning
 };
 
 /// Tokens of one response.
@@ -115,7 +114,7 @@ struct DraftStretch {
   std::uint32_t first = 0;   ///< index into the message's tokens
   std::uint32_t count = 0;
   std::uint32_t ended = 0;  ///< 1: the response ends with the stretch
-  std::uint32_t age = 0;    ///< steps since; above 0 only in answers
+  std::uint32_t age = 0;    ///< steps since the response's; above 0 only in answers
 };
 
 /// Verifier to draft server: these tokens were generated here.
@@ -125,10 +124,10 @@ struct DraftUpdate {
   std::vector<TokenId> tokens;
 };
 
-/// Verifier to draft server: which tokens of these groups are new? One is in flight at a time.
+/// Verifier to draft server: asks for new tokens of these groups. One fetch is in flight at a time.
 struct DraftFetch {
   draft::LogClient client = 0;
-  std::uint64_t ticket = 0;  ///< the answer carries it too
+  std::uint64_t ticket = 0;  ///< the answer has the same ticket
   std::vector<draft::LogPlace> places;
   std::uint32_t earlier = 0;  ///< most tokens of earlier steps that the client takes in now
 };
@@ -150,7 +149,7 @@ struct EarlierFound {
   std::vector<std::byte> found;
 };
 
-/// Draft server to verifier: tell this request's tokens from `held` on.
+/// Draft server to verifier: tell the tokens of these requests, each from `held` on.
 struct DraftWanted {
   struct Missing {
     RequestId id;

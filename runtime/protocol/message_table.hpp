@@ -1,4 +1,4 @@
-// The table that every receiver has: the messages it takes, who may send each, and its handler.
+// The table that every receiver has: the messages it takes, who may send each one, and handlers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace paceline::protocol {
 /// A row of the table, for messages of type Kind.
 template <typename Kind, typename May, typename Handler>
 struct MessageRow {
-  May may;         ///< (Address from, const Kind&) -> bool: whether that sender may say it
+  May may;         ///< (Address from, const Kind&) -> bool: whether the sender may send this
   Handler handle;  ///< (Address from, Kind&)
 };
 

@@ -23,7 +23,7 @@ void put_curve(WireReader& r, CostCurve& curve) {
   curve = CostCurve(std::move(points), std::move(attention));
 }
 
-// No file is empty.
+// A null file is sent as an empty one, for no file is empty.
 void put_files(WireWriter& w, const std::vector<PictureBytes>& files, std::size_t /*count*/) {
   const std::vector<std::byte> none;
   for (const PictureBytes& file : files) w.put(file ? *file : none);

@@ -1,25 +1,26 @@
-// The messages between the roles of a run. Messages of one sender arrive in order, those of several
-// in any.
+// The messages between the roles of a run. Messages of one sender arrive in order; messages of
+// several senders arrive in any order.
 //
 // A lease is for a chunk of a response. When its end is near the verifier says so (Status::ending),
 // and the coordinator renews it (Renew) or moves the request elsewhere. Until the coordinator has
 // decided, the request rests where it is.
 //
 // A request may also go back to the coordinator (Returned), and its KV into the stores of the
-// group's ranks. The next lease tells its verifier where the KV is: the same group's ranks restore
-// it, another group pulls it as below.
+// group's ranks. The next lease tells its verifier where the KV is. If the verifier's own group has
+// it, its ranks restore it; another group pulls it, as in a move.
 //
-// A move: the coordinator (Move) has verifier A hand a request to B. A lets it go after a step and
-// keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has the request
-// (Status::moved), or A says that it had ended before (Status::kept). Once B has room it says which
-// blocks it wants (Pull). Both leaders command their members (MoveKv), who report their share's end
-// (KvMoved); A frees the parcel. A Pull of none frees it at once.
+// A move: the coordinator (Move) has verifier A hand a request to B. A lets the request go after a
+// step and keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has the
+// request (Status::moved), or A says that the response had ended before (Status::kept). Once B has
+// room it says which blocks it wants (Pull). Both leaders command their members (MoveKv), who
+// report the end of their shares (KvMoved). A then frees the parcel. A Pull of no block frees it at
+// once.
 //
 // A race (best-of-N) begins like a move, but the request stays. The coordinator (Race) has verifier
-// A offer a copy to B, which tells the coordinator that it races (Status::races_begun). Where the
+// A offer a copy to B, which tells the coordinator that it races (Status::races_begun). If the
 // response had ended before, A says so (Status::races_ended). A and B tell each other the tokens
-// that they commit (RaceCommit), and whichever is behind verifies the other's. Only A's response
-// counts. B tells the coordinator when it races no longer.
+// that they commit (RaceCommit), and the one that is behind verifies the other's tokens. Only A's
+// response counts. B tells the coordinator when it races no longer.
 //
 // A change of roles: see RoleChange.
 //
@@ -48,7 +49,7 @@ namespace paceline::protocol {
 
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
-  Admission request;    ///< without the prompt where the group was sent it before
+  Admission request;    ///< without the prompt if the group was sent it before
   policy::StoredKv kv;  ///< where KV of the request is stored
 };
 
@@ -65,15 +66,15 @@ struct Stop {};
 /// Coordinator to all, and a leader to the members of its group: nothing more will come.
 struct Finish {};
 
-/// The ranks' places from now on. Coordinator to all ranks concerned; members of groups are told by
-/// their leader. A rank whose own place changes ends its role, and takes the new one; a verifier
+/// Coordinator to all ranks concerned, and a leader to the members of its group: the ranks' places
+/// from now on. A rank whose own place changes ends its role, and takes the new one. A verifier
 /// that stays learns of its drafters.
 struct Place {
   policy::Placement placement;
 };
 
-/// Any rank to coordinator: the rank has its place of this epoch, and understands messages for it;
-/// or, from a verifier that stays, it has parted from drafters that end.
+/// Any rank to coordinator: the rank has its place of this epoch, and understands messages for this
+/// place. From a verifier that stays: it has parted from drafters that end.
 struct Ready {
   std::uint32_t epoch = 0;
 };
@@ -82,7 +83,7 @@ struct Ready {
 /// The response may have ended meanwhile.
 struct Move {
   RequestId id;
-  std::uint64_t key = 0;  ///< names the move; the new holder's version too
+  std::uint64_t key = 0;  ///< names the move, and is the new holder's version
   policy::GroupRanks to;  ///< of degree 0: the coordinator
 };
 
@@ -91,33 +92,33 @@ struct Race {
   RequestId id;
   std::uint64_t key = 0;  ///< names the race; no move has the same key
   policy::GroupRanks to;
-  std::int32_t method = 0;  ///< index of the drafter that drafts for it there
+  std::int32_t method = 0;  ///< index of the drafter that drafts for the request there
 };
 
-/// Verifier to coordinator: the request is yours again, with its tokens so far.
+/// Verifier to coordinator: the request goes back to you, with its tokens so far.
 struct Returned {
   std::uint64_t key = 0;  ///< of the move
   Trajectory trajectory;
-  std::int32_t positions = 0;  ///< of KV that the group has stored under the key
+  std::int32_t positions = 0;  ///< number whose KV the group has stored under the key
   OptionalIndex owner = {};    ///< policy::StoredKv::owner
 };
 
-/// Verifier to verifier: the request is yours, or yours to race for. Its KV stays where it was
-/// until pulled.
+/// Verifier to verifier: the request is yours, or yours to race for. Its KV stays here until it is
+/// pulled.
 struct Offer {
   Admission request;  ///< with its prompt; its version is the key of the move or race
   policy::GroupRanks from;
-  std::int32_t positions = 0;  ///< of KV that can be pulled
+  std::int32_t positions = 0;  ///< number whose KV can be pulled
   OptionalIndex method = {};   ///< Race::method; absent: the offer is a move's
-  OptionalIndex owner = {};  ///< index of the rank that has all of the KV; absent: each has a part
+  OptionalIndex owner = {};    ///< index of the rank that has all the KV; absent: each has a part
 };
 
 /// Between verifiers that race for a request: these tokens of its response are committed.
 struct RaceCommit {
   RequestId id;
   std::uint64_t key = 0;  ///< of the race: commits of earlier races do not count
-  std::int32_t base = 0;  ///< response tokens before these
-  std::int32_t over = 0;  ///< 1: nothing more comes; the response ended, or is raced for no longer
+  std::int32_t base = 0;  ///< response tokens before `tokens`
+  std::int32_t over = 0;  ///< 1: no more comes; the response ended, or is raced for no longer
   std::vector<TokenId> tokens;
 };
 
@@ -127,7 +128,7 @@ struct Pull {
   static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
-  policy::GroupRanks to;  ///< the ranks that want it (policy::holders())
+  policy::GroupRanks to;  ///< the ranks that want the KV (policy::holders())
 };
 
 /// Coordinator to verifier: nobody will want the KV stored under these keys.
@@ -140,8 +141,8 @@ struct Foresee {
   std::vector<std::uint64_t> keys;
 };
 
-/// Leader to members, before all else: from here on the sender leads their group. Earlier messages
-/// from it were meant for earlier roles of the two; a leader that drafted may have sent anything.
+/// Leader to members, before all else: from this message on the sender leads their group. Its
+/// earlier messages were meant for earlier roles; a leader that drafted may have sent anything.
 struct Lead {
   std::uint32_t epoch = 0;  ///< of the placement that made the group
 };
@@ -151,21 +152,21 @@ struct RunStep {
   engine::Step step;
 };
 
-/// Leader to members: the one that owns the KV of these places tells the experts that are kept
-/// there, in a collective.
+/// Leader to members: the owner of the KV in these places is to send all ranks the experts that are
+/// kept there, in a collective.
 struct ReadRouting {
   std::vector<kv::Place> places;
 };
 
-/// Leader to members: send these blocks to the other group, or fill them with the KV it sends.
-/// Where ranks have the KV of their own requests (kv/block_owners.hpp), this is for the owner
-/// alone: the other ranks' shares are nothing, and end at once.
+/// Leader to members: send these blocks to the other group, or fill them with the KV that it sends.
+/// Where ranks have the KV of their own requests (kv/block_owners.hpp), only the owner has blocks
+/// to transfer: the other ranks' shares are empty, and end at once.
 struct MoveKv {
   std::uint64_t key = 0;
-  policy::GroupRanks peer;                ///< policy::holders() there
+  policy::GroupRanks peer;                ///< policy::holders() of the other group
   std::int32_t send = 0;                  ///< 1: send; 0: receive
-  std::vector<std::int32_t> blocks = {};  ///< none where the KV is stored
-  /// 1, of a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
+  std::vector<std::int32_t> blocks = {};  ///< empty if the KV is stored
+  /// 1, for a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
   /// sent, and stays stored.
   std::int32_t stored = 0;
   std::uint64_t origin = 0;      ///< key of the stored KV
@@ -174,16 +175,16 @@ struct MoveKv {
 };
 
 /// Leader to members: put your shares of these blocks into your stores. The blocks do not change
-/// until the operation ends. These are entries `first_block` and on of the request's table: stored
-/// blocks from there on are replaced, earlier ones stay.
+/// until the operation ends. They are the request's table from entry `first_block` on. Stored
+/// blocks from this entry on are replaced, earlier ones stay.
 struct StoreKv {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
   std::vector<std::int32_t> blocks;
 };
 
-/// Leader to members: fill these blocks with the KV stored under that key, and keep it stored. A
-/// rank that owns the blocks gets the KV of another rank that stores it.
+/// Leader to members: fill these blocks with the KV stored under the key, and keep it stored. If
+/// one rank owns the blocks and another stores the KV, the owner gets the KV from this rank.
 struct RestoreKv {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;  ///< index of the first block in the request's table
@@ -202,15 +203,15 @@ struct ForeseeKv {
   std::vector<std::uint64_t> keys;
 };
 
-/// Member to leader: its share of a MoveKv, StoreKv or RestoreKv has ended, complete or not.
+/// Member to leader: the member's share of a MoveKv, StoreKv or RestoreKv has ended.
 struct KvMoved {
   std::uint64_t key = 0;
-  std::int32_t complete = 0;
+  std::int32_t complete = 0;  ///< 1: all KV was transferred
 };
 
 /// Verifier to coordinator, first of all: the costs of its group's steps, and of moves to it.
 struct Costs {
-  std::uint32_t epoch = 0;  ///< as Status::epoch
+  std::uint32_t epoch = 0;  ///< Status::epoch
   policy::MoveCosts costs;  ///< without drafters
 };
 
@@ -224,35 +225,35 @@ struct DraftedFor {
 /// Verifier to coordinator, whenever something changed and at least every half second while it
 /// works.
 struct Status {
-  std::uint32_t epoch = 0;  ///< of the placement that made it a verifier
-  std::int32_t room = 0;    ///< further requests that fit beside those received
+  std::uint32_t epoch = 0;  ///< of the placement that made the rank a verifier
+  std::int32_t room = 0;    ///< further requests that fit in addition to those received
   std::int32_t active = 0;
   std::int32_t unflushed = 0;  ///< finished, and not on disk yet
   std::int32_t partial = 0;    ///< handed in unfinished, on disk
   std::int32_t kv_room = 0;    ///< free KV blocks, before orders still on their way
-  /// Leases and renewals, in all: tells which of them `room` and `kv_room` already count.
+  /// Leases and renewals so far: tells which of them `room` and `kv_room` already count.
   std::uint64_t orders_received = 0;
-  std::uint64_t steps = 0;                 ///< run, in all
-  std::uint64_t tokens = 0;                ///< response tokens generated, in all
-  std::int32_t stopped = 0;                ///< 1: has handed in its unfinished requests
+  std::uint64_t steps = 0;                 ///< steps run so far
+  std::uint64_t tokens = 0;                ///< response tokens generated so far
+  std::int32_t stopped = 0;                ///< 1: unfinished requests have been handed in
   std::vector<RunningRequest> ended;       ///< since the last status; not all on disk yet
   std::vector<RequestId> finished;         ///< since the last status; on disk
-  std::vector<RunningRequest> running;     ///< all that the verifier holds
-  std::vector<RequestId> ending;           ///< their leases are about to end; each lease once
-  std::vector<std::uint64_t> moved;        ///< keys of moves that brought it a request
+  std::vector<RunningRequest> running;     ///< all requests that the verifier holds
+  std::vector<RequestId> ending;           ///< leases that are about to end; each is named once
+  std::vector<std::uint64_t> moved;        ///< keys of moves that brought the verifier a request
   std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made
   std::vector<DraftedFor> drafted;         ///< for all requests drafted for
-  std::vector<std::uint64_t> races_begun;  ///< keys of races that it takes part in from now on
+  std::vector<std::uint64_t> races_begun;  ///< keys of races that the verifier has joined
   std::vector<std::uint64_t> races_ended;  ///< keys of races that it left, or never joined
 };
 
 /// Any rank to coordinator: a signal asked this rank to stop.
 struct StopRequest {
-  std::int32_t rank = 0;  ///< the sender: so a drafter rank's nonsense is seldom taken for a stop
+  std::int32_t rank = 0;  ///< the sender, so that a drafter's nonsense is hardly ever a stop
 };
 
-/// A rank that is or was a verifier to coordinator, where rewards decide when the run is over:
-/// these responses' rewards, which are on disk. NaN: the response has none, and will have none.
+/// A rank that is or was a verifier to coordinator, if rewards decide when the run is over: rewards
+/// of responses. The rewards are on disk. NaN: the response has none, and will have none.
 struct Rewarded {
   std::vector<Reward> rewards;
 };
@@ -274,11 +275,11 @@ using Message =
 [[nodiscard]] std::vector<std::byte> encode_step(const engine::Step& step);
 /// Throws std::logic_error on bytes that encode() did not make.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
-/// Decodes bytes that may be no message; returns nothing where they are none.
+/// Decodes bytes that may be no message; returns nothing if they are none.
 [[nodiscard]] std::optional<Message> decode_if_message(std::span<const std::byte> bytes);
 
-/// Whether the message is about drafts, races or draft servers. A rank may be sent such a message
-/// for a place that it no longer has, and drops it; no other kind comes late.
+/// Whether the message is about drafts, races or draft servers. Such a message may arrive after its
+/// receiver has changed its place, and is dropped then. No other kind comes late.
 [[nodiscard]] bool may_come_late(const Message& message);
 
 }  // namespace paceline::protocol

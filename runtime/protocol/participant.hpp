@@ -1,4 +1,4 @@
-// The interface of every role that a rank runs: turns, and the loop that gives them.
+// The interface of every role that a rank runs: its turns, and the loop that gives turns.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@ namespace paceline::protocol {
 /// The outcome of a turn.
 struct Turn {
   bool worked = false;  ///< there may be more to do at once
-  /// Second of the clock at which the participant wants a turn although no message has come.
+  /// Clock time, in seconds, at which the participant wants a turn even if no message has come.
   double wake = std::numeric_limits<double>::infinity();
 };
 
-/// A role as a state machine. A turn applies the messages that are there, decides, works, and says
-/// what others should know. Time and peers are reached through the objects that the role was
-/// handed, so that the same role runs in simulation. Used by one thread.
+/// A role as a state machine. A turn applies the messages that are there, decides, works, and sends
+/// messages. Time and peers are reached through the objects that the role was handed, so that the
+/// same role runs in simulation. Used by one thread.
 class Participant {
  public:
   virtual ~Participant() = default;
@@ -32,8 +32,8 @@ class Participant {
 };
 
 /// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
-/// do. `each_turn` is called before each, and at least ten times a second: it checks for outside
-/// events such as signals, and ends the loop by returning false.
+/// do. `each_turn` is called before each turn, which comes at least ten times a second while it is
+/// idle. It checks for outside events such as signals, and ends the loop by returning false.
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn);
 
