@@ -11,8 +11,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Quantiles by which a Beta distribution is tabled. They keep mean and spread to 1 %, also for
-/// distributions with a pole.
+/// Number of quantiles in the table of a Beta distribution. So many keep mean and spread within 1
+/// %, even where the density has a pole.
 constexpr int kQuantiles = 1024;
 
 double factor_at(std::span<const CurvePoint> curve, double at) {
@@ -26,7 +26,7 @@ double factor_at(std::span<const CurvePoint> curve, double at) {
   return last.factor + share * (next->factor - last.factor);
 }
 
-/// The rates of a Beta distribution in the middles of equal steps of probability.
+/// Rates of a Beta distribution at the middles of equal steps of probability.
 std::vector<double> beta_quantiles(double mean, double spread) {
   if (spread == 0) return std::vector(kQuantiles, mean);
   const double both = mean * (1 - mean) / (spread * spread) - 1;  // a + b
@@ -45,7 +45,7 @@ std::vector<double> beta_quantiles(double mean, double spread) {
   return quantiles;
 }
 
-/// The rate at a rank: linear between quantiles, level beyond the outermost.
+/// Rate at a rank in [0, 1]: linear between quantiles, constant beyond the outermost ones.
 double rate_at(std::span<const double> quantiles, double rank) {
   const auto last = static_cast<double>(quantiles.size() - 1);
   const double at = std::clamp(rank * static_cast<double>(quantiles.size()) - 0.5, 0.0, last);
@@ -82,7 +82,7 @@ MethodAcceptance ngram_acceptance() {
 }
 
 MethodAcceptance suffix_acceptance() {
-  // The rates below give mean accepted lengths of 1.70, 2.04, 2.32 and 2.53, the target's token
+  // These rates give mean accepted lengths of 1.70, 2.04, 2.32 and 2.53 tokens, the target's token
   // included.
   constexpr double kAlone = 0.4120;
   return {
@@ -121,8 +121,8 @@ AcceptanceDistribution::AcceptanceDistribution(const AcceptanceSettings& setting
     quantiles_.push_back(beta_quantiles(method.mean, method.spread));
 }
 
-// A Gaussian copula: length, request and method each have a normal variable, and a method's rate is
-// the quantile at the rank of their weighted sum, which is normal, too.
+// A Gaussian copula: length, request and method each have a normal variable. Their weighted sum is
+// normal too; a method's rate is the quantile at the rank of this sum.
 std::vector<float> AcceptanceDistribution::draw(const NoiseKey& request, double length) const {
   std::vector<float> rates;
   const double common = normal(request, Draw::request);
@@ -138,8 +138,8 @@ std::vector<float> AcceptanceDistribution::draw(const NoiseKey& request, double 
   return rates;
 }
 
-/// Drift at a position, from -1 to 1 and 0 on average: uniform draws at turning points, linear
-/// between.
+/// Drift at a position, in [-1, 1] with mean 0: uniform draws at turning points, linear between
+/// them.
 double RequestDrafts::drift(std::int32_t index) const {
   const std::int32_t turn = index / settings_->drift_tokens;
   const double share = static_cast<double>(index % settings_->drift_tokens) /

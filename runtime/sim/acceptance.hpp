@@ -1,6 +1,6 @@
-// Acceptance of modelled requests' drafts. A request has a mean rate for each method, drawn once;
-// the rate drifts along its response; and a draw for each position of the response decides whether
-// a drafted token is the target's, whenever and by whomever it is drafted.
+// Acceptance of modelled requests' drafts. A request has a mean rate for each method, drawn once,
+// and the rate drifts along its response. A draw for each position of the response decides whether
+// a drafted token is the target's, whenever and on whichever rank it is drafted.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace paceline::sim {
 
-/// A point of a curve that is linear between points and level beyond them.
+/// A point of a curve that is linear between points and constant beyond the outermost ones.
 struct CurvePoint {
   double at = 0;
   double factor = 1;
@@ -21,53 +21,54 @@ struct CurvePoint {
 /// One drafting method.
 struct MethodAcceptance {
   std::string name;  ///< as telemetry calls it: "ngram", "suffix", "model:DIR"
-  /// Mean and standard deviation of the requests' rates, which are Beta distributed. The mean is
-  /// the middle of the 0.487 to 0.723 that SpecActor, section 5.2, reports of the requests that
-  /// finish last; the spread is half that range.
+  /// Mean and standard deviation of the requests' rates, which are Beta distributed. SpecActor,
+  /// section 5.2, reports 0.487 to 0.723 for the requests that finish last: the mean is the middle
+  /// of this range, the spread is half of its width.
   double mean = 0.6;
   double spread = 0.12;
-  /// Correlation of a request's rate with its length, as normal quantiles of their ranks; -1 to 1:
-  /// negative where long responses are hard to draft. 0 for draft models is assumed.
+  /// Correlation of a request's rate with its length, -1 to 1, between normal quantiles of their
+  /// ranks. Negative where long responses are hard to draft. 0 for draft models is assumed.
   double length_correlation = 0;
-  /// Whether the method scores its tokens; without, it says 1 (draft/draft.hpp).
+  /// Whether the method scores its tokens; if not, its scores are 1 (draft/draft.hpp).
   bool scores = true;
-  /// How much more the method knows of a token than of the request: tokens' chances are spread
-  /// evenly about the rate, by this share of its distance from 0 or 1, and the score tells them. 0:
-  /// it knows the rate alone. Assumed.
+  /// Spread of tokens' probabilities about the request's rate: they are uniform within this share
+  /// of the rate's distance from 0 or 1, and a token's score is its probability. 0: all scores are
+  /// the rate. Assumed.
   double score_spread = 0.5;
-  /// Share of second choices that are right where the first ones are wrong, of a method that says
-  /// them. The embedded pair's is 0.68 (tests/bench/README.md), less in proportion because the
-  /// token after them is accepted less often there than others are: 0.87 of 0.95.
+  /// Share of second choices that are right where the first ones are wrong, for methods that give
+  /// second choices. The embedded pair has 0.68 (tests/bench/README.md). This is scaled by 0.87 /
+  /// 0.95, for there the token after a second choice is accepted less often than other tokens.
   double second_choice = 0.62;
-  /// Factor of the rate by finished siblings' responses; empty: they do not matter.
+  /// Factor of the rate by the number of siblings' finished responses; empty: always 1.
   std::vector<CurvePoint> by_references = {};
-  /// Factor of the rate by tokens of the response so far; empty: they do not matter.
+  /// Factor of the rate by the number of response tokens so far; empty: always 1.
   std::vector<CurvePoint> by_progress = {};
 };
 
-/// A draft model: the defaults above.
+/// Acceptance of a draft model: the defaults above.
 [[nodiscard]] MethodAcceptance draft_model_acceptance(const std::string& name);
-/// Lookup in a request's own text. "Almost zero" for the requests that finish last (SpecActor,
-/// section 5.2), by the correlation with the length; the mean over all requests is in none of the
-/// papers, and assumed.
+/// Acceptance of lookup in a request's own text. The correlation with the length makes it "almost
+/// zero" for the requests that finish last (SpecActor, section 5.2). The mean over all requests is
+/// assumed, for none of the papers has it.
 [[nodiscard]] MethodAcceptance ngram_acceptance();
-/// The grouped suffix tree. Its factors by references give the mean accepted lengths of Seer's
-/// table 2 (linear drafts of at most 8 tokens) when each step has a draft of 8 independent tokens.
-/// The spread is assumed.
+/// Acceptance of the grouped suffix tree. Its factors by references give the mean accepted lengths
+/// of Seer's table 2 (linear drafts of at most 8 tokens) if each step has a draft of 8 independent
+/// tokens. The spread is assumed.
 [[nodiscard]] MethodAcceptance suffix_acceptance();
 
 struct AcceptanceSettings {
   std::vector<MethodAcceptance> methods = {};  ///< [methods] in the order of the drafters
-  /// Correlation of two methods' rates for a request, as normal quantiles of their ranks; 0 to 1.
-  /// Assumed: the best method differs from request to request (SpecActor, section 3 and figure 7),
-  /// so it is less than 1.
+  /// Correlation of two methods' rates for a request, 0 to 1, between normal quantiles of their
+  /// ranks. Assumed; it is less than 1, as the best method differs from request to request
+  /// (SpecActor, section 3 and figure 7).
   double request_agreement = 0.5;
-  /// Share of tokens that all methods draft alike: where one agrees, methods of higher rates do,
-  /// too. Assumed: there are trivial tokens, which any method drafts (SpecActor, section 6).
+  /// Share of tokens with one draw for all methods: where one method agrees, methods of higher
+  /// rates do too. Assumed: there are trivial tokens, which any method drafts (SpecActor, section
+  /// 6).
   double token_agreement = 0.5;
-  /// How far the rate strays from its mean along a response, as a share of its distance from 0 or
-  /// 1, for all methods alike. Assumed: it "may change sharply over a short term" (SpecActor,
-  /// section 4.1), so that a request is judged every 1,000 tokens.
+  /// Largest drift of the rate from its mean along a response, as a share of the mean's distance
+  /// from 0 or 1, the same for all methods. Assumed: the rate "may change sharply over a short
+  /// term", for which SpecActor (section 4.1) reconsiders a request every 1,000 tokens.
   double drift = 0.3;
   /// Tokens from one turning point of the drift to the next.
   std::int32_t drift_tokens = 500;
@@ -79,16 +80,16 @@ void check(const AcceptanceSettings& settings);
 /// Draws requests' mean rates. Immutable, so thread-safe.
 class AcceptanceDistribution {
  public:
-  /// Throws as check() does. `settings` outlive it.
+  /// Throws as check() does. `settings` must outlive this object.
   explicit AcceptanceDistribution(const AcceptanceSettings& settings);
 
-  /// [methods] The rates of the request with this stream. `length`: normal quantile of its length's
-  /// rank among all.
+  /// Returns [methods] the mean rates of the request with this noise. `length`: normal quantile of
+  /// the rank of its length among all requests.
   [[nodiscard]] std::vector<float> draw(const NoiseKey& request, double length) const;
 
  private:
   const AcceptanceSettings& settings_;
-  /// [methods] The rates in the middles of equal steps of probability.
+  /// [methods, kQuantiles] rates at the middles of equal steps of probability.
   std::vector<std::vector<double>> quantiles_;
 };
 
@@ -96,21 +97,20 @@ class AcceptanceDistribution {
 /// Immutable, so thread-safe. Methods and positions of the response count from 0.
 class RequestDrafts {
  public:
-  /// means: [methods] rates of the request. They and the settings outlive it.
+  /// `means`: [methods] mean rates of the request. `settings` and `means` must outlive this object.
   RequestDrafts(const AcceptanceSettings& settings, const NoiseKey& noise,
                 std::span<const float> means)
       : settings_(&settings), noise_(noise), means_(means) {}
 
   /// P(the method's token at this position is the target's | it is asked with the text before).
-  /// `references`: finished responses of siblings.
+  /// `references`: number of finished responses of siblings.
   [[nodiscard]] double rate(int method, std::int32_t index, int references = 0) const;
-  /// Whether the method's token is the target's, at that rate: true for as large a share of
-  /// positions.
+  /// Whether the method's token is the target's. True for the share `rate` of positions.
   [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const;
-  /// Whether the method's second choice is the target's token, where its first is not.
+  /// Whether the method's second choice is the target's token, given that its first is not.
   [[nodiscard]] bool second_agrees(int method, std::int32_t index) const;
-  /// The method's score of its token, given the text before: its factor of the path's score
-  /// (draft/draft.hpp). Of tokens with a score s, a share s agree.
+  /// The method's score of its token, given the text before: the token's factor in the path's score
+  /// (draft/draft.hpp). Of tokens with score s, a share s agree.
   [[nodiscard]] double score(int method, std::int32_t index, double rate) const;
 
  private:
@@ -129,12 +129,12 @@ class RequestDrafts {
 /// The token that ends a modelled response; no other of its tokens is this one.
 inline constexpr TokenId kModelledStop = 0;
 
-/// The token at a position of the response of the request with this noise: never kModelledStop,
-/// which stands where the response's length says. `vocabulary`: at least 3.
+/// The token at index `index` of the response with this noise; never kModelledStop, which the
+/// response's length places. `vocabulary`: at least 3.
 [[nodiscard]] TokenId modelled_token(const NoiseKey& noise, std::int32_t index,
                                      std::int32_t vocabulary);
-/// A drafted token that does not agree with `token`: neither it nor kModelledStop. Of another one,
-/// it is wrong as well where the vocabulary has at least 4 tokens.
+/// A drafted token that is wrong: neither `token` nor kModelledStop. Applied twice it gives another
+/// wrong token, if the vocabulary has at least 4 tokens.
 [[nodiscard]] TokenId wrong_token(TokenId token, std::int32_t vocabulary);
 
 }  // namespace paceline::sim

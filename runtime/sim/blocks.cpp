@@ -11,12 +11,12 @@
 namespace paceline::sim {
 namespace {
 
-constexpr int kNotThere = 0xA5;  // no token is four such bytes
+constexpr int kNotThere = 0xA5;  // four of these bytes are no token's id
 
 }  // namespace
 
-/// Payload of a transfer whose ends have both come. It moves when one end first hears that the
-/// transfer has ended: until then the sender may not change its memory, nor the receiver look at
+/// Payload of a transfer of which both ends are there. It is copied when one end first learns that
+/// the transfer has ended: until then the sender may not change its memory, nor the receiver read
 /// its own.
 struct BlockWire::Load {
   std::vector<std::span<std::byte>> from, to;
@@ -34,7 +34,7 @@ struct BlockWire::Load {
   }
 };
 
-/// Transport of one rank. A transfer's end is known once both ends have come.
+/// Transport of one rank. The time at which a transfer ends is known once both ends are there.
 class BlockWire::Transport final : public BlockTransport {
  public:
   Transport(BlockWire& wire, int rank, ActorId actor) : wire_(wire), rank_(rank), actor_(actor) {}
@@ -46,7 +46,7 @@ class BlockWire::Transport final : public BlockTransport {
               std::span<const std::span<const std::byte>> pieces) override {
     std::vector<std::span<std::byte>> taken;
     taken.reserve(pieces.size());
-    for (const std::span<const std::byte> p : pieces)  // a sender's memory is not written
+    for (const std::span<const std::byte> p : pieces)  // the sender's pieces are never written
       taken.push_back({const_cast<std::byte*>(p.data()), p.size()});
     return start({rank_, to, key}, true, std::move(taken));
   }
@@ -75,11 +75,11 @@ class BlockWire::Transport final : public BlockTransport {
   void cancel(Ticket ticket) override {
     Under& under = tickets_.at(ticket);
     if (state(ticket) != TransferState::pending) return;
-    if (under.peer == nullptr && under.ends >= 0) {  // the other end has refused, a little later
+    if (under.peer == nullptr && under.ends >= 0) {  // the sender has refused, at a later time
       fail(ticket, now());
       return;
     }
-    if (under.peer == nullptr) {  // the other end may come yet, and then fails too
+    if (under.peer == nullptr) {  // the other end may still come; it then fails too
       Transfer& waiting = wire_.waiting_.at(under.name);
       (under.sends ? waiting.sender : waiting.receiver).at = -1;
     } else if (under.peer->state(under.peer_ticket) == TransferState::done) {
@@ -127,7 +127,7 @@ class BlockWire::Transport final : public BlockTransport {
     double began = 0;
     double ends = -1;  ///< seconds; -1: not known yet
     bool failed = false;
-    Transport* peer = nullptr;  ///< null: the other end has yet to come
+    Transport* peer = nullptr;  ///< null: the other end is not there yet
     Ticket peer_ticket = 0;
     std::shared_ptr<Load> load = nullptr;  ///< shared by both ends; null: nothing moves
   };
@@ -170,8 +170,8 @@ void BlockWire::join(const Name& name, bool sends, End end) {
   begin(name, both);
 }
 
-/// Sets the end of a transfer whose ends are both there. The receiver's memory is overwritten
-/// first: reading it before the end of the transfer shows that nothing is there.
+/// Sets the end time of a transfer of which both ends are there. The receiver's memory is
+/// overwritten first, so that a read before the end of the transfer is noticed.
 void BlockWire::begin(const Name& name, const Transfer& transfer) {
   const auto& [from, to, key] = name;
   const auto size = [](const End& end) {

@@ -14,15 +14,15 @@
 
 namespace paceline::sim {
 
-/// Behaviour of transfers in a job.
+/// Behaviour of a job's transfers.
 struct BlockOptions {
-  bool copies = false;        ///< the pieces are real memory, and their bytes are moved
+  bool copies = false;        ///< the pieces are real memory, whose bytes are copied
   double bytes_per_byte = 1;  ///< bytes sent for each byte of a piece
-  double failing = 0;         ///< share of transfers that fail at their end
-  std::uint64_t seed = 0;     ///< of the failures
+  double failing = 0;         ///< share of transfers that fail, after their full time
+  std::uint64_t seed = 0;     ///< seed of the failures
 };
 
-/// Joins the ends of transfers. Not thread-safe.
+/// Joins the two ends of each transfer. Not thread-safe.
 class BlockWire {
  public:
   BlockWire(World& world, Network& network, const BlockOptions& options);
@@ -30,18 +30,18 @@ class BlockWire {
   BlockWire(const BlockWire&) = delete;
   BlockWire& operator=(const BlockWire&) = delete;
 
-  /// The transport of a rank, which wakes the actor. Valid as long as this is.
+  /// The transport of a rank, which wakes the actor. Valid as long as this object.
   BlockTransport& open(int rank, ActorId actor);
 
  private:
   class Transport;
   struct Load;
   struct End {
-    Transport* transport = nullptr;  ///< null: this end has yet to come
+    Transport* transport = nullptr;  ///< null: this end is not there yet
     Ticket ticket = 0;
     double at = 0;
     std::vector<std::span<std::byte>> pieces;
-    bool refuses = false;  ///< the end has no ticket, and fails the other one
+    bool refuses = false;  ///< the sender refuses: no ticket, and the receiver fails
   };
   struct Transfer {
     End sender, receiver;
@@ -55,7 +55,7 @@ class BlockWire {
   Network& network_;
   BlockOptions options_;
   std::map<int, std::unique_ptr<Transport>> transports_;
-  std::map<Name, Transfer> waiting_;  ///< for their other end
+  std::map<Name, Transfer> waiting_;  ///< transfers whose other end is not there yet
 };
 
 }  // namespace paceline::sim

@@ -7,8 +7,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Tokens that every draft begins with, lag or not: the last committed one, and the one before
-/// where the last draft was accepted whole.
+/// Tokens that every draft computes first and that are no lag. A real draft computes the last
+/// committed token, and the one before where the last draft was accepted whole.
 constexpr int kBegins = 1;
 
 }  // namespace
@@ -107,8 +107,8 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
   for (std::size_t i = 0; i < batch.size(); ++i) {
     DraftedRequest& r = requests_.at(batch[i].id);
     context += text(r);
-    if (batch[i].branch == 0) behind += lag(r);  // a branch goes on from what the chain computes
-    // A draft leaves the KV of all its tokens but the last, which nothing followed.
+    if (batch[i].branch == 0) behind += lag(r);  // a branch continues KV that its chain computes
+    // A draft leaves the KV of all its tokens except the last, from which no call went on.
     const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));
     prompts_.insert(batch[i].id.prompt);

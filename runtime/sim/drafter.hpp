@@ -1,5 +1,5 @@
-// Modelled drafts: their costs are looked up, and their tokens are the response's as often as the
-// workload has it.
+// Modelled drafts: their costs are looked up, and their tokens agree with the response as often as
+// the workload says.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@
 
 namespace paceline::sim {
 
-/// A drafter of any method but a head (modelled_head.hpp). Drafts are chains. Finished siblings
+/// A drafter of any method except a head (modelled_head.hpp). Drafts are chains. Finished siblings
 /// count (MethodAcceptance::by_references) once this drafter knows their whole text: siblings that
-/// finished here, and those whose end draft servers told. Running siblings count for nothing,
-/// though a real tree gains by them too. Not thread-safe.
+/// finished here, and siblings whose end a draft server has told. Running siblings do not count,
+/// though a real tree gains from them too. Not thread-safe.
 class ModelledDrafter : public draft::Drafter,
                         public draft::LaggingState,
                         public draft::SiblingLearner,
                         public draft::MemoryGiver {
  public:
-  /// `method`: its index in `all`, the workload's methods. References outlive this.
+  /// `method`: index of its method in `all`, the workload's methods. References must outlive this
+  /// object.
   ModelledDrafter(World& world, ActorId actor, const DrafterCosts& costs, int method,
                   const AcceptanceSettings& all, const Responses& responses)
       : world_(world),
@@ -41,7 +42,7 @@ class ModelledDrafter : public draft::Drafter,
   void leave(RequestId id, double now) override;
   [[nodiscard]] bool present() const override { return !suspended_; }
   void suspend() override;
-  /// A draft model is there again as soon as it is wanted: loading takes no time.
+  /// Returns true: a modelled draft model is there again at once, as loading takes no time.
   [[nodiscard]] bool resume() override;
   void hear(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens, bool ended,
             double now) override;
@@ -57,15 +58,15 @@ class ModelledDrafter : public draft::Drafter,
   struct DraftedRequest {
     const Response* response = nullptr;
     std::int32_t tokens = 0;    ///< committed tokens of the response
-    std::int32_t computed = 0;  ///< positions of prompt and response whose KV a draft model has
+    std::int32_t computed = 0;  ///< positions, prompt included, whose KV a draft model has
   };
   [[nodiscard]] const DraftedRequest& request(RequestId id) const { return requests_.at(id); }
   [[nodiscard]] const Responses& responses() const { return responses_; }
-  /// The leading tokens of the slot's assumed text that are the response's.
+  /// Number of leading tokens of the slot's assumed text that agree with the response.
   [[nodiscard]] std::int32_t right(const DraftedRequest& r, const draft::DraftSlot& slot) const;
-  /// Charges a draft of the batch. `deep`: [level] slots with a token there. `right`: [batch]
-  /// tokens after the committed text, assumed ones included, that are the response's. `beside`:
-  /// seconds of anything else that the draft took.
+  /// Charges the seconds of a draft of the batch. `deep`: [levels] number of slots with a token at
+  /// the level. `right`: [batch] number of tokens after the committed text, assumed ones included,
+  /// that agree with the response. `beside`: further seconds that the draft took.
   void spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
              std::span<const std::int32_t> right, double beside = 0);
 

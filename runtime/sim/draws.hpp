@@ -1,4 +1,4 @@
-// Random numbers of the simulated world. Each is a function of its owner, its purpose and a number,
+// Random numbers of the simulated world. Each is a function of its owner, its purpose and an index,
 // never of earlier draws.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace paceline::sim {
 
-/// The purpose of a draw. A simulation's numbers depend on these values.
+/// Purpose of a draw. A simulation's results depend on these values.
 enum class Draw : std::uint32_t {
   prompt_length = 0,
   prompt_token = 1,
@@ -27,13 +27,14 @@ enum class Draw : std::uint32_t {
   damage = 13,         ///< whether a stored block is damaged
   stop_request = 14,   ///< request whose recorded trees another one has (stop_points.hpp)
   stop_point = 15,     ///< recorded tree of a draft
-  tree_path = 16,      ///< tokens of a recorded tree that are the target's
+  tree_path = 16,      ///< the target's tokens in a recorded tree
   second_choice = 17,  ///< whether a method's second choice is right where its first is wrong
   turn = 18,           ///< a turn of a conversation
 };
 
-/// Four random words. The counter's first word is above all that token noise uses, which ends at a
-/// quarter of the largest token id (core/philox.hpp). `method` < 65536.
+/// Four random words. The first word of the Philox counter is larger than all that token noise uses
+/// (at most a quarter of the largest token id, core/philox.hpp), so draws and token noise are
+/// independent. `method`: < 65536.
 [[nodiscard]] constexpr PhiloxBlock draw_block(const NoiseKey& whose, Draw what,
                                                std::uint32_t number, std::uint32_t method = 0) {
   return philox4x32(
@@ -42,7 +43,7 @@ enum class Draw : std::uint32_t {
       {static_cast<std::uint32_t>(whose.key), static_cast<std::uint32_t>(whose.key >> 32)});
 }
 
-/// A number in (0, 1), never either.
+/// A number in the open interval (0, 1).
 [[nodiscard]] constexpr double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 [[nodiscard]] constexpr double uniform(const NoiseKey& whose, Draw what, std::uint32_t number,
                                        std::uint32_t method = 0) {

@@ -15,7 +15,7 @@ StepShape shape_of(const engine::Step& step) {
     const std::size_t first = next;
     while (next < step.samples.size() && step.samples[next].row < part.first_row + part.rows)
       ++next;
-    // A request past its prompt has all its rows sampled; a prompt at most its last one.
+    // A request past its prompt has all its rows sampled; a chunk of a prompt at most its last row.
     if (next - first == static_cast<std::size_t>(part.rows)) {
       ++shape.requests;
       shape.drafted += part.rows - 1;
@@ -66,8 +66,8 @@ std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) 
   return sampled_;
 }
 
-// Heads follow one another within each run of K or V, as in a real cache: a share for a group of
-// another degree is cut out of them.
+// Heads are neighbours within each run of K or V, as in a real cache, so that a share for a group
+// of another degree can be cut out.
 std::int32_t* ModelledRunner::slot(std::int32_t block, int head, std::int32_t slot) {
   const kernels::KvShape& shape = memory_->shape;
   std::byte* bytes = memory_->block(block).data();
@@ -105,7 +105,8 @@ void ModelledRunner::store(const engine::Step& step) {
   }
 }
 
-/// Looks at the KV of the text before the part, and of the token that its drafts follow.
+/// Checks the KV of the text before the part, and of the token that its drafts follow. Throws
+/// std::logic_error.
 void ModelledRunner::look(const engine::StepPart& part, const Response& response) {
   const kernels::KvShape& shape = memory_->shape;
   const int heads = shape.layers * shape.vectors();

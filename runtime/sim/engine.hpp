@@ -1,4 +1,4 @@
-// Modelled steps of a group: their costs are looked up, and their tokens are known.
+// Modelled steps of a group: their costs are looked up, and their tokens are the workload's.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,19 @@
 
 namespace paceline::sim {
 
-/// The shape of a step by which its cost is looked up.
+/// Shape of a step, by which its cost is looked up.
 [[nodiscard]] StepShape shape_of(const engine::Step& step);
 
-/// The engine of a rank of a group. With memory it stores in every slot, for every head, which
-/// token's KV it is, and checks all of it before it says what comes next: KV that is wrong, late or
-/// another's is found as a real model would show it. Not thread-safe.
+/// The engine of a rank of a group. With memory it stores, in every slot and for every head, the id
+/// of the token whose KV this would be. It checks all of a request's slots before it samples the
+/// next token, so that wrong, late or foreign KV is found, as it would change a real model's
+/// output. Not thread-safe.
 class ModelledRunner final : public engine::StepRunner {
  public:
-  /// `costs`: of steps of the group's degree; each takes `step_seconds` more, the costs of a real
-  /// step beside its engine. `memory`: of KV, in 4-byte elements of a head; none: nothing is
-  /// checked. It has more behind it if steps make the pool grow. References outlive this.
+  /// `costs`: costs of steps of the group's degree. `step_seconds`: seconds that a real step takes
+  /// outside its engine, added to each step. `memory`: the KV pool's memory, with one 4-byte
+  /// element for each head and slot; absent: nothing is checked. If steps make the pool grow, the
+  /// caller has room behind it. References must outlive this object.
   ModelledRunner(World& world, ActorId actor, const CostTable& costs, double step_seconds,
                  const Responses& responses, std::optional<engine::KvMemory> memory);
 

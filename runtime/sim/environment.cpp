@@ -9,7 +9,7 @@ void ModelledEnvironment::ask(const Trajectory& response, bool goes_on) {
   const Response& modelled = responses_.of(response.id);
   const std::vector<ModelledTurn>& turns = modelled.request->turns;
   const std::size_t number = response.turns.size();
-  const ModelledTurn whole{.end = modelled.request->length};  // of a response that has but one
+  const ModelledTurn whole{.end = modelled.request->length};  // the turn of a response of one turn
   const bool one = turns.empty() && number == 0;
   if (!one && number >= turns.size()) throw std::logic_error("a turn past those of the workload");
   const ModelledTurn& turn = one ? whole : turns[number];

@@ -1,4 +1,4 @@
-// The other side of modelled conversations: it answers as their workload says.
+// The other side of modelled conversations: it answers as the workload says.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace paceline::sim {
 
-/// Answers the turns of a rank's responses in its time. As many wait as there
-/// are: no worker is short.
+/// Answers the turns of a rank's responses after the workload's waiting times. Any number of
+/// answers is prepared at a time: workers are never short.
 class ModelledEnvironment final : public Environment {
  public:
-  /// References outlive this.
+  /// References must outlive this object.
   ModelledEnvironment(World& world, ActorId actor, const Responses& responses)
       : world_(world), actor_(actor), responses_(responses) {}
   void ask(const Trajectory& response, bool goes_on) override;
@@ -25,7 +25,7 @@ class ModelledEnvironment final : public Environment {
   World& world_;
   ActorId actor_;
   const Responses& responses_;
-  std::multimap<double, EnvironmentReply> coming_;  ///< by the time when they are there
+  std::multimap<double, EnvironmentReply> coming_;  ///< by the time at which they arrive
 };
 
 }  // namespace paceline::sim

@@ -12,14 +12,14 @@
 namespace paceline::sim {
 namespace {
 
-/// Points of the curves. Products were measured for 1 to 4,096 rows; times are close to linear
-/// between these rows.
+/// Rows at which the curves have points. Products were measured for 1 to 4,096 rows; times are
+/// close to linear between these points.
 constexpr double kDecodeRows[] = {1,   2,   4,    8,    16,   24,   32,  48,  64,
                                   96,  128, 160,  192,  256,  320,  384, 448, 512,
                                   640, 768, 1024, 1536, 2048, 3072, 4096};
 constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-/// Bytes of an activation or KV element: bf16, whatever the weights are.
+/// Bytes of an activation or KV element: bf16, whatever the dtype of weights.
 constexpr double kValueBytes = 2;
 
 void check_parts(int gpus, int parts, const char* what) {
@@ -67,8 +67,8 @@ class ModelCosts {
   [[nodiscard]] DrafterCosts head(const std::string& name, int paths) const {
     const CostCurve rows = decode();
     const CostCurve rows_of_prompts = prefill();
-    // The second vector's part of queries, keys and values, or the projection that joins both in a
-    // model's own next-token layer.
+    // The product of queries, keys and values with the second vector; for a model's own next-token
+    // layer, the projection that joins both vectors.
     const auto second = [&](double n) {
       if (config_.latent) return product(2.0 * config_.hidden, config_.hidden, n);
       return product(config_.hidden, (config_.heads + 2 * kv_heads()) * config_.head_dim, n);
@@ -96,9 +96,10 @@ class ModelCosts {
 
  private:
   [[nodiscard]] double part(double whole) const { return whole / tp_; }
-  /// Rows of one GPU: of few rows some GPU has one.
+  /// Rows of the GPU with the most: at least one, however few there are.
   [[nodiscard]] double dealt(double rows) const { return std::max(1.0, rows / ep_); }
-  /// Rows for which one GPU has its `points`, and multiples for which each of several has them.
+  /// Points of a curve: `points`, and beyond them multiples for which each of ep_ GPUs has `points`
+  /// rows.
   [[nodiscard]] std::vector<double> rows_of_all(std::span<const double> points) const {
     std::vector<double> rows(points.begin(), points.end());
     for (const double point : points) {
@@ -107,11 +108,13 @@ class ModelCosts {
     return rows;
   }
   [[nodiscard]] double weight_bytes() const { return config_.stored_bytes(); }
-  /// Each head of keys and values is on at least one GPU, and on several where there are more.
+  /// Heads of keys and values on one GPU: where there are more GPUs than heads, a head is on
+  /// several GPUs.
   [[nodiscard]] double kv_heads() const { return std::max(1.0, part(config_.kv_heads)); }
 
-  /// Arithmetic of one layer on one GPU, for a row and a position that it attends to. Latent
-  /// attention multiplies by the stored vectors when decoding, by keys and values in prompts.
+  /// Floating-point operations of one layer on one GPU, for a row and a position that it attends
+  /// to. Latent attention multiplies by the stored vectors when decoding, and by keys and values in
+  /// prompts.
   [[nodiscard]] double decode_flops() const {
     if (!config_.latent) return prompt_flops();
     return part(config_.heads) * 2.0 * (2.0 * config_.latent->kv_rank + config_.latent->rope);
@@ -121,7 +124,7 @@ class ModelCosts {
     const double value = config_.latent ? config_.latent->value_dim : config_.head_dim;
     return part(config_.heads) * 2.0 * (key + value);
   }
-  /// Bytes of one layer's position that one GPU takes in.
+  /// Bytes of KV that one GPU reads for a position of one layer.
   [[nodiscard]] double position_bytes() const {
     if (config_.latent) return kValueBytes * config_.kv_width();
     const double heads = system_.grouped_attention ? kv_heads() : part(config_.heads);
@@ -155,7 +158,7 @@ class ModelCosts {
     return times_.product(inputs, outputs, rows, weight_bytes());
   }
 
-  /// Seconds of attention's projections, with rotary embedding.
+  /// Seconds of attention's projections, rotary embedding included.
   [[nodiscard]] double projections(double rows) const {
     const double hidden = config_.hidden;
     const double heads = part(config_.heads);
@@ -168,7 +171,8 @@ class ModelCosts {
     const LatentConfig& latent = *config_.latent;
     const double query = heads * (config_.head_dim + latent.rope);
     const double kept = latent.kv_rank + latent.rope;
-    // Expansion: queries into the latent space and values out of it, or keys and values out of it.
+    // Expansion: of queries to latent vectors and of these to values when decoding; of latent
+    // vectors to keys and values in prompts.
     const double expand =
         product(latent.kv_rank, heads * (config_.head_dim + latent.value_dim), rows);
     const double in = latent.q_rank > 0 ? product(hidden, latent.q_rank + kept, rows) +
@@ -184,8 +188,8 @@ class ModelCosts {
            product(part(width), config_.hidden, rows);
   }
 
-  /// Seconds of the experts that some row chose, side by side, on the GPU that has most to do, for
-  /// which all others wait in every layer.
+  /// Seconds of the experts that some row chose, on the GPU with the most work, for which all
+  /// others wait in every layer.
   [[nodiscard]] double experts(double rows) const {
     const ExpertConfig& e = *config_.experts;
     const ExpertLoad most = fullest_load(e, ep_, rows);
@@ -201,8 +205,8 @@ class ModelCosts {
   }
 
   /// Seconds of sending rows to their experts, in the precision of weights, and results back.
-  /// `rows`: those of the fullest GPU. Traffic within the node takes its links, and at the
-  /// same time the rest takes the network.
+  /// `rows`: rows of the fullest GPU. Traffic within the node uses its links while the rest uses
+  /// the network.
   [[nodiscard]] double to_experts_and_back(double rows) const {
     if (ep_ == 1) return 0;
     const double bytes = rows * config_.hidden;
@@ -233,21 +237,20 @@ class ModelCosts {
   const GpuTimes& times_;
   const ModelConfig& config_;
   int tp_ = 1;  ///< GPUs that share each layer
-  int ep_ = 1;  ///< GPUs that share routed experts alone
+  int ep_ = 1;  ///< GPUs that share only the routed experts
   const GpuSystem& system_;
 };
 
-/// First-round costs: decoding with a second row for each request. The last token of a draft that
-/// was accepted whole is yet to be computed, with the one that the target said next.
+/// First-round costs: decoding with a second row for each request. After a draft that was accepted
+/// whole, its last token has yet to be computed, together with the target's next one.
 CostCurve first_round(const CostCurve& round) {
   std::vector<CostCurve::Point> points = round.points();
   for (CostCurve::Point& p : points) p.seconds = round.seconds(2 * p.rows);
   return CostCurve(std::move(points), round.attention());
 }
 
-/// The largest of n counts of one distribution, in expectation. Counts are close to normal, and the
-/// largest of n normal ones is about where (n - 3/8) / (n + 1/4) of the distribution are below
-/// (Blom).
+/// Expected largest of n counts with one distribution. Counts are close to normal, and the expected
+/// largest of n normal variables is about the quantile at (n - 3/8) / (n + 1/4) (Blom).
 double largest_of(int n, double mean, double variance) {
   if (n == 1) return mean;
   return mean + std::sqrt(variance) * normal_quantile((n - 0.375) / (n + 0.25));
@@ -259,7 +262,7 @@ ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows) {
   const double chosen = experts.chosen;
   const double own = static_cast<double>(experts.routed) / gpus;
   const double read = 1 - std::pow(1 - chosen / experts.routed, rows);  // P(a row chooses it)
-  // A row's experts are different ones, so that its number on a GPU is hypergeometric.
+  // A row's experts are distinct, so that the number of them on a GPU is hypergeometric.
   const double apart = experts.routed > 1 ? 1 - (chosen - 1) / (experts.routed - 1) : 0;
   const double mean = rows * chosen / gpus;
   return {largest_of(gpus, mean, mean * (1 - 1.0 / gpus) * apart),

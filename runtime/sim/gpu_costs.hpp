@@ -1,34 +1,33 @@
 // The cost table of a model on H100-class GPUs, from published measurements of such GPUs.
 //
-// A step is the sum of its kernels' times (gpu_times.hpp), one after the other, as in a decoding
-// engine that replays a CUDA graph. Time on the device counts in full, starting and draining
-// included, for measurements contain it. Launches from the host do not count, nor the host's work
-// between steps, which engines overlap with the device's, nor drawing tokens from logits. Measured
-// kernels that no engine runs are left out: unfused norms and rotary embedding.
+// A step takes the sum of its kernels' times (gpu_times.hpp), one after the other, as in a decoding
+// engine that replays a CUDA graph. A kernel's time on the device counts in full, its start and
+// drain included, as the measurements contain them. Three things do not count: launches from the
+// host; the host's work between steps, which engines overlap with the device's; and sampling from
+// logits. Measured kernels that no engine runs, unfused norms and rotary embedding, are left out.
 //
 // A layer has two norms, two additions, the projections (qkv, output, gate and up, down), rotary
 // embedding, activation, attention, and with TP two all-reduces; embedding, last norm and head come
-// once a step. Experts count as one product over those that some row chose, in expectation routed x
-// (1 - (1 - chosen/routed)^rows) when every row chooses alike: real routers prefer some, which
-// reads fewer but loads GPUs unevenly.
+// once a step. Experts count as one product over the experts that some row chose. Their expected
+// number is routed x (1 - (1 - chosen/routed)^rows) if rows choose uniformly at random; real
+// routers prefer some experts, so that fewer are read but GPUs are loaded unevenly.
 //
-// Attention when decoding is a floor for each layer, and for each row's every position the slower
-// of its arithmetic and of reading keys and values at the rate of the measured kernel. The kernel
-// reads them once for every query head, and cannot share one request's context among
-// multiprocessors; engines' decoding kernels (FlashDecoding, FlashInfer) read them once for the
-// query heads that share them, and can. The model assumes the latter, unless GpuSystem says
-// otherwise. A drafted row finds its request's keys and values read already, and costs its
-// arithmetic at the rate of prompts: an upper bound, for the measured kernel takes the same time
-// for any number of rows up to 128. Latent attention, of which no kernel was measured, decodes at
-// the rate that FlashMLA's says.
+// Attention of decoding costs a floor for each layer and, for each position of each row, the larger
+// of two times: of the arithmetic, and of reading keys and values at the rate of the measured
+// kernel. This kernel reads keys and values once for every query head, and cannot split one
+// request's context among multiprocessors. Engines' decoding kernels (FlashDecoding, FlashInfer)
+// can, and read keys and values once for the query heads that share them. The model assumes the
+// latter, unless GpuSystem says otherwise. For a drafted row its request's keys and values have
+// been read already, so it costs its arithmetic at the rate of prompts. This is an upper bound, as
+// the measured kernel takes the same time for any number of rows up to 128. Latent attention, for
+// which no kernel was measured, decodes at the rate that FlashMLA's README states.
 //
-// Where GPUs share a model by its experts (Sharing::experts) requests are dealt out evenly to them,
-// and so are their rows, positions and prompts. Each GPU has all weights but those of the routed
-// experts, of which it has its part; each layer's rows go to the GPUs of their experts and back. In
-// each layer all wait for the GPU whose experts most rows chose, and for the one that reads most
-// experts: what these have, in expectation, where every row chooses by chance. The cost of routers
-// that prefer some experts, as far as no replicas make up for it, and of uneven requests is left
-// out.
+// Where GPUs share a model by its experts (Sharing::experts), requests are dealt out evenly to the
+// GPUs, and so are their rows, positions and prompts. Each GPU has a part of the routed experts and
+// all other weights. In each layer rows go to the GPUs of their experts and back. All GPUs wait for
+// the one whose experts most rows chose, and for the one that reads the most experts; both loads
+// are expected values for rows that choose at random. Two costs are left out: of routers that
+// prefer some experts, as far as replicas do not balance it, and of uneven requests.
 #pragma once
 
 #include <cstdint>
@@ -43,55 +42,57 @@ namespace paceline::sim {
 
 /// How GPUs divide a model.
 enum class Sharing : std::uint8_t {
-  tensor,   ///< weights, heads and experts, by equal parts (TP)
-  experts,  ///< routed experts; the rest is whole on each, for requests of its own (DP and EP)
+  tensor,   ///< weights, heads and experts in equal parts (TP)
+  experts,  ///< routed experts; each has the rest whole, for its own requests (DP and EP)
 };
 
 /// Connections of the GPUs, and their attention kernels.
 struct GpuSystem {
   Sharing sharing = Sharing::tensor;
-  /// Rate within a node: bytes a second of a GPU, both directions together. 400 GB/s: SpecActor's
-  /// nodes (section 5.1), and H800s, which Seer has (section 6.1).
+  /// Rate within a node: bytes a second of a GPU, both directions together. 400 GB/s is the rate of
+  /// SpecActor's nodes (section 5.1) and of H800s, which Seer has (section 6.1).
   double nvlink = 400e9;
-  /// Network between nodes, of one GPU: 400 Gb/s (SpecActor, section 5.1). Latency: the least send
-  /// and receive of the measured tables.
+  /// Network between nodes, for one GPU: 400 Gb/s (SpecActor, section 5.1). The latency is that of
+  /// the fastest send and receive in the measured tables.
   TransferCosts network{.latency = 11e-6, .bandwidth = 50e9};
   /// False: attention when decoding reads keys and values once for every query head, as the
   /// measured kernel does on a full device.
   bool grouped_attention = true;
-  /// Arithmetic of latent attention when decoding, a second. No table has it: what FlashMLA's
-  /// kernel reaches on an H800 by its README; the measured kernel of other attention reads as fast.
+  /// Floating-point operations a second of latent attention when decoding. No table has it: this is
+  /// the rate that FlashMLA's README states for an H800. Its reads have the rate of the measured
+  /// kernel of other attention.
   double latent_flops = 660e12;
 };
 
 /// A draft model or head, whole on one GPU.
 struct NamedDraft {
   std::string name;    ///< as telemetry calls it
-  ModelConfig config;  ///< of a head, its layer with the vocabulary of its output
-  /// Paths of an EAGLE-3 head's tree, a row of each level for each. Beyond a model of its shape a
-  /// head has the product that joins three features, in the first round and for prompts, and its
-  /// queries, keys and values are of two vectors. 0: a model.
+  ModelConfig config;  ///< for a head: its layer, with its output's vocabulary
+  /// Paths of an EAGLE-3 head's tree: rows of each level. 0: a draft model. In addition to the work
+  /// of a model of its shape, a head has the product that joins three features, in the first round
+  /// and for prompts, and its queries, keys and values are products of two vectors.
   int head_paths = 0;
 };
 
 /// A GPU's part of a layer's routed experts in one step.
 struct ExpertLoad {
-  double rows = 0;     ///< rows of its experts, each once for every expert that it chose
+  double rows = 0;     ///< rows of its experts; a row counts for each that it chose
   double experts = 0;  ///< experts that some row chose
 };
 
-/// The largest load of `gpus` GPUs that each have as many of the experts, in expectation where each
-/// of `rows` rows chooses its experts by chance; rows and experts each by themselves, within
-/// 6 %. Of one GPU, its mean. rows >= 1, and `gpus` divides the routed experts.
+/// Expected largest load among `gpus` GPUs with equal numbers of experts, if each of `rows` rows
+/// chooses its experts at random. The maxima of rows and of experts are computed independently,
+/// each within 6 %. For one GPU: its mean load. `rows` >= 1; `gpus` divides the number of routed
+/// experts.
 [[nodiscard]] ExpertLoad fullest_load(const ExpertConfig& experts, int gpus, double rows);
 
-/// The cost table of `target` on `gpus` GPUs that share it as `system` says. With TP latent
-/// attention's positions are whole on each GPU, and more GPUs than the largest measured all-reduce
-/// (8: a node) add a ring over nodes. Weights of 1 byte are multiplied at bf16's rate. A draft's
-/// first round computes two rows for each request, as measure_costs() has it. Transfers are
-/// over the network: a GPU's part of a request. Pure. Throws std::invalid_argument when `gpus` does
-/// not divide the heads (TP) or the routed experts, when a rate of `system` is not above 0, or when
-/// a measurement is missing.
+/// The cost table of `target` on `gpus` GPUs that share it as `system` says. With TP, each GPU has
+/// latent attention's KV whole; and with more GPUs than the largest measured all-reduce (8: a
+/// node), an all-reduce adds a ring over nodes. Weights of 1 byte are multiplied at bf16's rate. A
+/// draft's first round computes two rows for each request, as in measure_costs(). Transfers go over
+/// the network and move a GPU's part of a request's KV. Pure. Throws std::invalid_argument when
+/// `gpus` does not divide the heads (TP) or the routed experts, when a rate of `system` is not
+/// above 0, or when a measurement is missing.
 [[nodiscard]] CostTable gpu_costs(const GpuMeasurements& measured, const ModelConfig& target,
                                   int gpus, std::span<const NamedDraft> drafts,
                                   const GpuSystem& system = {});

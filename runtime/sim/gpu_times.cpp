@@ -12,8 +12,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Neighbours whose mean a factor is, weighted by inverse distance. One to six of them foresee a
-/// left-out model about as well; three have the least bad worst cases.
+/// Number of nearest shapes whose factors are averaged, weighted by inverse distance. One to six of
+/// them predict a left-out model about equally well; three have the best worst cases.
 constexpr std::size_t kNeighbours = 3;
 
 double distance(const MeasuredTimes::Shape& a, const MeasuredTimes::Shape& b) {
@@ -29,8 +29,8 @@ double product_bound(double inputs, double outputs, double rows, double weight_b
   return std::max(bytes / kGpuBandwidth, 2 * inputs * outputs * rows / kGpuFlops);
 }
 
-/// Seconds on paper of an elementwise operation: each row is read and written once. Further reads
-/// are in proportion to the width, and so part of the operation's factor.
+/// Bound of an elementwise operation: each row is read and written once. Further reads are in
+/// proportion to the width, so the operation's factor contains them.
 double elementwise_bound(double width, double rows) {
   return 2 * kActivationBytes * width * rows / kGpuBandwidth;
 }
@@ -94,8 +94,8 @@ void MeasuredTimes::add(Shape shape, double rows, double seconds, double bound) 
   ++sums.count;
 }
 
-/// The factor at so many rows: linear in their logarithm between measured rows, the last one's
-/// beyond.
+/// The factor at `rows` rows: linear in log(rows) between measured numbers of rows, and constant
+/// beyond them.
 double MeasuredTimes::factor(const Curve& curve, double rows) const {
   const auto at = [&](const Sums& s) { return (s.seconds - floor_ * s.count) / s.bound; };
   const auto above = curve.rows.lower_bound(rows);
@@ -213,7 +213,7 @@ double GpuTimes::all_reduce(double bytes, int workers, double nvlink) const {
     seconds = below->second + (above->second - below->second) * (bytes - below->first) /
                                   (above->first - below->first);
   }
-  // A GPU sends and receives this much, each way at half of NVLink's rate.
+  // Bytes that a GPU sends, and as many that it receives, each direction at half of NVLink's rate.
   const double sent = 2 * bytes * (workers - 1) / workers;
   return seconds + std::max(0.0, sent * (2 / nvlink - 2 / kMeasuredNvlink));
 }

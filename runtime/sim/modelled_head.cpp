@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-constexpr float kNone = -20;  ///< recorded where a level has no further token, or one less likely
+constexpr float kNone = -20;  ///< recorded in place of a missing or less likely token
 using Scores = std::array<std::array<float, kStates>, kCalls>;  ///< by level; log-probabilities
 
-/// Scores of all levels. The last level was not recorded, for nobody decides after it: it has the
-/// scores of the one before, lowered by its chance to be reached.
+/// Scores of all levels. The last level was not recorded, as there is no decision after it. It gets
+/// the scores of the level before, lowered by the log-probability that it is reached.
 Scores scores_of(const StopPoint& point) {
   Scores scores;
   std::copy(point.states.begin(), point.states.end(), scores.begin());
@@ -28,9 +28,9 @@ Scores scores_of(const StopPoint& point) {
   return scores;
 }
 
-/// The ranks of the target's tokens at the first `levels` levels. They are drawn from the last
-/// level back, each by the scores of its level's tokens that are at least as likely as the one
-/// after.
+/// Ranks of the target's tokens at the first `levels` levels. They are drawn from the last level
+/// back to the first, by score, among the level's tokens that are at least as likely as the token
+/// drawn for the next level.
 std::array<int, kCalls> path_of(const Scores& scores, int levels, const NoiseKey& noise,
                                 std::int32_t first) {
   std::array<int, kCalls> ranks{};
@@ -50,7 +50,7 @@ std::array<int, kCalls> path_of(const Scores& scores, int levels, const NoiseKey
   return ranks;
 }
 
-/// A token that is neither `token` nor kModelledStop, another one for another number.
+/// A token that is neither `token` nor kModelledStop, a different one for each `number`.
 TokenId other_token(TokenId token, int number, std::int32_t vocabulary) {
   return 1 + (token + number % (vocabulary - 2)) % (vocabulary - 1);
 }
@@ -136,7 +136,7 @@ void ModelledHead::write(const Job& job, bool follows_text) const {
   std::array<std::array<std::int32_t, kStates>, kCalls> places{};
   for (const Node& node : nodes) {
     const bool says = node.level < accepted && path[node.level] == node.rank;
-    // A token that is not the target's may follow any likelier one: the first.
+    // The parent of a token that is not the target's may be any likelier one: the first is taken.
     const int before = says && node.level > 0 ? path[node.level - 1] : 0;
     const TokenId token = responses().token(*job.response, job.first + node.level);
     places[node.level][node.rank] = job.slot->count;

@@ -1,4 +1,4 @@
-// An EAGLE-3 head in the modelled world.
+// An EAGLE-3 head in the simulated world.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 
 namespace paceline::sim {
 
-/// Seconds of the host for a decision of a stop network: 10 us of a Zen 4 core (bench_speculation
-/// --decisions).
+/// Seconds of the host for one decision of a stop network, measured on a Zen 4 core
+/// (bench_speculation --decisions).
 inline constexpr double kStopSeconds = 10e-6;
 
-/// Drafts recorded trees. Each level has its StopPoint::kStates likeliest tokens, which a judge
-/// sees as it would see a real head's; the likeliest limits.max_tokens of all drafted levels stand.
-/// As many levels hold the target's token as were accepted of the recorded tree after as many
-/// calls, and scores decide the draw of which token it is. Drafts end where the response does. Not
-/// thread-safe.
+/// Drafts recorded trees. Each level has its StopPoint::kStates likeliest tokens, which the judge
+/// (draft::Levels) sees as it would see a real head's. The draft keeps the limits.max_tokens
+/// likeliest tokens of all drafted levels. The number of levels with the target's token is the
+/// accepted length of the recorded tree after as many calls; a draw by scores decides which token
+/// of the level it is. Drafts end where the response does. Not thread-safe.
 class ModelledHead final : public ModelledDrafter {
  public:
-  /// As ModelledDrafter. `costs`: a round is a level of limits.paths tokens.
+  /// Parameters as for ModelledDrafter. `costs`: a round is a level of limits.paths tokens.
   ModelledHead(World& world, ActorId actor, const DrafterCosts& costs, int method,
                const AcceptanceSettings& all, const Responses& responses, const StopPoints& points)
       : ModelledDrafter(world, actor, costs, method, all, responses), points_(points) {}
 
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
-  /// A head keeps its one layer: giving it up would gain little.
+  /// As ModelledDrafter's without branches, and without memory: to give up a head's one layer gains
+  /// little.
   [[nodiscard]] draft::Capabilities capabilities() override {
     draft::Capabilities own = ModelledDrafter::capabilities();
     own.branches = false;

@@ -7,16 +7,16 @@
 namespace paceline::sim {
 namespace {
 
-constexpr std::size_t kPorts = 6;  // of a rank: three classes of links, two kinds of traffic
+constexpr std::size_t kPorts = 6;  // ports of a rank: three classes of links, two kinds of traffic
 
-/// Transmissions that a port remembers: about as many as a rank is sent within one step of another.
-/// Older ones hold up nobody any more.
+/// Number of transmissions that a port remembers: about as many as a rank is sent while another
+/// rank makes one step. Older ones delay nothing any more.
 constexpr std::size_t kRemembered = 64;
 
 }  // namespace
 
 double Network::Port::free_from(double at, double seconds) const {
-  // The search begins at the end: sends are almost always after all known ones.
+  // The search begins at the end, for a send is almost always after all known ones.
   auto next = busy_.end();
   while (next != busy_.begin() && std::prev(next)->end > at) --next;
   for (; next != busy_.end() && next->begin < at + seconds; ++next) at = std::max(at, next->end);
@@ -44,7 +44,7 @@ double Network::arrival(int from, int to, double bytes, double now, Kind kind) {
   Port& in = ports_[to * kPorts + port].in;
   const double seconds = bytes / link.bandwidth;
   double begin = now;
-  for (double before = -1; begin != before;) {  // until both are free
+  for (double before = -1; begin != before;) {  // until both ports are free
     before = begin;
     begin = out.free_from(begin, seconds);
     begin = std::max(begin, in.free_from(begin + link.latency, seconds) - link.latency);

@@ -12,29 +12,28 @@ struct Link {
 };
 
 struct Links {
-  Link rank{1e-6, 20e9};     ///< between the participants of one rank: memory
+  Link rank{1e-6, 20e9};     ///< between the participants of one rank, in memory
   Link node{3e-6, 200e9};    ///< between ranks of a node
   Link network{5e-6, 50e9};  ///< between nodes
 };
 
-/// Queues a rank's sends one after the other, and likewise its receives. Messages are not held up
-/// by blocks: a network cuts both into packets. Ranks' clocks are apart by the work that each is
-/// at, so a later send may be told here first: an earlier one still goes before it where there is
-/// time. Not thread-safe.
+/// Queues a rank's sends one after the other, and its receives too. Blocks do not delay messages,
+/// as a network cuts both into packets. As ranks' clocks differ, a later send may be reported here
+/// before an earlier one: the earlier one still goes first where there is a gap. Not thread-safe.
 class Network {
  public:
-  /// node_of_rank: [ranks] the node of each.
+  /// `node_of_rank`: [ranks] index of the rank's node.
   Network(const Links& links, std::vector<int> node_of_rank);
 
   enum class Kind { message, blocks };
-  /// Arrival time of `bytes` that are sent at `now`.
+  /// Arrival time of `bytes` bytes that are sent at `now`.
   [[nodiscard]] double arrival(int from, int to, double bytes, double now, Kind kind);
 
  private:
   /// One end of a link, in one direction.
   class Port {
    public:
-    /// The first time from `at` on when the port is free for so long.
+    /// The first time from `at` on at which the port is free for `seconds`.
     [[nodiscard]] double free_from(double at, double seconds) const;
     void take(double begin, double seconds);
 
@@ -43,7 +42,7 @@ class Network {
       double begin = 0;
       double end = 0;
     };
-    std::deque<Busy> busy_;  ///< the latest, disjoint, by time
+    std::deque<Busy> busy_;  ///< the latest transmissions, disjoint, by time
   };
   struct Ports {
     Port out, in;

@@ -9,7 +9,7 @@
 namespace paceline::sim {
 namespace {
 
-/// Unread bytes of one sender from which on their receiver counts as far behind: the window of the
+/// Unread bytes of one sender at which its receiver's mailbox counts as full: the window of the
 /// real mailbox (runtime/fabric/ucx_mailbox.hpp).
 constexpr std::uint64_t kWindow = 256 << 10;
 
@@ -30,7 +30,7 @@ class Post::Box final : public Mailbox {
   std::optional<Envelope> poll() override {
     while (!messages_.empty()) {
       const double now = post_.world_.clock(owner_).now();
-      Message& next = const_cast<Message&>(messages_.top());  // only its bytes, before it is popped
+      Message& next = const_cast<Message&>(messages_.top());  // takes its bytes; it is popped next
       if (next.arrival > now) {
         post_.world_.wake(owner_, next.arrival);
         return std::nullopt;
@@ -56,7 +56,7 @@ class Post::Box final : public Mailbox {
   friend class Post;
   struct Message {
     double arrival = 0;
-    std::uint64_t number = 0;  ///< of all messages
+    std::uint64_t number = 0;  ///< index among all messages
     Address from;
     std::vector<std::byte> bytes;
     bool again = false;  ///< a duplicate

@@ -16,12 +16,12 @@
 
 namespace paceline::sim {
 
-/// Faults of messages on their way. A transport hides all of them: a sender's messages arrive in
-/// order, and each once.
+/// Faults of messages on their way. A transport hides all of them: a sender's messages still arrive
+/// in order, each once.
 struct MessageFaults {
   std::uint64_t seed = 0;
   double delayed = 0;     ///< share of messages that take longer
-  double delay = 0;       ///< most seconds of a delay
+  double delay = 0;       ///< longest delay in seconds
   double duplicated = 0;  ///< share of messages sent twice; the second is dropped
 };
 
@@ -33,16 +33,16 @@ class Post {
   Post(const Post&) = delete;
   Post& operator=(const Post&) = delete;
 
-  /// The mailbox at an address. Valid as long as this is.
+  /// The mailbox at an address. Valid as long as this object.
   Mailbox& open(Address at);
-  /// Sets the owner of an address, before the first turn.
+  /// Sets the actor that owns an address. Call it before the first turn.
   void belongs(Address at, ActorId actor);
 
  private:
   class Box;
   struct Path {
-    double arrival = 0;      ///< of the last message
-    std::uint64_t sent = 0;  ///< messages
+    double arrival = 0;      ///< arrival of the last message
+    std::uint64_t sent = 0;  ///< messages sent
     std::uint64_t sent_bytes = 0;
     std::uint64_t read_bytes = 0;
   };

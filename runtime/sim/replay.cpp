@@ -32,10 +32,11 @@ MethodAcceptance assumed_method(const AcceptanceSettings& assumed, const std::st
   return method;
 }
 
-/// The middle of the range that a progress stands for: it is rounded down to a power of two.
+/// The middle of the range of tokens that a progress stands for: progress is rounded down to a
+/// power of two.
 double middle(std::uint32_t progress) { return progress == 0 ? 0 : 1.5 * progress - 0.5; }
 
-/// The measured rate, leaning on the prior where little was tried.
+/// The measured rate, with the prior counted as kPriorTokens tokens.
 double rate_of(const DraftTally& tally, double prior) {
   return (static_cast<double>(tally.accepted) + DraftHistory::kPriorTokens * prior) /
          (static_cast<double>(tally.tried) + DraftHistory::kPriorTokens);
@@ -74,7 +75,7 @@ Workload replayed_workload(const RecordedRun& run, const AcceptanceSettings& ass
     workload.acceptance.methods.push_back(replayed_method(run, assumed, drafter));
   check(assumed);
   const AcceptanceDistribution acceptance(workload.acceptance);
-  // Sorted lengths give their ranks; equal ones have the middle of theirs.
+  // Ranks are from the sorted lengths; equal lengths share the mean of their ranks.
   std::vector<std::int32_t> sorted;
   for (const auto& siblings : run.lengths)
     sorted.insert(sorted.end(), siblings.begin(), siblings.end());

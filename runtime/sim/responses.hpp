@@ -1,4 +1,4 @@
-// Every response of a simulated job, found by its noise, as a verifier and a drafter know a
+// Every response of a simulated job, by its noise key, by which verifiers and drafters know a
 // request.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace paceline::sim {
 
-/// A response that is to be generated.
+/// A response to generate.
 struct Response {
   RequestId id;
   NoiseKey noise;
@@ -24,12 +24,13 @@ struct Response {
 /// The responses of a workload. Thread-safe.
 class Responses {
  public:
-  /// The noise is a run's with this seed and weight version. `workload` outlives this.
+  /// Noise keys are those of a run with this seed and weight version. `workload` must outlive this
+  /// object.
   Responses(const Workload& workload, std::uint64_t seed, std::uint64_t weight_version);
 
-  /// The response with that noise. Throws std::logic_error where there is none.
+  /// The response with this noise. Throws std::logic_error where there is none.
   [[nodiscard]] const Response& of(const NoiseKey& noise) const;
-  /// Likewise by its request.
+  /// The response of a request. Throws std::out_of_range where there is none.
   [[nodiscard]] const Response& of(RequestId id) const;
   /// The token at an index of the response.
   [[nodiscard]] TokenId token(const Response& response, std::int32_t index) const;
@@ -41,7 +42,7 @@ class Responses {
   };
   std::int32_t vocab_;
   std::unordered_map<NoiseKey, Response, Hash> responses_;
-  std::vector<std::vector<const Response*>> by_request_;  ///< [prompts][samples] the same
+  std::vector<std::vector<const Response*>> by_request_;  ///< [prompts][samples] into responses_
 };
 
 }  // namespace paceline::sim

@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <numbers>
 
-// From <cmath> come only functions that IEEE 754 defines to the bit, or that are exact: sqrt,
+// <cmath> is used only for functions that IEEE 754 defines to the bit, or that are exact: sqrt,
 // frexp, ldexp, floor, abs.
 
 namespace paceline::sim {
@@ -13,8 +13,8 @@ namespace {
 constexpr double kInverseRoot2Pi = 0.3989422804014326779;
 constexpr double kTiny = 1e-16;
 
-/// Logarithm of the gamma function, x > 0: Stirling's series (DLMF 5.11.1) from 12 on, where five
-/// terms leave 1e-15, and the recurrence below.
+/// Logarithm of the gamma function, x > 0: Stirling's series (DLMF 5.11.1) for x >= 12, where the
+/// error of five terms is 1e-15, and the recurrence for smaller x.
 double log_gamma(double x) {
   double product = 1;
   while (x < 12) {
@@ -58,7 +58,7 @@ double log_of(double x) {
     mantissa *= 2;
     --exponent;
   }
-  // log m = 2 artanh s, where |s| < 0.172: eleven terms leave less than 1e-17.
+  // log m = 2 artanh s, where |s| < 0.172: the error of eleven terms is below 1e-17.
   const double s = (mantissa - 1) / (mantissa + 1);
   const double square = s * s;
   double sum = 0;
@@ -67,11 +67,11 @@ double log_of(double x) {
 }
 
 double exp_of(double x) {
-  // ln 2 in two parts, the first of few enough bits that its product with k is exact.
+  // ln 2 in two parts. The first has so few bits that its product with k is exact.
   constexpr double kHigh = 0x1.62e42feep-1;
   constexpr double kLow = 0x1.a39ef35793c76p-33;
   const double k = std::floor(x / std::numbers::ln2 + 0.5);
-  const double rest = (x - k * kHigh) - k * kLow;  // |rest| < 0.35: fourteen terms leave 1e-18
+  const double rest = (x - k * kHigh) - k * kLow;  // |rest| < 0.35: fourteen terms err by 1e-18
   double sum = 1;
   for (int n = 14; n >= 1; --n) sum = 1 + sum * rest / n;
   return std::ldexp(sum, static_cast<int>(k));
@@ -80,7 +80,7 @@ double exp_of(double x) {
 // Marsaglia, "Evaluating the normal distribution", J. Stat. Software 11 (2004): the integral's
 // series around 0, whose terms are all of one sign.
 double normal_cdf(double z) {
-  if (std::abs(z) > 9) return z < 0 ? 0 : 1;  // 1e-19 from it
+  if (std::abs(z) > 9) return z < 0 ? 0 : 1;  // its error: 1e-19
   double sum = z;
   double term = z;
   for (double k = 3; std::abs(term) > kTiny * std::abs(sum); k += 2) {
@@ -90,8 +90,8 @@ double normal_cdf(double z) {
   return 0.5 + kInverseRoot2Pi * exp_of(-z * z / 2) * sum;
 }
 
-// Newton's method from the middle outwards: the function is concave there, so that no step goes too
-// far, and the steps end where rounding does.
+// Newton's method from the middle outwards. The function is concave there, so that no step goes too
+// far. Steps end when they are as small as rounding errors.
 double normal_quantile(double p) {
   const double upper = p < 0.5 ? 1 - p : p;
   double z = 0;

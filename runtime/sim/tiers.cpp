@@ -11,7 +11,7 @@ namespace {
 
 using kv::TierJob;
 
-constexpr int kNotThere = 0xA5;  // no token is four such bytes
+constexpr int kNotThere = 0xA5;  // four of these bytes are no token's id
 
 std::uint64_t sum_of(std::span<const std::byte> bytes) {
   std::uint64_t sum = 14695981039346656037U;  // FNV-1a
@@ -25,7 +25,7 @@ std::uint64_t sum_of(std::span<const std::byte> bytes) {
 ModelledTiers::ModelledTiers(World& world, ActorId actor, int rank, const TierOptions& options)
     : world_(world), actor_(actor), rank_(rank), options_(options) {}
 
-/// The link of a job; null: a copy within memory.
+/// The disk's link for a job; null: the job is a copy within memory.
 const Link* ModelledTiers::disk_link(TierJob::Kind kind) const {
   switch (kind) {
     case TierJob::Kind::go_down:

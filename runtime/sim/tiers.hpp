@@ -1,4 +1,4 @@
-// Tiers of a simulated rank's part of the KV pool: the time that memory and disk take.
+// Tiers of a simulated rank's part of the KV pool: models the time that memory and disk take.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,18 @@ struct TierOptions {
   Link disk_write, disk_read;
   std::size_t block_bytes = 0;
   double bytes_per_byte = 1;  ///< bytes moved for each byte of a block
-  /// Addresses that stand for every unit, never looked at. Empty: blocks are real and are moved.
+  /// Addresses that stand for every unit and are never accessed. Empty: blocks are real and are
+  /// copied.
   std::span<std::byte> addresses;
-  double damaged = 0;      ///< share of taken blocks that come back damaged
-  std::uint64_t seed = 0;  ///< of the damage
+  double damaged = 0;      ///< share of fetched blocks that are damaged
+  std::uint64_t seed = 0;  ///< seed of the damage
 };
 
-/// Serves copies one after the other, and the disk's jobs likewise. A job's bytes are there when
-/// its end is first heard of, and others before. Not thread-safe.
+/// Serves copies one after the other, and the disk's jobs one after the other. A job's bytes are in
+/// place once ended() has returned it; before, its destination holds other bytes. Not thread-safe.
 class ModelledTiers final : public kv::TierDevice {
  public:
-  /// Wakes the actor. `rank`: of its draws.
+  /// Wakes the actor when a job ends. `rank`: key of its random draws.
   ModelledTiers(World& world, ActorId actor, int rank, const TierOptions& options);
 
   void start(kv::TierJob job) override;

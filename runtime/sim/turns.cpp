@@ -20,8 +20,7 @@ double Lognormal::quantile(double share) const {
   return exp_of(log_of(median) + spread * normal_quantile(share));
 }
 
-// Turns share a response's tokens by exponential weights: at random, and no
-// turn is typical.
+// Turns divide a response's tokens at random, by exponentially distributed weights.
 std::vector<ModelledTurn> make_turns(const TurnSettings& settings, const NoiseKey& whose,
                                      std::int32_t sampled, std::int32_t most) {
   const auto draw = [&](std::uint32_t turn, std::uint32_t what) {

@@ -13,15 +13,15 @@
 namespace paceline::sim {
 namespace {
 
-/// Stands for a sample's number where the draw is common to all responses to a prompt.
+/// Sample index of draws that are common to all responses to a prompt.
 constexpr std::uint32_t kGroup = 0xFFFFFFFFU;
 
-/// The correlation of two normal variables whose ranks have the given one (Spearman's): 2 sin(pi
+/// Correlation of two normal variables whose ranks have correlation `rank` (Spearman's): 2 sin(pi
 /// rank / 6).
 double normal_correlation(double rank) {
   if (rank == 1) return 1;  // without rounding
   const double angle = std::numbers::pi / 6 * rank;
-  double sine = 0;  // its series: for angles up to 0.53 nine terms leave 1e-20
+  double sine = 0;  // by its series: up to 0.53 nine terms err by 1e-20
   for (int n = 17; n >= 1; n -= 2) sine = 1 - sine * angle * angle / ((n + 1) * (n + 2));
   return 2 * angle * sine;
 }
@@ -127,13 +127,13 @@ Workload make_workload(const WorkloadSettings& settings, const LengthDistributio
       prompt.tokens.push_back(1 + static_cast<TokenId>(below(
                                       static_cast<std::uint32_t>(settings.vocabulary - 1), word)));
     }
-    // A Gaussian copula: a part common to siblings and a part of each one's own.
+    // A Gaussian copula: one normal variable common to siblings, and one of each response's own.
     const double common = std::sqrt(correlation) * normal(group, Draw::group_length);
     std::vector<ModelledRequest>& siblings = workload.requests.emplace_back();
     for (std::int32_t s = 0; s < settings.samples; ++s) {
       const NoiseKey own = noise_key(settings.seed, 0, prompt.uid, static_cast<std::uint32_t>(s));
       const double rank = common + std::sqrt(1 - correlation) * normal(own, Draw::length);
-      // The share would round to 0 or 1 beyond eight standard deviations.
+      // Beyond eight standard deviations the share would round to 0 or 1.
       const double share = std::clamp(normal_cdf(rank), 1e-15, 1 - 1e-15);
       ModelledRequest& request = siblings.emplace_back(ModelledRequest{
           whole(scale * responses.quantile(share), most), acceptance.draw(own, rank)});

@@ -39,7 +39,7 @@ void World::work(ActorId actor, double seconds) {
   double& time = clocks_[actor].time;
   const Host& host = hosts_[state.host];
   if (host.cores > 0) {
-    // Other actors are busy until the time that their clocks have come to.
+    // An actor is busy until the time that its clock shows.
     const auto busy = std::count_if(host.actors.begin(), host.actors.end(), [&](ActorId other) {
       return other == actor || clocks_[other].time > time;
     });
@@ -64,7 +64,7 @@ bool World::step() {
     state.wakes.erase(event.time);
     if (state.actor->over()) continue;
     double& time = clocks_[event.actor].time;
-    if (time > event.time) {  // asked for before unfinished work: others come first
+    if (time > event.time) {  // asked for before its work was done: others come first
       wake(event.actor, time);
       continue;
     }

@@ -1,6 +1,6 @@
 // Virtual time. Each actor has a clock, which its modelled work advances, and an event queue gives
-// turns in the order of time. An actor's message reaches others later than its own time, so that
-// nobody hears of the future.
+// turns in the order of time. An actor's message reaches others later than the actor's own time, so
+// that nobody receives a message from the future.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,44 @@
 
 namespace paceline::sim {
 
-/// An actor, which gets turns: a rank in its role, or the coordinator.
+/// A participant that gets turns: a rank in its role, or the coordinator.
 class Actor {
  public:
   virtual ~Actor() = default;
   virtual protocol::Turn turn() = 0;
-  /// Whether it wants no further turn.
+  /// Whether the actor wants no further turn.
   [[nodiscard]] virtual bool over() const = 0;
 };
 
 using ActorId = int;
 
-/// Event loop of the simulation. Turns are given by time, and at one time by actor number: nothing
-/// but the actors themselves decides what happens. Not thread-safe.
+/// Event loop of the simulation. It gives turns in order of time, and at equal times in order of
+/// actor ids, so that a simulation is deterministic. Not thread-safe.
 class World {
  public:
-  /// Adds an actor on a machine, `host`. References outlive this.
+  /// Adds an actor. `host`: index of the machine that it runs on. The actor must outlive this
+  /// object.
   ActorId add(Actor& actor, int host);
-  /// Sets the cores of a host, which actors that work at a time share. 0: there are enough.
+  /// Sets the number of cores of a host, which actors that work at the same time share. 0: there
+  /// are enough.
   void set_cores(int host, int cores);
   /// Makes the actor's work take `factor` times as long from `at` on.
   void slow(ActorId actor, double factor, double at);
   /// Lets the actor take no turn from `at` until `seconds` later.
   void stall(ActorId actor, double at, double seconds);
 
-  /// The actor's clock. Valid as long as this is.
+  /// The actor's clock. Valid as long as this object.
   [[nodiscard]] const Clock& clock(ActorId actor) const { return clocks_[actor]; }
-  /// The actor works for so many seconds of a core of its own. It takes longer where more actors
-  /// work on its host, as of now, than the host has cores: steps are short beside the time for
-  /// which ranks are busy, so changes within one are of no account.
+  /// Advances the actor's clock by work of `seconds` on a core of its own. It takes longer where,
+  /// at its beginning, more actors work on the host than it has cores. Changes during the work are
+  /// ignored: a step is short compared with the time for which ranks stay busy.
   void work(ActorId actor, double seconds);
-  /// Gives the actor a turn at this time, or when its work is done.
+  /// Gives the actor a turn at time `at`, or when its work is done, if that is later.
   void wake(ActorId actor, double at);
 
   /// Gives the next turn. False: no actor wants one.
   bool step();
-  [[nodiscard]] double now() const { return now_; }  ///< when the last turn began
+  [[nodiscard]] double now() const { return now_; }  ///< time at which the last turn began
   [[nodiscard]] std::uint64_t turns() const { return turns_; }
 
  private:
