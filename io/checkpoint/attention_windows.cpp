@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr std::int32_t no_window = std::numeric_limits<std::int32_t>::max();
 
-/// Window of a layer that has one, in positions. Null means no window; an absent key means the
+/// Window of a layer that has one, in positions. Null stands for no window, an absent key for the
 /// default of transformers.
 std::int32_t window_of(const JsonSection& config) {
   constexpr std::int32_t default_window = 4096;
@@ -21,7 +21,7 @@ std::int32_t window_of(const JsonSection& config) {
   return config.integer("sliding_window", 1, no_window).value_or(no_window);
 }
 
-/// Throws unless the window covers the context. `where`: " in ...", or empty.
+/// Throws unless the window covers the context. `where`: end of the message, " in ...", or empty.
 void require_whole(const JsonSection& config, const ModelConfig& model, std::int32_t window,
                    const std::string& where) {
   if (window >= model.max_position) return;
@@ -47,7 +47,7 @@ void check_layer_types(const JsonSection& config, const json& kinds, std::int32_
   }
 }
 
-// Layers with windows: from max_window_layers on, or as layer_types names them.
+// Checks layers with windows: from max_window_layers on, or those that layer_types names.
 void check_qwen(const JsonSection& config, const ModelConfig& model) {
   constexpr std::int32_t default_first = 28;
   const bool uses = config.flag("use_sliding_window");
@@ -84,8 +84,8 @@ void check_windows(const JsonSection& config, const ModelConfig& model) {
       require_whole(config, model, window_of(config), "");
       return;
     case Windows::unknown:
-      // transformers computes the family without windows whatever the file says: settings of
-      // windows come from another model.
+      // transformers computes this family without windows, whatever the file says. If a file has
+      // settings of windows, they come from another model.
       if (config.find("sliding_window") != nullptr)
         require_whole(config, model, window_of(config), " in a llama, which has none");
       if (config.flag("use_sliding_window"))

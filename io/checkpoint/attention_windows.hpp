@@ -1,4 +1,4 @@
-// Check of config.json for sliding windows, which the decoder does not have. Private to this
+// Check of config.json for sliding windows, which the decoder does not support. Private to this
 // folder.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace paceline::io {
 
-/// Throws DataError where a layer sees less than the context, model.max_position. A config without
-/// windows passes, and one whose windows are as wide as the context.
+/// Throws DataError if a layer attends to less than the context, model.max_position. A config
+/// passes if it has no windows, or windows as wide as the context.
 void check_windows(const JsonSection& config, const ModelConfig& model);
 
 }  // namespace paceline::io

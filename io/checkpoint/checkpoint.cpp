@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 
-// Tensor names that the index promises, by shard.
+// Names of the tensors that the index promises, by shard.
 using ShardMap = std::map<std::string, std::set<std::string>>;
 
 ShardMap read_index(const std::string& path) {
@@ -53,8 +53,8 @@ ShardMap read_index(const std::string& path) {
   return shards;
 }
 
-// The name of a tensor as models that read pictures were published first. transformers 4.52 and
-// later save their decoders in "model.language_model", and their towers in "model.visual".
+// The name that a tensor has in the first published models that read pictures. transformers 4.52
+// and later save their decoders in "model.language_model", and their towers in "model.visual".
 std::string first_name(const std::string& name) {
   constexpr std::string_view text = "model.language_model.";
   constexpr std::string_view visual = "model.visual.";
@@ -63,8 +63,8 @@ std::string first_name(const std::string& name) {
   return name;
 }
 
-// Names another known format that a directory without safetensors holds. PyTorch's own files are
-// pickles, which run code when they are read.
+// Names another known format in a directory without safetensors, and its conversion. PyTorch's own
+// files are pickles, which run code when they are read.
 std::string other_weights(const std::string& directory) {
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -132,20 +132,20 @@ struct Checkpoint::State {
     std::uint64_t data_begin = 0;
   };
   struct IndexedTensor {
-    TensorView view;  // dtype is meaningless where weights cannot have the stored type
+    TensorView view;  // dtype is meaningless if weights cannot have the stored type
     const StoredType* type = nullptr;
     std::size_t shard = 0;
-    bool is_scales = false;  // of an fp8 matrix
+    bool is_scales = false;  // it is the scales of an fp8 matrix
   };
 
   std::string directory;
-  std::string index;  // path of the index, empty when there is none
+  std::string index;  // path of the index; empty: there is none
   std::vector<Shard> shards;
   std::map<std::string, IndexedTensor, std::less<>> tensors;
-  std::vector<std::vector<std::byte>> copies;  // of tensors that are misaligned in their file
+  std::vector<std::vector<std::byte>> copies;  // tensors that are misaligned in their file
   std::uint64_t total_bytes = 0;
 
-  // Opens one file and adds its tensors; `promised`: the index's, if there is one.
+  // Opens one file and adds its tensors. `promised`: tensors by the index; null: there is no index.
   void add_shard(const std::string& path, const std::set<std::string>* promised) {
     shards.push_back({MappedFile(path), 0});
     const std::span<const std::byte> bytes = shards.back().file.bytes();
@@ -184,7 +184,7 @@ struct Checkpoint::State {
     tensor.view.dtype = stored.type->dtype.value_or(DType::f32);
     tensor.view.shape = stored.shape;
     tensor.view.bytes = file.subspan(stored.begin, stored.end - stored.begin);
-    // Mappings begin at a page, so an offset's alignment is the address's.
+    // Mappings begin at a page, so the alignment of an offset is that of its address.
     if (stored.type->dtype && stored.begin % size_of(*stored.type->dtype) != 0) {
       copies.emplace_back(tensor.view.bytes.begin(), tensor.view.bytes.end());
       tensor.view.bytes = copies.back();
@@ -192,7 +192,7 @@ struct Checkpoint::State {
     return tensor;
   }
 
-  // Joins fp8 matrices and the scales of their blocks, whatever their shards.
+  // Joins fp8 matrices with the scales of their blocks, which may be in other shards.
   void join_scales() {
     for (auto& [name, tensor] : tensors) {
       if (tensor.type->dtype != DType::f8) continue;
@@ -239,7 +239,7 @@ struct Checkpoint::State {
         continue;
       }
       for (std::size_t i = 0; i < blocks; ++i) {
-        // The division comes first: the product would overflow on an enormous tensor.
+        // The division comes first, because the product would overflow for an enormous tensor.
         const std::size_t step = (bytes.size() - block) / (blocks - 1);
         const std::size_t begin = i + 1 < blocks ? i * step : bytes.size() - block;
         hash.raw(bytes.subspan(begin, block));

@@ -1,5 +1,5 @@
-// config.json of an EAGLE-3 head: as SafeAILab, SpecForge and SGLang write it, in one object, or as
-// vLLM's speculators do, with the layer in an object of its own.
+// config.json of an EAGLE-3 head. SafeAILab, SpecForge and SGLang write it as one object; vLLM's
+// speculators put the layer into an object of its own.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr const char* layer_key = "transformer_layer_config";
 constexpr const char* ids_key = "eagle_aux_hidden_state_layer_ids";
 
-// Class names of published heads. All are Llama layers, or Qwen3's in speculators, whatever the
+// Class names of published heads. Their layers are Llama's, or Qwen3's in speculators, whatever the
 // target.
 constexpr std::array<std::string_view, 5> class_names{"LlamaForCausalLMEagle3",
                                                       "Eagle3LlamaForCausalLM", "LlamaForCausalLM",
@@ -38,8 +38,8 @@ void check_class(const JsonSection& config) {
     config.fail_choice("architectures", name, class_names);
 }
 
-/// Reads one head. `head`: the whole object; `layer`: the object with the layer's sizes, perhaps
-/// the same; `eagle`: "eagle_config", perhaps empty.
+/// Reads one head. `head`: the whole object. `layer`: the object with the layer's sizes, which may
+/// be the same. `eagle`: the object "eagle_config", which may be empty.
 class Reader {
  public:
   Reader(const JsonSection& head, const JsonSection& layer, const JsonSection& eagle, bool nested)
@@ -131,7 +131,7 @@ class Reader {
     config_.feature_norm = each     ? FeatureNorm::each
                            : joined ? FeatureNorm::joined
                                     : FeatureNorm::none;
-    // Further options of a head, by NVIDIA's names.
+    // Further options of a head, under NVIDIA's names.
     for (const auto& [key, usual] : {std::pair{"use_aux_hidden_state", true},
                                      {"use_input_layernorm_in_first_layer", true},
                                      {"use_last_layernorm", true},
@@ -143,8 +143,8 @@ class Reader {
     }
   }
 
-  // Ids at the top are vLLM's: the stream that enters a layer. Ids of eagle_config are SGLang's and
-  // SpecForge's: the stream that leaves a layer, and so enters the next.
+  // Ids at the top level, vLLM's, name the stream that enters a layer. Ids in eagle_config,
+  // SGLang's and SpecForge's, name the stream that leaves a layer and so enters the next.
   void read_read_layers() {
     const std::vector<std::int32_t> entered = ids(head_, 0);
     const std::vector<std::int32_t> left = ids(eagle_, 1);
@@ -165,7 +165,7 @@ class Reader {
     }
   }
 
-  /// Layer ids of one object, `more` added to each; empty: it names none.
+  /// Layer ids of one object, with `more` added to each; empty: it names none.
   static std::vector<std::int32_t> ids(const JsonSection& section, std::int32_t more) {
     constexpr std::int32_t most = 4096;
     const json* list = section.find(ids_key);
@@ -183,7 +183,7 @@ class Reader {
     return layers;
   }
 
-  // Reads a key of either object; where both have it, both must say the same.
+  // Reads a key of either object. If both have it, the values must be the same.
   template <class T, class Get>
   std::optional<T> either(const char* key, const Get& get) const {
     const std::optional<T> outer = get(head_);

@@ -23,7 +23,7 @@ constexpr const char* embeddings = "embed_tokens.weight";
   throw DataError(weights.location(tensor) + ": tensor " + show_text(tensor) + ": " + what);
 }
 
-// Throws on heads published as PyTorch pickles, which run code when they are read.
+// Throws on a head published as a PyTorch pickle, which runs code when it is read.
 void require_safetensors(const std::string& directory) {
   const fs::path pickle = fs::path(directory) / "pytorch_model.bin";
   if (!fs::exists(pickle) || fs::exists(fs::path(directory) / "model.safetensors") ||
@@ -58,7 +58,7 @@ void check_shape(const Checkpoint& weights, const ExpectedTensor& expected) {
            show_shape(found->shape));
 }
 
-// Target ids by d2t: target id = draft id + d2t[draft id].
+// Target ids from d2t: target id = draft id + d2t[draft id]. Empty: the ids are the same.
 std::vector<std::int32_t> read_target_ids(const Eagle3Config& config, const Checkpoint& weights) {
   const std::optional<std::vector<std::int64_t>> offsets = weights.integers("d2t");
   if (!offsets) {

@@ -1,5 +1,5 @@
-// An EAGLE-3 head's directory, as published: config.json and safetensors, by the names of SafeAILab
-// or those of vLLM.
+// An EAGLE-3 head's directory as published: config.json and safetensors, with the names of
+// SafeAILab or of vLLM.
 #pragma once
 
 #include <memory>
@@ -19,13 +19,13 @@ struct Eagle3Checkpoint {
 };
 
 /// Reads and checks a head. Throws DataError naming file, tensor or key, the expected and the found
-/// value, unless every tensor is there with its shape, none is unknown, and `d2t` names each of the
-/// target's tokens once at most. `t2d` stays unused, for `d2t` contains it. Sets own_embeddings
-/// where it has any, be they the target's or not.
+/// value, unless every tensor is there with its shape, none is unknown, and `d2t` names each target
+/// token at most once. `t2d` is not used, for `d2t` contains it. Sets own_embeddings if the head
+/// stores embeddings, even if they equal the target's.
 [[nodiscard]] Eagle3Checkpoint load_eagle3(const Families& families, const std::string& directory);
 
-/// Throws DataError unless the head, of the directory of that name, fits this target: its
-/// embeddings (where the head has none), its tokens and the features of its layers.
+/// Throws DataError unless the head in this directory fits the target: its embeddings (if it has
+/// none of its own), its vocabulary, and the layers whose features it reads.
 void require_fits(const std::string& directory, const Eagle3Config& head,
                   const ModelConfig& target);
 

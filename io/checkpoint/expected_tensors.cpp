@@ -54,9 +54,9 @@ std::string prefix_of_layer(std::int32_t number) {
   return "model.layers." + std::to_string(number) + ".";
 }
 
-// Whether the decoder has no use for the tensor, in transformers either: it is derived, of a layer
-// behind the last, which predicts the token after the next, or of a tower that config.json does not
-// describe.
+// Whether neither this decoder nor transformers uses the tensor. Such a tensor is derived, or of a
+// layer after the last, which predicts the token after the next, or of a tower that config.json
+// does not describe.
 bool is_harmless(const ModelConfig& config, std::string_view name) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   if (config.vision && !config.vision->tower && name.starts_with("visual.")) return true;
@@ -95,7 +95,7 @@ bool has_wide_router(const LayerDescription& layer, const WeightSource& weights)
 
 void check_tensor_shapes(const ModelConfig& config, const WeightSource& weights) {
   std::set<std::string, std::less<>> names;
-  // A head stored beside tied embeddings has their shape.
+  // A head stored in addition to tied embeddings has their shape.
   ModelConfig stored = config;
   stored.tied_embeddings = config.tied_embeddings && weights.find(head_of(config)) == nullptr;
   for (ExpectedTensor& expected : expected_tensors(describe(stored))) {
@@ -127,7 +127,7 @@ MtpConfig next_token_layer(const ModelConfig& model, const std::string& name) {
   config.layer = model;
   config.layer.layers = 1;
   config.number = model.layers;
-  // It follows the last layer, which has experts.
+  // This layer follows the last layer, which has experts.
   if (config.layer.experts) config.layer.experts->dense_layers.clear();
   return config;
 }
@@ -204,14 +204,14 @@ bool stores_wide_router(const MtpConfig& config, const WeightSource& weights) {
 }
 
 DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {
-  std::array<std::size_t, 3> bytes{};  // [DType], of f8 as of what it is converted to
+  std::array<std::size_t, 3> bytes{};  // [DType]; f8 counts as the type that it is converted to
   for (const ExpectedTensor& expected : expected_tensors(describe(config))) {
     const TensorView& found = find_expected(config, weights, expected);
     const bool f8 = found.dtype == DType::f8;
     bytes[static_cast<std::size_t>(f8 ? DType::bf16 : found.dtype)] +=
         found.bytes.size() * (f8 ? 2 : 1);
   }
-  // The first of equal types counts.
+  // Of equal types the first wins.
   for (const DType type : {DType::bf16, DType::f16}) {
     if (bytes[static_cast<std::size_t>(type)] >= *std::max_element(bytes.begin(), bytes.end()))
       return type;

@@ -13,7 +13,7 @@ using nlohmann::json;
 constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
 constexpr std::int32_t kMostCount = 1 << 14;  // layers, experts
 
-/// Experts of a layer and of a row. `keys`: names of the former, of which one is there.
+/// Reads the experts of a layer and of a row. `keys`: names of the first; one must be present.
 void read_counts(const JsonSection& config, std::span<const char* const> keys,
                  ExpertConfig& experts) {
   const auto key = std::find_if(keys.begin(), keys.end(),
@@ -28,7 +28,7 @@ void read_width(const JsonSection& config, ExpertConfig& experts) {
   experts.width = *config.integer("moe_intermediate_size", 1, kMostWidth);
 }
 
-/// Layers without experts: those that mlp_only_layers names, and those between every
+/// Layers without experts: those that mlp_only_layers names, and all but every
 /// decoder_sparse_step-th.
 std::vector<std::int32_t> read_dense_layers(const JsonSection& config, std::int32_t layers) {
   const std::int32_t step = config.integer("decoder_sparse_step", 1, kMostCount).value_or(1);
@@ -49,7 +49,7 @@ std::vector<std::int32_t> read_dense_layers(const JsonSection& config, std::int3
   return all;
 }
 
-// "num_experts" is what files of transformers 4 say, "num_local_experts" what 5 writes.
+// Files of transformers 4 have "num_experts"; version 5 writes "num_local_experts".
 ExpertConfig read_qwen(const JsonSection& config, std::int32_t layers) {
   ExpertConfig experts;
   read_counts(config, std::array{"num_experts", "num_local_experts"}, experts);
@@ -67,7 +67,7 @@ ExpertConfig read_mixtral(const JsonSection& config, std::int32_t intermediate) 
   return experts;
 }
 
-/// How DeepSeek-V3 chooses experts.
+/// Reads how DeepSeek-V3 chooses experts.
 void read_sigmoid_routing(const JsonSection& config, ExpertConfig& experts) {
   const auto require = [&config](const char* key, std::string_view supported) {
     const std::string found = config.text(key).value_or(std::string(supported));
@@ -92,12 +92,12 @@ void read_sigmoid_routing(const JsonSection& config, ExpertConfig& experts) {
 
 ExpertConfig read_deepseek(const JsonSection& config, std::int32_t layers) {
   ExpertConfig experts;
-  // Other releases of the model have other values, and no tensor would show a wrong one.
+  // Other releases of the model have other values, and no tensor shape would reveal a wrong one.
   config.require(std::array{"first_k_dense_replace", "n_group", "topk_group", "norm_topk_prob",
                             "routed_scaling_factor"});
   read_counts(config, std::array{"n_routed_experts"}, experts);
   read_width(config, experts);
-  // Steps between layers with experts are not supported.
+  // Only layers in a row may have experts.
   if (config.integer("moe_layer_freq", 1, kMostCount).value_or(1) != 1)
     config.fail_expected("moe_layer_freq", "1");
   experts.shared_width = experts.width * config.integer("n_shared_experts", 0, 64).value_or(0);

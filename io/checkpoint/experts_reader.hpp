@@ -1,4 +1,4 @@
-// What config.json says of experts. Private to this folder.
+// Reader of the experts in config.json. Private to this folder.
 #pragma once
 
 #include "io/checkpoint/json_section.hpp"
@@ -6,7 +6,7 @@
 
 namespace paceline::io {
 
-/// Sets model.experts by the keys of model.family; a family without experts has none. model.layers
+/// Sets model.experts by the keys of model.family; unset if the family has no experts. model.layers
 /// and model.intermediate must be known. Throws DataError as JsonSection does.
 void read_experts(const JsonSection& config, ModelConfig& model);
 

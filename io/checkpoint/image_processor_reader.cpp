@@ -14,10 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::int32_t kMostPixels = 1 << 30;  // of a resized picture; far above any model's
+constexpr std::int32_t kMostPixels = 1 << 30;  // of a resized picture; far above any model's limit
 constexpr int kBicubic = 3;                    // PIL.Image.Resampling
 
-// Channels' values: a list of three numbers.
+// Reads a list of three numbers, one for each channel.
 void read_channels(const JsonSection& config, const char* key, double above,
                    std::array<double, 3>& channels) {
   const json* list = config.find(key);
@@ -31,8 +31,8 @@ void read_channels(const JsonSection& config, const char* key, double above,
   for (std::size_t i = 0; i < channels.size(); ++i) channels[i] = (*list)[i].get<double>();
 }
 
-// Bounds of a resized picture: "size" as of transformers 4.50 and later, and by their first names,
-// which count where both are there.
+// Reads the bounds of a resized picture: "size" in transformers 4.50 and later, or their first
+// names, which count if both are there.
 void read_bounds(const JsonSection& config, ImageProcessorConfig& processor) {
   const auto read = [&processor](const JsonSection& section, const char* least, const char* most) {
     if (const auto pixels = section.integer(least, 1, kMostPixels)) processor.min_pixels = *pixels;

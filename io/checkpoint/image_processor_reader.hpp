@@ -8,13 +8,13 @@
 
 namespace paceline::io {
 
-/// Reads `directory`/preprocessor_config.json, or else the image_processor of
-/// processor_config.json, of a Qwen2VLImageProcessor. Throws DataError when there is neither, and
-/// naming file, key, the expected and the found value: of another class, and of steps left out or
-/// done otherwise; IoError when a file cannot be read. Thread-safe.
+/// Reads `directory`/preprocessor_config.json, or else the image_processor in
+/// processor_config.json, of a Qwen2VLImageProcessor. Throws DataError if neither file exists.
+/// Throws DataError naming file, key, the expected and the found value on another class, or on
+/// steps that are left out or differ. Throws IoError if a file cannot be read. Thread-safe.
 [[nodiscard]] ImageProcessorConfig load_image_processor(const std::string& directory);
 
-/// Parses the file's text; `name` stands for it in messages.
+/// Parses a file's text; `name` is the file's in messages.
 [[nodiscard]] ImageProcessorConfig parse_image_processor(std::string_view text,
                                                          const std::string& name);
 

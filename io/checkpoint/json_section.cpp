@@ -23,8 +23,8 @@ std::string plain(std::string_view name) {
   return text;
 }
 
-/// The supported name that differs in case and punctuation alone; empty: none. A name that differs
-/// in a letter or a digit means something else: gelu is not near silu, nor float16 bfloat16.
+/// The supported name that differs only in case and punctuation; empty: none. A name that differs
+/// in a letter or a digit means something else: gelu is not near silu, nor float16 near bfloat16.
 std::string_view spelled_like(std::string_view name, std::span<const std::string_view> supported) {
   const auto at = std::find_if(supported.begin(), supported.end(), [&](std::string_view candidate) {
     return plain(candidate) == plain(name);
@@ -32,7 +32,7 @@ std::string_view spelled_like(std::string_view name, std::span<const std::string
   return at == supported.end() ? std::string_view() : *at;
 }
 
-/// The key that `key` may be a slip of: all but two letters agree from either end.
+/// The present key of which `key` may be a typing error: all but two letters agree from both ends.
 std::string_view slip_of(std::string_view key, std::span<const std::string_view> present) {
   const std::string_view near = nearest_name(key, present);
   const auto begin = std::mismatch(key.begin(), key.end(), near.begin(), near.end()).first;

@@ -11,8 +11,8 @@
 namespace paceline::io {
 
 /// An object whose null members count as absent, as in transformers. Errors are DataErrors that
-/// name file, key, the expected and the found value. Refers to the object and the file's name: both
-/// must outlive it.
+/// name file, key, the expected and the found value. It refers to the object and the file's name,
+/// which must both outlive it.
 class JsonSection {
  public:
   /// `prefix` names the object within the file: "" or "rope_scaling.".
@@ -21,11 +21,11 @@ class JsonSection {
 
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail_expected(std::string_view key, const std::string& expected) const;
-  /// Throws "expected A, B or C, found X; the nearest is A", where X is A in another spelling.
+  /// Throws "expected A, B or C, found X; the nearest is A" if X is A in another spelling.
   [[noreturn]] void fail_choice(std::string_view key, const std::string& found,
                                 std::span<const std::string_view> supported) const;
 
-  /// nullptr when the key is absent.
+  /// Null: the key is absent.
   [[nodiscard]] const nlohmann::json* find(const char* key) const;
   [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
                                                     std::int32_t high) const;
@@ -34,7 +34,7 @@ class JsonSection {
   /// false when absent.
   [[nodiscard]] bool flag(const char* key) const;
   [[nodiscard]] std::optional<std::string> text(const char* key) const;
-  /// Throws about all missing ones of `keys` in one message.
+  /// Throws one message about all `keys` that are missing.
   void require(std::span<const char* const> keys) const;
 
   [[nodiscard]] const std::string& file() const { return file_; }
@@ -47,7 +47,7 @@ class JsonSection {
   std::string prefix_;
 };
 
-/// Parses the whole text as one object. Throws DataError("name: ...").
+/// Parses a whole text as one object. Throws DataError("name: ...").
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
 }  // namespace paceline::io

@@ -15,7 +15,7 @@ constexpr int max_depth = 32;
 constexpr std::size_t max_file = std::size_t{64} << 20;  // bytes
 constexpr std::size_t max_shown = 100;                   // characters shown in a message
 
-// nlohmann's text without its own "[json.exception.parse_error.101] ".
+// The text of nlohmann's error without its "[json.exception.parse_error.101] ".
 std::string reason(const json::exception& error) {
   std::string_view text = error.what();
   if (const std::size_t bracket = text.find("] "); bracket != std::string_view::npos) {
@@ -27,11 +27,11 @@ std::string reason(const json::exception& error) {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name) {
-  // The library takes a NUL for the end and would skip the rest.
+  // The library would take a NUL for the end, and skip the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     throw DataError(name + ": not valid JSON: a NUL character at byte " + std::to_string(nul + 1));
   }
-  // Keys seen in each open object; the library itself silently keeps the last of two.
+  // Keys seen in each open object. The library itself silently keeps the last of equal keys.
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
@@ -76,7 +76,7 @@ std::string show_shape(const std::vector<std::int64_t>& shape) {
 }
 
 std::string show_text(std::string_view text) {
-  // The text has JSON's own escapes, in single quotes.
+  // JSON's escapes, in single quotes.
   std::string shown = show_json(json(std::string(text.substr(0, max_shown))));
   if (shown.size() >= 2 && shown.back() == '"') shown = shown.substr(1, shown.size() - 2);
   return "'" + shown + (text.size() > max_shown ? "...'" : "'");

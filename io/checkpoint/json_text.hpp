@@ -9,12 +9,12 @@
 
 namespace paceline::io {
 
-/// Parses a whole JSON text. Throws DataError("name: ...") when it is not JSON, has a key twice in
-/// one object, or nests more than 32 deep. Thread-safe.
+/// Parses a whole JSON text. Throws DataError("name: ...") if it is not JSON, has a key twice in
+/// one object, or is nested more than 32 deep. Thread-safe.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-/// Reads a file's text. Throws DataError when the file does not exist, is not a regular one or is
-/// larger than 64 MiB; IoError when it cannot be read.
+/// Reads a file's text. Throws DataError if the file does not exist, is not a regular file or is
+/// larger than 64 MiB; IoError if it cannot be read.
 [[nodiscard]] std::string read_text_file(const std::string& path);
 
 /// A value for an error message, cut to a readable length.

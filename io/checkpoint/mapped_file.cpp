@@ -24,7 +24,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
+  // O_NONBLOCK: if the path is a pipe by mistake, opening it must not wait for a writer.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) {
     const std::string message = path + ": " + std::strerror(errno);

@@ -1,4 +1,4 @@
-// A file's bytes, mapped read-only and shared: the ranks of a node read one copy, the page cache's.
+// A file's bytes, mapped read-only and shared: all ranks of a node read the page cache's one copy.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace paceline::io {
 
-/// Owns a mapping of a whole regular file. Thread-safe once built. The file must not shrink while
-/// it is mapped: reading past its new end raises SIGBUS.
+/// Owns a mapping of a whole regular file. Thread-safe once constructed. The file must not shrink
+/// while it is mapped: reading past its new end raises SIGBUS.
 class MappedFile {
  public:
-  /// Throws DataError when the file does not exist or is not a regular one, IoError when it cannot
-  /// be opened or mapped. An empty file is an empty span.
+  /// Throws DataError if the file does not exist or is not a regular file, IoError if it cannot be
+  /// opened or mapped. An empty file is an empty span.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

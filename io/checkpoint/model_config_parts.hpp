@@ -6,11 +6,11 @@
 
 namespace paceline::io {
 
-/// Sizes in elements, by the rules of model.family. Required: vocab_size, hidden_size,
+/// Reads sizes, in elements, by the rules of model.family. Required keys: vocab_size, hidden_size,
 /// intermediate_size, num_hidden_layers and num_attention_heads.
 void read_sizes(const JsonSection& config, ModelConfig& model);
 
-/// Throws DataError on an activation that the decoder lacks.
+/// Throws DataError on an activation that the decoder does not have.
 void check_activation(const JsonSection& config);
 
 }  // namespace paceline::io

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The family whose name `key` gives.
+/// The family whose name is `found`, the value of `key`.
 const Family& known_family(const JsonSection& config, const Families& families, const char* key,
                            const std::string& found, std::string_view Family::*name) {
   std::vector<std::string_view> supported;
@@ -34,8 +34,8 @@ const Family& known_family(const JsonSection& config, const Families& families, 
   config.fail_choice(key, found, supported);
 }
 
-// Reads the family: transformers uses "model_type", others "architectures"; both must name one
-// model.
+// Reads the family. transformers uses "model_type", other programs "architectures"; both must name
+// the same model.
 const Family& read_family(const JsonSection& config, const Families& families, bool computed) {
   const Family* by_class = nullptr;
   const json* list = config.find("architectures");
@@ -87,7 +87,7 @@ DType read_dtype(const JsonSection& config) {
   return found.value_or(DType::f32);
 }
 
-// Reads the stored type. Of quantised weights, only fp8 in blocks of one scale is supported.
+// Reads the stored type. Only fp8 weights with one scale a block are supported quantized.
 void read_stored_type(const JsonSection& config, ModelConfig& model) {
   const json* object = config.find("quantization_config");
   model.fp8 = object != nullptr;
@@ -128,13 +128,13 @@ void read_latent(const JsonSection& config, ModelConfig& model) {
   }
   if (model.latent->rope % 2 != 0) config.fail_expected("qk_rope_head_dim", "an even number");
   if (model.latent->value_dim % 2 != 0) config.fail_expected("v_head_dim", "an even number");
-  // Forms that no published model has.
+  // No published model has these forms.
   if (config.flag("attention_bias")) config.fail_expected("attention_bias", "false");
   if (config.find("rope_interleave") != nullptr && !config.flag("rope_interleave"))
     config.fail_expected("rope_interleave", "true");
 }
 
-// Reads the end tokens; nullopt when the key is absent.
+// Reads the end tokens; nullopt: the key is absent.
 std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int32_t vocab) {
   const json* value = config.find("eos_token_id");
   if (value == nullptr) return std::nullopt;
@@ -155,8 +155,8 @@ std::optional<std::vector<TokenId>> read_eos(const JsonSection& config, std::int
   return ids;
 }
 
-// Reads "image_token_id", "vision_start_token_id", "audio_token_index" and the like. Negative ids
-// of older files are no rows of the vocabulary.
+// Reads "image_token_id", "vision_start_token_id", "audio_token_index" and similar keys. Ids of
+// older files may be negative; they are no rows of the vocabulary.
 std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
   constexpr std::array<std::string_view, 9> kinds{"image", "video", "vision", "audio", "speech",
                                                   "boi",   "eoi",   "boa",    "eoa"};
@@ -175,11 +175,11 @@ std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
 /// The object with a decoder's keys.
 struct DecoderKeys {
   json keys;
-  std::string prefix;  // of the object in messages
+  std::string prefix;  // prefix of the object's keys in messages
 };
 
-// Finds the keys of a decoder: of a model that reads pictures, newer files have them in an object
-// "text_config", beside which are some of the whole model that are the decoder's too.
+// Finds the keys of a decoder. For a model that reads pictures, newer files have them in an object
+// "text_config"; some keys outside of it are of the decoder too.
 DecoderKeys decoder_keys(const JsonSection& config, const Family& family) {
   const json* inner = family.describe_tower != nullptr ? config.find("text_config") : nullptr;
   if (inner == nullptr) return {config.object(), ""};
@@ -194,10 +194,10 @@ DecoderKeys decoder_keys(const JsonSection& config, const Family& family) {
 }
 
 void read_vision(const JsonSection& config, const JsonSection& text, ModelConfig& model) {
-  // transformers has other defaults for these than of other families.
+  // transformers has another default for this key here than in other families.
   text.require({{"rms_norm_eps"}});
   VisionConfig& vision = model.vision.emplace();
-  // Where config.json is silent, placeholders are the published models', as in transformers.
+  // If config.json is silent, placeholders are those of published models, as in transformers.
   const auto token = [&](const char* key, TokenId published) {
     return config.integer(key, 0, model.vocab - 1)
         .value_or(published < model.vocab ? published : -1);
@@ -207,7 +207,7 @@ void read_vision(const JsonSection& config, const JsonSection& text, ModelConfig
   vision.tower = read_tower(config, model.family->tower, model.hidden);
 }
 
-// Throws on a directory with an adapter's configuration and no model's.
+// Throws on a directory that has an adapter's configuration, but no model's.
 void require_no_adapter(const std::string& directory) {
   const std::string path = fs::path(directory) / "adapter_config.json";
   if (!fs::exists(path)) return;
@@ -225,7 +225,7 @@ void require_no_adapter(const std::string& directory) {
 
 }  // namespace
 
-// Bounds are far above any model of this kind and keep products of two within 64 bits.
+// Bounds are far above any model of this kind, and keep products of two sizes within 64 bits.
 void read_sizes(const JsonSection& config, ModelConfig& model) {
   model.vocab = *config.integer("vocab_size", 2, 1 << 24);
   model.hidden = *config.integer("hidden_size", 2, 1 << 20);
@@ -233,9 +233,9 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
   model.layers = *config.integer("num_hidden_layers", 1, 4096);
   model.heads = *config.integer("num_attention_heads", 1, 1 << 14);
   const auto kv_heads = config.integer("num_key_value_heads", 1, model.heads);
-  const Family* const family = model.family;  // null: a head's layer, which may leave out both
+  const Family* const family = model.family;  // null: a head's layer, which may lack both keys
   if (!kv_heads && family != nullptr && family->needs_kv_heads) {
-    // Other families' default is a fixed number of their first release, wrong for other sizes.
+    // Other families' default is a fixed number from their first release, wrong for other sizes.
     config.fail("num_key_value_heads", "missing");
   }
   model.kv_heads = kv_heads.value_or(model.heads);
@@ -244,7 +244,7 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
                          "a divisor of num_attention_heads (" + std::to_string(model.heads) + ")");
   }
 
-  // DeepSeek's head_dim, where a file has one, means something else in every release.
+  // If a DeepSeek file has head_dim, its meaning differs from release to release.
   if (family != nullptr && family->latent_attention) return;
   if (const auto head_dim = config.integer("head_dim", 2, 4096)) {
     model.head_dim = *head_dim;

@@ -19,8 +19,8 @@ constexpr std::int32_t most_positions = 1 << 30;
 constexpr double min_theta = 1e-20;
 constexpr double max_theta = 1e15;
 
-// Reads "rope_type", or "type" as it was called first; absent means default, as does the mrope of
-// models that read pictures.
+// Reads "rope_type", or its first name "type". Absent means default, and so does mrope in models
+// that read pictures.
 std::string read_type(const JsonSection& rope, bool vision) {
   auto type = rope.text("rope_type");
   if (vision && type == "mrope") type = "default";
@@ -43,7 +43,7 @@ double read_factor(const JsonSection& rope) {
   return factor;
 }
 
-// Reads the context of the first training, inside the object or beside it.
+// Reads the context length of the first training, inside the object or outside.
 std::optional<std::int32_t> read_original(const JsonSection& config, const JsonSection& rope) {
   constexpr const char* key = "original_max_position_embeddings";
   const auto outer = config.integer(key, 1, most_positions);
@@ -75,7 +75,7 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-/// Reads YaRN's scaling, and what it makes of latent attention's scores.
+/// Reads YaRN's scaling, and the scale that it gives to scores of latent attention.
 YarnRopeScaling read_yarn(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
   YarnRopeScaling scaling;
   scaling.factor = read_factor(rope);
@@ -125,7 +125,7 @@ void require_trained_context(const JsonSection& config, const JsonSection& rope,
 }
 
 // Stretches the context by vLLM's rule: max_position_embeddings is the context before stretching;
-// with YaRN it may be either.
+// with YaRN it may be before or after.
 void stretch_context(const JsonSection& rope, ModelConfig& model) {
   double positions = model.max_position;
   if (const auto* linear = std::get_if<LinearRopeScaling>(&model.rope_scaling))
@@ -151,7 +151,7 @@ void read_scaling(const JsonSection& config, const JsonSection& rope, ModelConfi
   if (type == "llama3") model.rope_scaling = read_llama3(config, rope);
 }
 
-// An object without its differences between the schemas: one name for the type, and no nulls.
+// Removes the differences between the schemas: one name for the type, and no nulls.
 json plain(json rope) {
   if (!rope.is_object()) return rope;
   rope.erase("rope_theta");
@@ -164,7 +164,7 @@ json plain(json rope) {
   return rope;
 }
 
-// A file for both versions has both objects; only the newer one holds rope_theta.
+// A file for both versions has both objects; only the newer object holds rope_theta.
 void check_same(const JsonSection& config) {
   const json* newer = config.find("rope_parameters");
   const json* older = config.find("rope_scaling");
@@ -172,9 +172,9 @@ void check_same(const JsonSection& config) {
     config.fail_expected("rope_scaling", "nothing beside rope_parameters, or the same");
 }
 
-// Reads how a head's pairs are shared out to the three parts of a row's position.
+// Reads how a head's pairs of elements are divided among the three parts of a row's position.
 void read_sections(const JsonSection& config, const JsonSection& rope, ModelConfig& model) {
-  // transformers has another default for it than of other families.
+  // transformers has another default for this key here than in other families.
   if (config.find("rope_theta") == nullptr) rope.require({{"rope_theta"}});
   rope.require({{"mrope_section"}});
   const json& list = *rope.find("mrope_section");
@@ -218,12 +218,12 @@ void read_rope(const JsonSection& config, ModelConfig& model) {
     }
     if (inner_theta) model.rope_theta = *inner_theta;
     for (const auto& item : object->items()) {
-      // Models that mix kinds of attention have one object for each kind of layer.
+      // Models with several kinds of attention have one object for each kind of layer.
       if (item.value().is_object()) rope.fail_expected(item.key(), "a value, not an object");
     }
     check_whole(rope);
   }
-  // The newer of two equal objects is read.
+  // If both objects are there, they are equal, and the newer one is read.
   const char* key = config.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
   if (const json* object = config.find(key)) {
     const JsonSection rope(*object, config.file(), std::string(key) + ".");

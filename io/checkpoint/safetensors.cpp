@@ -27,7 +27,7 @@ constexpr std::array<StoredType, 20> stored_types{{
     {"F6_E3M2", 6, {}},        {"F4", 4, {}},
 }};
 
-// Reads one file's header; holds the names that every message needs.
+// Reads one file's header, and holds the names that every message needs.
 class HeaderParser {
  public:
   HeaderParser(std::span<const std::byte> file, std::string_view name) : file_(file), name_(name) {}
@@ -155,7 +155,7 @@ class HeaderParser {
                             (near.empty() ? "" : "; did you mean " + std::string(near) + "?"));
   }
 
-  // Fills stored.shape; returns the bytes of such a tensor.
+  // Fills stored.shape; returns the tensor's size in bytes.
   [[nodiscard]] std::uint64_t parse_shape(const std::string& tensor, const json& entry,
                                           StoredTensor& stored) const {
     const json& shape = member(tensor, entry, "shape");

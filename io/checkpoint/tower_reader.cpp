@@ -28,7 +28,7 @@ void read_qwen2_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hid
   require_value(tower, "hidden_size", hidden);
 }
 
-// Windows are given in pixels, and have a whole number of the tower's results on a side.
+// Windows are given in pixels. A side has a whole number of the tower's results.
 void read_windows(const JsonSection& tower, TowerConfig& read) {
   const std::int32_t side = read.patch * read.merge;
   const std::int32_t pixels = *tower.integer("window_size", 1, kMostWidth);
@@ -54,7 +54,7 @@ void read_qwen2_5_vl(const JsonSection& tower, TowerConfig& read, std::int32_t h
   read_windows(tower, read);
 }
 
-/// What transformers takes for keys that are absent: until 4.51 it saved only those that differ.
+/// Defaults of transformers for absent keys: until 4.51 it saved only keys that differ from them.
 json defaults_of(TowerKeys keys) {
   if (keys == TowerKeys::qwen2_vl) {
     return {{"depth", 32},
@@ -91,7 +91,7 @@ std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
   for (const char* channels : {"in_channels", "in_chans"}) require_value(tower, channels, 3);
   if (keys == TowerKeys::qwen2_vl) read_qwen2_vl(tower, read, hidden);
   if (keys == TowerKeys::qwen2_5_vl) read_qwen2_5_vl(tower, read, hidden);
-  // Rows and columns turn a quarter of a head's elements each, twice.
+  // Rows and columns each turn a quarter of a head's elements, twice.
   if (read.width % read.heads != 0 || read.head_dim() % 8 != 0 || read.head_dim() > 256) {
     tower.fail_expected("num_heads", "heads of a multiple of 8 elements up to 256, of " +
                                          std::to_string(read.width) + " in all");

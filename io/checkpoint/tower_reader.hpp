@@ -1,4 +1,4 @@
-// The tower for pictures in config.json. Private to this folder.
+// Reader of the tower for pictures in config.json. Private to this folder.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace paceline::io {
 
-/// Reads "vision_config". `hidden`: the decoder's, which the tower's results have too. nullopt: the
-/// file has none, or an empty one.
+/// Reads "vision_config". `hidden`: width of the decoder, which the tower's results must have.
+/// nullopt: the file has no such object, or an empty one.
 [[nodiscard]] std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
                                                     std::int32_t hidden);
 

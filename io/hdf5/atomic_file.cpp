@@ -54,14 +54,14 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-/// `path` as a hidden name in its folder, with `mark` before the ending of temporaries.
+/// A hidden name in the folder of `path`, with `mark` before the ending of temporaries.
 std::string hidden(const std::string& path, const std::string& mark) {
   const std::filesystem::path whole(path);
   return (whole.parent_path() / ("." + whole.filename().string() + mark + ".tmp")).string();
 }
 
-/// Creates a temporary file of `path` under a name that no other process has. Returns it and the
-/// name.
+/// Creates a temporary file of `path` under a name that no other process uses. Returns the file and
+/// the name.
 std::pair<Descriptor, std::string> create_unique(const std::string& path) {
   std::random_device random;
   while (true) {

@@ -16,9 +16,9 @@
 namespace paceline::io::h5 {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;  ///< read at once
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;  ///< bytes read at once
 
-/// Cause of a failure from the error stack; the innermost entry of each kind wins.
+/// Cause of a failure in the error stack; the innermost entry of each kind counts.
 struct Cause {
   std::string system;  // text of a failed system call
   std::string inner;   // HDF5's innermost description
@@ -40,12 +40,12 @@ herr_t visit(unsigned /*n*/, const H5E_error2_t* entry, void* data) {
 Handle file_access(H5F_libver_t low) {
   Handle list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(list.get(), low, H5F_LIBVER_V110);
-  // Locks are off: a shard has one writer by its name, and SWMR drops the lock anyway; so file
-  // systems without locks work too.
+  // Locks are off, so that file systems without locks work too. A shard's name gives it one writer,
+  // and SWMR drops the lock anyway.
   H5Pset_file_locking(list.get(), false, true);
   H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG);  // closes datasets with their file
-  // Readers of a growing file retry half-written metadata, each time after twice the wait: 20 tries
-  // are about a millisecond. The default of 100 never ends on a damaged file.
+  // Readers of a growing file retry half-written metadata, each time after twice the wait. 20 tries
+  // take about a millisecond. The default of 100 never ends on a damaged file.
   H5Pset_metadata_read_attempts(list.get(), 20);
   return list;
 }
@@ -83,7 +83,7 @@ Handle open_attribute(hid_t object, const std::string& name, const std::string& 
   return attribute;
 }
 
-/// Elements of an open dataset, at most as many as its file has room for.
+/// Number of elements of an open dataset, at most as many as its file has room for.
 std::uint64_t checked_size(const File& file, hid_t dataset, hid_t memory_type,
                            const std::string& name) {
   const Handle space(must(H5Dget_space(dataset), "read", name), H5Sclose);
@@ -107,7 +107,7 @@ std::uint64_t checked_size(const File& file, hid_t dataset, hid_t memory_type,
       (filters != 0 && !compressed)) {
     throw IoError("cannot read " + name + ": not a dataset of the kind that paceline writes");
   }
-  constexpr std::uint64_t kMostDeflated = 1032;  // to a byte
+  constexpr std::uint64_t kMostDeflated = 1032;  // most bytes that deflate makes of one
   const std::uint64_t most = bytes_of(file.id(), file.path()) / width;
   return std::min<std::uint64_t>(size, compressed ? most * kMostDeflated : most);
 }
@@ -147,7 +147,7 @@ File File::create(const std::string& path, Kind kind) {
   H5Pset_obj_track_times(creation.get(), false);
   File file;
   file.path_ = path;
-  discard_temporary(path);  // left by a killed process
+  discard_temporary(path);  // left by a killed process, if at all
   file.handle_ = Handle(
       must(H5Fcreate(temporary_name(path).c_str(), H5F_ACC_EXCL, creation.get(), access.get()),
            "create", path),
@@ -184,7 +184,7 @@ void File::sync() {
 
 void File::close() {
   if (!handle_.valid()) return;
-  // The sync comes first, while abandon() still works: a failed H5Fclose leaves a broken id behind.
+  // The sync comes first, while abandon() still works: a failed H5Fclose leaves a broken id.
   try {
     sync();
   } catch (...) {
@@ -200,11 +200,11 @@ void File::abandon() noexcept {
   const int scratch = ::memfd_create("abandoned", MFD_CLOEXEC);
   if (fd < 0 || scratch < 0 || ::dup2(scratch, fd) < 0) {
     if (scratch >= 0) ::close(scratch);
-    static_cast<void>(handle_.release());  // leaked: closing it would write
+    static_cast<void>(handle_.release());  // leaked, because closing it would write
     return;
   }
   ::close(scratch);
-  // A limit on file sizes, if it was the cause, binds scratch memory too.
+  // If a limit on file sizes was the cause, it also applies to scratch memory.
   rlimit limit{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
   rlimit raised = limit;
@@ -247,7 +247,7 @@ Dataset Dataset::create(const File& file, const std::string& name, hid_t memory_
 Dataset Dataset::open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes) {
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  // The last value is below 1.0, with which partly read chunks would never be evicted.
+  // The last value must be below 1.0, with which partly read chunks would never be evicted.
   H5Pset_chunk_cache(access.get(), 521, cache_bytes, 0.75);
   Dataset dataset;
   dataset.name_ = file.path() + ":" + name;

@@ -1,5 +1,5 @@
-// RAII over the HDF5 C API: handles, files, 1-D datasets and attributes, and errors as IoError.
-// Private to io. Every caller holds the library lock (lock_hdf5) while it uses these.
+// RAII over the HDF5 C API: handles, files, 1-D datasets and attributes, with errors as IoError.
+// Private to io. Every caller must hold the library lock (lock_hdf5) while it uses these.
 #pragma once
 
 #include <hdf5.h>
@@ -18,14 +18,14 @@ namespace paceline::io::h5 {
 
 /// Serialises HDF5, which is not thread-safe, for the life of the result; recursive within a
 /// thread. Reading lets other threads in between two pieces (Dataset::read). The first call
-/// initialises the library: without its exit handler, which crashes on a file whose closing failed
+/// initialises the library without its exit handler, which crashes on a file whose closing failed
 /// (disk full), and without error traces on stderr.
 [[nodiscard]] std::unique_lock<LibraryMutex> lock_hdf5();
 /// Whether threads wait for the lock.
 [[nodiscard]] bool hdf5_wanted();
 
-/// Throws IoError "cannot VERB PATH: cause". The cause is the error stack's system message if a
-/// system call failed, else HDF5's innermost one.
+/// Throws IoError "cannot VERB PATH: cause". The cause is a failed system call's message in the
+/// error stack, else HDF5's innermost message.
 [[noreturn]] void fail(const char* verb, const std::string& path);
 
 /// Returns `result` if not negative, else calls fail().
@@ -62,7 +62,7 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// The native HDF5 type of T. Predefined, so never closed.
+/// The native HDF5 type of T. It is predefined, so it is never closed.
 template <typename T>
 hid_t native();
 template <>
@@ -102,14 +102,14 @@ inline hid_t native<double>() {
 class File {
  public:
   enum class Kind : std::uint8_t {
-    shard,  ///< newest format, which SWMR needs
+    shard,  ///< newest format, needed for SWMR
     final,  ///< a format that HDF5 1.8 and later read
   };
-  /// Creates temporary_name(path) anew, to appear under its own name later; messages name `path`.
-  /// No timestamps are stored. These formats checksum metadata, so that damage is an error; strings
-  /// of variable length, which they do not checksum, are not used.
+  /// Creates temporary_name(path) anew; it is renamed later. Messages name `path`. No timestamps
+  /// are stored. These formats have checksums for metadata, so that damage is an error. They have
+  /// none for strings of variable length, so these are not used.
   static File create(const std::string& path, Kind kind);
-  /// Opens as a SWMR reader: works while a writer appends, and after it was killed.
+  /// Opens as a SWMR reader, which works while a writer appends, and after the writer was killed.
   static File open(const std::string& path);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
@@ -118,11 +118,11 @@ class File {
   Handle group(const char* name) const;  ///< creates a group
   void start_swmr();
   void sync();   ///< flushes and fsyncs
-  void close();  ///< throws IoError when HDF5 could not write what it still held
+  void close();  ///< throws IoError if HDF5 could not write its buffers
 
   /// Closes the file and its datasets after a failed write, so that nothing more reaches the disk.
-  /// HDF5 would try again to write its buffers, in any order, and may crash on a second failure; so
-  /// its descriptor is pointed at scratch memory, where closing succeeds.
+  /// HDF5 would try again to write its buffers, in any order, and may crash on a second failure. So
+  /// its descriptor is redirected to scratch memory, where closing succeeds.
   void abandon() noexcept;
 
  private:
@@ -134,42 +134,42 @@ class File {
 struct Shape {
   std::uint64_t size = 0;   ///< elements at creation
   bool growing = false;     ///< may be extended
-  std::uint64_t chunk = 0;  ///< elements of a growing or compressed one; others are contiguous
-  bool compressed = false;  ///< by deflate, after the bytes of like places come together
+  std::uint64_t chunk = 0;  ///< elements, if growing or compressed; else it is contiguous
+  bool compressed = false;  ///< by deflate, after shuffling bytes
 };
 
 /// A one-dimensional dataset.
 class Dataset {
  public:
   Dataset() = default;
-  /// Creates a dataset. `memory_type`: of elements in memory; `file_type`: as stored. Both are
-  /// borrowed for the call only.
+  /// Creates a dataset. `memory_type`: type of elements in memory; `file_type`: in the file. Both
+  /// are only used during the call.
   static Dataset create(const File& file, const std::string& name, hid_t memory_type,
                         hid_t file_type, const Shape& shape);
   template <typename T>
   static Dataset create(const File& file, const std::string& name, const Shape& shape) {
     return create(file, name, native<T>(), native<T>(), shape);
   }
-  /// Opens a dataset. `cache_bytes`: chunk cache; 0 reads selections of unfiltered chunks straight
-  /// from the file. Throws on elements of another kind, and on filters but those of
-  /// Shape::compressed.
+  /// Opens a dataset. `cache_bytes`: size of the chunk cache; 0: selections of unfiltered chunks
+  /// are read directly from the file. Throws on elements of another kind, and on filters other than
+  /// those of Shape::compressed.
   static Dataset open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
-  /// Number of elements. An opened dataset has at most as many as its file has room for, whatever
-  /// it says: memory taken by it stays within about the file's size.
+  /// Number of elements. For an opened dataset, at most as many as its file has room for, whatever
+  /// it says, so that memory for them stays within about the file's size.
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// Writes [first, first + count); a growing dataset is extended to this end.
   void write(std::uint64_t first, std::uint64_t count, const void* data);
-  /// Writes after everything written so far.
+  /// Writes after the end of the last write.
   void append(std::uint64_t count, const void* data) { write(written_, count, data); }
   template <typename T>
   void append(std::span<const T> values) {
     append(values.size(), values.data());
   }
-  /// Reads [first, first + count), a mebibyte at a time. Before each, threads that wait for the
-  /// library have their turn.
+  /// Reads [first, first + count), a mebibyte at a time. Before each piece, threads that wait for
+  /// the library get their turn.
   void read(std::uint64_t first, std::uint64_t count, void* data) const;
   void flush();
   herr_t close() { return handle_.reset(); }
@@ -191,13 +191,13 @@ std::vector<T> read_all(const File& file, const std::string& name) {
   return values;
 }
 
-/// UTF-8 strings of any length: NAME u8, their bytes one after the other, and NAME_offsets i64 [n +
-/// 1].
+/// Writes UTF-8 strings of any length: NAME u8, their bytes one after the other, and NAME_offsets
+/// i64 [n + 1].
 void write_strings(const File& file, const std::string& name, std::span<const std::string> values);
 [[nodiscard]] std::vector<std::string> read_strings(const File& file, const std::string& name);
 
-/// Attributes of an object (a file's id stands for its root group). Strings are UTF-8, stored with
-/// their length; a NUL in one, which readers would take for its end, is a DataError.
+/// Attributes of an object; a file's id stands for its root group. Strings are UTF-8, stored with
+/// their length. A NUL in one is a DataError, because readers would take it for the end.
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
                      const std::string& value);
 void write_attribute(hid_t object, const std::string& path, const std::string& name,
@@ -215,16 +215,16 @@ void read_attribute(hid_t object, const std::string& path, const std::string& na
 /// One member of a compound type.
 struct Field {
   const char* name;
-  std::size_t offset;  ///< in the struct in memory
+  std::size_t offset;  ///< byte offset in the struct in memory
   hid_t type;
-  const char* unit = nullptr;       ///< of its column; null: its unit is not stored
-  std::vector<hsize_t> shape = {};  ///< of an array member; empty: a scalar
+  const char* unit = nullptr;       ///< unit of its column; null: not stored
+  std::vector<hsize_t> shape = {};  ///< shape of an array member; empty: a scalar
 };
-/// The type of the member itself.
+/// The type of the member alone.
 [[nodiscard]] Handle type_of(const Field& field);
 /// The compound type of a struct in memory.
 [[nodiscard]] Handle compound(std::span<const Field> fields, std::size_t size);
-/// Packs a compound type for files: padding bytes are never stored.
+/// A compound type packed for files, in which padding bytes are not stored.
 [[nodiscard]] Handle packed(const Handle& type);
 
 }  // namespace paceline::io::h5

@@ -1,4 +1,4 @@
-// The lock over the HDF5 library, which is not thread-safe. Private to io.
+// The lock around the HDF5 library, which is not thread-safe. Private to io.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace paceline::io::h5 {
 
-/// A recursive mutex that serves threads in the order in which they come, so that a thread that
-/// reads for long can let the others in between: a rank's steps wait for one piece of what the
-/// thread beside them reads, not for all of it.
+/// A recursive mutex that serves threads in the order of their arrival. So a thread that reads for
+/// long can let others in between: a rank's steps wait for one piece of another thread's reading,
+/// not for all of it.
 class LibraryMutex {
  public:
   void lock();
   void unlock();
-  /// Where other threads wait, lets those that wait now lock and unlock before this one goes on;
-  /// nothing on a thread that has not locked.
+  /// If other threads wait, lets those that wait now lock and unlock before this one continues.
+  /// Does nothing on a thread that does not hold the lock.
   void give_way();
   /// Whether threads wait.
   [[nodiscard]] bool wanted();
@@ -25,12 +25,12 @@ class LibraryMutex {
  private:
   [[nodiscard]] bool owned() const { return owner_ == std::this_thread::get_id(); }
 
-  std::mutex mutex_;  ///< over the two counters
+  std::mutex mutex_;  ///< guards the two counters
   std::condition_variable next_;
-  std::uint64_t arrivals_ = 0;            ///< threads that came to lock
-  std::uint64_t leaves_ = 0;              ///< those that have unlocked
-  std::atomic<std::thread::id> owner_{};  ///< its own id is seen by the owner alone
-  int depth_ = 0;                         ///< the owner's
+  std::uint64_t arrivals_ = 0;            ///< number of threads that came to lock
+  std::uint64_t leaves_ = 0;              ///< number of threads that have unlocked
+  std::atomic<std::thread::id> owner_{};  ///< only the owner can read its own id here
+  int depth_ = 0;                         ///< depth of the owner's locking
 };
 
 }  // namespace paceline::io::h5

@@ -1,4 +1,4 @@
-// Common part of shards of both kinds: creation, publication, failed writes, closing.
+// Common part of both kinds of shards: creation, publication, failed writes, closing.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@
 
 namespace paceline::io {
 
-/// A shard being written. Calls: create, add(), publish(), then guarded() for every write. The
-/// caller holds the library lock while it creates, adds, publishes and destroys; guarded() and
-/// close() take it.
+/// A shard that is being written. Order of calls: create, add(), publish(), then guarded() for
+/// every write. The caller must hold the library lock to create, add, publish and destroy;
+/// guarded() and close() take it themselves.
 class ShardFile {
  public:
   /// Creates DIR/shards/<kind>-<attempt>-<rank>.h5 under its temporary name, with the attributes
@@ -28,20 +28,20 @@ class ShardFile {
   ShardFile(const ShardFile&) = delete;
   ShardFile& operator=(const ShardFile&) = delete;
 
-  /// Adds a growing dataset of elements that are `type` in memory; padding is not stored. The
+  /// Adds a growing dataset of elements that have `type` in memory; padding is not stored. The
   /// reference stays valid.
   h5::Dataset& add(const char* name, hid_t type, std::uint64_t chunk);
   /// Adds a growing dataset of structs with these members.
   h5::Dataset& add(const char* name, std::span<const h5::Field> fields, std::size_t size,
                    std::uint64_t chunk);
-  /// Sets a watch, which guarded() tells the seconds of each successful step, waiting for the lock
-  /// included.
+  /// Sets a function that guarded() calls with the seconds of each successful step, including the
+  /// wait for the lock.
   void set_watch(std::function<void(double seconds)> watch) { watch_ = std::move(watch); }
-  /// Lets others see the file grow from here on (publish_shard).
+  /// Makes the shard visible to others, who can see it grow from here on (publish_shard).
   void publish();
 
-  /// Runs a step that writes. On a failure the file stays as the last flush left it, and this and
-  /// every later call throw.
+  /// Runs a step that writes. If it fails, the file stays as at the last flush, and this and every
+  /// later call throw.
   template <typename Step>
   void guarded(const Step& step) {
     check();
@@ -57,7 +57,7 @@ class ShardFile {
     if (watch_)
       watch_(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  /// Runs a last step and closes. Does nothing when the file is closed or has failed.
+  /// Runs a last step and closes. Does nothing if the file is closed or has failed.
   template <typename Step>
   void close(const Step& last) {
     if (!open_) return;
@@ -67,7 +67,7 @@ class ShardFile {
     });
   }
 
-  /// Throws the failure of an earlier step, if any.
+  /// Throws the failure of an earlier step, if there was one.
   void check() const;
   [[nodiscard]] bool is_open() const { return open_; }
   [[nodiscard]] h5::File& file() { return file_; }
@@ -82,7 +82,7 @@ class ShardFile {
   bool published_ = false;
   bool open_ = true;
   std::function<void(double)> watch_;
-  std::string failure_;  ///< message of the failed write; empty: none failed
+  std::string failure_;  ///< message of the failed write; empty: none
 };
 
 }  // namespace paceline::io

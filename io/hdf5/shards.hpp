@@ -1,4 +1,4 @@
-// Names of the files in an output directory, and the publication of a shard under its own.
+// Names of the files in an output directory, and the publication of a shard under its name.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace paceline::io {
 
-/// A shard of either kind, found by its name.
+/// A shard of either kind, as its name describes it.
 struct ShardName {
   std::string path;
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
 };
-/// Files DIR/shards/<kind>-<attempt>-<rank>.h5 by (attempt, rank); empty where the folder does not
-/// exist. Throws IoError when it cannot be listed.
+/// Lists files DIR/shards/<kind>-<attempt>-<rank>.h5 by (attempt, rank); empty: there is no folder.
+/// Throws IoError if the folder cannot be listed.
 [[nodiscard]] std::vector<ShardName> list_shards(const std::string& directory,
                                                  const std::string& kind);
 [[nodiscard]] std::string shard_folder(const std::string& directory);
@@ -24,8 +24,8 @@ struct ShardName {
 [[nodiscard]] std::string shard_path(const std::string& directory, const std::string& kind,
                                      std::uint32_t attempt, std::uint32_t rank);
 /// Starts SWMR on a shard that was created, with its datasets, under temporary_name(path), and
-/// renames it into place: readers never meet a half-made one. Throws IoError, also when a file of
-/// that name exists.
+/// renames it into place, so that readers never see a half-made shard. Throws IoError, also if a
+/// file of this name exists.
 void publish_shard(h5::File& file);
 
 inline constexpr const char* kFinalName = "trajectories.h5";

@@ -1,7 +1,7 @@
 // The layout of telemetry shards, shared by their writer and the merge. Private to io.
 //
-//   a dataset of each record, by the name in kTables: compound rows with the columns of kColumns,
-//       appended under SWMR
+//   one dataset for each type of record, named as in kTables: compound rows with the columns of
+//       kColumns, appended under SWMR
 //   /drafter_names: strings, by AcceptanceCell::drafter
 //   attributes of /: attempt, rank, started (Unix time, seconds), host, cores, gpus, plan
 #pragma once
@@ -31,7 +31,7 @@ inline constexpr auto kColumns<io::ScoreRecord> =
 
 namespace paceline::io {
 
-/// One `Of` for each record.
+/// A tuple of `Of<Record>` for each type of record.
 template <template <typename> typename Of>
 using OfEachRecord =
     std::tuple<Of<StepRecord>, Of<RequestEvent>, Of<TransferRecord>, Of<KvPoolRecord>,
@@ -40,9 +40,9 @@ using OfEachRecord =
 
 template <typename Record>
 struct Table {
-  const char* name;  ///< of its dataset in shards and its group in telemetry.h5
+  const char* name;  ///< of the dataset in shards and of the group in telemetry.h5
 };
-/// Tables by record. Events are in /requests of telemetry.h5, and steps in a group for each rank.
+/// Tables by record. In telemetry.h5, events are in /requests, and steps in a group for each rank.
 inline constexpr OfEachRecord<Table> kTables{Table<StepRecord>{"steps"},
                                              Table<RequestEvent>{"events"},
                                              Table<TransferRecord>{"transfers"},

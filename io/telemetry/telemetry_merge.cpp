@@ -40,7 +40,7 @@ void write_texts(const h5::File& file, const std::string& name,
   }
 }
 
-/// Columns of `fields` for `rows` structs of `size` bytes, appended at `data`.
+/// Columns of `fields`, filled by append() from `rows` structs of `size` bytes at `data`.
 class Columns {
  public:
   Columns(const h5::File& file, const std::string& group, std::vector<h5::Field> fields,
@@ -92,7 +92,7 @@ void write_steps(const h5::File& file, std::uint32_t rank,
   }
 }
 
-/// Writes a group of a record's columns, with attempt and rank of each row.
+/// Writes a group with the columns of a record type, and with attempt and rank of each row.
 template <typename Row>
 void write_rows(const h5::File& file, const Rows<Row>& rows, const char* name = kTable<Row>) {
   const h5::Handle group = file.group(name);
@@ -169,7 +169,7 @@ void write_scores(const h5::File& file, Rows<ScoreRecord>& scores,
     name_values<std::size_t>(file, "scores/outcome", {{outcome_names[i].c_str(), i}});
 }
 
-/// Sorts by (attempt, rank), keeping the order of writing in each.
+/// Sorts by (attempt, rank), keeping the order of rows within each.
 template <typename Row>
 void sort_by_rank(Rows<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -232,8 +232,8 @@ void write_writes(const h5::File& file, Rows<WriteRecord>& writes) {
                      {"final_telemetry", Kind::final_telemetry}});
 }
 
-/// Adds the writes of the merging rank since its shard was closed, this file so far included.
-/// Returns the length of the attempt.
+/// Adds the writes of the merging rank since its shard was closed, and the writing of this file so
+/// far. Returns the length of the attempt.
 double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetry& all) {
   const auto attempt = all.attempts.find(ending.attempt);
   if (attempt == all.attempts.end()) return 0;  // its shards are lost
@@ -243,7 +243,7 @@ double add_ending(const TelemetryEnding& ending, double began, CollectedTelemetr
     attempt->second.reaches(record.start + record.duration);
     all.of<WriteRecord>().push_back({record, ending.attempt, ending.rank});
   }
-  // By the instants that the file has, which round it: a report of the file is to have the same.
+  // Computed from the times in the file, which are rounded, so that reports on the file agree.
   const CollectedAttempt& row = attempt->second;
   return row.started + row.length - row.started;
 }

@@ -21,7 +21,7 @@ namespace {
   throw IoError("cannot read " + file.path() + ":/" + group + ": its columns are damaged");
 }
 
-/// Reads GROUP/FIELD into that member of each of `rows`, resized to the column.
+/// Reads GROUP/FIELD into this member of each row. If `first`, resizes `rows` to the column.
 template <typename Row>
 void read_column(const h5::File& file, const std::string& group, const h5::Field& field, bool first,
                  std::vector<Row>& rows) {
@@ -38,7 +38,7 @@ void read_column(const h5::File& file, const std::string& group, const h5::Field
                 width);
 }
 
-/// Reads the columns of a group: a record's, with attempt and rank of each row.
+/// Reads a group with the columns of a record type, and with attempt and rank of each row.
 template <typename Row>
 Rows<Row> read_rows(const h5::File& file, const std::string& group = kTable<Row>) {
   static_assert(offsetof(OfRank<Row>, row) == 0);
@@ -117,7 +117,7 @@ h5::File open_telemetry(const std::string& path) {
   return file;
 }
 
-/// Adds summaries of ranks that have not ended, or were killed, as far as their records go.
+/// Adds summaries of ranks that have not ended or were killed, as far as their records go.
 void summarize(RecordedTelemetry& run) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, RankSummary> open;  // (attempt, rank)
   for (const RecordedProcess& process : run.processes)
@@ -171,7 +171,7 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
   const auto lock = h5::lock_hdf5();
   if (fs::is_directory(path) && !fs::exists(fs::path(path) / kTelemetryName) &&
       !list_shards(path, "telemetry").empty()) {
-    // The run may end meanwhile, and its shards be removed.
+    // The run may end during the reading, and its shards be removed.
     const auto ended = [&] { return fs::exists(fs::path(path) / kTelemetryName); };
     try {
       std::vector<std::string> faults;

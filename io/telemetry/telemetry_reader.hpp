@@ -9,16 +9,16 @@
 
 namespace paceline::io {
 
-/// Reads telemetry. `path`: a run's or a simulation's directory, or its telemetry.h5. A run in
-/// progress, or stopped, is read from its shards: unreadable shards become `warnings`, and a rank
-/// that has not ended has a summary of its role and tokens alone. Memory: the result, 120 bytes a
-/// step. Any one thread. Throws UsageError where there is no telemetry, IoError when it cannot be
-/// read, is damaged or of another schema version.
+/// Reads telemetry. `path`: directory of a run or a simulation, or its telemetry.h5. A run in
+/// progress, or stopped, is read from its shards. Unreadable shards become `warnings`. A rank that
+/// has not ended has a summary with only its role and tokens. Memory: the result, 120 bytes a step.
+/// Any one thread. Throws UsageError if there is no telemetry, IoError if it cannot be read, is
+/// damaged or has another schema version.
 [[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path,
                                                std::vector<std::string>* warnings = nullptr);
 
-/// Reads the recorded draft trees of the run's head (record_stops); empty where none
-/// were recorded. Throws likewise.
+/// Reads the draft trees recorded of the run's head (record_stops); empty: none were recorded.
+/// Throws as read_telemetry() does.
 [[nodiscard]] std::vector<StopPoint> read_stop_points(const std::string& path);
 
 }  // namespace paceline::io

@@ -21,7 +21,7 @@ std::vector<Row> read_rows(const h5::File& file) {
   return rows;
 }
 
-/// The number of `name` among `names`, to which a new name is added.
+/// The index of `name` in `names`; a new name is added.
 std::uint32_t number_of(const std::string& name, std::vector<std::string>& names) {
   const auto found = std::find(names.begin(), names.end(), name);
   const auto number = static_cast<std::uint32_t>(found - names.begin());
@@ -56,7 +56,7 @@ double end_of(const Record& record) {
   }
 }
 
-/// Adds a shard to `all`; nothing of it when a part cannot be read.
+/// Adds a shard to `all`. If any part of it cannot be read, adds nothing.
 void collect(const ShardName& name, CollectedTelemetry& all) {
   const h5::File file = h5::File::open(name.path);
   CollectedAttempt own;

@@ -24,8 +24,8 @@ struct TelemetryShard {
 
 struct CollectedAttempt {
   std::uint32_t ranks = 0;
-  double started = 0;  ///< Unix time, seconds; the earliest of its ranks'
-  double length = 0;   ///< seconds, up to the last moment of any record
+  double started = 0;  ///< Unix time; the earliest start of its ranks
+  double length = 0;   ///< seconds up to the last moment of any record
   std::string plan;
 
   void reaches(double moment) {  // damaged times may be NaN
@@ -36,11 +36,11 @@ struct CollectedAttempt {
 template <typename Record>
 using Rows = std::vector<OfRank<Record>>;
 
-/// All records but steps, of which there are many.
+/// All records except steps, which are too many.
 struct CollectedTelemetry {
   std::map<std::uint32_t, std::vector<TelemetryShard>> ranks;  ///< shards in attempt order
-  OfEachRecord<Rows> rows;                 ///< by (attempt, rank), in the shards' order
-  std::vector<RecordedProcess> processes;  ///< likewise
+  OfEachRecord<Rows> rows;                 ///< by (attempt, rank), in the order of shards
+  std::vector<RecordedProcess> processes;  ///< by (attempt, rank)
   std::vector<std::string> drafter_names;
   std::map<std::uint32_t, CollectedAttempt> attempts;
 
@@ -54,8 +54,8 @@ struct CollectedTelemetry {
 std::uint64_t read_shard_steps(const std::string& path,
                                const std::function<void(std::span<const StepRecord>)>& use);
 
-/// Reads the shards of a run, in progress or finished. An unreadable one becomes a warning, and is
-/// left out whole. Throws IoError when the folder cannot be listed.
+/// Reads the shards of a run, in progress or finished. An unreadable shard becomes a warning, and
+/// is left out as a whole. Throws IoError if the folder cannot be listed.
 [[nodiscard]] CollectedTelemetry collect_telemetry(const std::string& directory,
                                                    std::vector<std::string>& warnings);
 

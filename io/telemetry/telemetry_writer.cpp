@@ -74,7 +74,7 @@ struct TelemetryWriter::State {
     std::get<Stream<Record>>(streams).buffer.push_back(record);
     if constexpr (std::is_same_v<Record, WriteRecord>) write_seconds += record.duration;
   }
-  /// Keeps a record of something that has ended.
+  /// Keeps a record of something that ended at its start plus its duration.
   template <typename Record>
   void take(const Record& record) {
     keep(record);
@@ -150,7 +150,7 @@ void TelemetryWriter::summary(const RankSummary& summary) {
 }
 
 void TelemetryWriter::close() {
-  // The last record is of this write itself, as far as it has come.
+  // The last record describes this write itself, up to the record.
   state_->shard.close([&s = *state_, begin = state_->clock ? state_->clock->now() : 0.0] {
     s.write_buffers();
     if (s.clock == nullptr) return;
