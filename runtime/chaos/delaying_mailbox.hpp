@@ -15,15 +15,16 @@
 namespace paceline::chaos {
 
 /// Holds messages back for a random time after they have come. Messages of one sender stay in
-/// order; different senders' overtake one another, also those of the two participants of rank 0.
+/// order. Messages of different senders may overtake one another, the two participants of rank 0
+/// being different senders.
 class DelayingMailbox final : public Mailbox {
  public:
   struct Delays {
     std::uint64_t seed = 0;
-    double share = 1;    ///< of messages
-    double longest = 0;  ///< seconds
+    double share = 1;    ///< share of messages that are delayed
+    double longest = 0;  ///< longest delay in seconds
   };
-  /// `inner` must outlive this, and be used through this alone.
+  /// `inner` must outlive this object, and be used only through it.
   DelayingMailbox(Mailbox& inner, Delays delays)
       : inner_(inner), random_(delays.seed), delays_(delays) {}
 
@@ -58,7 +59,7 @@ class DelayingMailbox final : public Mailbox {
   [[nodiscard]] Traffic traffic() const override { return inner_.traffic(); }
 
  private:
-  using Queue = std::deque<std::pair<double, Envelope>>;  ///< with due times
+  using Queue = std::deque<std::pair<double, Envelope>>;  ///< with the times at which they are due
 
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())

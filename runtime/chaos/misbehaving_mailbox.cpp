@@ -20,7 +20,7 @@ void MisbehavingMailbox::send(Address to, std::span<const std::byte> bytes) {
   inner_.send(to, spoilt);
 }
 
-/// A drafter reads its mailbox until it is empty, which is once a turn.
+/// Misbehaves when the mailbox is empty: a drafter polls until then in every turn.
 std::optional<Envelope> MisbehavingMailbox::poll() {
   std::optional<Envelope> envelope = inner_.poll();
   if (envelope) {
@@ -55,7 +55,7 @@ void MisbehavingMailbox::misbehave() {
   inner_.flush();
 }
 
-/// A well-formed draft, but of a text that nobody says, or of no request.
+/// A well-formed draft of a text that was never said, or of a request that does not exist.
 std::vector<std::byte> MisbehavingMailbox::stale() {
   Drafts drafts;
   drafts.pieces.push_back({{chance(30), chance(5)}, 0, 0, 0, 1});
@@ -77,7 +77,7 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       bytes.resize(chance(static_cast<std::uint32_t>(2 * bytes.size())));
       return bytes;
     }
-    case 2: {  // numbers without sense
+    case 2: {  // meaningless numbers
       Drafts drafts;
       for (std::uint32_t i = 0; i < 3; ++i) {
         drafts.pieces.push_back(
@@ -87,7 +87,7 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       }
       return encode(drafts);
     }
-    case 3: {  // drafts almost as they should be
+    case 3: {  // almost valid drafts
       constexpr float kScores[] = {0.5F, 1.5F, -1, NAN, std::numeric_limits<float>::infinity()};
       Drafts drafts;
       const auto base = static_cast<std::int32_t>(chance(40));

@@ -1,4 +1,4 @@
-// For tests: the mailbox of a drafter rank that stalls, floods or sends garbage.
+// The mailbox of a drafter rank that stalls, floods or sends garbage, for tests.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ enum class Misbehaviour : std::uint8_t {
   garbage,  ///< sends random messages, and spoils some of the proper ones
 };
 
-/// The mailbox of a drafter rank: misbehaves towards all that have written to it, and the
-/// coordinator. Peers without room are sent nothing, so as not to fill this rank's memory.
+/// The mailbox of a drafter rank. It misbehaves towards all ranks that have written to it and
+/// towards the coordinator. It sends nothing to peers without room, so as not to fill this rank's
+/// memory.
 class MisbehavingMailbox final : public Mailbox {
  public:
-  /// `sleep`: called to stall. `inner` must outlive this, and be used through this alone.
+  /// `sleep`: called to stall, with seconds. `inner` must outlive this object, and be used only
+  /// through it.
   MisbehavingMailbox(Mailbox& inner, Misbehaviour how, std::uint64_t seed,
                      std::function<void(double)> sleep)
       : inner_(inner), how_(how), sleep_(std::move(sleep)), random_(seed) {}
@@ -48,7 +50,7 @@ class MisbehavingMailbox final : public Mailbox {
   std::function<void(double)> sleep_;
   std::mt19937_64 random_;
   std::set<int> heard_;  ///< ranks that have written
-  int turns_ = 0;        ///< since the first rank has written
+  int turns_ = 0;        ///< turns since the first rank has written
 };
 
 }  // namespace paceline::chaos

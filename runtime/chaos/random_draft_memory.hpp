@@ -1,4 +1,4 @@
-// For tests of exactness: draft models' memory becomes KV's and its own again by chance.
+// Random changes of draft models' memory to KV and back, for tests of exactness.
 #pragma once
 
 #include <random>
@@ -7,12 +7,12 @@
 
 namespace paceline::chaos {
 
-/// Changes about once in so many steps.
+/// Asks for a change about once in kSteps steps.
 class RandomDraftMemory final : public policy::DraftMemoryPolicy {
  public:
   explicit RandomDraftMemory(std::uint64_t seed) : random_(seed) {}
   policy::DraftMemoryChange decide(const policy::DraftMemoryState& state) override {
-    constexpr std::uint64_t kSteps = 6;  // often, also where a test's requests are short
+    constexpr std::uint64_t kSteps = 6;  // small, as a test's requests may be short
     if (random_() % kSteps != 0) return policy::DraftMemoryChange::none;
     return state.expanded ? policy::DraftMemoryChange::contract : policy::DraftMemoryChange::expand;
   }

@@ -53,7 +53,7 @@ std::vector<RaceOrder> RandomScheduler::races(const RunState& run) {
 }
 
 std::optional<Placement> RandomScheduler::placement(const RunState& run) {
-  constexpr int kReports = 6;  // between two changes, so that some work is done
+  constexpr int kReports = 6;  // least reports between two changes, so that work is done
   if (!chance_.roles) return rest_->placement(run);
   if (std::exchange(epoch_, run.placement.epoch) != run.placement.epoch) reports_ = 0;
   if (++reports_ < kReports) return std::nullopt;
@@ -112,7 +112,7 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
     d.method = tail_methods[chance(static_cast<int>(tail_methods.size()))];
     d.group = next.groups[chance(static_cast<int>(next.groups.size()))].leader;
   }
-  // A drafter that is chosen again has been there all along.
+  // A drafter rank that keeps its method and group keeps its `since`.
   for (DrafterPlace& d : next.drafters) {
     const auto was =
         std::find_if(now.drafters.begin(), now.drafters.end(), [&](const DrafterPlace& n) {

@@ -1,4 +1,4 @@
-// A scheduler that moves requests, lets groups race and changes roles by chance. For tests of
+// A scheduler that moves requests, lets groups race and changes roles at random, for tests of
 // exactness.
 #pragma once
 
@@ -11,21 +11,22 @@
 
 namespace paceline::chaos {
 
-/// Decisions that are left to chance.
+/// Decisions that are made at random.
 struct Chance {
-  /// Requests move: some to some group, whenever a group reports; some back to the table when their
-  /// leases end.
+  /// Requests move: whenever a group reports, a random request to a random group; and some back to
+  /// the table when their leases end.
   bool moves = false;
-  bool roles = false;                  ///< ranks change places, again and again
-  std::vector<int> tail_methods = {};  ///< drafters by which ranks may then draft for one group
-  int race_methods = 0;  ///< drafters of random races, of any group for any request; 0: none
+  bool roles = false;                  ///< ranks change roles repeatedly
+  std::vector<int> tail_methods = {};  ///< drafters of ranks that draft for one group
+  int race_methods = 0;                ///< drafters of random races; 0: no random races
   std::uint64_t seed = 1;
 };
 
-/// Leaves all other decisions to another scheduler.
+/// Makes the decisions of Chance at random, and leaves all others to another scheduler.
 class RandomScheduler final : public policy::Scheduler {
  public:
-  /// `first`: where roles change, groups keep to its degrees, and ranks draft if some do in it.
+  /// `first`: the first placement. Where roles change, groups have its degrees, and ranks draft for
+  /// all groups only if some do so in it.
   RandomScheduler(std::unique_ptr<policy::Scheduler> rest, const policy::Placement& first,
                   const Chance& chance);
 
@@ -45,13 +46,13 @@ class RandomScheduler final : public policy::Scheduler {
   bool drafts_;
   Chance chance_;
   std::mt19937_64 random_;
-  std::uint32_t epoch_ = 0;  ///< of the last placement seen
-  int reports_ = 0;          ///< reports of groups, since then
+  std::uint32_t epoch_ = 0;  ///< epoch of the last placement seen
+  int reports_ = 0;          ///< reports of groups since then
 };
 
-/// Another placement, pseudo-random by `number`. About half of the groups and drafters stay. Groups
-/// have one of `degrees`, and there is at least one. Drafter ranks for all groups come only where
-/// `drafts`, drafter ranks for one group by one of `tail_methods`.
+/// Another placement, a pseudo-random function of `number`. About half of the groups and drafters
+/// stay. Each group has one of `degrees`; there is at least one group. New drafter ranks draft for
+/// all groups only if `drafts`; ranks that draft for one group use one of `tail_methods`.
 [[nodiscard]] policy::Placement shuffled(const policy::Placement& now, std::span<const int> degrees,
                                          bool drafts, std::uint64_t number,
                                          std::span<const int> tail_methods = {});

@@ -1,12 +1,12 @@
-// Polling for events that cannot wake us.
+// Waiting, by polling, for events that cannot wake the thread.
 #pragma once
 
 namespace paceline::fabric {
 
 /// Backoff between polls: the first calls return at once, the next yield the processor, then the
 /// thread sleeps, longer each time up to `max_sleep` microseconds. With more ranks than cores a
-/// busy poll costs milliseconds a message, a yield microseconds; with nothing to do a sleep costs
-/// nothing.
+/// busy poll costs milliseconds for each message, and a yield microseconds. A sleep costs nothing
+/// where there is nothing to do.
 class Backoff {
  public:
   explicit Backoff(int max_sleep_us = 500) : max_sleep_us_(max_sleep_us) {}

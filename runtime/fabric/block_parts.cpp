@@ -10,8 +10,8 @@ namespace {
 
 constexpr unsigned kMessageId = 2;
 constexpr std::uint32_t kMagic = 0x6b6f6c62;
-/// Data parts under way to one rank: enough to keep a connection busy, few enough that a transfer
-/// that begins later is not far behind.
+/// Most data parts under way to one rank: enough to keep a connection busy, and few enough that a
+/// transfer that begins later need not wait long.
 constexpr int kMostParts = 16;
 
 /// Index of the piece that contains `offset`; ends.size(): none.
@@ -174,7 +174,7 @@ void BlockParts::ended(Part& part, ucs_status_t status) {
     free_stages_.push_back(part.stage);
   }
   parts_.erase(part.self);
-  if (transfer == nullptr) return;  // a word: its failure is the connection's, which is told
+  if (transfer == nullptr) return;  // a word: the failure of its connection is reported
   --transfer->under_way;
   if (transfer->sends) --parts_to_[transfer->name.first];
   if (status != UCS_OK && transfer->failure.empty()) {

@@ -1,4 +1,4 @@
-// Payloads of block transfers under UCX: words between ranks, and parts of data.
+// Wire level of block transfers over UCX: control words between ranks, and parts of data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace paceline::fabric {
 
-/// The address of a rank's block transport.
+/// Address of a rank's block transport.
 struct TransportPlace {
   std::string host;
   std::vector<std::byte> worker;  ///< UcxWorker::address()
@@ -22,31 +22,31 @@ struct TransportPlace {
 
 /// One end of a transfer under way.
 struct Transfer {
-  using Name = std::pair<int, std::uint64_t>;  ///< the other rank, and the key
+  using Name = std::pair<int, std::uint64_t>;  ///< the other rank; the key
   Ticket ticket = 0;
   Name name;
   bool sends = false;
   std::vector<Piece> pieces;
   std::vector<std::size_t> ends;  ///< ends of the pieces, from the transfer's beginning
-  std::size_t moved = 0;          ///< bytes given to UCX or, by the receiver, taken from it
+  std::size_t moved = 0;          ///< bytes that the sender gave to UCX, or the receiver took
   int under_way = 0;              ///< parts that UCX works on
   std::string failure;  ///< reason of failure; ends the transfer once nothing is under way
   // Fields of the sender.
-  bool begun = false;                   ///< the receiver has asked
+  bool begun = false;                   ///< the receiver has asked for the data
   std::vector<std::size_t> their_ends;  ///< ends of the receiver's pieces
   [[nodiscard]] std::size_t total() const { return ends.back(); }
-  /// The memory of `size` bytes from `offset` on, all of one piece.
+  /// The memory of `size` bytes from `offset` on, which lie in one piece.
   [[nodiscard]] Piece stretch(std::size_t offset, std::size_t size) const;
 };
 
-/// Bytes from `offset` on that lie in one piece, where pieces end at `ends`; 0: `offset` is in
-/// none.
+/// Number of bytes from `offset` to the end of its piece, where pieces end at `ends`; 0: `offset`
+/// is in no piece.
 [[nodiscard]] std::size_t contiguous(const std::vector<std::size_t>& ends, std::size_t offset);
 
 /// Messages from one end of a transfer to the other.
 enum class Word : std::uint32_t {
-  ask,       ///< receiver: ready; body: how its memory is cut
-  withdraw,  ///< receiver: gives up; answered by `refuse` unless data is on its way
+  ask,       ///< receiver: ready; body: sizes of its pieces
+  withdraw,  ///< receiver: gives up; `refuse` answers it unless data is on its way
   refuse,    ///< sender: no data will come; body: why
   data,
 };
@@ -63,26 +63,27 @@ struct TransferHeader {
   std::uint32_t reserved = 0;
 };
 
-/// Receives words, data and ends of parts, within UcxWorker::progress() or a call of BlockParts.
+/// Receives words, data and ends of parts. Called within UcxWorker::progress() or a call of
+/// BlockParts.
 class PartEvents {
  public:
   virtual ~PartEvents() = default;
-  /// A word of this run. body: valid during the call.
+  /// A word of this run came. `body`: valid during the call.
   virtual void heard(const TransferHeader& header, std::span<const std::byte> body) = 0;
-  /// Asks for the transfer of data that has come; null: the data is dropped.
+  /// Returns the transfer to which data that has come belongs; null: the data is dropped.
   virtual Transfer* expected(const TransferHeader& header) = 0;
-  /// UCX is done with a part of the transfer, and under_way is counted down; failed with
-  /// transfer.failure.
+  /// UCX is done with a part of the transfer, and under_way has been counted down. On failure
+  /// transfer.failure is set.
   virtual void part_ended(Transfer& transfer) = 0;
   /// An invalid message came.
   virtual void fault(std::string what) = 0;
 };
 
-/// Words and data parts of a rank's transfers. Used by one thread, but for the constructor and
-/// open(), which come before.
+/// Sends and receives the words and data parts of a rank's transfers. Used by one thread; another
+/// one may call the constructor and open() before.
 class BlockParts {
  public:
-  /// staging: null where UCX reaches every device. All must outlive it.
+  /// `staging`: null where UCX reaches every device. All arguments must outlive this object.
   BlockParts(const UcxContext& context, int rank, DeviceStaging* staging, PartEvents& events);
   BlockParts(const BlockParts&) = delete;
   BlockParts& operator=(const BlockParts&) = delete;
@@ -92,21 +93,21 @@ class BlockParts {
   [[nodiscard]] const std::vector<TransportPlace>& places() const { return places_; }  ///< [ranks]
 
   void say(int rank, Word word, std::uint64_t key, std::uint64_t at, std::vector<std::byte> body);
-  /// Whether enough is under way to the rank that more should wait.
+  /// Whether so much is under way to the rank that further parts should wait.
   [[nodiscard]] bool busy(int rank) const;
-  /// Gives UCX the transfer's next part, as long as is contiguous at both ends.
+  /// Gives UCX the transfer's next part: as many bytes as are contiguous at both ends.
   void send(Transfer& transfer);
   /// Ignores parts to and from the rank from now on, and sends it nothing. UCX keeps the parts that
-  /// it has: nobody is left who would touch the memory.
+  /// it has; as the rank is gone, nobody accesses their memory.
   void abandon(int rank);
 
  private:
   struct Part {
     BlockParts* parts;
     std::list<Part>::iterator self;
-    Transfer* transfer = nullptr;  ///< null: a word, or data that nobody waits for
-    Piece stretch{};               ///< memory that is sent or received
-    std::byte* stage = nullptr;    ///< pinned memory in its place
+    Transfer* transfer = nullptr;  ///< null: a word, or data whose transfer was abandoned
+    Piece stretch{};               ///< memory to send from or to receive into
+    std::byte* stage = nullptr;    ///< pinned memory used in its place; null: none
     TransferHeader header;
     std::vector<std::byte> body;  ///< body of a word
   };
@@ -129,7 +130,7 @@ class BlockParts {
   PartEvents& events_;
   std::uint64_t run_ = 0;
   std::vector<TransportPlace> places_;   ///< [ranks]
-  std::vector<UcxEndpoint*> endpoints_;  ///< [ranks]; made when first needed
+  std::vector<UcxEndpoint*> endpoints_;  ///< [ranks]; made at first use
   std::vector<int> parts_to_;            ///< [ranks] data parts under way
   std::vector<bool> abandoned_;          ///< [ranks]
   std::list<Part> parts_;

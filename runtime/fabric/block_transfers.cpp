@@ -59,7 +59,7 @@ void BlockTransfers::ask(Transfer& transfer) {
 
 void BlockTransfers::refuse(Name name) {
   const std::string why = "the sender has nothing to send";
-  if (outgoing_over_.erase(name) != 0) return;  // withdrawn, and answered
+  if (outgoing_over_.erase(name) != 0) return;  // it was withdrawn, and answered then
   if (early_asks_.erase(name) == 0) outgoing_over_[name] = why;
   say_no(name, why);
 }
@@ -72,7 +72,7 @@ void BlockTransfers::give_up(Ticket ticket) {
     return;
   }
   const auto t = std::find_if(outgoing_.begin(), outgoing_.end(), has_ticket);
-  if (t == outgoing_.end() || t->second.begun) return;  // over, or soon
+  if (t == outgoing_.end() || t->second.begun) return;  // over, or will be soon
   say_no(t->first, "the sender gave it up");
   outgoing_over_[t->first] = "cancelled";
   t->second.failure = "cancelled";
@@ -147,17 +147,17 @@ void BlockTransfers::begin_sending(Transfer& transfer, std::span<const std::byte
   say_no(transfer.name, transfer.failure);
 }
 
-// UCX promises no order, and a long ask may go over several ways: a withdrawal may overtake it.
+// UCX guarantees no order, and a long ask may use several paths: a withdrawal may overtake it.
 void BlockTransfers::withdrawn(Name name) {
   const std::string why = "the receiver gave it up";
   if (const auto t = outgoing_.find(name); t != outgoing_.end()) {
-    if (t->second.begun) return;  // all data is on its way, which ends the receiver's ticket too
+    if (t->second.begun) return;  // all data will arrive and end the receiver's ticket
     overtaken_.insert(name);
     t->second.failure = why;
     conclude_if_over(t->second);
   } else if (early_asks_.erase(name) != 0) {
     outgoing_over_[name] = why;
-  } else if (outgoing_over_.emplace(name, why).second) {  // else the transfer is over: no harm
+  } else if (outgoing_over_.emplace(name, why).second) {  // else the transfer is over already
     overtaken_.insert(name);
   }
   say_no(name, "");
@@ -171,11 +171,11 @@ void BlockTransfers::say_no(Name name, std::string_view why) {
 void BlockTransfers::refused(Name name, const std::string& why) {
   const auto t = incoming_.find(name);
   if (t == incoming_.end()) {
-    // An empty answer refers to a withdrawal of a transfer that has ended since.
+    // An empty answer is for the withdrawal of a transfer that has ended in the meantime.
     if (!why.empty()) incoming_over_[name] = why;
     return;
   }
-  if (t->second.moved > 0) return;  // the answer to a withdrawal that came too late
+  if (t->second.moved > 0) return;  // answers a withdrawal that came too late
   t->second.failure = why.empty() ? "cancelled" : why;
   conclude_if_over(t->second);
 }
@@ -200,7 +200,7 @@ Transfer* BlockTransfers::expected(const TransferHeader& header) {
 }
 
 void BlockTransfers::part_ended(Transfer& transfer) {
-  if (!transfer.sends) conclude_if_over(transfer);  // settle() concludes a sender's
+  if (!transfer.sends) conclude_if_over(transfer);  // settle() does this for senders
 }
 
 void BlockTransfers::conclude_if_over(Transfer& transfer) {

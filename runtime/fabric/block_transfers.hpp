@@ -1,4 +1,4 @@
-// The protocol of block transfers: messages of each end, and when a transfer is over.
+// The protocol of block transfers: the messages of each end, and the end of a transfer.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,37 @@
 
 namespace paceline::fabric {
 
-/// Pairs the ends of block transfers. The receiver asks when it is ready and tells how its memory
-/// is cut; only then does the sender hand data to UCX, in parts that are contiguous at both ends.
-/// So data is never sent to a receiver that does not wait for it, and a word can withdraw a
-/// transfer that has not begun.
+/// Pairs the ends of block transfers. When the receiver is ready, it asks and tells the sizes of
+/// its pieces. Only then does the sender give data to UCX, in parts that are contiguous at both
+/// ends. So data never reaches a receiver that is not waiting, and one word can withdraw a transfer
+/// that has not begun.
 ///
-/// Used by one thread, but for the constructor and open(), which come before.
+/// Used by one thread; another one may call the constructor and open() before.
 class BlockTransfers final : private PartEvents {
  public:
-  /// Told of transfers that are over, with `failure` where they failed, and of the first invalid
-  /// message.
+  /// Callbacks: `over` for each transfer that has ended, with its `failure` set if it failed;
+  /// `fault` for invalid messages.
   struct Outcome {
     std::function<void(const Transfer&)> over;
     std::function<void(std::string)> fault;
   };
-  /// staging: null where UCX reaches every device. It must outlive this.
+  /// `staging`: null where UCX reaches every device. It must outlive this object.
   BlockTransfers(const UcxContext& context, int rank, DeviceStaging* staging, Outcome outcome);
   void open(std::uint64_t run, std::vector<TransportPlace> places);
 
   [[nodiscard]] UcxWorker& worker() { return parts_.worker(); }
   [[nodiscard]] const std::vector<TransportPlace>& places() const { return parts_.places(); }
 
-  /// Throws std::logic_error where another transfer with this rank and key is under way.
+  /// Starts a transfer. Throws std::logic_error where another one with this rank and key is under
+  /// way.
   void start(Transfer transfer);
   /// Refuses to send under this name: the receiver's end fails.
   void refuse(Transfer::Name name);
-  /// Cancels a transfer unless its data is on its way.
+  /// Cancels a transfer, unless its data is on its way.
   void give_up(Ticket ticket);
-  /// Fails all transfers with a rank that has gone.
+  /// Fails all transfers with a rank that is gone.
   void abandon(int rank, const std::string& why);
-  /// Gives UCX more data. Callbacks cannot, for they run within progress().
+  /// Gives UCX more data. Callbacks cannot do this, as they run within progress().
   void settle();
 
  private:
@@ -66,11 +67,11 @@ class BlockTransfers final : private PartEvents {
   Outcome outcome_;
   Transfers outgoing_, incoming_;
   std::map<Name, std::vector<std::byte>> early_asks_;  ///< asks that came before the sender's call
-  /// Transfers that one end gave up before the other had begun, and why. Few: one word each.
+  /// Transfers that one end gave up before the other had begun, with the reason. They are few.
   std::map<Name, std::string> outgoing_over_, incoming_over_;
-  std::set<Name> overtaken_;       ///< withdrawn before the ask came, which is to be dropped
-  std::set<Name> broken_;          ///< incoming transfers that failed on the way: more may come
-  std::vector<std::string> lost_;  ///< [ranks] why the rank is lost; empty: it is there
+  std::set<Name> overtaken_;       ///< withdrawn before their ask came: drop the ask
+  std::set<Name> broken_;          ///< incoming ones that failed halfway: drop further data
+  std::vector<std::string> lost_;  ///< [ranks] why the rank is lost; empty: it is not
   BlockParts parts_;               ///< declared last, so destroyed first: its events use the rest
 };
 

@@ -13,7 +13,7 @@ namespace paceline::fabric {
 namespace fs = std::filesystem;
 namespace {
 
-/// The number that a file begins with; nullopt where there is no file, or a word ("max").
+/// The number at the beginning of a file; nullopt where there is no file, or a word ("max") in it.
 std::optional<std::uint64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -37,7 +37,7 @@ std::uint64_t value_in(const fs::path& path, std::string_view key) {
 struct CgroupFiles {
   MemoryBound bound;
   std::string_view file_system;  ///< type of its mounts
-  std::string_view controller;   ///< of a mount with the memory controller; empty: any mount
+  std::string_view controller;   ///< option of the mount to use; empty: any mount
   std::vector<std::string_view> limits;
   std::string_view usage;
   std::vector<std::string_view> cached;  ///< in memory.stat: reclaimable pages of files
@@ -61,7 +61,7 @@ bool in_list(std::string_view list, std::string_view item) {
   return false;
 }
 
-/// The group's path from /proc/self/cgroup: lines "number:controllers:path".
+/// The path of this process's group, from lines "number:controllers:path" of /proc/self/cgroup.
 std::optional<std::string> group_path(const std::string& root, const CgroupFiles& files) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -76,12 +76,12 @@ std::optional<std::string> group_path(const std::string& root, const CgroupFiles
 }
 
 struct Mount {
-  std::string group;  ///< the group at the top of the mount
+  std::string group;  ///< path of the group at the top of the mount
   std::string place;
 };
 
-/// The mount from /proc/self/mountinfo: "id parent device root place options [more]... - type
-/// source options".
+/// The mount of control groups, from lines of /proc/self/mountinfo: "id parent device root place
+/// options [more]... - type source options".
 std::optional<Mount> mount_of(const std::string& root, const CgroupFiles& files) {
   std::ifstream file(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
@@ -102,7 +102,7 @@ std::optional<Mount> mount_of(const std::string& root, const CgroupFiles& files)
   return std::nullopt;
 }
 
-/// Bytes that a group leaves of its limit.
+/// Bytes that a group's use leaves of its limit; nullopt: it has no limit.
 std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& files) {
   std::optional<std::uint64_t> limit;
   for (const std::string_view name : files.limits) {
@@ -115,12 +115,13 @@ std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& f
   return *limit - std::min(*limit, used - std::min(used, cached));
 }
 
-/// Bounds the memory by the least that the groups from this process's up to the top leave.
+/// Bounds `memory` by what this process's group and each of its parents leave of their limits.
 void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& memory) {
   const std::optional<std::string> path = group_path(root, files);
   const std::optional<Mount> mount = mount_of(root, files);
   if (!path || !mount) return;
-  // A container may see its own group at the top of the mount, or groups by the names of another.
+  // In a container, the group may be at the top of the mount, or its path may be that of another
+  // namespace.
   std::string below = *path;
   if (mount->group != "/") {
     below = below.starts_with(mount->group) ? below.substr(mount->group.size()) : "";

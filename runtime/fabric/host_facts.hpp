@@ -1,5 +1,5 @@
-// Facts about the machine: memory that a process may take, its NUMA nodes, huge pages. `root`:
-// where proc and sys lie, for tests. Thread-safe.
+// Facts about the machine: memory that a process may take, NUMA domains, huge pages. `root`:
+// directory that contains proc and sys, for tests. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace paceline::fabric {
 
-/// The bound of a node's memory.
+/// What bounds the memory that a process may take.
 enum class MemoryBound : std::int32_t {
   unknown = 0,
   free = 1,       ///< free memory
-  cgroup_v1 = 2,  ///< rest of a control group's limit, as batch systems set it
+  cgroup_v1 = 2,  ///< rest of a control group's limit, as set by batch systems
   cgroup_v2 = 3,
-  stated = 4,  ///< by the user, for a node that is only planned
+  stated = 4,  ///< by the user, when planning for another machine
 };
 [[nodiscard]] const char* name_of(MemoryBound bound);
 
@@ -23,16 +23,16 @@ struct HostMemory {
   MemoryBound bound = MemoryBound::unknown;
 };
 
-/// The least of the machine's free memory and the rests of the limits of this process's control
-/// groups and their parents. Memory that only caches files counts as free in both.
+/// The minimum of the machine's free memory and of the memory that the limits of this process's
+/// control groups and of their parents leave. Memory that only caches files counts as free.
 [[nodiscard]] HostMemory available_memory(const std::string& root = "");
 
-/// NUMA nodes of these cores, a bit each; node 64 has the bit of node 0 again, and so on. The first
-/// alone where the system does not say. `cores`: a bit each.
+/// NUMA domains of these cores, one bit each; domain n has bit n % 64. Only domain 0 where the
+/// system does not say. `cores`: one bit for each core.
 [[nodiscard]] std::uint64_t numa_nodes(std::span<const std::uint64_t> cores,
                                        const std::string& root = "");
 
-/// Whether memory that asks for huge pages may get any.
+/// Whether the system may give huge pages to memory that asks for them.
 [[nodiscard]] bool huge_pages(const std::string& root = "");
 
 }  // namespace paceline::fabric

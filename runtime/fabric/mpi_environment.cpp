@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kMaskWords = 16;  // 1024 cores
 
-/// Whether every rank of a node can map memory of its first rank. Where one cannot, as in separate
-/// containers, all say no. Collective over the node.
+/// Whether every rank of a node can map memory of the node's first rank. If one rank cannot, as in
+/// separate containers, all return false. Collective over the node.
 bool can_share_memory(MPI_Comm node, int local_rank) {
   constexpr std::size_t kBytes = 1;
   SharedMemory memory;
@@ -77,7 +77,7 @@ std::vector<RankFacts> MpiEnvironment::gather_facts() const {
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
   MPI_Comm_rank(node, &mine.local_rank);
   MPI_Comm_size(node, &mine.local_ranks);
-  mine.node = rank_;  // the node's first rank; made an index below
+  mine.node = rank_;  // the node's first rank; replaced by an index below
   MPI_Bcast(&mine.node, 1, MPI_INT, 0, node);
   std::vector<std::uint64_t> masks(static_cast<std::size_t>(kMaskWords) * mine.local_ranks);
   MPI_Allgather(words, kMaskWords, MPI_UINT64_T, masks.data(), kMaskWords, MPI_UINT64_T, node);

@@ -1,4 +1,4 @@
-// A process's place in the job: MPI's lifetime, its rank, its node, and the cores it may use.
+// A process's place in the job: MPI, the process's rank and node, and the cores that it may use.
 #pragma once
 
 #include <mpi.h>
@@ -14,29 +14,30 @@
 
 namespace paceline::fabric {
 
-/// Facts of a rank, gathered so that every rank plans from the same.
+/// Facts of a rank. All ranks gather them, so that every rank plans from the same facts.
 struct RankFacts {
   char host[64] = {};
-  std::int32_t node = 0;           ///< index of its node, by first rank
-  std::int32_t local_rank = 0;     ///< within its node
+  std::int32_t node = 0;           ///< index of its node; nodes are ordered by first rank
+  std::int32_t local_rank = 0;     ///< index of the rank within its node
   std::int32_t local_ranks = 1;    ///< ranks on its node
-  std::int32_t cores = 1;          ///< cores its affinity mask allows
-  std::int32_t sharers = 1;        ///< ranks of its node with overlapping masks, itself included
-  std::int32_t shares_memory = 0;  ///< 1: ranks of its node can map memory of one another
-  std::int32_t huge_pages = 1;     ///< 0: its node gives no huge pages
-  std::uint64_t numa_nodes = 1;    ///< NUMA nodes of its cores, a bit each
-  std::uint64_t memory_bytes = 0;  ///< free to the job on its node at the start; 0: unknown
+  std::int32_t cores = 1;          ///< cores that its affinity mask allows
+  std::int32_t sharers = 1;        ///< ranks of its node with an overlapping mask, itself included
+  std::int32_t shares_memory = 0;  ///< 1: ranks of its node can map each other's memory
+  std::int32_t huge_pages = 1;     ///< 0: its node has no huge pages
+  std::uint64_t numa_nodes = 1;    ///< NUMA domains of its cores, one bit each
+  std::uint64_t memory_bytes = 0;  ///< bytes free for the job on its node at the start; 0: unknown
   MemoryBound memory_bound = MemoryBound::unknown;
 
-  /// Its part of the cores that it shares. The parts of a node's ranks add up to the node's cores,
-  /// so some ranks have none where ranks are more.
+  /// Number of cores that are this rank's part of the cores that it shares. The parts of a node's
+  /// ranks add up to the node's cores, so some ranks have none where there are more ranks than
+  /// cores.
   [[nodiscard]] std::int32_t own_cores() const {
     const std::int64_t which = local_rank % sharers;
     return static_cast<std::int32_t>(cores * (which + 1) / sharers - cores * which / sharers);
   }
 };
 
-/// MPI from construction to destruction. One per process.
+/// MPI is initialised from construction to destruction of this object. One per process.
 class MpiEnvironment {
  public:
   MpiEnvironment(int* argc, char*** argv);
@@ -48,25 +49,25 @@ class MpiEnvironment {
   [[nodiscard]] int size() const { return size_; }
   /// Facts of every rank, in rank order. Collective.
   [[nodiscard]] std::vector<RankFacts> gather_facts() const;
-  /// Waits for all ranks without spinning, calling `meanwhile` now and then. Collective; only at
-  /// start and end.
+  /// Waits for all ranks without spinning, and calls `meanwhile` repeatedly. Collective; only at
+  /// the job's start and end.
   void barrier(const std::function<void()>& meanwhile = [] {}) const;
-  /// The largest value of all ranks, and the lowest rank with it. Collective.
+  /// The largest `value` of all ranks, and the lowest rank that has it. Collective.
   struct MaxAt {
     int value;
     int rank;
   };
   [[nodiscard]] MaxAt max_of(int value) const;
-  /// max_of() for idle ranks: one that waits for others sleeps `pause` at a time.
+  /// As max_of(), for idle ranks: a rank that waits for others sleeps for `pause` at a time.
   [[nodiscard]] MaxAt idle_max_of(int value, std::chrono::microseconds pause) const;
-  /// Every rank's bytes, however many, in rank order. Collective.
+  /// Every rank's bytes, of any number, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
       std::span<const std::byte> mine) const;
-  /// Every rank's bytes, however many, for `use` on rank 0: in rank order, one rank's at a time.
-  /// Collective. When `use` throws, others may wait for rank 0 forever: the job must end.
+  /// Calls `use` on rank 0 with every rank's bytes, of any number, in rank order, one rank at a
+  /// time. Collective. If `use` throws, other ranks may wait for rank 0 forever: the job must end.
   void collect(std::span<const std::byte> mine,
                const std::function<void(std::span<const std::byte>)>& use) const;
-  /// Rank 0's bytes to all. Collective.
+  /// Sends rank 0's bytes to all ranks. Collective.
   void broadcast(std::vector<std::byte>& bytes) const;
   [[nodiscard]] static std::string library();
 

@@ -40,8 +40,9 @@ void MpiGroup::wait(std::span<MPI_Request> requests) {
   }
 }
 
-// Recursive doubling: after step d every rank holds the sum of its sub-tree of 2d neighbours. Both
-// partners add the same two numbers, and addition commutes, so all ranks hold the same bits.
+// Recursive doubling: after the step of distance d every rank holds the sum of its sub-tree of 2d
+// neighbours. Both partners add the same two numbers, and addition commutes, so all ranks hold the
+// same bits.
 void MpiGroup::all_reduce_tree(std::span<float> values) {
   const Stopwatch watch(traffic_.sum_seconds);
   partner_.resize(values.size());

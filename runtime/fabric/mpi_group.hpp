@@ -9,7 +9,7 @@
 
 namespace paceline::fabric {
 
-/// A group of one: every operation is the identity.
+/// A group of one rank: every operation is the identity.
 class SingleRankGroup final : public TensorParallelGroup {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -22,8 +22,9 @@ class SingleRankGroup final : public TensorParallelGroup {
                   std::span<std::byte> all) override;
 };
 
-/// A group of a communicator's ranks, a power of two. Waits yield and sleep rather than spin, so
-/// that a group whose leader has nothing to do costs nothing. All memory is the host's.
+/// A group of a communicator's ranks, a power of two. Waiting ranks yield and sleep instead of
+/// spinning, so that a group whose leader has nothing to do uses no CPU time. All data is in host
+/// memory.
 class MpiGroup final : public TensorParallelGroup {
  public:
   /// Duplicates `comm`.
@@ -49,8 +50,8 @@ class MpiGroup final : public TensorParallelGroup {
   int rank_ = 0;
   int size_ = 1;
   GroupTraffic traffic_;
-  std::vector<float> partner_;  ///< received from the partner of an all-reduce step
-  std::vector<float> columns_;  ///< received column blocks, before they are interleaved
+  std::vector<float> partner_;  ///< values received from the partner of an all-reduce step
+  std::vector<float> columns_;  ///< received column blocks, to be interleaved
 };
 
 }  // namespace paceline::fabric

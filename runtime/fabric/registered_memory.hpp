@@ -1,4 +1,4 @@
-// Memory of block transfers, as UCX knows it.
+// Memory of block transfers that is registered with UCX.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -16,26 +16,26 @@ namespace paceline::fabric {
 struct Piece {
   std::byte* memory = nullptr;
   std::size_t size = 0;
-  ucp_mem_h registration = nullptr;  ///< null: in no registered region
-  bool staged = false;               ///< on a device that UCX does not reach
+  ucp_mem_h registration = nullptr;  ///< null: the memory is in no registered region
+  bool staged = false;               ///< the memory is on a device that UCX does not reach
 };
 
-/// Registered regions of this process. Used by one thread.
+/// The registered regions of this process. Used by one thread.
 class RegisteredMemory {
  public:
-  /// staging: null where UCX reaches every device. Both must outlive it.
+  /// `staging`: null where UCX reaches every device. Both arguments must outlive this object.
   RegisteredMemory(const UcxContext& context, DeviceStaging* staging)
       : context_(context), staging_(staging) {}
   ~RegisteredMemory();
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  /// Throw Error (internal) with UCX's words; std::logic_error on adding a known region or removing
-  /// an unknown one.
+  /// add() and remove() throw Error (internal) with UCX's words, and std::logic_error on adding a
+  /// known region or removing an unknown one.
   void add(std::span<std::byte> region);
   void remove(std::span<std::byte> region);
 
-  /// The piece, with the registration of the region that contains it, if any.
+  /// The piece of this memory, with the registration of the region that contains it, if any.
   [[nodiscard]] Piece piece_of(const std::byte* memory, std::size_t size) const;
 
  private:

@@ -18,13 +18,12 @@
 namespace paceline::fabric {
 namespace {
 
-/// Bytes that a rank gives at a meeting at most: as many as a rank's second-level cache holds
-/// beside another's.
+/// Most bytes that a rank gives at a meeting: a second-level cache holds two such pieces.
 constexpr std::size_t kPiece = std::size_t{512} << 10;
-/// From so many values on a group of more than two sums in slices: another meeting takes as long as
-/// reading some ten thousand values that others wrote.
+/// Least number of values that a group of more than two ranks sums in slices, with a second
+/// meeting. A meeting takes as long as reading some ten thousand values that other ranks wrote.
 constexpr std::size_t kSliced = 16384;
-/// Looks at a rank that is late before the thread sleeps: some ten microseconds, as long as it
+/// Number of looks at a late rank before the thread sleeps: some ten microseconds, the time that it
 /// takes to sleep and be woken.
 constexpr int kSpins = 300;
 
@@ -34,9 +33,9 @@ void pause() {
 #endif
 }
 
-/// Copies to memory that another core reads next. Stores past the caches take a quarter to a tenth
-/// of the time of others, which first fetch the lines from the core that read them last. `to`:
-/// a multiple of 16.
+/// Copies to memory that another core reads next. Non-temporal stores take a quarter to a tenth of
+/// the time of ordinary stores, which first fetch the cache lines from the core that read them
+/// last. `to`: aligned to 16 bytes.
 void hand_over(const std::byte* from, std::size_t bytes, std::byte* to) {
   std::size_t done = 0;
 #if defined(__x86_64__)
@@ -51,10 +50,11 @@ void hand_over(const std::byte* from, std::size_t bytes, std::byte* to) {
 
 }  // namespace
 
-/// What a rank tells the others. They wait by futexes: std::atomic's wait is of one process alone.
+/// State of a rank that the others read. They wait for it by futexes, as std::atomic's wait works
+/// within one process only.
 struct alignas(128) SharedGroup::Post {
-  std::atomic<std::uint32_t> meetings;  ///< that the rank has come to
-  std::atomic<std::uint32_t> sleepers;  ///< ranks that may sleep until it comes to the next
+  std::atomic<std::uint32_t> meetings;  ///< number of meetings that the rank has come to
+  std::atomic<std::uint32_t> sleepers;  ///< ranks that may sleep until it comes to its next one
 };
 
 std::unique_ptr<SharedGroup> SharedGroup::make(MPI_Comm comm) {
@@ -74,7 +74,7 @@ std::unique_ptr<SharedGroup> SharedGroup::make(MPI_Comm comm) {
   if (rank == 0) attempt([&] { memory = SharedMemory::make(size * (sizeof(Post) + 2 * kPiece)); });
   SharedMemory::Handle handle = memory.handle();
   MPI_Bcast(&handle, sizeof handle, MPI_BYTE, 0, comm);
-  // Ranks of other nodes find no memory of this token there.
+  // Ranks on other nodes find no memory with this token.
   if (rank != 0) attempt([&] { memory = SharedMemory::open(handle); });
   if (can != 0) attempt([&] { memory.allocate(rank, size); });
   MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, comm);
@@ -89,8 +89,8 @@ SharedGroup::Post& SharedGroup::post(int rank) const {
   return reinterpret_cast<Post*>(memory_.bytes().data())[rank];
 }
 
-/// The memory of a rank's piece at its n-th meeting. There are two in turn: when a rank writes to
-/// one again, all others have come to the meeting between, and so have read what was there.
+/// The memory of a rank's piece at a meeting. Two pieces are used in turn: when a rank writes to
+/// one again, all others have come to the meeting in between, and so have read the old content.
 std::byte* SharedGroup::piece(int rank, std::uint32_t meeting) const {
   return memory_.bytes().data() + size_ * sizeof(Post) +
          (2 * static_cast<std::size_t>(rank) + meeting % 2) * kPiece;
@@ -107,7 +107,7 @@ void SharedGroup::meet() {
   mine.meetings.store(meetings_, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0)
     syscall(SYS_futex, &mine.meetings, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-  // By the difference, for the count begins again after 2^32 meetings.
+  // Compares by difference, as the count wraps around after 2^32 meetings.
   const auto is_late = [this](std::uint32_t meetings) {
     return static_cast<std::int32_t>(meetings - meetings_) < 0;
   };
@@ -128,11 +128,11 @@ void SharedGroup::meet() {
 
 namespace {
 
-/// Sums what neighbouring ranks have of up to kChunk values, in the canonical tree.
+/// Sums up to kChunk values over neighbouring ranks, in the canonical tree.
 constexpr std::size_t kChunk = 256;
 void add(const float* __restrict a, const float* __restrict b, std::size_t count,
          float* __restrict sum) {
-  if (count == kChunk) {  // a loop of known length takes vectors
+  if (count == kChunk) {  // a loop of constant length is vectorised
     for (std::size_t i = 0; i < kChunk; ++i) sum[i] = a[i] + b[i];
   } else {
     for (std::size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
@@ -154,12 +154,13 @@ void sum_tree(std::span<const float* const> ranks, std::size_t first, std::size_
 
 }  // namespace
 
-/// Sums the pieces of the last meeting, of which this rank gave `given`, from value `first` on.
+/// Sums the ranks' pieces of the last meeting, from value `first` on. `given`: this rank's own
+/// piece.
 void SharedGroup::sum_pieces(std::span<const float> given, std::size_t first,
                              std::span<float> sum) const {
   std::vector<const float*> ranks;
   for (int r = 0; r < size_; ++r) ranks.push_back(reinterpret_cast<const float*>(met(r)));
-  ranks[rank_] = given.data();  // what is handed over is in no cache of this core
+  ranks[rank_] = given.data();  // the copy handed over is in no cache of this core
   float chunk[kChunk];          // `sum` may be a part of `given`
   for (std::size_t at = 0; at < sum.size(); at += kChunk) {
     const std::size_t count = std::min(kChunk, sum.size() - at);
@@ -168,7 +169,7 @@ void SharedGroup::sum_pieces(std::span<const float> given, std::size_t first,
   }
 }
 
-// Every rank completes the same tree, or has from another rank what that completed.
+// Every rank computes the same tree, or copies the result of a rank that did.
 void SharedGroup::all_reduce_tree(std::span<float> values) {
   const Stopwatch watch(traffic_.sum_seconds);
   if (size_ == 1) return;
@@ -202,7 +203,7 @@ void SharedGroup::exchange_rows(std::span<const float> send, std::span<const int
   const std::size_t widest = *std::max_element(columns.begin(), columns.end());
   std::size_t stride = 0;
   for (const int c : columns) stride += c;
-  // Each rank gives its rows in one stream of values, whole pieces of it.
+  // Each rank gives its rows as one stream of values, cut into pieces of kValues.
   constexpr std::size_t kValues = kPiece / sizeof(float);
   for (std::size_t at = 0; at < rows * widest; at += kValues) {
     if (at < send.size())

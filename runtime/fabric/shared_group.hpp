@@ -1,4 +1,4 @@
-// Tensor-parallel collectives among ranks of one node, over memory that they share.
+// Tensor-parallel collectives among ranks of one node, over shared memory.
 #pragma once
 
 #include <mpi.h>
@@ -13,13 +13,13 @@
 
 namespace paceline::fabric {
 
-/// A group of ranks of one node, a power of two. Each rank puts its values where all others read
-/// them, so that a sum of few values takes one meeting of the ranks, whatever their number. A rank
-/// that waits spins a little and then sleeps until it is woken: where ranks are more than cores,
-/// the awaited rank gets the core at once. All memory is the host's.
+/// A group of ranks of one node, a power of two. Each rank copies its values to memory that all
+/// others read, so that a sum of few values takes one meeting (barrier) of any number of ranks. A
+/// waiting rank spins briefly and then sleeps until it is woken: where there are more ranks than
+/// cores, the rank that it waits for gets the core at once. All data is in host memory.
 class SharedGroup final : public TensorParallelGroup {
  public:
-  /// The group of `comm`'s ranks; null where they are not all of one node, or cannot map each
+  /// Makes the group of `comm`'s ranks; null where they are not all on one node, or cannot map each
   /// other's memory. Collective; `comm` is not kept.
   [[nodiscard]] static std::unique_ptr<SharedGroup> make(MPI_Comm comm);
 
@@ -39,12 +39,12 @@ class SharedGroup final : public TensorParallelGroup {
   SharedGroup(int rank, int size, SharedMemory memory);
   [[nodiscard]] Post& post(int rank) const;
   [[nodiscard]] std::byte* piece(int rank, std::uint32_t meeting) const;
-  /// This rank's piece of the next meeting.
+  /// Copies bytes to this rank's piece of the next meeting.
   void give(std::span<const std::byte> bytes);
-  /// Waits until every rank has come, with its piece.
+  /// Comes to the next meeting, and waits until every rank has come with its piece.
   void meet();
-  /// Copies bytes of all ranks into `all`, where rank r has `sizes[r]` after those of the ranks
-  /// before. A rank's own may be in their place already.
+  /// Gathers the bytes of all ranks into `all`, in rank order; rank r has `sizes[r]` bytes. A
+  /// rank's own bytes may be in their place already.
   void gather(std::span<const std::byte> mine, std::span<const std::size_t> sizes, std::byte* all);
   /// A rank's piece of the last meeting. Valid until the meeting after the next.
   [[nodiscard]] const std::byte* met(int rank) const { return piece(rank, meetings_); }

@@ -15,7 +15,7 @@
 
 #include "runtime/core/error.hpp"
 
-// Advice newer than the C library of Debian 12 knows; kernels without it return an error.
+// Advice that the C library of Debian 12 does not know yet; kernels without it return an error.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -36,7 +36,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + kHugePage - 1) / kHuge
 
 std::string name_of(std::uint64_t token) { return fmt::format("paceline-{:016x}", token); }
 
-/// Reserves `bytes` of address space that begin on a huge page.
+/// Reserves `bytes` bytes of address space that begin on a huge page's boundary.
 std::byte* free_place(std::size_t bytes) {
   void* all = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) fail("address space");
@@ -73,7 +73,8 @@ SharedMemory SharedMemory::make(std::size_t bytes) {
   Handle handle{getpid(), -1, std::uint64_t{random()} << 32 | random(), bytes};
   const int fd = memfd_create(name_of(handle.token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail("making it");
-  // The size is sealed: reading past an end that another process has moved is a bus error.
+  // The size is sealed: if another process shrank the memory, reading past the end would be a bus
+  // error.
   if (ftruncate(fd, static_cast<off_t>(round_up(bytes))) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
@@ -90,7 +91,7 @@ SharedMemory SharedMemory::open(const Handle& handle) {
   char target[64] = {};
   const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
   if (length < 0) fail("finding another process's");
-  // The descriptor may be anything where ranks of a node number their processes differently.
+  // The descriptor may be any file where ranks of a node are in different process namespaces.
   if (!std::string(target).starts_with("/memfd:" + name_of(handle.token))) {
     errno = ENOENT;
     fail("finding another process's");
@@ -132,7 +133,7 @@ bool SharedMemory::allocate(int part, int parts) {
 void SharedMemory::freeze() {
   mprotect(data_, mapped_, PROT_READ);
   if (madvise(data_, mapped_, MADV_POPULATE_READ) == 0) return;
-  // Before Linux 5.14 pages can only be touched.
+  // Before Linux 5.14 touching is the only way to map pages.
   for (std::size_t at = 0; at < mapped_; at += 4096)
     static_cast<void>(static_cast<volatile std::byte*>(data_)[at]);
 }

@@ -7,25 +7,26 @@
 
 namespace paceline::fabric {
 
-/// A mapping of memory that other processes map too. It has no name in any file system: it is gone
-/// with its last process, however that one ends, and is bound by the machine's memory, not by the
-/// size of /dev/shm, which in containers is small. Moving the object keeps addresses. Used by one
-/// thread; the memory itself by any.
+/// A mapping of memory that other processes map too. The memory has no name in any file system: it
+/// is freed with its last process, however that process ends. It is bounded by the machine's
+/// memory, not by the size of /dev/shm, which is small in containers. Moving the object keeps
+/// addresses. The object is used by one thread; the memory itself by any.
 class SharedMemory {
  public:
-  /// Address by which another process of this user finds the memory while its maker has it.
+  /// Data by which another process of this user finds the memory, as long as the process that made
+  /// it has it.
   struct Handle {
     std::int32_t process = 0;
     std::int32_t descriptor = -1;
-    std::uint64_t token = 0;  ///< random: another process's descriptor is not mistaken for it
+    std::uint64_t token = 0;  ///< random, so that no other descriptor is mistaken for it
     std::uint64_t bytes = 0;
   };
 
   SharedMemory() = default;  ///< empty
-  /// Makes zero-filled memory that begins on a huge page, not there until touched or allocated.
-  /// Throws IoError where the system does not allow it.
+  /// Makes zero-filled memory that begins on a huge page. Pages are allocated when touched, or by
+  /// allocate(). Throws IoError where the system does not allow it.
   static SharedMemory make(std::size_t bytes);
-  /// Maps another process's memory, or one's own once more. Throws IoError.
+  /// Maps another process's memory, or memory of this process once more. Throws IoError.
   static SharedMemory open(const Handle& handle);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
@@ -33,15 +34,17 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  /// The handle of memory made here.
+  /// The handle of this memory.
   [[nodiscard]] const Handle& handle() const { return handle_; }
   [[nodiscard]] std::span<std::byte> bytes() const { return {data_, handle_.bytes}; }
 
-  /// Takes memory for one of `parts` equal parts: touching it without memory to be had would end
-  /// the process. In huge pages, whatever the system's setting for shared memory (most often:
-  /// none), from Linux 6.1 on; false: in small pages, which are read more slowly. Throws IoError.
+  /// Allocates one of `parts` equal parts of the memory, and throws IoError where there is too
+  /// little: touching it would then kill the process. From Linux 6.1 on the pages are huge,
+  /// whatever the system's setting for shared memory (mostly "never"). Returns false where they are
+  /// small, so that reads are slower.
   bool allocate(int part, int parts);
-  /// Makes this process only read from now on, with every page mapped: reads never fault.
+  /// Makes this process's mapping read-only, and maps every page, so that reads cause no page
+  /// faults.
   void freeze();
 
  private:
@@ -49,7 +52,7 @@ class SharedMemory {
 
   Handle handle_;
   int descriptor_ = -1;
-  std::size_t mapped_ = 0;  ///< bytes, whole huge pages
+  std::size_t mapped_ = 0;  ///< bytes, a multiple of huge pages
   std::byte* data_ = nullptr;
 };
 

@@ -14,11 +14,11 @@ namespace paceline::fabric {
 /// The tickets of a transport. Thread-safe.
 class TicketBook {
  public:
-  /// The next ticket: 1, 2, ...
+  /// Opens a ticket: 1, 2, ...
   [[nodiscard]] Ticket open();
-  /// failure: empty where all bytes were moved.
+  /// Closes a ticket. `failure`: the reason; empty where all bytes were moved.
   void close(Ticket ticket, bool sends, std::size_t bytes, const std::string& failure);
-  /// Records a fault, after which nothing can be relied on. The first is kept.
+  /// Records a fault, after which the transport cannot be used. The first fault is kept.
   void fail(std::string fault);
 
   /// Throws Error (internal) after a fault.
@@ -31,8 +31,8 @@ class TicketBook {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<Ticket, double> pending_;  ///< with the time when it was given
-  std::vector<float> seconds_;                  ///< [tickets], from the first
+  std::unordered_map<Ticket, double> pending_;  ///< time at which each was opened
+  std::vector<float> seconds_;                  ///< [tickets] by ticket - 1
   std::unordered_map<Ticket, std::string> failures_;
   std::string fault_;
   BlockTransport::Traffic traffic_;

@@ -109,7 +109,7 @@ void UcxBlockTransport::command(Command command) {
 // ---- Functions of the transport's thread.
 
 void UcxBlockTransport::run() {
-  constexpr double kLong = 1000;  // seconds; commands and the network end the sleep
+  constexpr double kLong = 1000;  // seconds; commands and the network end the wait
   try {
     while (obey()) {
       worker().wait(kLong, [this] {

@@ -18,15 +18,15 @@
 
 namespace paceline::fabric {
 
-/// Moves blocks by UCX. Large parts of a transfer go by its rendezvous: one copy between processes
-/// of a node, RDMA where there is any.
+/// Moves blocks with UCX. Large parts of a transfer use its rendezvous protocol: one copy between
+/// processes of a node, or RDMA where the network has it.
 ///
-/// Connections do not detect that a peer has gone: ones that do would not use the system's copy
-/// between processes, which is several times as fast as any other way between ranks of a node. The
-/// mailboxes detect it, and call lose().
+/// Connections do not detect that a peer has gone: with detection UCX would not use the system's
+/// copy between processes, which is several times as fast as any other way between ranks of a node.
+/// The mailboxes detect it, and their owner calls lose().
 ///
-/// One thread owns the worker and all transfers. The participant's calls leave commands for it and
-/// read the states that it publishes.
+/// One thread of its own owns the worker and all transfers. The participant's calls leave commands
+/// for this thread, and read the states that it publishes.
 class UcxBlockTransport final : public BlockTransport {
  public:
   /// `participant` is woken when a ticket ends; it must outlive the transport.
@@ -50,17 +50,17 @@ class UcxBlockTransport final : public BlockTransport {
   void cancel(Ticket ticket) override;
   [[nodiscard]] Traffic traffic() const override { return tickets_.traffic(); }
 
-  /// Fails all transfers with a rank that has gone. For any thread.
+  /// Fails all transfers with a rank that has gone. Callable on any thread.
   void lose(int rank, const std::string& why);
-  /// Ends the thread; the worker is then the caller's. Pending tickets stay pending.
+  /// Ends the thread; the caller may then use the worker. Pending tickets stay pending.
   void stop();
   [[nodiscard]] UcxWorker& worker() { return transfers_.worker(); }
 
  private:
   struct Command {
     enum class What : std::uint8_t { begin, refuse, cancel, lose } what;
-    /// Transfer of the command: `refuse` uses its name alone, `cancel` the ticket, `lose` rank and
-    /// failure.
+    /// Transfer of the command. `refuse` uses only its name, `cancel` only its ticket, `lose` only
+    /// its rank and failure.
     Transfer transfer;
   };
 
@@ -83,8 +83,8 @@ class UcxBlockTransport final : public BlockTransport {
   std::deque<Command> commands_;
   bool stop_ = false;
 
-  BlockTransfers transfers_;  ///< the transport thread's
-  RegisteredMemory memory_;   ///< the participant's
+  BlockTransfers transfers_;  ///< used by the transport's thread
+  RegisteredMemory memory_;   ///< used by the participant's thread
   std::thread thread_;
 };
 

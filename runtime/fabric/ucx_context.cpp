@@ -41,7 +41,7 @@ void check_ucx(ucs_status_t status, const std::string& what) {
 UcxContext::UcxContext(int ranks, bool detect_failures) : detect_failures_(detect_failures) {
   // Failure detection rules out shared memory unless its transports are told to handle errors.
   if (detect_failures) {
-    // UCX 1.13 reads these settings from the environment alone, and warns of unneeded ones.
+    // UCX 1.13 reads these settings only from the environment, and warns of unused ones.
     if (allowed("posix")) setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
     if (allowed("sysv")) setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
   }

@@ -1,4 +1,4 @@
-// UCX's context in this process.
+// UCX's context of this process.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -7,13 +7,13 @@
 
 namespace paceline::fabric {
 
-/// The context from which workers are made, one a process. Its workers may be used by different
-/// threads.
+/// The context from which workers are made, one for each process. Different threads may use its
+/// workers.
 class UcxContext {
  public:
   /// `ranks`: number of peers to prepare for. `detect_failures`: connections detect that their peer
-  /// has gone. The user's settings, in UCX_* variables, come before all of ours. Throws UsageError
-  /// where they leave no way to communicate.
+  /// has gone. The user's settings, in UCX_* variables, override ours. Throws UsageError where they
+  /// leave no way to communicate.
   UcxContext(int ranks, bool detect_failures);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -30,7 +30,7 @@ class UcxContext {
   bool cuda_ = false;
 };
 
-/// Throws Error (internal) with `what` and UCX's own words on a failed status.
+/// Throws Error (internal), with `what` and UCX's own words, unless `status` is UCS_OK.
 void check_ucx(ucs_status_t status, const std::string& what);
 
 }  // namespace paceline::fabric

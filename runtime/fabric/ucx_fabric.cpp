@@ -13,7 +13,7 @@
 namespace paceline::fabric {
 namespace {
 
-/// A rank's addresses, as it tells them to the others.
+/// A rank's addresses, encoded for the others.
 std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace> boxes,
                                  std::span<const std::byte> blocks) {
   WireWriter writer;
@@ -111,7 +111,7 @@ Mailbox& UcxFabric::mailbox(Address::Port port) {
 
 BlockTransport& UcxFabric::blocks() { return *ucx_->blocks; }
 
-// Waits make progress, for others may need it to come this far.
+// All waits make progress, as other ranks may need it to get this far.
 void UcxFabric::close() {
   ucx_->blocks->stop();
   std::vector<UcxWorker*> workers{&ucx_->blocks->worker()};

@@ -14,23 +14,24 @@ namespace paceline::fabric {
 
 struct FabricSettings {
   MailboxSettings mailbox;
-  /// Mailboxes detect that their peer has gone, and name it; block transfers with it then fail.
+  /// Mailboxes detect that a peer has gone and name it; block transfers with it then fail.
   bool detect_failures = true;
-  /// Makes a stand-in for a mailbox, which it uses and is destroyed before. For tests; null: none.
+  /// Makes a wrapper that stands in for a mailbox and is destroyed before it. For tests; null:
+  /// none.
   std::function<std::unique_ptr<Mailbox>(Mailbox&)> wrap = nullptr;
 };
 
 /// Mailboxes and block transport of a rank. MPI carries the addresses at the start and the
-/// agreement to end; everything between goes by UCX. Built by one thread; then each mailbox may
-/// have its own.
+/// agreement to end; everything in between goes over UCX. Built by one thread; then each mailbox
+/// may have its own thread.
 ///
-/// Destruction without close(), on the way out of a fault, waits for nobody, and UCX's objects stay
-/// until the process ends. So other ranks notice nothing before the job is ended for them, and the
-/// first fault is the one that is reported.
+/// Destruction without close(), after a fault, waits for no other rank, and keeps UCX's objects
+/// until the process ends. So other ranks notice nothing before the job is ended, and the fault
+/// that is reported is the first one.
 class UcxFabric {
  public:
-  /// Makes a mailbox for each of `ports`, the role's among them. Reaches nobody yet. Throws
-  /// UsageError where the user's UCX_* variables leave no way to communicate.
+  /// Makes a mailbox for each of `ports`, which must contain Port::role. They cannot be used before
+  /// connect(). Throws UsageError where the user's UCX_* variables leave no way to communicate.
   UcxFabric(const MpiEnvironment& mpi, std::span<const Address::Port> ports,
             FabricSettings settings = {});
   ~UcxFabric();
@@ -41,8 +42,9 @@ class UcxFabric {
   void connect();
   [[nodiscard]] Mailbox& mailbox(Address::Port port);
   [[nodiscard]] BlockTransport& blocks();
-  /// Sends everything that is left, drops incoming messages, and parts once every rank is here. No
-  /// other thread may be using the mailboxes by then, and no ticket may be pending. Collective.
+  /// Sends everything that is left, drops incoming messages, and disconnects once every rank has
+  /// called it. No other thread may be using the mailboxes then, and no ticket may be pending.
+  /// Collective.
   void close();
 
  private:

@@ -13,8 +13,8 @@ namespace paceline::fabric {
 namespace {
 
 constexpr unsigned kBatchId = 1;
-/// Bytes from which on a batch is sent without waiting for more: it fits one fragment of the shared
-/// memory and TCP transports, which costs neither end an assembly. Less where windows are small.
+/// Bytes at which a batch is sent without waiting for flush(). It fits one fragment of the shared
+/// memory and TCP transports, so that neither end has to assemble it. Less where windows are small.
 constexpr std::size_t kBatchBytes = 7 << 10;
 
 double seconds_now() {
@@ -94,8 +94,9 @@ bool UcxMailbox::full(Address to) const {
   return p.sent - p.acknowledged + p.held >= settings_.window;
 }
 
-// A batch may go while less than the window is unacknowledged. So a message larger than the window
-// goes too, and a receiver that has read everything has always acknowledged enough for the next.
+// A batch may be sent while less than the window is unacknowledged. So a message larger than the
+// window can be sent too, and a receiver that has read everything has acknowledged enough for the
+// next batch.
 void UcxMailbox::transmit(Peer& peer) {
   while (peer.held_messages > 0) {
     if (peer.sent - peer.acknowledged >= settings_.window) {
@@ -133,12 +134,13 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
                              .consumed = peer.consumed,
                              .from = me_,
                              .to = peer.place.at});
-  if (!peer.endpoint->failure.empty()) return;  // the fault is on its way to the caller
+  if (!peer.endpoint->failure.empty()) return;  // the next check() throws the fault
 
   ucp_request_param_t params{};
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  // Eager sends only: a rendezvous would need a sender at work on a step to come back.
+  // Eager sends only: a rendezvous would need the sender's progress, and it may be busy with a
+  // step.
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.cb.send = &UcxMailbox::on_sent;
   params.user_data = &flight;
@@ -152,7 +154,7 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
   }
 }
 
-// A failed send is told by its failed connection.
+// A failed send is reported by its connection's failure.
 void UcxMailbox::on_sent(void* request, ucs_status_t, void* flight) {
   auto& sent = *static_cast<Flight*>(flight);
   sent.mailbox->land(sent);
@@ -170,10 +172,10 @@ void UcxMailbox::flush() {
   check();
 }
 
-// Waits also for connections: a first message needs its own, which both ends make. Later ones leave
-// at once.
+// Also waits for connections: the first message to a peer needs one, which takes both ends. Later
+// messages leave at once.
 void UcxMailbox::deliver(std::span<const Address> to) {
-  constexpr double kLook = 0.1;  // seconds: faults are looked for when it ends
+  constexpr double kLook = 0.1;  // seconds between two checks for faults
   const auto delivered = [&] {
     return std::all_of(to.begin(), to.end(), [this](Address each) {
       const Peer& p = peers_[at(each)];
@@ -190,7 +192,7 @@ void UcxMailbox::deliver(std::span<const Address> to) {
     woken = woken || (called && !delivered());
     check();
   }
-  if (woken) wake();  // the wake was not for this wait
+  if (woken) wake();  // wake() was meant for the caller's next wait()
 }
 
 void UcxMailbox::transmit_marked() {
@@ -298,8 +300,8 @@ std::optional<Envelope> UcxMailbox::poll() {
   if (first.from == nullptr) return Envelope{me_, std::move(first.bytes)};
   Peer& from = *first.from;
   from.consumed += cost_of(first.bytes.size());
-  // An acknowledgement goes with the next batch to the peer, or by itself before the peer has to
-  // wait.
+  // An acknowledgement travels with the next batch to the peer, or in an empty batch before the
+  // peer would have to wait.
   const auto due = [&] { return from.consumed - from.reported >= settings_.window / 2; };
   if (due()) transmit(from);
   if (due()) {

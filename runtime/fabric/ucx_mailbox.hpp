@@ -14,7 +14,7 @@
 
 namespace paceline::fabric {
 
-/// The address of a mailbox of the run.
+/// Address of a mailbox of the run.
 struct MailboxPlace {
   Address at;
   std::string host;
@@ -22,21 +22,21 @@ struct MailboxPlace {
 };
 
 struct MailboxSettings {
-  /// Most unacknowledged bytes to a peer; one message more may exceed them. A verifier publishes a
-  /// tenth of it in a step of a large batch, and a receiver that a thousand ranks write to at once
+  /// Most unacknowledged bytes to a peer; only the last batch may exceed it. A verifier publishes a
+  /// tenth of this in a step of a large batch. A receiver to which a thousand ranks write at once
   /// needs 256 MiB at worst.
   std::size_t window = std::size_t{256} << 10;
-  /// Seconds after which a missing batch, with later ones there, is given up.
+  /// Seconds after which a missing batch is given up, counted from the arrival of a later one.
   double lost_after_seconds = 60;
 };
 
-/// A mailbox with a window to each peer. Messages beyond it wait here, so that send() never fails
-/// and never waits: backpressure shows in Traffic::stalls. Faults of peers and of the network are
-/// thrown as Error (internal) by the next call that notices.
+/// A mailbox with a window to each peer. Messages beyond the window wait here, so that send() never
+/// fails and never waits: backpressure shows in Traffic::stalls and full(). Faults of peers and of
+/// the network are thrown as Error (internal) by the next call that notices them.
 class UcxMailbox final : public Mailbox {
  public:
   UcxMailbox(const UcxContext& context, Address me, MailboxSettings settings);
-  /// Opens the mailbox with everybody's addresses, once, before anything is sent.
+  /// Opens the mailbox with the addresses of all mailboxes, once, before anything is sent.
   void open(std::uint64_t run, std::vector<MailboxPlace> places);
 
   void send(Address to, std::span<const std::byte> bytes) override;
@@ -48,23 +48,24 @@ class UcxMailbox final : public Mailbox {
   [[nodiscard]] bool full(Address to) const override;
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
-  /// Called on this mailbox's thread with a rank that it finds lost, and why; must not throw.
+  /// Sets a handler for lost ranks: called on this mailbox's thread with the rank and the reason.
+  /// It must not throw.
   void on_lost(std::function<void(int, const std::string&)> handler) { lost_ = std::move(handler); }
   [[nodiscard]] UcxWorker& worker() { return worker_; }
-  /// Sends everything that is left at the end of a run, drops incoming messages, and returns
-  /// whether all has been sent.
+  /// At the end of a run: sends what is left, as far as possible, drops incoming messages, and
+  /// returns whether everything has been sent.
   bool drained();
 
  private:
   struct Peer {
     MailboxPlace place;
-    UcxEndpoint* endpoint = nullptr;  ///< made when first needed
+    UcxEndpoint* endpoint = nullptr;  ///< made at first use
     // Sending. Costs are BatchWriter's.
     BatchWriter open;
     std::deque<BatchWriter> waiting;  ///< full batches beyond the window
     std::uint64_t next_sequence = 0;
     std::uint64_t sent = 0;          ///< cost of all batches sent
-    std::uint64_t acknowledged = 0;  ///< acknowledged part of it: read by the peer
+    std::uint64_t acknowledged = 0;  ///< part of it that the peer has read
     std::uint64_t held = 0;          ///< cost of the messages in `open` and `waiting`
     std::uint64_t held_messages = 0;
     int flights = 0;  ///< batches that UCX still reads
@@ -72,9 +73,9 @@ class UcxMailbox final : public Mailbox {
     bool dirty = false;  ///< listed in dirty_
     // Receiving.
     BatchOrder order;
-    double incomplete_since = 0;  ///< while order.incomplete()
+    double incomplete_since = 0;  ///< time; valid while order.incomplete()
     std::uint64_t consumed = 0;   ///< cost of the peer's messages that were polled
-    std::uint64_t reported = 0;   ///< part of it acknowledged to the peer
+    std::uint64_t reported = 0;   ///< part of it that was acknowledged to the peer
   };
   struct Received {
     Peer* from;

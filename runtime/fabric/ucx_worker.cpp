@@ -79,7 +79,7 @@ void UcxWorker::endpoint_failed(void* connection, ucp_ep_h, ucs_status_t status)
 }
 
 bool UcxWorker::wait(double seconds, const std::function<bool()>& ready) {
-  // Longer spins cost other ranks more than they win where ranks are more than cores.
+  // Where there are more ranks than cores, longer spins cost other ranks more than they gain here.
   constexpr int kSpins = 50;
   constexpr int kYields = 20;
   using Clock = std::chrono::steady_clock;
@@ -104,9 +104,9 @@ bool UcxWorker::wait(double seconds, const std::function<bool()>& ready) {
     const ucs_status_t status = ucp_worker_arm(worker_);
     if (status == UCS_OK) {
       sleep(left, true);
-      idle = kSpins;  // after a wake a few tries are enough
+      idle = kSpins;  // few tries are enough after a wake
     } else if (status == UCS_ERR_BUSY) {
-      // Events that progress() has yet to see, or a send that waits for a peer's room, may last.
+      // Busy may last: progress() has yet to see events, or a send waits for room at a peer.
       constexpr int kBusyTries = 100;
       if (idle > kSpins + kYields + kBusyTries) sleep(std::min(left, 1e-4), false);
     } else {
@@ -116,7 +116,7 @@ bool UcxWorker::wait(double seconds, const std::function<bool()>& ready) {
 }
 
 void UcxWorker::sleep(double seconds, bool armed) {
-  constexpr double kLongest = 1000;  // poll(2) takes only so much
+  constexpr double kLongest = 1000;  // seconds; ppoll(2) bounds its timeout
   const double whole = std::floor(std::min(seconds, kLongest));
   timespec time{};
   time.tv_sec = static_cast<time_t>(whole);

@@ -1,4 +1,4 @@
-// A thread's end of UCX: its connections, and sleeping until something happens on them.
+// A thread's UCX worker: its connections, and sleeping until there is news on them.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ struct UcxEndpoint {
   std::string failure;  ///< why it can no longer be used; empty: it works
 };
 
-/// A UCX worker with its connections. Used by one thread, but for wake(). Destruction never waits
-/// for anybody: pending requests are dropped, so a run that ends well closes first.
+/// A UCX worker with its connections. Used by one thread, except for wake(). Destruction waits for
+/// no peer and drops pending requests, so a run that ends well closes its connections first.
 class UcxWorker {
  public:
   /// `detect_failures`: connections detect that their peer has gone.
@@ -35,28 +35,29 @@ class UcxWorker {
   /// The address that other workers connect to.
   [[nodiscard]] std::vector<std::byte> address() const;
   void set_handler(unsigned id, ucp_am_recv_callback_t handler, void* argument);
-  /// Sets a handler, called within progress() or connect() when a connection has failed; it must
+  /// Sets a handler for failed connections, which is called within progress() or connect(). It must
   /// not throw.
   void on_failure(std::function<void(UcxEndpoint&)> handler) { failed_ = std::move(handler); }
-  /// Connects. Returns at once, so failures may show later. The endpoint lives as long as the
-  /// worker.
+  /// Begins to connect. Returns at once, so failures may show later. The endpoint lives as long as
+  /// the worker.
   UcxEndpoint& connect(std::span<const std::byte> address, int rank, const std::string& host);
 
-  /// Closes a connection: once all has been sent, or at once where it has failed. Pending requests
-  /// then end, within this call or by later progress().
+  /// Closes a connection: after everything has been sent, or at once where it has failed. Pending
+  /// requests then end, within this call or a later progress().
   void close(UcxEndpoint& endpoint);
 
   /// Progresses once. Returns whether anything happened.
   bool progress() { return ucp_worker_progress(worker_) != 0; }
-  /// Progresses until `ready` says so, wake() was called or the time has passed; false: the last.
-  /// Spins very briefly, yields, and then sleeps.
+  /// Progresses until ready() returns true or wake() is called; false: `seconds` have passed first.
+  /// Spins very briefly, then yields, then sleeps.
   bool wait(double seconds, const std::function<bool()>& ready);
-  /// Ends the wait() under way, or the next one. For any thread.
+  /// Ends the wait() under way, or the next one. Callable on any thread.
   void wake();
 
-  /// Takes a parting peer for no failure from now on: all ranks have agreed to end.
+  /// From now on a peer that disconnects is no failure: all ranks have agreed to end.
   void expect_partings() { parting_ = true; }
-  /// Begins to close all connections, once nobody sends any more. Progress until closed().
+  /// Begins to close all connections. Call it when no rank sends any more, and then progress()
+  /// until closed().
   void begin_close();
   [[nodiscard]] bool closed();
 
@@ -71,7 +72,7 @@ class UcxWorker {
   };
   ucp_worker_h worker_ = nullptr;
   bool detect_failures_;
-  int network_events_ = -1;  ///< readable when UCX has news; UCX's own
+  int network_events_ = -1;  ///< UCX's descriptor, readable when there is news
   int wake_events_ = -1;
   std::atomic<bool> woken_{false};
   bool parting_ = false;

@@ -10,7 +10,8 @@
 namespace paceline::fabric {
 namespace {
 
-/// Copies on a stream of its own, so that they wait for no kernel. A process uses one device.
+/// Staging with a CUDA stream of its own, so that copies wait for no kernel. A process uses one
+/// device.
 class CudaStaging final : public DeviceStaging {
  public:
   ~CudaStaging() override {
@@ -33,7 +34,7 @@ class CudaStaging final : public DeviceStaging {
 
  private:
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaMemcpyKind kind) {
-    if (stream_ == nullptr) {  // on the copying thread: a thread's current device is its own
+    if (stream_ == nullptr) {  // made here, as each thread has its own current device
       PACELINE_CUDA_CHECK(cudaSetDevice(device_));
       PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     }
@@ -41,7 +42,7 @@ class CudaStaging final : public DeviceStaging {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  int device_ = 0;  ///< device of the memory asked about
+  int device_ = 0;  ///< device of the memory that is_device() saw last
   cudaStream_t stream_ = nullptr;
   std::vector<kernels::cuda::PinnedMemory> memory_;
 };

@@ -1,5 +1,5 @@
-// NCCL, loaded on demand: programs and hosts without GPUs do without it, and a newer library on the
-// path than the one built with is taken.
+// NCCL, loaded on demand: hosts without GPUs need none, and a newer library than the one built with
+// may be used.
 #pragma once
 
 #include <nccl.h>
@@ -24,7 +24,7 @@ struct NcclApi {
   decltype(&::ncclGroupEnd) group_end;
 };
 
-/// The functions of NCCL. Null where libnccl.so.2 is not found or lacks some, with the reason in
+/// NCCL's functions. Null where libnccl.so.2 is not found or lacks one of them, with the reason in
 /// `why`.
 [[nodiscard]] const NcclApi* nccl_api(std::string& why);
 

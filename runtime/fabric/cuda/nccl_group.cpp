@@ -14,8 +14,8 @@
 namespace paceline::fabric {
 namespace {
 
-/// Least floats of a sum by slices, one for each rank: it moves (2 - 2 / ranks) times the values
-/// instead of ranks - 1 times, but in two rounds.
+/// Least number of floats to sum in slices, one for each rank. Slices move (2 - 2 / ranks) times
+/// the values instead of (ranks - 1) times, but in two rounds.
 constexpr std::size_t kSliceFloats = (std::size_t{512} << 10) / sizeof(float);
 
 std::string words(const NcclApi& api, ncclComm_t comm, ncclResult_t result, const char* what) {
@@ -37,12 +37,13 @@ NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const N
   backend_.add_watch(*this);
 }
 
-// Graphs that hold on to the communicator are gone with the decoders; device work may still run.
+// CUDA graphs that use the communicator were destroyed with the decoders; device work may still
+// run.
 NcclGroup::~NcclGroup() {
   bool whole = true;
   try {
     backend_.wait();
-  } catch (const Error&) {  // the device failed, which was reported before
+  } catch (const Error&) {  // the device failed; this was reported before
     whole = false;
   }
   backend_.remove_watch(*this);
@@ -69,7 +70,7 @@ void NcclGroup::waiting(double seconds) {
   }
 }
 
-// Values are summed one by one, so they can come in pieces of the room that there is.
+// Sums of different values are independent, so values can be summed in pieces that fit the room.
 void NcclGroup::all_reduce_tree(std::span<float> values) {
   const auto ranks = static_cast<std::size_t>(size());
   while (!values.empty()) {
@@ -85,7 +86,7 @@ void NcclGroup::all_reduce_tree(std::span<float> values) {
   }
 }
 
-// Parts are added in the same tree whichever way they come.
+// The ranks' values are added in the same tree in both ways.
 void NcclGroup::gather_and_add(std::span<float> values) {
   const cudaStream_t stream = backend_.stream();
   check(api_.all_gather(values.data(), room(), values.size(), ncclFloat, comm_, stream),
@@ -96,7 +97,7 @@ void NcclGroup::gather_and_add(std::span<float> values) {
 void NcclGroup::add_slices(std::span<float> values) {
   const cudaStream_t stream = backend_.stream();
   const std::size_t slice = values.size() / size();
-  // Receives the parts of my slice: [ranks][slice].
+  // Receives all ranks' values of this rank's slice: [ranks, slice].
   check(api_.group_start(), "ncclGroupStart");
   for (int r = 0; r < size(); ++r) {
     check(api_.send(values.data() + r * slice, slice, ncclFloat, r, comm_, stream), "ncclSend");
@@ -108,7 +109,7 @@ void NcclGroup::add_slices(std::span<float> values) {
   check(api_.all_gather(mine, values.data(), slice, ncclFloat, comm_, stream), "ncclAllGather");
 }
 
-// Rows move in rounds: as many of each rank as there is room for.
+// Rows move in rounds; in each, a rank gets as many rows as there is room for.
 void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                               std::span<const int> first_row, std::span<float> receive) {
   const cudaStream_t stream = backend_.stream();
@@ -151,8 +152,8 @@ void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> 
   }
 }
 
-// Waits for the device first, with the watch on: a rank that has lost the others would not come to
-// MPI, nor leave it.
+// Waits for the device first, with the watch active: after the loss of a rank, some ranks would
+// never enter MPI's call, and others never leave it.
 void NcclGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                            std::span<std::byte> all) {
   backend_.wait();

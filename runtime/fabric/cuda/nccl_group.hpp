@@ -11,14 +11,14 @@
 
 namespace paceline::fabric {
 
-/// A group whose parts NCCL moves; the sums are ours, for NCCL's come in orders of its choice. All
-/// runs on the backend's stream and can be part of a captured pass. Data in host memory goes over
-/// MPI.
+/// A group whose data NCCL moves. Sums are computed by kernels of ours, as NCCL's sums have an
+/// order of its choice. All work runs on the backend's stream and can be captured as part of a CUDA
+/// graph. Data in host memory goes over MPI.
 ///
-/// A watch runs while the host waits for the stream: it polls NCCL's asynchronous errors and the
-/// clock, for a failed link leaves kernels waiting for ever, and the host with them. On a failure
-/// it aborts the communicator, so that kernels end, and ends the job. Nothing is unwound, for that
-/// would wait for the other ranks too.
+/// A failed link would leave kernels waiting forever, and the host with them. So a watch polls
+/// NCCL's asynchronous errors and the clock while the host waits for the stream. On a failure it
+/// aborts the communicator, so that kernels end, and ends the job. Nothing is unwound, as
+/// destructors would wait for the other ranks too.
 class NcclGroup final : public TensorParallelGroup, private kernels::cuda::StreamWatch {
  public:
   /// Duplicates `comm`; collective. `api` and `backend` must outlive the group. `room`: bytes of
@@ -36,16 +36,16 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
-  /// Traffic over MPI alone.
+  /// Traffic over MPI only.
   [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
   void waiting(double seconds) override;
-  /// Ends the job where an NCCL call failed.
+  /// Ends the job if an NCCL call failed.
   void check(ncclResult_t result, const char* what);
   void lose(const std::string& what);
-  /// Two ways to sum: of few values every rank gets all parts of each; of many, the parts of a
-  /// slice.
+  /// Two ways to sum. For few values every rank gets all ranks' values; for many, every rank gets
+  /// one slice of them, and then the sums of the other slices.
   void gather_and_add(std::span<float> values);
   void add_slices(std::span<float> values);
   [[nodiscard]] float* room() const { return reinterpret_cast<float*>(memory_.data()); }
@@ -56,7 +56,7 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
   MpiGroup mpi_;
   GroupWatch watch_;
   ncclComm_t comm_ = nullptr;
-  kernels::cuda::DeviceMemory memory_;  ///< received from other ranks
+  kernels::cuda::DeviceMemory memory_;  ///< values received from other ranks
 };
 
 }  // namespace paceline::fabric

@@ -11,7 +11,7 @@ namespace paceline::fabric {
 StagedGroup::StagedGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend)
     : backend_(backend), mpi_(comm) {}
 
-// Only copies of the stream write this memory, until the stream has been waited for.
+// Until backend_.wait() returns, copies on the stream may still use this memory.
 std::span<float> StagedGroup::room(std::size_t count) {
   if (memory_.size() < count * sizeof(float)) {
     backend_.wait();

@@ -1,5 +1,5 @@
-// Collectives of devices through host memory and MPI: for ranks that share a device, and where
-// there is no NCCL.
+// Collectives of devices through host memory and MPI, for ranks that share a device or have no
+// NCCL.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -9,8 +9,8 @@
 namespace paceline::fabric {
 
 /// Sums by a copy to pinned memory, MpiGroup's sum, and a copy back. The calling thread waits for
-/// the device and calls MPI by itself: an MPI that knows of CUDA may call CUDA in turn, which a
-/// host function of a stream must not. So passes with such sums are not recorded.
+/// the device and calls MPI itself: a CUDA-aware MPI may call CUDA, which a stream's host function
+/// must not. So passes with these sums are not captured as CUDA graphs.
 class StagedGroup final : public TensorParallelGroup {
  public:
   /// Duplicates `comm`. `backend` must outlive the group.
@@ -30,7 +30,7 @@ class StagedGroup final : public TensorParallelGroup {
   [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
-  /// Returns `count` floats of pinned memory, once copies from them are done.
+  /// Returns `count` floats of pinned memory that no copy is using.
   std::span<float> room(std::size_t count);
 
   kernels::cuda::CudaBackend& backend_;

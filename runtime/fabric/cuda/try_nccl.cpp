@@ -14,7 +14,7 @@
 namespace paceline::fabric {
 namespace {
 
-/// The first version that lets ranks share a device.
+/// The first version of NCCL that lets ranks share a device.
 constexpr int kSharing = NCCL_VERSION(2, 30, 0);
 
 struct Facts {
@@ -22,7 +22,7 @@ struct Facts {
   std::uint64_t place = 0;  ///< place of the device on the host
   std::uint32_t multiprocessors = 0;
   std::uint32_t block_shared = 0;
-  std::int32_t version = 0;    ///< version of NCCL; 0: there is none
+  std::int32_t version = 0;    ///< NCCL's version; 0: there is none
   std::int32_t may_share = 0;  ///< NCCL was told to let ranks share a device
   char why[128] = {};          ///< why there is no NCCL
 };
@@ -52,7 +52,8 @@ std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm, kernels::cuda::Cuda
       why = std::string("no NCCL on ") + all[a].host + ": " + all[a].why;
       return nullptr;
     }
-    // A pass is recorded when one of its sizes comes again, which must happen on all ranks at once.
+    // A pass is captured when one of its sizes comes again. With equal devices this happens on all
+    // ranks at once, as it must.
     if (all[a].multiprocessors != all[0].multiprocessors ||
         all[a].block_shared != all[0].block_shared) {
       why = "the ranks' GPUs are of different sizes";

@@ -11,9 +11,10 @@
 
 namespace paceline::fabric {
 
-/// The group over NCCL, or null on every rank, with the reason in `why`: NCCL is missing; or ranks
-/// share a device and NCCL was not told to let them (NCCL 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1);
-/// or their devices would plan steps differently. Collective over `comm`.
+/// Makes the group over NCCL. Returns null on every rank, with the reason in `why`, in three cases:
+/// NCCL is missing; ranks share a device and NCCL was not told to allow it (NCCL 2.30 and
+/// NCCL_MULTI_RANK_GPU_ENABLE=1); or the ranks' devices have different sizes, so that they would
+/// plan steps differently. Collective over `comm`.
 [[nodiscard]] std::unique_ptr<TensorParallelGroup> try_nccl(MPI_Comm comm,
                                                             kernels::cuda::CudaBackend& backend,
                                                             const GroupWatch& watch,
