@@ -19,10 +19,10 @@ struct Child {
   NodeIndex node = 0;
 };
 
-/// The children of one node, 12 bytes in the node itself. Owned by a ChildPool, which alone reads
-/// them. Children are never removed, so one child is always held inline.
+/// The children of one node, 12 bytes in the node itself. Only the ChildPool that owns them reads
+/// them. Children are never removed, so a single child is always held inline.
 struct Children {
-  Child inline_child;      ///< the only child, or in .node the block or wide map that holds them
+  Child inline_child;      ///< the only child; or .node names the block or wide map of children
   std::uint8_t shape = 0;  ///< 0: none or one, inline; 1..4: a block of 2, 4, 8, 16; 5: wide
   std::uint8_t size = 0;   ///< not used by wide maps
 };
@@ -34,9 +34,9 @@ class ChildPool {
   [[nodiscard]] std::span<const Child> view(const Children& children) const;
   /// Position of the child for the token, or -1.
   [[nodiscard]] int find(const Children& children, TokenId token) const;
-  /// Adds a child behind the others; the token must be new.
+  /// Adds a child after the others; its token must be new.
   void push_back(Children& children, Child child);
-  /// The child at the position leads to another node; its token stays.
+  /// Makes the child at the position lead to another node. Its token stays.
   void set_node(Children& children, int position, NodeIndex node);
   /// Exchanges the places of two children.
   void swap(Children& children, int a, int b);
@@ -65,7 +65,7 @@ class ChildPool {
   void push_wide(Wide& wide, Child child);
 
   std::vector<std::unique_ptr<Child[]>> chunks_;  ///< [kChunk] each
-  std::size_t used_ = kChunk;                     ///< children of the last chunk in use
+  std::size_t used_ = kChunk;                     ///< children in use of the last chunk
   std::array<std::vector<std::uint32_t>, kShapes> free_;
   std::vector<std::unique_ptr<Wide>> wides_;
   std::size_t bytes_ = 0;

@@ -9,7 +9,7 @@
 
 namespace paceline::draft {
 
-/// How much to draft for one request in one step.
+/// Limits of a draft for one request in one step.
 struct DraftLimits {
   int max_tokens = 8;  ///< tokens in the tree
   int max_length = 8;  ///< tokens on its longest path
@@ -21,10 +21,10 @@ struct DraftLimits {
 struct DraftOutput {
   std::span<TokenId> tokens;
   /// Index of the token before, smaller than the token's own; -1: the last token of the text that
-  /// the draft goes on after.
+  /// the draft follows.
   std::span<std::int32_t> parents;
-  /// Estimated probability, in [0, 1], that the path from that text through this token is what the
-  /// target model says. 1 where the drafter has no estimate.
+  /// Estimated probability, in [0, 1], that the target model says the path from this text through
+  /// the token. 1 where the drafter has no estimate.
   std::span<float> scores;
 
   [[nodiscard]] int capacity() const {
@@ -40,7 +40,7 @@ struct DraftOutput {
 /// The draft that was written to a DraftOutput.
 struct DraftResult {
   int count = 0;     ///< tokens written
-  int match = 0;     ///< length of the suffix of the text that was found, tokens
+  int match = 0;     ///< tokens of the text's suffix that was found
   double score = 0;  ///< sum of the tokens' scores: the number expected to be accepted
   int longest = -1;  ///< length of the longest suffix that a draft could follow; -1: not sought
 };

@@ -1,5 +1,5 @@
 // The sequences that a drafter computes with: the texts of the requests it drafts for, the tokens
-// drafted behind them, their KV, and the forward passes that compute it. The caller chooses the
+// drafted after them, their KV, and the forward passes that compute the KV. The caller chooses the
 // next token.
 #pragma once
 
@@ -15,17 +15,17 @@ namespace paceline::draft {
 
 struct DraftSequencesOptions {
   int max_requests = 64;    ///< most requests of a round
-  int kv_block = 16;        ///< positions a block, a multiple of 16
+  int kv_block = 16;        ///< positions per block, a multiple of 16
   int kv_blocks = 0;        ///< blocks in the pool
   int max_position = 0;     ///< longest sequence, tokens; at most the model's context
-  int prefill_chunk = 256;  ///< rows of a pass beside one for each request
+  int prefill_chunk = 256;  ///< rows of a pass in addition to one for each request
   int width = 1;            ///< most rows of a request in a call of extend()
 };
 
 /// Returns the options. Throws std::invalid_argument on bad ones.
 [[nodiscard]] DraftSequencesOptions checked(const DraftSequencesOptions& options);
 
-/// A request's text and, behind it, tokens drafted for it.
+/// A request's text and, after it, tokens drafted for it.
 struct DraftText {
   std::vector<TokenId> tokens;  ///< prompt, response, drafted tokens
   std::size_t prompt = 0;       ///< tokens of the prompt
@@ -42,35 +42,35 @@ class DraftSequences {
   /// A request's part in a round.
   struct Member {
     RequestId id;
-    /// Tokens of the vocabulary, taken as said after what is committed. Read by begin().
+    /// Tokens of the vocabulary, taken as said after the committed text. Read by begin().
     std::span<const TokenId> assumed;
-    /// Positions past the assumed tokens, for drafted ones. In: wanted. Out: those with room; -1:
-    /// the request does not fit or cannot be drafted for yet, and is not in the round.
+    /// Positions past the assumed tokens, for drafted tokens. In: wanted positions. Out: positions
+    /// with room; -1: the request does not fit or cannot be drafted for yet: not in the round.
     int ahead = 0;
-    std::int32_t branch = 0;  ///< as DraftSlot's
+    std::int32_t branch = 0;  ///< DraftSlot::branch
   };
   static constexpr std::int32_t kRoot = -1;
   static constexpr std::int32_t kLast = -2;
   struct Next {
     int member = 0;
     TokenId token = 0;
-    /// Index of the member's appended token that this one follows; kRoot: the text and the assumed
+    /// Index of the member's appended token that `token` follows; kRoot: the text and the assumed
     /// tokens; kLast: the last appended token, or kRoot where there is none.
     std::int32_t after = kLast;
   };
-  /// Reads logits, [members.size(), vocab] fp32 in memory of the backend: row i tells what follows
-  /// a token computed for member members[i]. Valid during the call.
+  /// Reads logits, [members.size(), vocab] fp32 in memory of the backend: row i is of the token
+  /// after a token computed for member members[i]. Valid during the call.
   using Reader = std::function<void(std::span<const int> members, const float* logits)>;
 
   virtual ~DraftSequences() = default;
 
-  /// start() to finish() run no pass. A request that comes back takes up held KV that still fits.
+  /// start() to finish() run no pass. A request that comes back uses held KV that still fits.
   virtual void start(const DraftStart& start) = 0;
   virtual void commit(RequestId id, std::span<const TokenId> tokens) = 0;
   virtual void leave(RequestId id) = 0;
   virtual void finish(RequestId id) = 0;
   [[nodiscard]] virtual const DraftText& text(RequestId id) const = 0;
-  /// As of LaggingState and FeatureReader; feature_bytes() is 0 where no features are read.
+  /// As LaggingState's and FeatureReader's; feature_bytes() is 0 where no features are read.
   [[nodiscard]] virtual int lag(RequestId id) const = 0;
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
   /// Whether members may be branches.
@@ -78,21 +78,21 @@ class DraftSequences {
   virtual void observe(RequestId /*id*/, std::int32_t /*first*/,
                        std::span<const std::byte> /*features*/) {}
 
-  /// Begins a round of at most max_requests. Finds room for each member's text and the tokens
-  /// behind it, for members most recently in a round first, so that requests that compete for a
-  /// small pool do not take turns in evicting one another. Throws std::logic_error when a request
-  /// or a branch is in the round twice or the sequences are suspended.
+  /// Begins a round of at most max_requests members. Finds room for each member's text and the
+  /// tokens after it. Members most recently in a round come first, so that requests that compete
+  /// for a small pool do not take turns in evicting one another. Throws std::logic_error when a
+  /// request or a branch is in the round twice or the sequences are suspended.
   virtual void begin(std::span<Member> members) = 0;
   /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
-  /// takes, and reads what follows each member's last token, once.
+  /// takes, and reads the logits of each member's last token, once.
   virtual void catch_up(const Reader& read) = 0;
-  /// Runs one pass: appends tokens, one member's next to one another and at most `width`, and reads
-  /// what follows each. A draft model appends one token, to the last.
+  /// Runs one pass: appends tokens, and reads the logits of each. A member's tokens, at most
+  /// `width`, are adjacent in `next`. A draft model appends one token, after the last.
   virtual void extend(std::span<const Next> next, const Reader& read) = 0;
 
   /// Gives up all KV, though not its memory.
   virtual void drop_kv() = 0;
-  /// As of MemoryGiver. While suspended there are no rounds.
+  /// As MemoryGiver's. While suspended there are no rounds.
   [[nodiscard]] virtual bool gives_memory() const { return false; }
   virtual void suspend() {}
   [[nodiscard]] virtual bool resume() { return true; }

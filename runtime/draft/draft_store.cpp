@@ -96,8 +96,8 @@ void DraftStore::account(GroupId id, Group& group) {
   while (bytes_ > limits_.max_bytes && groups_.size() > 1) free_some(id);
 }
 
-/// Drops the trees of earlier steps of the group longest without an update that has any; else that
-/// group. There is another group than `but`, which stays.
+/// Drops the trees of earlier steps of the group longest without an update among groups that have
+/// any. If none has, drops the group longest without an update. Group `but` stays; another exists.
 void DraftStore::free_some(GroupId but) {
   auto oldest = groups_.end();
   for (auto at = groups_.begin(); at != groups_.end(); ++at) {

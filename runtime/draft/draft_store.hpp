@@ -1,6 +1,6 @@
-// One suffix tree a prompt group, fed by all of the group's requests: what a draft client
-// speculates from (Seer, section 4.4, table 4). Beside it a tree for each earlier step whose
-// responses to the prompt are known.
+// A suffix tree for each prompt group, fed by all of the group's requests: the texts from which a
+// draft client speculates (Seer, section 4.4, table 4). In addition a tree for each earlier step
+// whose responses to the prompt are known.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,26 @@ struct StoreLimits {
   int depth = 64;                                ///< of the trees, tokens
   std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
   std::size_t max_group_bytes = std::size_t{1} << 28;
-  double default_ttl = 3600;  ///< of groups that were never registered, seconds
+  double default_ttl = 3600;  ///< seconds, for groups that were never registered
 };
 
-/// SpeculationSlot::size of a text that no tree ends with, for instance one that is assumed in
-/// part.
+/// SpeculationSlot::size of a text that no tree ends with, for instance a text that ends with
+/// assumed tokens.
 inline constexpr std::uint64_t kInNoTree = UINT64_MAX;
 
-/// One request of a batch; text and output lie in the caller's memory and are used in place.
+/// One request of a batch. Text and output lie in the caller's memory and are used in place.
 struct SpeculationSlot {
   GroupId group = 0;
   std::uint32_t sample = 0;
   std::uint64_t size = 0;         ///< response tokens the request has, or kInNoTree
-  std::span<const TokenId> text;  ///< the request's last tokens; `depth` of them say all
+  std::span<const TokenId> text;  ///< the request's last tokens; only the last `depth` count
   SpeculationOptions options;
   DraftOutput output;
   DraftResult result;  ///< set by the call; count 0 when the group is not here or has no match
 };
 
-/// Responses of an earlier step to a group's prompt, each after the prompt's last tokens, by which
-/// its beginning is found.
+/// Responses of an earlier step to a group's prompt. Each follows the prompt's last tokens, by
+/// which the beginning of a response is found.
 struct EarlierTree {
   EarlierTree(std::uint32_t steps, int depth) : age(steps), tree(depth) {}
   struct Told {
@@ -49,17 +49,18 @@ struct EarlierTree {
   };
   std::uint32_t age;  ///< steps since, >= 1
   SuffixTree tree;
-  std::map<std::uint32_t, Told> samples;  ///< told apart as a step's own
-  std::uint64_t version = 0;              ///< of what it holds; of two trees or states never equal
+  std::map<std::uint32_t, Told> samples;  ///< by RequestId::sample
+  std::uint64_t version = 0;              ///< changes with the contents; unique among all trees
 };
 
-/// Tokens of the prompt that come before a response of an earlier step: as many as a draft is long.
+/// Prompt tokens before a response of an earlier step in its tree: as many as a draft is long.
 inline constexpr std::size_t kPromptEnd = 8;
 
-/// Memory: a group past max_group_bytes drops the trees of earlier steps, oldest first, then
-/// forgets the older half of each of its texts (and is built anew); past max_bytes in all, groups
-/// drop the trees of earlier steps, those longest without an update first, and then go themselves.
-/// Times: seconds on one clock of the caller's. Not thread-safe, but for const members.
+/// Memory: a group past max_group_bytes drops its trees of earlier steps, the oldest first, and
+/// then the first half of each of its texts (its tree is built anew). If all groups together are
+/// past max_bytes, the group longest without an update drops its trees of earlier steps; if no group
+/// has any, the group itself is dropped. Times: seconds on one clock of the caller. Not thread-safe,
+/// except for const members.
 class DraftStore {
  public:
   explicit DraftStore(const StoreLimits& limits);
@@ -67,33 +68,33 @@ class DraftStore {
   /// Makes the group if need be and sets its time to live: it expires `ttl` seconds after the last
   /// registration or update.
   void register_group(GroupId group, double ttl, double now, std::span<const TokenId> prompt = {});
-  /// Appends tokens [offset, offset + tokens) of a request's response. What is held already is
-  /// skipped; on a gap (offset past what is held) nothing is done. Returns the tokens now held,
-  /// forgotten ones included: less than offset + tokens means send again from there.
+  /// Appends tokens [offset, offset + tokens) of a request's response. Tokens held already are
+  /// skipped. On a gap (offset past the held tokens) nothing is done. Returns the number of tokens
+  /// now held, dropped ones included: below offset + tokens: send again from this number on.
   std::uint64_t update(GroupId group, std::uint32_t sample, std::uint64_t offset,
                        std::span<const TokenId> tokens, double now);
   /// Gives memory back: the response is not expected to grow further (it may).
   void shrink(GroupId group, std::uint32_t sample);
 
-  /// Appends tokens of a response that is generated elsewhere, whose beginning may be missing.
-  /// Ignored after a gap, and where the group is not here: its registration has expired.
+  /// Appends tokens of a response that is generated elsewhere. Its beginning may be missing. Does
+  /// nothing after a gap, or where the group is not here because its registration has expired.
   void take_in(GroupId group, std::uint32_t sample, std::uint64_t offset,
                std::span<const TokenId> tokens, double now);
 
   /// Takes tokens of a response of `age` steps ago that follow its first `offset`; `ended`: the
-  /// response ends with them. What is held already is skipped. Ignored after a gap, where the group
-  /// is not here or has dropped trees of earlier steps, and of more than kMostEarlierSteps ages.
+  /// response ends with them. Tokens held already are skipped. Does nothing after a gap, if the
+  /// group is not here or has dropped trees, or if it has trees of kMostEarlierSteps other ages.
   void take_in_earlier(GroupId group, std::uint32_t age, std::uint32_t sample, std::uint64_t offset,
                        std::span<const TokenId> tokens, bool ended, double now);
-  /// Whether the group is here with all that it has taken of earlier steps.
+  /// Whether the group is here with all texts of earlier steps that it has taken.
   [[nodiscard]] bool whole(GroupId group) const;
 
-  /// Drafts for one slot; several threads may call this at once while nobody writes.
+  /// Drafts for one slot. Several threads may call this at once while nobody writes.
   void speculate(SpeculationSlot& slot, SpeculationScratch& scratch) const;
 
-  /// Removes the groups whose time is over; returns how many.
+  /// Removes the groups whose time is over, and returns how many.
   int expire(double now);
-  /// The group's tree, nullptr when it is not here.
+  /// The group's tree; nullptr: the group is not here.
   [[nodiscard]] const SuffixTree* tree(GroupId group) const;
   /// The group's trees of earlier steps, newest first.
   [[nodiscard]] std::span<const std::unique_ptr<EarlierTree>> earlier(GroupId group) const;
@@ -103,14 +104,14 @@ class DraftStore {
  private:
   struct Sample {
     SuffixTree::Sequence sequence = 0;
-    std::uint64_t forgotten = 0;  ///< response tokens before the tree's
+    std::uint64_t forgotten = 0;  ///< response tokens before those in the tree
   };
   struct Group {
     explicit Group(int depth) : tree(std::make_unique<SuffixTree>(depth)) {}
     std::unique_ptr<SuffixTree> tree;
     std::map<std::uint32_t, Sample> samples;
     std::vector<std::unique_ptr<EarlierTree>> earlier;  ///< newest first
-    bool dropped = false;                               ///< some of them, since its registration
+    bool dropped = false;                               ///< some of them were, since registration
     std::vector<TokenId> prompt_end;                    ///< [kPromptEnd at most]
     double ttl = 0;
     double touched = 0;

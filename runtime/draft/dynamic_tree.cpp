@@ -33,8 +33,8 @@ std::span<const std::int32_t> DynamicTree::expand(int width, std::span<const Tok
   return frontier_;
 }
 
-// A parent is no less likely than its children and was added before them, so none is chosen
-// without it.
+// A parent is no less likely than its children and was added before them, so no child is chosen
+// without its parent.
 int DynamicTree::write(int most, const DraftOutput& output) const {
   std::vector<std::int32_t> chosen(nodes_.size());
   std::iota(chosen.begin(), chosen.end(), 0);

@@ -1,4 +1,4 @@
-// The target's features of positions of a text (engine::StepRunner::read_features()), on their way
+// The target's features at positions of a text (engine::StepRunner::read_features()), on their way
 // to a head that reads them.
 #pragma once
 
@@ -9,20 +9,20 @@
 
 namespace paceline::draft {
 
-/// Positions of a response whose features are kept while nothing is drafted for it. Past twice as
-/// many the earlier features are forgotten and the rows begin anew: heads are trained on texts of a
-/// few thousand tokens and read the last hundreds most, and one pass computes these.
+/// Positions of a response whose features are kept while nothing is drafted for it. If more than
+/// twice as many are held, the earlier ones are dropped and rows begin anew: heads are trained on
+/// texts of a few thousand tokens, read the last hundreds most, and one pass computes these rows.
 inline constexpr std::int64_t kMostKeptFeatures = 256;
 
-/// Features of positions [first, end) of a text, one behind the other. `row_bytes`: of a position,
-/// the same in all calls.
+/// Features of positions [first, end) of a text, in order. `row_bytes`: bytes of a position, the
+/// same in all calls.
 struct Features {
   std::int64_t first = 0;
   std::int64_t end = 0;
   std::vector<std::byte> bytes;  ///< [end - first, row_bytes]
 
-  /// Appends features that go on where the held ones end; held features stay as they are. After a
-  /// gap the new features are all that is held.
+  /// Appends features of positions from `from` on. Features held already stay unchanged. After a
+  /// gap only the new features are held.
   void add(std::int64_t from, std::span<const std::byte> features, std::size_t row_bytes) {
     if (from > end) {
       bytes.clear();
@@ -40,7 +40,7 @@ struct Features {
     bytes.erase(bytes.begin(), bytes.begin() + gone);
     first = position;
   }
-  /// Drops the earlier features where too many are held. True: there were too many.
+  /// Drops the earlier features if too many are held. Returns whether there were too many.
   bool drop_old(std::size_t row_bytes) {
     if (end - first <= 2 * kMostKeptFeatures) return false;
     drop_before(end - kMostKeptFeatures, row_bytes);

@@ -18,8 +18,8 @@ void GroupLogs::erase(std::map<GroupId, Group>::iterator at) {
   groups_.erase(at);
 }
 
-/// Empties the oldest group. Its name stays, so that it is not sent all over again. A group to
-/// empty exists, since something has bytes.
+/// Empties the group touched longest ago. The group itself stays, so that its texts are not sent
+/// all over again. There is a group to empty, since some group has bytes.
 void GroupLogs::give_up_oldest() {
   Group* oldest = nullptr;
   for (auto& [id, group] : groups_) {
@@ -85,8 +85,8 @@ std::uint64_t GroupLogs::held(RequestId id) const {
   return text == group->second.texts.end() ? 0 : text->second.tokens.size();
 }
 
-// Entries of one text that follow one another in the answer become one stretch: most do, where a
-// client has a lot to catch up with.
+// Entries of one text that continue one another become one stretch of the answer: most entries do,
+// if a client has a lot to catch up with.
 std::uint64_t GroupLogs::fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                                std::vector<LoggedText>& texts) {
   const auto at = groups_.find(place.group);

@@ -1,10 +1,10 @@
 // A draft server's logs: for each prompt group the texts of its responses, in the order in which
-// they came (Seer, section 4.4, table 3), and beside them those of earlier steps.
+// they came (Seer, section 4.4, table 3), and the texts of earlier steps' responses.
 //
-// Texts travel, not trees. A client appends the tokens it lacks to a tree of its own, by the code
-// that appends its own requests' tokens, so that speculation reads memory of the client alone. A
-// token is 4 bytes on its way; in a tree it takes 61 to 66 (tests/bench/README.md), and a tree that
-// has changed has changed all over. Texts also leave the server next to nothing to do.
+// Texts are sent, not trees. A client appends the tokens that it lacks to a tree of its own, by the
+// code that appends its own requests' tokens, so that speculation reads memory of the client alone.
+// A token takes 4 bytes in a message, and 61 to 66 in a tree (tests/bench/README.md). A tree also
+// changes all over when it changes. With texts the server has next to nothing to do.
 #pragma once
 
 #include <cstddef>
@@ -20,82 +20,83 @@
 
 namespace paceline::draft {
 
-/// How far a client has read a group's log. The client keeps it, so that a server knows nothing of
-/// its clients.
+/// The place up to which a client has read a group's log. The client keeps it, so that a server
+/// knows nothing of its clients.
 struct LogPlace {
   std::uint64_t epoch = 0;  ///< of the log; 0: nothing was read
   std::uint32_t entry = 0;  ///< the next entry to read
   GroupId group = 0;
   std::uint32_t earlier = 0;         ///< the next text of earlier steps to read
-  std::uint32_t earlier_tokens = 0;  ///< those of it that were read
+  std::uint32_t earlier_tokens = 0;  ///< tokens of this text that were read
 };
 
-/// A stretch of one response. The tokens lie in the log, valid until it next changes.
+/// A stretch of one response. The tokens lie in the log, and are valid until it next changes.
 struct LoggedText {
   RequestId id;
   std::uint64_t offset = 0;  ///< response tokens before the stretch
   std::span<const TokenId> tokens;
   bool ended = false;     ///< the response ends with the stretch
-  std::uint32_t age = 0;  ///< steps since; 0: it is a response of this step
+  std::uint32_t age = 0;  ///< steps since; 0: a response of this step
 };
 
 struct LogLimits {
   std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
-  std::uint32_t samples = 0;  ///< responses to a prompt: a group goes when all have ended; 0: never
-  std::vector<std::uint32_t> own_samples = {};  ///< [prompts] where they differ; else empty
-  double ttl = 3600;  ///< of a group that nobody asks for or adds to, seconds
+  std::uint32_t samples = 0;  ///< responses to a prompt: a group ends when all have; 0: never
+  std::vector<std::uint32_t> own_samples = {};  ///< [prompts]; empty: `samples` to every prompt
+  double ttl = 3600;  ///< seconds that a group lives without being asked for or added to
 
   [[nodiscard]] std::uint32_t samples_of(std::uint32_t prompt) const {
     return prompt < own_samples.size() ? own_samples[prompt] : samples;
   }
 };
 
-/// A client that adds to a log. It reads nothing of what it said itself.
+/// The name of a client that adds to a log. A client does not read its own tokens.
 using LogClient = std::uint64_t;
 
-/// Requests are told apart: each has a text of its own, and a log entry is a stretch of one text.
-/// An update says how many tokens come before it: tokens said twice, or by a client that holds the
-/// request no more, add nothing, and a gap is noticed.
+/// Each request has a text of its own, and a log entry is a stretch of one text. An update says how
+/// many tokens come before it. So tokens told twice, or by a client that no longer holds the
+/// request, add nothing, and a gap is noticed.
 ///
 /// A group is forgotten when all its responses have ended, or when nobody has asked for it or added
-/// to it for its time to live. Where all groups together are past max_bytes, the one touched
-/// longest ago is given up: it takes in nothing more, which costs its clients acceptance alone.
-/// Times: seconds on one clock of the caller's. Not thread-safe.
+/// to it for its time to live. If all groups together are past max_bytes, the group touched longest
+/// ago is given up: it takes in nothing more, which costs its clients acceptance alone. Times:
+/// seconds on one clock of the caller. Not thread-safe.
 class GroupLogs {
  public:
   explicit GroupLogs(const LogLimits& limits) : limits_(limits) {}
 
-  /// Appends the tokens of a request's response that follow its first `offset`. Returns the tokens
-  /// now held; less than `offset`: nothing was added, for the tokens between are missing.
+  /// Appends the tokens of a request's response that follow its first `offset`. Returns the number
+  /// of tokens now held; below `offset`: nothing was added, for tokens in between are missing.
   std::uint64_t update(RequestId id, std::uint64_t offset, std::span<const TokenId> tokens,
                        LogClient from, double now);
-  /// Whether nobody has asked for the group yet; it is here then.
+  /// Returns whether nobody has asked for the group before. Makes the group if need be.
   [[nodiscard]] bool first_asked(GroupId group, double now);
   /// Adds a whole response of `age` steps ago, >= 1.
   void add_earlier(RequestId id, std::uint32_t age, std::span<const TokenId> tokens, double now);
-  /// The response has ended, even where some of its last tokens never came.
+  /// Marks the response as ended, even if some of its last tokens never came.
   void end(RequestId id, LogClient from, double now);
-  /// Tokens held of a request's response.
+  /// Number of tokens held of a request's response.
   [[nodiscard]] std::uint64_t held(RequestId id) const;
 
-  /// Appends to `texts` what a client that has read as far as `place` lacks, and moves the place
-  /// on. `most`: tokens after which the fetch stops. Returns how many tokens are left for the next
-  /// fetch.
+  /// Appends to `texts` the stretches that a client lacks which has read up to `place`, and moves
+  /// the place on. `most`: tokens after which the fetch stops. Returns how many tokens are left for
+  /// the next fetch.
   std::uint64_t fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                       std::vector<LoggedText>& texts);
-  /// Likewise of texts of earlier steps, in the order in which they came. Exactly `most` tokens,
-  /// where there are as many. Of texts that were given up nothing is left.
+  /// Appends to `texts` stretches of earlier steps' texts, in the order in which they came, and
+  /// moves the place on. Takes exactly `most` tokens if there are as many. A group that was given
+  /// up has none.
   void fetch_earlier(LogPlace& place, std::size_t most, double now, std::vector<LoggedText>& texts);
   /// Tokens of earlier steps that a client lacks.
   [[nodiscard]] std::uint64_t left_earlier(const LogPlace& place) const;
 
-  /// Forgets the groups whose time is over; returns how many.
+  /// Forgets the groups whose time is over, and returns how many.
   int expire(double now);
   [[nodiscard]] std::size_t groups() const { return groups_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  /// A part of a text, as it came. Stretches are in the order in which they came.
+  /// A part of a text as it came. Stretches are in the order in which they came.
   struct Stretch {
     LogClient from = 0;
     std::uint64_t offset = 0;
@@ -114,11 +115,11 @@ class GroupLogs {
   };
   struct Group {
     std::uint64_t epoch = 0;
-    double touched = 0;  ///< when it was last asked for or added to
+    double touched = 0;  ///< time at which the group was last asked for or added to
     std::size_t bytes = 0;
     bool given_up = false;
-    bool asked = false;                   ///< somebody has asked for it
-    std::uint32_t ended = 0;              ///< ended texts
+    bool asked = false;                   ///< somebody has asked for the group
+    std::uint32_t ended = 0;              ///< number of ended texts
     std::map<std::uint32_t, Text> texts;  ///< by sample
     std::vector<Stretch> stretches;
     std::vector<EarlierText> earlier;

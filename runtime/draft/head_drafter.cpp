@@ -64,7 +64,7 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   write();
 }
 
-/// Takes the tokens of drafts that are to have no further level out of next_.
+/// Removes the tokens of drafts that are to have no further level from next_.
 void HeadDrafter::judge(Levels& levels, int level) {
   frontier_.clear();
   growing_.clear();
@@ -118,7 +118,7 @@ void HeadDrafter::find_next() {
   }
 }
 
-/// Adds what follows each text, or each token of next_, to the trees. logits: [jobs].
+/// Adds the tokens that may follow each text, or each token of next_, to the trees. logits: [jobs].
 void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
   int count = 0;
   sample_rows_.clear();

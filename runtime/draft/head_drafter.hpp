@@ -1,12 +1,12 @@
 // Drafts with a head on the target: EAGLE-3's (arXiv 2503.01840), or the target's own next-token
 // layer (model/mtp_head.hpp).
 //
-// A head's row costs little beside its pass, so second tokens are followed too: the draft is a
-// dynamic tree (dynamic_tree.hpp), grown a level a pass over the rows of the levels before. With
-// one path it is a chain. Tokens are ranked under the target's own noise, as with a draft model
-// (model_drafter.hpp): the target chooses the token that leads in logits and noise together, so a
+// A head's row costs little compared with its pass, so tokens other than the best are followed too:
+// the draft is a dynamic tree (dynamic_tree.hpp), which grows by a level with each pass. With one
+// path it is a chain. Tokens are ranked under the target's own noise, as with a draft model
+// (model_drafter.hpp): the target chooses the token with the largest sum of logit and noise, so a
 // likely token with little noise is not worth a row. The head's tokens are mapped to the target's
-// before ranking, since the noise belongs to the target's.
+// before ranking, since the noise belongs to the target's tokens.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@
 
 namespace paceline::draft {
 
-/// limits.paths bounds how many tokens of a level are expanded and how many follow each, max_length
-/// the depth, max_tokens what is kept of the tree: EAGLE's k, depth and total, in which the last
-/// committed token counts.
+/// limits.paths bounds how many tokens of a level are expanded and how many children each has,
+/// max_length the depth, max_tokens the tokens kept of the tree. These are EAGLE's k, depth and
+/// total (which counts the last committed token too).
 ///
 /// Scores: under noise the conditional probability of a token is taken as the softmax over the
-/// paths + 1 best perturbed scores that follow the same token; without noise the head's own
-/// probability at temperature 1 is taken, as published.
+/// paths + 1 best perturbed scores after the same token. Without noise the head's own probability
+/// at temperature 1 is taken, as published.
 class HeadDrafter final : public SequenceDrafter {
  public:
-  /// Arguments as of SequenceDrafter; `weights`, `embedding` and `alone` as of HeadSequences.
+  /// `weights`, `embedding`, `alone`: for HeadSequences; the others: for SequenceDrafter.
   /// options.width is set to options.paths. Drafts once to warm up.
   HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
               std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
@@ -43,7 +43,7 @@ class HeadDrafter final : public SequenceDrafter {
     DraftSlot* slot = nullptr;
     const DraftText* text = nullptr;
     std::int32_t first = 0;  ///< index in the response of the first drafted token
-    int length = 0;          ///< levels at most
+    int length = 0;          ///< most levels
     int width = 1;
     int depth = 0;  ///< levels so far
     DynamicTree tree;
@@ -61,7 +61,7 @@ class HeadDrafter final : public SequenceDrafter {
   std::vector<Job> jobs_;
   std::vector<DraftSequences::Member> members_;  ///< [jobs_]
   std::vector<DraftSequences::Next> next_;
-  std::vector<std::int32_t> nodes_;  ///< [next_] nodes of their trees; empty: the texts are ranked
+  std::vector<std::int32_t> nodes_;  ///< [next_] nodes of the trees; empty: the texts are ranked
   std::vector<DynamicTree::Child> children_;
   std::vector<float> frontier_;  ///< [next_]
   std::vector<GrowingDraft> growing_;

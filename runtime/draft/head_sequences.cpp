@@ -8,8 +8,8 @@
 namespace paceline::draft {
 namespace {
 
-/// Prompt names of sequences that share no prompt: beyond the names of runs, which are indices of a
-/// file, and below those of measurements (costs/cost_measurement.cpp).
+/// Prompt names of sequences that share no prompt. They are above the names in runs, which are
+/// indices in a file, and below the names in measurements (costs/cost_measurement.cpp).
 constexpr std::uint32_t kFirstAlone = 0x80000000U;
 constexpr std::uint32_t kMostAlone = 0x40000000U;
 
@@ -72,7 +72,7 @@ void HeadSequences::finish(RequestId id) {
   close(s);
   --s.prompt->requests;
   requests_.erase(id);
-  // While its KV is there a prompt serves siblings that come later.
+  // A prompt whose KV is held serves siblings that come later.
   std::erase_if(prompts_, [this](const auto& entry) {
     return entry.second.requests == 0 && !kv_.holds_prompt(entry.first);
   });
@@ -107,15 +107,15 @@ void HeadSequences::observe(RequestId id, std::int32_t first, std::span<const st
   if (gap || many) close(s);
 }
 
-/// Whether the rows that siblings have in common are there, or can be computed.
+/// Whether the rows that siblings have in common are computed, or can be.
 bool HeadSequences::knows_prompt(RequestId id, const Sequence& s) const {
   if (s.common() < 1) return false;
   const Features& prompt = s.prompt->features;
   return prompt.end == s.common() && (prompt.first == 0 || kv_.holds_prompt(id.prompt));
 }
 
-/// The first position whose row can be computed where no KV of the request is held; known(): no row
-/// can be.
+/// The first position whose row can be computed if no KV of the request is held; known(): no row
+/// can be computed.
 std::int64_t HeadSequences::known_from(RequestId id, const Sequence& s) const {
   const bool any = s.features.end > 0;
   if ((!any || s.features.first <= s.common()) && knows_prompt(id, s)) return 0;
@@ -130,7 +130,7 @@ bool HeadSequences::can_draft(RequestId id, const Sequence& s) const {
   return known_from(id, s) < s.known() && s.known() <= end;
 }
 
-// Rows beyond those that every round leaves, as with a model: the last, and the one before it.
+// The last two rows do not count, for every round may leave them, as with a draft model.
 int HeadSequences::lag(RequestId id) const {
   const Sequence& s = started(id);
   if (!can_draft(id, s)) return 0;
@@ -188,7 +188,7 @@ void HeadSequences::begin(std::span<Member> members) {
   }
 }
 
-/// Reserves room for the text's rows and `ahead` rows behind them.
+/// Reserves room for the text's rows and `ahead` rows after them.
 bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
   for (;;) {
     if (!s.kv) {
@@ -212,8 +212,8 @@ bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
   }
 }
 
-/// Evicts the KV of the sequence in no round for longest; one asked for in this round only where no
-/// other is left. False: all held KV is served in this round.
+/// Evicts the KV of the sequence that was in no round for longest. A sequence asked for in this
+/// round is evicted only if no other is left. False: all other held KV is served in this round.
 bool HeadSequences::evict_for(const Sequence& spared) {
   Sequence* oldest = nullptr;
   for (auto& [id, s] : requests_) {
@@ -227,7 +227,7 @@ bool HeadSequences::evict_for(const Sequence& spared) {
   return true;
 }
 
-/// Where several siblings hold nothing of their prompt, one goes first.
+/// Computes the members' texts. If no KV of a prompt is held, one of its siblings goes first.
 void HeadSequences::catch_up(const Reader& read) {
   first_.clear();
   rest_.clear();
@@ -247,7 +247,7 @@ void HeadSequences::catch_up(const Reader& read) {
 void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   for (const int i : members) {
     const Sequence& s = *parts_[i].sequence;
-    const auto last = static_cast<std::int32_t>(s.known() - s.origin) - 1;  // says what follows
+    const auto last = static_cast<std::int32_t>(s.known() - s.origin) - 1;  // its logits are read
     if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
   }
   const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
@@ -271,7 +271,7 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   }
 }
 
-/// Runs one pass a token, since assumed tokens follow on the head's own features.
+/// Runs one pass per token, since the head's own feature of a token is needed for the next one.
 void HeadSequences::compute_assumed(const Reader& read) {
   for (std::int32_t done = 0;; ++done) {
     for (int i = 0; i < count_; ++i) {
@@ -335,7 +335,7 @@ kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
   return pass_.segments.emplace_back(segment);
 }
 
-/// Adds rows that follow on the target's features. `last`: they are the member's last ones.
+/// Adds rows with the target's features. `last`: they are the last rows of the member's text.
 void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
   const Sequence& s = *parts_[member].sequence;
   const std::int64_t first = s.origin + add_segment(member, rows).first_position;
@@ -350,8 +350,8 @@ void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
   pass_.read.push_back(parts_[member].assumed == 0);
 }
 
-/// Adds rows of the next tokens behind the text, which follow on the head's own features: a tree
-/// that grows.
+/// Adds rows of the next tokens after the text, with the head's own features. They are a tree that
+/// grows.
 void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
   const Part& part = parts_[member];
   const Sequence& s = *part.sequence;
@@ -369,7 +369,7 @@ void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
   }
 }
 
-/// Block tables stay as they are until the pass has run, as with a model.
+/// Runs the pass. Block tables do not change before it has run, as with a draft model.
 void HeadSequences::run_pass(bool of_target, const Reader& read) {
   if (kv_.has_work()) {
     kv_.take_work(work_);

@@ -1,17 +1,17 @@
 // The sequences of a head on the target (model/feature_head.hpp).
 //
-// Row i of a text is token i + 1 beside the target's feature of position i. Features come with the
+// Row i of a text joins token i + 1 and the target's feature of position i. Features come with the
 // target's own steps, and are kept in host memory until the next round computes their rows. The
-// last feature stays: every round computes its row again to learn what follows it. Rows of drafted
-// tokens follow on the head's own features: the next round rolls them back, and computes them again
-// from the target's features where their tokens were committed.
-// The features of a prompt come with the response that computes the prompt for its siblings, which
-// share them as they share the KV of the prompt's rows. A request whose first features are unknown
-// here has come with its KV from elsewhere: its rows begin at the first known position, at local
-// position 0, for rotary positions count by their differences alone. Rows begin anew likewise where
-// a request's KV had to make room, for the features that it came from are gone. Keeping all
-// features would take three times as much host memory as the KV of a layer of the target's, for
-// something that happens only where the pool holds fewer requests than the batch.
+// last feature stays: every round computes its row again for its logits. Rows of drafted tokens are
+// computed from the head's own features. The next round rolls them back, and computes the rows of
+// committed tokens again from the target's features.
+// The features of a prompt come with the response that computes the prompt for its siblings. The
+// siblings share them, and the KV of the prompt's rows. A request whose first features are unknown
+// here has come with its KV from elsewhere. Its rows begin at the first known position, as local
+// position 0, for only differences of rotary positions count. Rows also begin anew if a request's
+// KV had to make room, for the features that it came from are gone. To keep all features would take
+// three times as much host memory as the KV of a layer of the target, for a case that arises only
+// where the pool holds fewer requests than the batch.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@
 
 namespace paceline::draft {
 
-/// A head's results depend on a request's text and on which of its features are known. KV of a
-/// request that leaves is given up.
+/// A head's results depend on a request's text and on which of its features are known. The KV of a
+/// request that leaves is dropped.
 class HeadSequences final : public DraftSequences {
  public:
-  /// As of model::make_head(); `alone` is a group of one. Throws std::invalid_argument on bad
-  /// options.
+  /// Arguments of model::make_head(); `alone`: a group of one rank. Throws std::invalid_argument on
+  /// bad options.
   HeadSequences(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
                 std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
                 const DraftSequencesOptions& options);
@@ -65,7 +65,7 @@ class HeadSequences final : public DraftSequences {
  private:
   /// The state that a prompt's requests share.
   struct Prompt {
-    int requests = 0;   ///< requests that are here
+    int requests = 0;   ///< number of requests that are here
     Features features;  ///< of positions before the prompt's last
   };
   struct Sequence {
@@ -75,25 +75,25 @@ class HeadSequences final : public DraftSequences {
     std::optional<kv::Handle> kv;  ///< none: no KV is held
     bool shares = false;           ///< its KV begins with the prompt's
     std::int64_t origin = 0;       ///< position of its first row
-    std::int32_t computed = 0;     ///< rows that follow on the target's features
-    std::uint64_t asked = 0;       ///< the last round it was asked for in
-    std::uint64_t served = 0;      ///< the last round it was in
+    std::int32_t computed = 0;     ///< rows computed from the target's features
+    std::uint64_t asked = 0;       ///< the last round for which it was asked
+    std::uint64_t served = 0;      ///< the last round in which it had room
     /// Rows that the committed tokens can have: one fewer than tokens.
     [[nodiscard]] std::int64_t known() const {
       return static_cast<std::int64_t>(text.committed) - 1;
     }
-    /// Positions of the prompt that siblings compute the same for.
+    /// Positions of the prompt whose rows are the same for siblings.
     [[nodiscard]] std::int64_t common() const { return static_cast<std::int64_t>(text.prompt) - 1; }
   };
 
-  /// A request's part in a round: what was computed behind the target's own rows.
+  /// A request's part in a round: tokens and features after the rows from the target's features.
   struct Part {
     RequestId id;
     Sequence* sequence = nullptr;  ///< null: not in the round
-    std::int32_t assumed = 0;      ///< assumed tokens, the first of the tokens below
+    std::int32_t assumed = 0;      ///< number of assumed tokens, the first ones of `tokens`
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;  ///< [tokens] the token that each follows; -1: the text
-    std::vector<float> features;        ///< [1 + tokens, hidden] the head's own, first the text's
+    std::vector<float> features;        ///< [1 + tokens, hidden] head's own, the text's first
   };
 
   /// A forward pass that is being put together.
@@ -101,11 +101,11 @@ class HeadSequences final : public DraftSequences {
     std::vector<TokenId> tokens;
     std::vector<kernels::Segment> segments;
     std::vector<int> members;          ///< [segments]
-    std::vector<std::byte> of_target;  ///< [rows] the target's features, or
-    std::vector<float> own;            ///< [rows] the head's own
+    std::vector<std::byte> of_target;  ///< [rows] the target's features; or, if empty:
+    std::vector<float> own;            ///< [rows] the head's own features
     std::vector<std::int32_t> logit_rows;
     std::vector<int> logit_members;  ///< [logit_rows]
-    std::vector<bool> read;          ///< [logit_rows] whether what follows is wanted
+    std::vector<bool> read;          ///< [logit_rows] whether the logits are wanted
     void clear();
   };
 
@@ -136,14 +136,14 @@ class HeadSequences final : public DraftSequences {
 
   std::map<std::uint32_t, Prompt> prompts_;
   std::map<RequestId, Sequence> requests_;
-  std::uint32_t alone_ = 0;  ///< sequences opened so far that share no prompt
+  std::uint32_t alone_ = 0;  ///< number of sequences opened so far that share no prompt
   std::uint64_t round_ = 0;
   std::uint64_t rows_ = 0;
 
   // The round.
   std::vector<Part> parts_;  ///< the first count_ are in use; the others keep their memory
   int count_ = 0;
-  std::vector<int> order_;   ///< members, as they are served
+  std::vector<int> order_;   ///< members, in the order in which they get room
   std::vector<int> first_;   ///< members that compute at once
   std::vector<int> rest_;    ///< members that wait for a sibling to compute their prompt
   std::vector<float> last_;  ///< [logit rows, hidden] of a pass

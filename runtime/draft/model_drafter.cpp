@@ -9,7 +9,7 @@
 namespace paceline::draft {
 namespace {
 
-/// Sum of the level's perturbed likelihoods, where the best token's is 1.
+/// Sum of the level's perturbed likelihoods, scaled so that the best token's is 1.
 double sum_of(std::span<const kernels::Ranked> level) {
   double sum = 0;
   for (const kernels::Ranked& r : level)
@@ -59,7 +59,7 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
   for (const Job& job : jobs_) write(job);
 }
 
-/// Takes the tokens of drafts that are to have no further level out of next_.
+/// Removes the tokens of drafts that are to have no further level from next_.
 void ModelDrafter::judge(Levels& levels, int level) {
   growing_.clear();
   for (const DraftSequences::Next& next : next_) {

@@ -1,19 +1,19 @@
 // Drafts with a small causal language model of the target's vocabulary.
 //
-// A chain is what the draft model itself would sample, by default with the target's own noise
-// (core/philox.hpp): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
-// independent draws from q and p do, and more often than the likeliest token: 0.79 of first tokens
-// against 0.20 and 0.34 on a pair with 4.3 bits of entropy a token (tests/bench/README.md). Where
-// the target hardly hesitates the three are alike; nowhere are independent draws better.
+// A chain has the tokens that the draft model itself would sample, by default with the target's own
+// noise (core/philox.hpp): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
+// independent draws from q and p agree, and more often than the likeliest token does. On a pair
+// with 4.3 bits of entropy per token these are 0.79 of first tokens against 0.20 and 0.34
+// (tests/bench/README.md). With little entropy the three are alike; independent draws never win.
 //
-// With limits.paths = k > 1 the draft is a tree: at every level of the main path the k best tokens
-// under the noise, of which the best is followed and the others are leaves. The leaves come out of
-// the ranking that finds the best token, so a tree costs the draft passes of its main path, whereas
-// following a second token would cost as much as the first again and is reached only where the
-// first was wrong. A leaf that the target chooses saves the step its rejection would have ended.
+// With limits.paths = k > 1 the draft is a tree. Each level of the main path has the k best tokens
+// under the noise: the best one is followed, and the others are leaves. The ranking that finds the
+// best token finds the leaves too, so a tree takes only the draft passes of its main path. To
+// follow a second token would cost as much again, for a token that counts only if the first is
+// wrong. If the target chooses a leaf, a step is saved: without the leaf it would have ended there.
 //
-// The second of the ranking is told, too: where the first turns out wrong, it is what the target
-// says in 0.68 of the cases on the embedded pair (tests/bench/README.md).
+// The second token of the ranking is told, too. If the first turns out wrong, the second is the
+// target's token in 0.68 of the cases on the embedded pair (tests/bench/README.md).
 //
 // DraftSequences holds the requests' texts and KV, and catches up.
 #pragma once
@@ -32,19 +32,19 @@ namespace paceline::draft {
 
 using ModelDrafterOptions = SequenceDrafterOptions;
 
-/// The KV of the drafter's own tokens is there when they are assumed, so a chain grows by w tokens
-/// in w passes, however far it is ahead. Entries of an output: the main path, then leaves by
+/// Tokens of the drafter's own drafts still have KV when they are assumed, so a chain grows by w
+/// tokens in w passes, however far it is ahead. An output has the main path, then the leaves by
 /// falling score, so that max_tokens cuts the least likely leaves first.
 ///
 /// Scores: the conditional probability of a token is taken as the softmax over the paths + 1 best
-/// perturbed scores of its level. It is high where the best token leads by much, which small errors
-/// of q cannot upset: a measure of agreement that grows with it, not yet calibrated.
+/// perturbed scores of its level. It is high where the best token leads by much, so that small
+/// errors of q change nothing. It grows with the true acceptance, but is not calibrated yet.
 class ModelDrafter final : public SequenceDrafter {
  public:
-  /// `load`: of the whole draft model. `group`: of this rank alone. `sampling`, `stops`: the
+  /// `load`: loads the whole draft model. `group`: of this rank alone. `sampling`, `stops`: the
   /// target's; `stops` end a chain and are banned before min_tokens. `backend` and `group` must
   /// outlive the drafter. Drafts once to warm up. Throws std::invalid_argument on bad options, and
-  /// as `load` and propose() do.
+  /// the exceptions of `load` and propose().
   ModelDrafter(kernels::Backend& backend, model::LoadWeights load, TensorParallelGroup& group,
                const SamplingParams& sampling, std::vector<TokenId> stops,
                const ModelDrafterOptions& options);
@@ -59,7 +59,7 @@ class ModelDrafter final : public SequenceDrafter {
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;
-    float log_probability = 0;  ///< of the main path, where it is judged
+    float log_probability = 0;  ///< of the main path, if drafts are judged
     [[nodiscard]] int levels() const { return static_cast<int>(ranked.size()) / (paths + 1); }
     [[nodiscard]] std::span<const kernels::Ranked> level(int i) const {
       return std::span(ranked).subspan(static_cast<std::size_t>(i) * (paths + 1), paths + 1);

@@ -69,7 +69,7 @@ ModelSequences::Sequence& ModelSequences::started(RequestId id) {
   return const_cast<Sequence&>(std::as_const(*this).started(id));
 }
 
-/// Leading tokens of these that are those drafted behind the committed text.
+/// Number of leading tokens that equal the tokens drafted after the committed text.
 std::size_t ModelSequences::agreed(const Sequence& s, std::span<const TokenId> tokens) {
   return common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
 }
@@ -86,7 +86,7 @@ void ModelSequences::cut(Sequence& s, std::size_t size) {
   if (s.kv && kv_.length(*s.kv) > length) kv_.roll_back(*s.kv, length);
 }
 
-/// Puts these tokens, and no others, behind the committed text. Tokens drafted before keep their KV
+/// Puts these tokens, and no others, after the committed text. Tokens drafted before keep their KV
 /// as far as they agree with these.
 void ModelSequences::assume(Sequence& s, std::span<const TokenId> tokens) {
   const std::size_t kept = agreed(s, tokens);
@@ -110,7 +110,7 @@ void ModelSequences::start(const DraftStart& start) {
   text.committed = text.tokens.size();
   text.noise = start.noise;
   text.sampling = start.sampling;
-  if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // it left, and comes back
+  if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // the request comes back
   s.text = std::move(text);
   s.left = false;
 }
@@ -127,7 +127,7 @@ void ModelSequences::drop_branches(RequestId id,
 }
 
 /// Gives the request's sequence the tokens and KV of the branch that the target follows furthest,
-/// where it is further than the sequence's own. Branches that it contradicts go.
+/// if this is further than the sequence's own. Drops the branches that the target contradicts.
 void ModelSequences::follow(RequestId id, Sequence& s, std::span<const TokenId> tokens) {
   Sequence* best = &s;
   for (auto at = requests_.upper_bound({id, 0}); at != requests_.end() && at->first.id == id; ++at)
@@ -145,7 +145,7 @@ void ModelSequences::commit(RequestId id, std::span<const TokenId> tokens) {
   Sequence& s = started(id);
   follow(id, s, tokens);
   const std::size_t kept = agreed(s, tokens);
-  if (kept < tokens.size()) {  // the drafted tokens behind follow on an unsaid text
+  if (kept < tokens.size()) {  // later drafted tokens follow a token that was not said
     cut(s, s.text.committed + kept);
     append(s.text, tokens.subspan(kept));
   }
@@ -165,8 +165,8 @@ void ModelSequences::finish(RequestId id) {
   requests_.erase({id, 0});
 }
 
-// Tokens beyond those that every round leaves: the last token, and the one before it when the draft
-// was accepted to its end.
+// Tokens that every round leaves do not count: the last token, and also the token before it if the
+// draft was accepted to its end.
 int ModelSequences::lag(RequestId id) const {
   const Sequence& s = started(id);
   std::int64_t held = 0;
@@ -207,7 +207,7 @@ void ModelSequences::begin(std::span<Member> members) {
 }
 
 /// Lowers a member's positions past the assumed tokens to those with room. `shared`: blocks that it
-/// shares with those served. Whether there is room for its text.
+/// shares with members that have room. Returns whether there is room for its text.
 bool ModelSequences::fits(Member& member, std::int64_t size, std::int32_t shared) const {
   const std::int64_t positions =
       std::int64_t{options_.kv_blocks - taken_ + shared} * options_.kv_block;
@@ -216,14 +216,14 @@ bool ModelSequences::fits(Member& member, std::int64_t size, std::int32_t shared
   return member.ahead >= 0;
 }
 
-/// Blocks that a request's sequence takes beside those of its table that siblings share: of a
-/// prompt that nobody of the round has yet, all, and one more to fork from.
+/// Blocks that a request's sequence takes for its prompt. For a prompt that no member has yet,
+/// these are the `shared` blocks that siblings share, and one more to fork from; otherwise none.
 std::int32_t ModelSequences::prompt_blocks(RequestId id, std::int32_t shared) const {
   const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
   return known ? 0 : shared + 1;
 }
 
-/// Counts the blocks of a request's sequence, which stays while the round lasts.
+/// Counts the blocks of a request's sequence, which stay during the round.
 void ModelSequences::hold(RequestId id, Sequence& own) {
   own.served = round_;
   const auto shared = static_cast<std::int32_t>((own.text.prompt - 1) / options_.kv_block);
@@ -243,7 +243,7 @@ ModelSequences::Sequence* ModelSequences::serve(Member& member) {
     return branch.shared > std::min(kept, size - 1);  // the row of the last token is run again
   });
   assume(s, member.assumed);
-  // begin() promises no more than is there.
+  // fits() has promised no more than there is.
   if (!reserve(member.id, s, size + member.ahead, Victims::all))
     throw std::logic_error("a draft model's KV pool exhausted");
   hold(member.id, s);
@@ -266,7 +266,7 @@ ModelSequences::Sequence* ModelSequences::serve_branch(Member& member) {
       at = requests_.end();
     }
   }
-  // A row that is run again must not be one that is shared.
+  // A row that is run again must not be shared.
   const std::int64_t common = std::min<std::int64_t>(
       {static_cast<std::int64_t>(own.text.committed + agreed(own, member.assumed)),
        kv_.length(*own.kv), static_cast<std::int64_t>(own.base) - 1, size - 1});
@@ -323,7 +323,7 @@ bool ModelSequences::evict(Victims victims) {
     if (oldest == requests_.end() || s.served < oldest->second.served) oldest = at;
   }
   if (oldest == requests_.end()) return false;
-  // Branches share blocks that are counted as their request's.
+  // Branches share blocks that are counted for their request's own sequence.
   if (oldest->first.branch == 0)
     drop_branches(oldest->first.id, [](const Sequence&) { return true; });
   close(oldest->second);
@@ -331,7 +331,7 @@ bool ModelSequences::evict(Victims victims) {
   return true;
 }
 
-/// Where several siblings hold nothing of their prompt, one goes first.
+/// Computes the members' texts. If no KV of a prompt is held, one of its siblings goes first.
 void ModelSequences::catch_up(const Reader& read) {
   first_.clear();
   rest_.clear();
@@ -383,7 +383,7 @@ void ModelSequences::Pass::clear() {
   logit_members.clear();
 }
 
-/// Adds the next rows of a member's tokens; `read`: with the logits of the last row.
+/// Adds the next rows of a member's tokens. `read`: the logits of the last row are wanted.
 void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
   const Sequence& s = *members_[member];
   const std::int32_t first = kv_.length(*s.kv);
@@ -399,8 +399,8 @@ void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
   pass_.logit_members.push_back(member);
 }
 
-/// Block tables stay as they are until the pass has run: only then does a prompt that the pass
-/// completed become its siblings' too.
+/// Runs the pass. Block tables do not change before it has run: only then may siblings share a
+/// prompt that the pass completes.
 void ModelSequences::run_pass(const Reader& read) {
   if (kv_.has_work()) {
     kv_.take_work(work_);

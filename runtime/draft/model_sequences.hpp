@@ -1,15 +1,15 @@
 // The sequences of a draft model.
 //
 // A sequence holds the KV of a prefix of its tokens. Drafted tokens that the target commits stay,
-// as do tokens that the next round assumes; others are rolled back. When the pool is full, the
-// sequences that were in no round for longest give up their KV, and catch up when they are in one
-// again, as after rounds that they sat out. The KV of a prompt is computed once for all its
-// responses, which share its blocks; when they have ended it stays behind while there is room
+// and so do tokens that the next round assumes; others are rolled back. When the pool is full, the
+// sequences that were in no round for longest give up their KV. They catch up in their next round,
+// as do sequences that missed rounds. The KV of a prompt is computed once for all its responses,
+// which share its blocks. After they have ended the prompt's KV stays while there is room
 // (kv::Sequences).
 //
-// A branch is a sequence of its own, which shares KV with its request's up to where it leaves it.
-// Branches that the target contradicts are dropped; one that it follows further than the request's
-// own takes its place.
+// A branch is a sequence of its own. It shares KV with its request's own sequence up to the token
+// where it leaves it. Branches that the target contradicts are dropped. A branch that the target
+// follows further than the request's own sequence takes this sequence's place.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ namespace paceline::draft {
 
 class ModelSequences final : public DraftSequences {
  public:
-  /// `load_weights`: of the whole model. `group`: of this rank alone. `backend` and `group` must
-  /// outlive this. Throws std::invalid_argument on bad options, and as `load_weights` does.
+  /// `load_weights`: loads the whole model. `group`: of this rank alone. `backend` and `group` must
+  /// outlive this. Throws std::invalid_argument on bad options, and `load_weights`'s exceptions.
   ModelSequences(kernels::Backend& backend, model::LoadWeights load_weights,
                  TensorParallelGroup& group, const DraftSequencesOptions& options);
 
@@ -44,8 +44,8 @@ class ModelSequences final : public DraftSequences {
 
   [[nodiscard]] bool branches() const override { return true; }
 
-  /// A branch finds room after all requests' own sequences. It begins where those of its request
-  /// are computed: where there is no KV of them, the branch is not in the round.
+  /// A branch finds room after all requests' own sequences. It begins with KV of its request's own
+  /// sequence: if this has no KV, the branch is not in the round.
   void begin(std::span<Member> members) override;
   void catch_up(const Reader& read) override;
   void extend(std::span<const Next> next, const Reader& read) override;
@@ -54,8 +54,8 @@ class ModelSequences final : public DraftSequences {
   [[nodiscard]] bool gives_memory() const override { return true; }
   /// Gives the memory of KV back and lets go of the weights.
   void suspend() override;
-  /// Goes on with loading the weights, and where they are there takes the memory again: true, and
-  /// no longer suspended. May throw for want of memory, and stays suspended then.
+  /// Loads a further part of the weights. Once all are loaded, takes the memory again and returns
+  /// true: no longer suspended. Throws if memory is short, and stays suspended then.
   [[nodiscard]] bool resume() override;
   [[nodiscard]] bool suspended() const override { return decoder_ == nullptr; }
 
@@ -75,9 +75,9 @@ class ModelSequences final : public DraftSequences {
     std::optional<kv::Handle> kv;  ///< none: no KV is held
     bool left = false;             ///< kept for its KV alone
     std::size_t base = 0;          ///< tokens committed and assumed, in a round
-    std::uint64_t asked = 0;       ///< the last round it was asked for in
-    std::uint64_t served = 0;      ///< the last round it was in
-    std::int32_t shared = 0;       ///< of a branch: positions in blocks that are not its own
+    std::uint64_t asked = 0;       ///< the last round for which it was asked
+    std::uint64_t served = 0;      ///< the last round in which it had room
+    std::int32_t shared = 0;       ///< a branch's positions in blocks that it shares
   };
   /// A request's own sequence has branch 0, and comes before its branches.
   struct Key {
@@ -86,7 +86,7 @@ class ModelSequences final : public DraftSequences {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  /// KV that may be given up: any, or that of branches and of requests that left alone.
+  /// KV that may be given up: any, or only the KV of branches and of requests that left.
   enum class Victims : std::uint8_t { all, unasked };
 
   /// A forward pass that is being put together.
@@ -109,7 +109,7 @@ class ModelSequences final : public DraftSequences {
   void drop_branches(RequestId id, const std::function<bool(const Sequence&)>& which);
   void follow(RequestId id, Sequence& s, std::span<const TokenId> tokens);
   [[nodiscard]] static std::size_t agreed(const Sequence& s, std::span<const TokenId> tokens);
-  // Each finds room for a member; null: there is none.
+  // Each of these two finds room for a member; null: there is none.
   [[nodiscard]] Sequence* serve(Member& member);
   [[nodiscard]] Sequence* serve_branch(Member& member);
   void hold(RequestId id, Sequence& own);
@@ -138,7 +138,7 @@ class ModelSequences final : public DraftSequences {
 
   // The round.
   std::vector<Sequence*> members_;      ///< null: not in the round
-  std::vector<int> order_;              ///< members, as they are served
+  std::vector<int> order_;              ///< members, in the order in which they get room
   std::vector<std::uint32_t> prompts_;  ///< prompts of the members served
   std::int32_t taken_ = 0;              ///< blocks of the members served
   std::vector<int> first_;              ///< members that compute at once

@@ -51,7 +51,7 @@ void NgramIndex::append(std::span<const TokenId> tokens) {
   if (appended_ + tokens.size() > UINT32_MAX) throw std::length_error("text of a request");
   tokens_.resize(appended_);
   for (const TokenId token : tokens) {
-    // An n-gram enters when something follows it, so the text's own end is never found.
+    // An n-gram enters the index when a token follows it, so the text's own end is never found.
     const auto next = static_cast<std::uint32_t>(tokens_.size());
     tokens_.push_back(token);
     for (int n = options_.min_n; n <= options_.max_n && n <= static_cast<int>(next); ++n) {
@@ -74,7 +74,7 @@ std::span<const TokenId> NgramIndex::lookup(int length, std::span<const TokenId>
   return follow(most);
 }
 
-/// The tokens that followed the longest n-gram at the end of tokens_.
+/// The tokens that followed an earlier occurrence of the longest n-gram at the end of tokens_.
 std::span<const TokenId> NgramIndex::follow(std::size_t length) const {
   const auto size = static_cast<std::uint32_t>(tokens_.size());
   for (int n = std::min<int>(options_.max_n, static_cast<int>(size)); n >= options_.min_n; --n) {
@@ -85,7 +85,7 @@ std::span<const TokenId> NgramIndex::follow(std::size_t length) const {
   return {};
 }
 
-/// Where the n-gram at the end of tokens_ continues; 0: it did not occur before.
+/// The position after another occurrence of the n-gram at the end of tokens_; 0: there is none.
 std::uint32_t NgramIndex::place(int n) const {
   const auto size = static_cast<std::uint32_t>(tokens_.size());
   const Table& table = tables_[n - options_.min_n];

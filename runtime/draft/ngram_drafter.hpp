@@ -12,26 +12,26 @@ namespace paceline::draft {
 struct NgramOptions {
   int min_n = 2;  ///< tokens, 1 <= min_n <= max_n
   int max_n = 5;
-  bool earliest = false;  ///< the first place with the n-gram counts, not the last
+  bool earliest = false;  ///< the first occurrence of an n-gram counts, not the last
 };
 
-/// The tokens of one request, with an index from n-grams to where they occurred. Appending and
-/// looking up cost O(max_n^2) a token at most, whatever the length.
+/// The tokens of one request, with an index from n-grams to their places. append() and lookup()
+/// cost at most O(max_n^2) per token, whatever the length.
 class NgramIndex {
  public:
   /// Throws std::invalid_argument on bad options.
   explicit NgramIndex(const NgramOptions& options);
 
   void append(std::span<const TokenId> tokens);
-  /// The tokens that followed the longest n-gram that ends the text and occurred before, at most
-  /// `length`; empty when there is none. With tokens `assumed` behind the text: what comes after
-  /// them in a longer answer without them; where that answer differs from them or ends with them,
-  /// what is found for the text and the assumed tokens together. Assumed tokens do not enter the
-  /// index. Valid until the next call.
+  /// The tokens, at most `length`, that followed the longest n-gram that ends the text and occurred
+  /// before; empty when there is none. With assumed tokens, a longer answer to the text alone is
+  /// found first. If it begins with the assumed tokens, returns its tokens after them. Otherwise,
+  /// or if it ends with them, returns the answer to the text and the assumed tokens together.
+  /// Assumed tokens do not enter the index. Valid until the next call.
   [[nodiscard]] std::span<const TokenId> lookup(int length, std::span<const TokenId> assumed = {});
 
  private:
-  /// Open addressing over the n-grams of one n: where each continues, a position > 0; 0 is empty.
+  /// Open addressing over the n-grams of one n. A slot has the position after an n-gram; 0: empty.
   struct Table {
     std::vector<std::uint32_t> slots;  ///< a power of two, at most half full
     std::size_t used = 0;
@@ -41,11 +41,11 @@ class NgramIndex {
   [[nodiscard]] std::uint32_t place(int n) const;
   void insert(int n, std::uint32_t next);
   void grow(int n);
-  /// The slot of the n-gram that ends before position `end`, or the empty one where it belongs.
+  /// The slot of the n-gram that ends before position `end`, or the empty slot for it.
   [[nodiscard]] std::size_t find(int n, std::uint32_t end) const;
 
   NgramOptions options_;
-  std::vector<TokenId> tokens_;  ///< appended tokens, then the tokens assumed last
+  std::vector<TokenId> tokens_;  ///< appended tokens, then the last call's assumed tokens
   std::size_t appended_ = 0;
   std::vector<Table> tables_;  ///< [max_n - min_n + 1]
 };
@@ -54,7 +54,7 @@ class NgramIndex {
 class NgramDrafter final : public Drafter {
  public:
   explicit NgramDrafter(const NgramOptions& options) : options_(options) {
-    static_cast<void>(NgramIndex(options));  // throws on bad options now rather than later
+    static_cast<void>(NgramIndex(options));  // throws on bad options now instead of later
   }
 
   void start(const DraftStart& request, double now) override;

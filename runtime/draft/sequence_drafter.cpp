@@ -26,13 +26,13 @@ SequenceDrafter::SequenceDrafter(kernels::Backend& backend,
       backend_(backend),
       sequences_(std::move(sequences)) {}
 
-/// Drafts once for a made-up request. What first passes cost (memory touched, launches recorded) is
-/// paid here: policies measure drafts, and a first one that takes ten times as long as any other
-/// looks like a drafter that never pays.
+/// Drafts once for a made-up request, to pay the costs of first passes here (memory touched, CUDA
+/// graphs captured). Policies measure drafts: a first draft that takes ten times as long as any
+/// other would look like a drafter that never pays.
 void SequenceDrafter::warm_up() {
   constexpr RequestId kNobody{~0U, ~0U};
-  // A pass of the largest size would hold up a rank that comes to draft in mid-run: 0.4 s with 217
-  // MB of weights on a core, against 28 ms with these rows (bench_scale).
+  // A pass of the largest size would hold up a rank that begins to draft during a run: 0.4 s with
+  // 217 MB of weights on a core, against 28 ms with this number of rows (bench_scale).
   constexpr std::int64_t kRows = 16;
   const std::int64_t positions = std::min<std::int64_t>(
       options_.max_position, std::int64_t{options_.kv_blocks - 1} * options_.kv_block);
@@ -48,7 +48,7 @@ void SequenceDrafter::warm_up() {
   DraftSlot slot{kNobody, {2, 2, 1}, {tokens, parents, scores}};
   propose({&slot, 1}, 0, nullptr);
   finish(kNobody, 0);
-  sequences_->drop_kv();  // its prompt's too
+  sequences_->drop_kv();  // the prompt's KV too
   warm_up_rows_ += sequences_->rows() - before;
 }
 
@@ -71,7 +71,7 @@ void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels
   }
 }
 
-/// The last token of a chain needs no position.
+/// Computes the limit. The last token of a chain needs no position.
 int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
   if (slot.limits.paths < 1 || text.foreign || !sequences_->knows(slot.assumed)) return 0;
   if (std::any_of(slot.assumed.begin(), slot.assumed.end(),

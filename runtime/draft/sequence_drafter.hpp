@@ -14,34 +14,34 @@
 
 namespace paceline::draft {
 
-/// How the next token is chosen from the drafter's distribution q.
+/// The choice of the next token from the drafter's distribution q.
 enum class DraftNoise : std::uint8_t {
   shared,       ///< argmax(q / T + g), g the noise the target samples with
   greedy,       ///< argmax q
   independent,  ///< argmax(q / T + h), h noise of the drafter's own
 };
 
-/// max_requests: requests drafted for together; larger batches go in parts of so many.
+/// max_requests: most requests drafted for together; larger batches are split into parts.
 struct SequenceDrafterOptions : DraftSequencesOptions {
   DraftNoise noise = DraftNoise::shared;
-  int vocab = 0;       ///< the target's; ids past it, which pad the draft's, are not drafted
-  int max_length = 8;  ///< longest path, whatever the limits of a slot
-  int paths = 1;       ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
-  std::string weights = "the weights";  ///< where the weights are, for errors
+  int vocab = 0;  ///< the target's; ids past it, by which a draft model is padded, are left out
+  int max_length = 8;                   ///< longest path, whatever the limits of a slot
+  int paths = 1;                        ///< most tokens of a level, 1 to kernels::kMaxRanked - 1
+  std::string weights = "the weights";  ///< path of the weights, for error messages
 };
 
-/// A draft depends on the request's text, noise and limits, and on which of its features are known,
-/// not on the batch or on held KV; but a short pool makes it shorter, or empty. It ends at stop
-/// tokens, at the response's longest and at the longest sequence. Assumed tokens count as said in
-/// all of this: the draft is what it would be if they were committed.
+/// A draft depends on the request's text, noise and limits, and on which of its features are known.
+/// It does not depend on the batch or on held KV, but a pool that is too small makes it shorter, or
+/// empty. A draft ends at stop tokens, at the longest response and at the longest sequence. It is
+/// the same as if the assumed tokens were committed.
 class SequenceDrafter : public Drafter,
                         public FeatureReader,
                         public LaggingState,
                         public MemoryGiver {
  public:
   /// start() to leave() run no forward pass. A request whose text has a token outside the drafter's
-  /// vocabulary gets no drafts, nor does a slot that assumes one. Held KV of a request that leaves
-  /// may stay while there is room.
+  /// vocabulary gets no drafts, nor does a slot that assumes such a token. Held KV of a request
+  /// that leaves may stay while there is room.
   void start(const DraftStart& start, double /*now*/) override { sequences_->start(start); }
   void commit(RequestId id, std::span<const TokenId> tokens, double /*now*/) override {
     sequences_->commit(id, tokens);
@@ -53,15 +53,15 @@ class SequenceDrafter : public Drafter,
     sequences_->observe(id, first, features);
   }
   [[nodiscard]] int lag(RequestId id) const override { return sequences_->lag(id); }
-  /// A token's best child comes before its others. `levels` is asked before each pass that takes
-  /// drafts further. Throws std::logic_error when a request, or a branch of it, is in the batch
-  /// twice, Error (internal) when logits are not finite.
+  /// A token's best child comes before its other children. `levels` is asked before each pass that
+  /// makes drafts longer. Throws std::logic_error when a request, or a branch of it, is in the
+  /// batch twice, Error (internal) when logits are not finite.
   void propose(std::span<DraftSlot> batch, double now, Levels* levels) override;
 
   [[nodiscard]] bool present() const override { return !sequences_->suspended(); }
-  /// Gives back KV and activations, and the weights unless somebody keeps them.
+  /// Gives back KV and activations, and the weights unless another owner keeps them.
   void suspend() override { sequences_->suspend(); }
-  /// Loads a part of the weights again; at the end drafts once to warm up.
+  /// Loads a further part of the weights. After the last one, drafts once to warm up.
   [[nodiscard]] bool resume() override;
   [[nodiscard]] Capabilities capabilities() override {
     return {.features = feature_bytes() > 0 ? this : nullptr,
@@ -72,22 +72,22 @@ class SequenceDrafter : public Drafter,
 
   [[nodiscard]] std::size_t bytes() const { return sequences_->bytes(); }
 
-  /// Rows of all forward passes so far, but for those that warmed up.
+  /// Rows of all forward passes so far, except for those that warmed up.
   [[nodiscard]] std::uint64_t rows() const { return sequences_->rows() - warm_up_rows_; }
   [[nodiscard]] std::size_t kv_bytes() const { return sequences_->kv_bytes(); }
   [[nodiscard]] std::size_t weight_bytes() const { return sequences_->weight_bytes(); }
 
  protected:
-  /// `sampling`, `stops`: the target's, of requests that have none of their own; `stops` end a
-  /// path and are banned before min_tokens.
+  /// `sampling`, `stops`: the target's, for requests without their own; `stops` end a path and are
+  /// banned before min_tokens.
   /// `backend` outlives the drafter. Throws std::invalid_argument on bad options.
   SequenceDrafter(kernels::Backend& backend, std::unique_ptr<DraftSequences> sequences,
                   const SamplingParams& sampling, std::vector<TokenId> stops,
                   const SequenceDrafterOptions& options);
 
-  /// Drafts once for a made-up request: the last thing that a constructor does.
+  /// Drafts once for a made-up request. To be called at the end of a constructor.
   void warm_up();
-  /// For a batch of at most max_requests.
+  /// Does propose() for a batch of at most max_requests.
   virtual void propose_together(std::span<DraftSlot> batch, Levels* levels) = 0;
 
   /// Tokens of the longest path that the slot may have.
@@ -97,7 +97,7 @@ class SequenceDrafter : public Drafter,
     return text.sampling.stops ? text.sampling.stops->ids : stops_;
   }
   [[nodiscard]] bool is_stop(const DraftText& text, TokenId token) const;
-  /// How the token of that index in the response is drawn.
+  /// The row's parameters for drawing the token at `index` of the response.
   [[nodiscard]] kernels::SampleRow sample_row(const DraftText& text, std::int32_t index) const;
   /// Ranks the `count` best tokens of each of sample_rows_: [rows, count] in ranked_.
   void rank(const float* logits, int count);

@@ -6,10 +6,10 @@
 namespace paceline::draft {
 namespace {
 
-/// Most requests that one thread drafts for sooner than another thread wakes up.
+/// Most requests for which one thread has drafted before another thread would wake up.
 constexpr int kAloneSlots = 16;
 
-/// A group that was dropped and begins anew has the same time to live.
+/// Limits in which a group that was dropped and begins anew has the same time to live.
 StoreLimits store_limits(const SuffixDrafterOptions& options) {
   StoreLimits limits = options.store;
   limits.default_ttl = options.ttl;
@@ -58,7 +58,7 @@ void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
 }
 
 void SuffixDrafter::leave(RequestId id, double now) {
-  static_cast<void>(request(id));  // throws where there is none
+  static_cast<void>(request(id));  // throws if there is none
   requests_.erase(id);
   store_.expire(now);
 }
@@ -92,7 +92,7 @@ std::vector<AcceptanceCell> SuffixDrafter::recalled() const {
   return cells;
 }
 
-/// Takes in what was said after the last proposal.
+/// Judges a forecast by the tokens that were said after the last proposal.
 void SuffixDrafter::judge(Forecast& forecast, std::span<const TokenId> said) {
   for (const Forecast::Next& next : forecast.next)
     trust_.record(next.age_class, next.probability, next.token == said.front());
@@ -118,14 +118,14 @@ void SuffixDrafter::judge(Forecast& forecast, std::span<const TokenId> said) {
   forecast.age_class = 0;
 }
 
-/// Longest match that is possible when the response has `now` tokens, of `most` that may be used.
+/// Upper bound of the match's length, at most `most`, when the response has `now` tokens.
 int SuffixDrafter::Match::bound(const EarlierTree& texts, std::size_t now, int most) const {
   const bool known = version == texts.version && now >= at;
   return known ? static_cast<int>(std::min<std::size_t>(most, length + (now - at))) : most;
 }
 
-/// Puts the best draft of earlier steps into the slot where it scores more than what is there.
-/// `group`: as this step's texts were asked, but for its text.
+/// Puts the best draft of earlier steps into the slot if its score is above `score`, the score of
+/// the draft there. `group`: the slot by which this step's texts were asked, except for its text.
 void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, SpeculationSlot& group,
                                        double score, SpeculationScratch& scratch) const {
   const auto earlier = store_.earlier(slot.id.prompt);
@@ -162,7 +162,7 @@ void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, Specul
     slot.count = draft.count;
     forecast.age_class = age;
   }
-  // What follows assumed tokens is not what is said next.
+  // A draft that follows assumed tokens does not tell the next committed tokens.
   if (!slot.assumed.empty()) {
     forecast.next.clear();
     forecast.age_class = 0;

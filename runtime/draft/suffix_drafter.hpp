@@ -1,5 +1,5 @@
-// Drafts from suffix trees: the group's, those of earlier steps' responses to the same prompt, and
-// one of the request's own prompt and response.
+// Drafts from suffix trees: the group's tree, trees of earlier steps' responses to the same prompt,
+// and a tree of the request's own prompt and response.
 #pragma once
 
 #include <map>
@@ -15,21 +15,21 @@
 namespace paceline::draft {
 
 struct SuffixDrafterOptions {
-  /// Options of all drafts, but limits come from each DraftSlot.
+  /// Options of all drafts, except for limits, which come from each DraftSlot.
   SpeculationOptions speculation;
-  StoreLimits store;  ///< default_ttl is not used: `ttl` is
-  double ttl = 3600;  ///< of a group after its last commit, seconds
+  StoreLimits store;  ///< default_ttl is not used, but `ttl`
+  double ttl = 3600;  ///< seconds that a group lives after its last commit
 };
 
-/// Proposes for each request the draft of the highest score: on ties its own tree's, then the
-/// group's, then the newest step's. Tokens of earlier steps are less probable than their trees say,
-/// as much as they were right less often than this step's, which is learned from the likeliest next
-/// token of each tree, proposed or not. Without such texts proposals depend on the texts alone, not
-/// on threads or on how commits of siblings interleave. Assumed tokens are a part of the text that
-/// is sought in the trees, but not of the trees.
+/// Proposes for each request the draft with the highest score: on ties its own tree's, then the
+/// group's, then the newest step's. Probabilities by trees of earlier steps are lowered by a
+/// factor, because these trees are right less often than this step's (AgeTrust). The factor is
+/// learned from the likeliest next token of each tree, proposed or not. Without texts of earlier
+/// steps, proposals depend on texts alone, not on threads or on how commits of siblings interleave.
+/// Assumed tokens are a part of the text that is sought in the trees, but not of the trees.
 class SuffixDrafter final : public Drafter, public SiblingLearner {
  public:
-  /// propose() works on the pool's threads; the pool outlives this and may serve others in between.
+  /// propose() works on the pool's threads. The pool outlives this and may serve others in between.
   SuffixDrafter(const SuffixDrafterOptions& options, ThreadPool& pool);
 
   void start(const DraftStart& start, double now) override;
@@ -52,23 +52,23 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
   [[nodiscard]] std::size_t bytes() const;
 
  private:
-  /// What the next commit of a request with texts of earlier steps will show.
+  /// Predictions for a request with texts of earlier steps, which its next commit will judge.
   struct Forecast {
     struct Next {
       int age_class = 0;
       TokenId token = 0;
       double probability = 0;  ///< by the tree
     };
-    std::vector<Next> next;  ///< the likeliest next token of this step's trees, and of each other
-    int age_class = 0;       ///< of the proposed draft, which follows; 0: no token of it is kept
+    std::vector<Next> next;  ///< likeliest next token of this step's trees, and of each other tree
+    int age_class = 0;       ///< of the proposed draft below; 0: no draft is kept
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
   };
-  /// The last match of a request's text in a tree of an earlier step. While the tree stays as it
-  /// is, the next one is longer by the tokens said since, at most.
+  /// The last match of a request's text in a tree of an earlier step. While the tree is unchanged,
+  /// the next match is longer by at most the number of tokens said since.
   struct Match {
-    std::uint64_t version = 0;  ///< of the tree; 0: the match may be longer
-    std::size_t at = 0;         ///< response tokens by then
+    std::uint64_t version = 0;  ///< of the tree; 0: the match may have been longer
+    std::size_t at = 0;         ///< number of response tokens at the time of the match
     int length = 0;
     [[nodiscard]] int bound(const EarlierTree& texts, std::size_t now, int most) const;
   };
@@ -97,12 +97,12 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
   ThreadPool& pool_;
   std::vector<SpeculationScratch> scratch_;  ///< [threads]
   std::vector<SpeculationScratch> second_;   ///< [threads] for the groups' drafts
-  std::vector<std::vector<TokenId>> texts_;  ///< [threads] ends of texts, with assumed tokens
+  std::vector<std::vector<TokenId>> texts_;  ///< [threads] end of a text, with assumed tokens
   std::vector<Request*> batch_requests_;
   AgeTrust trust_;
   std::vector<std::vector<Tally>> tallies_;  ///< [age class - 1][position - 1]
-  std::uint64_t proposals_ = 0;              ///< slots
-  std::uint64_t beside_earlier_ = 0;         ///< those of groups with texts of earlier steps
+  std::uint64_t proposals_ = 0;              ///< number of slots so far
+  std::uint64_t beside_earlier_ = 0;         ///< slots of groups with texts of earlier steps
 };
 
 }  // namespace paceline::draft

@@ -8,7 +8,7 @@ namespace {
 
 using State = SpeculationScratch::State;
 
-/// The order in which paths are preferred; ties go to the path drafted first, then the lower token.
+/// The order in which paths are preferred. Ties go to the path drafted first, then the lower token.
 bool before(const State& a, const State& b) {
   if (a.probability != b.probability) return a.probability > b.probability;
   if (a.parent != b.parent) return a.parent < b.parent;
@@ -38,8 +38,8 @@ void expand(const SuffixTree& tree, const SpeculationOptions& options, const Sta
                       child.token, from_index, from.length + 1};
     if (count < min_count || state.probability < options.min_probability) return;
     if (next.size() - first == paths) {
-      // Children come by count: behind a lower one nothing better follows; among equals the lowest
-      // tokens are kept.
+      // Children are in order of falling count, so after a worse child no better one follows. Of
+      // equal ones the lowest tokens are kept.
       if (state.probability < next.back().probability) return;
       if (!before(state, next.back())) continue;
       next.pop_back();
@@ -95,8 +95,9 @@ DraftResult grow(const SuffixTree& tree, SuffixTree::Cursor start, int length, i
   return result;
 }
 
-/// `place(m)`: the cursor of the text's last m tokens, nothing when they are not in the tree. A
-/// match is usable only if every shorter one is, so bisection finds the longest usable.
+/// Drafts from the longest usable match. `place(m)`: the cursor of the text's last m tokens;
+/// nothing when they are not in the tree. A match is usable only if every shorter one is: bisection
+/// finds it.
 template <class Place>
 DraftResult draft(const SuffixTree& tree, int available, const SpeculationOptions& options,
                   const DraftOutput& output, SpeculationScratch& scratch, const Place& place) {

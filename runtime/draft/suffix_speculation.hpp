@@ -1,5 +1,5 @@
-// Drafts from a suffix tree: find the end of the text in it, then follow what was frequent after it
-// (Seer, section 4.4 and table 4; SuffixDecoding).
+// Drafts from a suffix tree: find the end of the text in it, then follow the tokens that were
+// frequent after it (Seer, section 4.4 and table 4; SuffixDecoding).
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@
 namespace paceline::draft {
 
 /// A match of m tokens is worth a draft of min(max_length, factor * m + offset) tokens. A token
-/// follows its path with probability count(path + token) / sum over next tokens of that count;
-/// occurrences with nothing after them say nothing. Paths less probable than min_probability, and
+/// follows its path with probability count(path + token) / (sum of this count over next tokens);
+/// occurrences without a next token do not count. Paths less probable than min_probability, and
 /// tokens whose path occurs fewer than min_count times, are not drafted.
 struct SpeculationOptions {
   DraftLimits limits;
-  /// Lengths of a match, tokens, >= 1. A max_match beyond depth - max_length is capped, so that a
-  /// whole draft finds room below the match.
+  /// Lengths of a match, tokens, >= 1. max_match is capped at depth - max_length, so that a whole
+  /// draft finds room below the match.
   int min_match = 1;
   int max_match = 64;
-  int matches = 1;  ///< lengths of match tried, longest first; the highest score wins
+  int matches = 1;  ///< number of match lengths tried, longest first; the highest score wins
   float factor = 1.0F;
   float offset = 0.0F;
   float min_probability = 0.1F;
@@ -31,7 +31,7 @@ struct SpeculationOptions {
   bool best_first = false;
 };
 
-/// Working memory that calls may share one after another; one a thread.
+/// Working memory that calls may use one after another: one for each thread.
 struct SpeculationScratch {
   struct State {
     SuffixTree::Cursor at;
@@ -53,13 +53,14 @@ struct SpeculationScratch {
 /// Longest match after which a whole draft finds room in the tree.
 [[nodiscard]] int longest_match(const SuffixTree& tree, const DraftLimits& limits);
 
-/// Drafts what follows a sequence of the tree. The longest match is known from appending, so
-/// the cost is O(log depth + drafted).
+/// Drafts tokens that may follow a sequence of the tree. The longest match is known from appending,
+/// so the cost is O(log depth + drafted).
 DraftResult speculate(const SuffixTree& tree, SuffixTree::Sequence sequence,
                       const SpeculationOptions& options, const DraftOutput& output,
                       SpeculationScratch& scratch);
 
-/// Drafts what follows `text`, which need not be in the tree. O(match * log(match) + drafted).
+/// Drafts tokens that may follow `text`, which need not be in the tree. The cost is
+/// O(match * log(match) + drafted).
 DraftResult speculate(const SuffixTree& tree, std::span<const TokenId> text,
                       const SpeculationOptions& options, const DraftOutput& output,
                       SpeculationScratch& scratch);

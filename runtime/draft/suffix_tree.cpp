@@ -53,10 +53,10 @@ void SuffixTree::append(Sequence sequence, std::span<const TokenId> tokens) {
 
 void SuffixTree::append(Sequence sequence, TokenId token) {
   Text& text = sequences_[sequence];
-  text.tokens.push_back(token);  // and all unique suffixes have grown
+  text.tokens.push_back(token);  // all unique suffixes grow by this
   ++node(kRoot).count;
-  // Another sequence may have said meanwhile what this one said last. What holds for a suffix then
-  // holds for all shorter ones, so `unique` stays one number.
+  // Another sequence may have repeated a unique suffix meanwhile. It has then repeated all shorter
+  // ones too, so `unique` stays one number.
   while (text.unique > 0 && node(active(text, text.unique - 1)).count > 1) --text.unique;
 
   // Shortest first, so that a longer suffix finds the shorter one's new end on its way.
@@ -103,12 +103,12 @@ NodeIndex SuffixTree::advance(NodeIndex at, int length, Sequence sequence, Token
   Node& child = node(child_index);
   const std::uint32_t child_length = edge_length(child);
   if (at != kRoot && siblings.size() == 1 && from.endings == 1) {
-    // Nothing ends here any more, and one token alone follows: the place needs no node.
+    // No suffix ends here any more, and only one token follows: the place needs no node.
     return child_length > 1 ? move_boundary(at, child_index) : absorb(at, child_index);
   }
   if (at != kRoot) --from.endings;
   if (child_length == 1) {
-    child.length = 1;  // if it was a growing leaf, it is one no more
+    child.length = 1;  // a leaf that grew does not grow any more
     ++child.endings;
     count_up(from, position);
     return child_index;
@@ -130,7 +130,7 @@ NodeIndex SuffixTree::advance(NodeIndex at, int length, Sequence sequence, Token
   return middle_index;
 }
 
-/// The end at `at` moves one token down the edge to its only child, and the node with it.
+/// Moves the end at `at`, and its node, one token down the edge to its only child.
 NodeIndex SuffixTree::move_boundary(NodeIndex at, NodeIndex child_index) {
   Node& from = node(at);
   Node& child = node(child_index);
@@ -145,7 +145,7 @@ NodeIndex SuffixTree::move_boundary(NodeIndex at, NodeIndex child_index) {
   return at;
 }
 
-/// The end at `at` moves to its only child, one token below, which takes over the whole edge.
+/// Moves the end at `at` to its only child, one token below. The child takes over the whole edge.
 NodeIndex SuffixTree::absorb(NodeIndex at, NodeIndex child_index) {
   const Node& from = node(at);
   Node& child = node(child_index);
@@ -165,7 +165,7 @@ NodeIndex SuffixTree::absorb(NodeIndex at, NodeIndex child_index) {
 void SuffixTree::count_up(Node& parent, int position) {
   const std::span<const Child> all = children_.view(parent.children);
   const std::uint32_t old = node(all[position].node).count++;
-  int first = position;  // of the children with the old count
+  int first = position;  // position of the first child with the old count
   if (position <= 16) {
     while (first > 0 && node(all[first - 1].node).count == old) --first;
   } else {

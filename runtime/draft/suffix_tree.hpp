@@ -13,17 +13,17 @@
 
 namespace paceline::draft {
 
-/// Holds every substring of at most `depth` tokens of its sequences, each with the number of places
-/// it occurs at; substrings never span two sequences. Edges are stretches of sequence text, not
+/// Holds every substring of at most `depth` tokens of its sequences, each with its number of
+/// occurrences. Substrings never span two sequences. Edges are stretches of sequence text, not
 /// copies of it, so memory is linear in the tokens.
 ///
 /// A node stands wherever counts change, so all of an edge has its lower node's count. Each of a
-/// sequence's last depth-1 suffixes may grow by the next token: its place in the tree is kept, and
-/// append() moves it on. Suffixes that occur once grow by themselves, because a leaf's edge reaches
-/// to the end of its sequence; append() touches the repeated ones alone, at most depth - 1.
+/// sequence's last depth - 1 suffixes may grow by the next token: its place in the tree is kept,
+/// and append() moves it on. Suffixes that occur once grow by themselves, because a leaf's edge
+/// reaches to the end of its sequence. append() touches only the repeated ones, at most depth - 1.
 ///
-/// Counts, and so everything drawn from them, depend on the sequences' tokens alone and not on the
-/// order in which sequences grew. Const members may run in several threads while nobody writes.
+/// Counts, and so all drafts, depend on the sequences' tokens alone and not on the order in which
+/// sequences grew. Const members may run in several threads while nobody writes.
 class SuffixTree {
  public:
   using Sequence = std::uint32_t;
@@ -36,14 +36,16 @@ class SuffixTree {
     std::uint32_t offset = 0;
   };
 
-  /// depth: longest substring counted, tokens, 1 to kMaxDepth. Throws std::invalid_argument.
+  /// depth: longest substring counted, tokens, 1 to kMaxDepth. Throws std::invalid_argument on a
+  /// bad depth.
   explicit SuffixTree(int depth = 64);
 
-  /// A new, empty sequence. Throws std::length_error past kMaxSequences.
+  /// Adds an empty sequence. Throws std::length_error past kMaxSequences.
   Sequence add_sequence();
-  /// O(depth) a token at most. Throws std::length_error past 2^32 - 1 tokens in the sequence.
+  /// Appends tokens, at a cost of at most O(depth) per token. Throws std::length_error past 2^32 -
+  /// 1 tokens in the sequence.
   void append(Sequence sequence, std::span<const TokenId> tokens);
-  /// Gives back memory kept for the sequence to grow into; it may grow all the same.
+  /// Gives back memory kept for the sequence to grow into. The sequence may grow all the same.
   void shrink(Sequence sequence);
 
   [[nodiscard]] int depth() const { return depth_; }
@@ -55,11 +57,11 @@ class SuffixTree {
   [[nodiscard]] std::size_t bytes() const;
   [[nodiscard]] std::size_t nodes() const { return node_count_ - free_.size(); }
 
-  /// Where the text leads from the root; nothing when it does not occur (or is longer than depth).
+  /// The place of the text; nothing when it does not occur (or is longer than depth).
   [[nodiscard]] std::optional<Cursor> find(std::span<const TokenId> text) const;
-  /// Where the last `length` tokens of a sequence are, 1 <= length <= active(sequence).
+  /// The place of the last `length` tokens of a sequence, 1 <= length <= active(sequence).
   [[nodiscard]] Cursor suffix(Sequence sequence, int length) const;
-  /// Suffixes of a sequence whose place is known: min(depth - 1, its tokens).
+  /// Number of suffixes of a sequence whose place is known: min(depth - 1, its tokens).
   [[nodiscard]] int active(Sequence sequence) const {
     return static_cast<int>(sequences_[sequence].active_count);
   }
@@ -70,14 +72,14 @@ class SuffixTree {
   [[nodiscard]] std::uint32_t continued(Cursor at) const;
   /// The count of the string with its most frequent next token; 0 when nothing follows.
   [[nodiscard]] std::uint32_t best_next(Cursor at) const;
-  /// True where one token alone can follow: the cursor is inside an edge.
+  /// Whether the cursor is inside an edge, where only one token can follow.
   [[nodiscard]] bool inside_edge(Cursor at) const { return at.offset < edge_length(node(at.node)); }
   /// The next token inside an edge.
   [[nodiscard]] TokenId edge_token(Cursor at) const {
     const Node& n = node(at.node);
     return sequences_[n.sequence].tokens[n.start + at.offset];
   }
-  /// At the end of an edge: the tokens that follow, most frequent first (any order among equals).
+  /// At the end of an edge: the next tokens, most frequent first (equal ones in any order).
   [[nodiscard]] std::span<const Child> children(Cursor at) const {
     return children_.view(node(at.node).children);
   }
@@ -86,8 +88,8 @@ class SuffixTree {
   static constexpr NodeIndex kRoot = 0;
   static constexpr std::size_t kChunk = 1024;
 
-  /// 32 bytes. count == 1: a leaf whose edge reaches to the end of its sequence or to `length`,
-  /// whichever is first, and grows with the sequence.
+  /// A node of 32 bytes. count == 1: a leaf whose edge reaches to the end of its sequence or to
+  /// `length`, whichever is first, and grows with the sequence.
   struct Node {
     NodeIndex parent = kRoot;
     std::uint32_t start = 0;  ///< the edge's text is [start, start + length) of the sequence
@@ -100,11 +102,11 @@ class SuffixTree {
 
   struct Text {
     std::vector<TokenId> tokens;
-    /// [depth] ring of the nodes where the last suffixes end, longest first from active_first.
+    /// [depth] ring of the nodes where the last suffixes end, from active_first on, longest first.
     std::vector<NodeIndex> active;
     std::uint32_t active_first = 0;
     std::uint32_t active_count = 0;
-    std::uint32_t unique = 0;  ///< the longest active suffixes, which occur once and end at leaves
+    std::uint32_t unique = 0;  ///< number of active suffixes that occur once: the longest ones
   };
 
   [[nodiscard]] Node& node(NodeIndex i) { return chunks_[i / kChunk][i % kChunk]; }
@@ -131,7 +133,7 @@ class SuffixTree {
 
   int depth_;
   std::vector<std::unique_ptr<Node[]>> chunks_;  ///< [kChunk] each; nodes never move
-  std::size_t node_count_ = 0;                   ///< ever allocated
+  std::size_t node_count_ = 0;                   ///< nodes ever allocated
   std::vector<NodeIndex> free_;
   ChildPool children_;
   std::vector<Text> sequences_;

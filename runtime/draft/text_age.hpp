@@ -1,4 +1,4 @@
-// How far texts of earlier steps are trusted, by their age: learned from how often they were right.
+// Trust in texts of earlier steps, by their age, learned from how often they were right.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace paceline::draft {
 
-/// Ages in steps, in classes: this step's own texts (0), then ages 1, 2, 3 to 4, 5 to 8, and so on;
-/// the last class has all that are older.
+/// Number of classes of ages in steps: class 0 has this step's own texts, the next ones ages 1, 2,
+/// 3 to 4, 5 to 8, and so on; the last class has all older texts.
 inline constexpr int kAgeClasses = 8;
 [[nodiscard]] constexpr int age_class(std::uint32_t age) {
   return age == 0 ? 0 : std::min(kAgeClasses - 1, 1 + static_cast<int>(std::bit_width(age - 1)));
 }
-/// The ages of a class above 0, for people: "1", "2", "3-4", ..., "33+".
+/// The ages of a class above 0, as text for users: "1", "2", "3-4", ..., "33+".
 [[nodiscard]] inline std::string ages_of_class(int age_class) {
   const std::uint32_t last = 1U << (age_class - 1);
   const std::uint32_t first = last / 2 + 1;
@@ -23,19 +23,19 @@ inline constexpr int kAgeClasses = 8;
   return first < last ? std::to_string(first) + "-" + std::to_string(last) : std::to_string(last);
 }
 
-/// Compares, class by class, how often a tree's likeliest next token was right with how often it
-/// should have been by the tree's own counts. Not thread-safe; trust() is, while nobody records.
+/// Compares, class by class, how often trees' likeliest next tokens were right with how often they
+/// should have been by the trees' own counts. Not thread-safe; trust() is, while nobody records.
 class AgeTrust {
  public:
-  /// A tree gave its likeliest next token this probability, and it was right or not.
+  /// Notes whether a tree's likeliest next token was right, and the tree's probability for it.
   void record(int age_class, double probability, bool right) {
     Evidence& e = evidence_[age_class];
     e.expected += probability;
     e.right += right ? 1 : 0;
     if (e.expected > kMemory) e = {e.expected / 2, e.right / 2};
   }
-  /// The factor, at most 1, by which a token of a text of this class is less probable than its tree
-  /// says, beside what this step's own trees say.
+  /// The factor, at most 1, for the probabilities of this class's trees: how often these trees are
+  /// right, relative to this step's own trees.
   [[nodiscard]] float trust(int age_class) const {
     return static_cast<float>(std::min(1.0, rate(age_class) / rate(0)));
   }
@@ -45,9 +45,9 @@ class AgeTrust {
     double expected = 0;
     double right = 0;
   };
-  static constexpr double kPrior = 16;     ///< predictions that the assumption is worth
-  static constexpr double kMemory = 4096;  ///< predictions, after which old ones count half
-  static constexpr double kPerClass = 0.95;
+  static constexpr double kPrior = 16;       ///< weight of the assumed rate, in predictions
+  static constexpr double kMemory = 4096;    ///< predictions after which older ones count half
+  static constexpr double kPerClass = 0.95;  ///< assumed factor from class to class
 
   [[nodiscard]] double rate(int age_class) const {
     double assumed = 1;
