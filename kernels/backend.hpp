@@ -1,20 +1,20 @@
 // The operations of a decoder, behind one interface. A backend (cpu/, cuda/) implements each with
 // batch-invariant arithmetic:
 //
-//  * every output row is a function of its own input row alone: reduced over K in one fixed order
-//    whatever the number of rows, threads or neighbours;
+//  * every output row is a function of its own input row alone: it is reduced over K in one fixed
+//    order, whatever the number of rows or threads and whatever the other rows;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
-//    with online softmax in tile order; splits of a backend's own choice are added up in order,
-//    whatever the KV block size, the rows computed together or the threads that share them;
+//    with online softmax in tile order; a backend may split them, and adds the splits in order,
+//    whatever the KV block size, the rows computed together or the number of threads;
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
-//    binary tree (neighbours first), so that ranks holding sub-trees complete the same tree.
+//    binary tree (neighbours first), so that ranks that hold sub-trees complete the same tree.
 //
-// A pass takes a batch through a decoder: begin() reads the batch, once, and run() hands out the
+// A pass takes a batch through a decoder: begin() reads the batch once, and run() provides the
 // operations on its rows, or on parts of them, which a backend may record and replay. Asynchronous
-// backends keep the order of the calls; sample(), rank(), read() and the seconds wait for their
-// results.
+// backends keep the order of the calls; sample(), rank(), read(), pass_seconds() and busy_seconds()
+// wait for their results.
 //
-// Pointers are to memory of the backend (host memory for cpu), spans to host memory. Activations
+// Pointers refer to memory of the backend (host memory for cpu), spans to host memory. Activations
 // between operations are fp32; inputs of matrix products and KV are in the model's dtype (bf16
 // rounds to nearest even). A backend is called from one thread; its operations may use threads of
 // its own.
@@ -44,8 +44,8 @@ namespace paceline::kernels {
 /// Positions of an online-softmax step. Part of the definition of the result.
 inline constexpr int kAttentionTile = 64;
 
-/// Why the backend of that name (BackendInfo::name) cannot compute a model of this configuration:
-/// its key in config.json, the value found and the value expected. Empty: it can.
+/// The reason why the backend of this name (BackendInfo::name) cannot compute a model of this
+/// configuration: the key in config.json, the value found and the value expected. Empty: it can.
 [[nodiscard]] std::string unsupported(std::string_view backend, const ModelConfig& config);
 
 /// Memory of a backend, zero-filled when made, aligned to at least 64 bytes.
@@ -59,21 +59,21 @@ class Buffer {
 /// A range of addresses whose first part is memory, which can grow and shrink in place.
 class ElasticBuffer : public Buffer {
  public:
-  /// Sets the bytes that are memory, at most `most` of Backend::reserve(). The part that stays
-  /// keeps its contents and addresses; new memory is zero-filled. The rest is given back to the
-  /// system or the device, in whole pages. Waits for pending work of the backend. Throws as
-  /// allocate() does.
+  /// Sets the number of bytes that are memory, at most `most` of Backend::reserve(). The memory
+  /// that stays keeps its contents and addresses; new memory is zero-filled. Memory beyond goes
+  /// back to the system or the device, in whole pages. Waits for pending work of the backend.
+  /// Throws as allocate() does.
   virtual void resize(std::size_t bytes) = 0;
 };
 
-/// Rows of an embedding table, one a token, as this backend reads them.
+/// Rows of an embedding table, one for each token, in the form that this backend reads.
 class Embedding {
  public:
   virtual ~Embedding() = default;
 };
 
-/// Segments of a matrix that is not cut along K at any degree of tensor parallelism: the backend's
-/// choice, by k alone.
+/// Number of segments of a matrix that is not cut along K at any degree of tensor parallelism: the
+/// backend chooses it, by k alone.
 inline constexpr int kAnySegments = 0;
 
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].
@@ -85,25 +85,25 @@ class Linear {
   [[nodiscard]] virtual std::size_t bytes() const = 0;  ///< bytes of the packed weight
 };
 
-/// Neighbouring experts of a layer: gated MLPs of one shape, of which each row uses some.
+/// Neighbouring experts of a layer: gated MLPs of one shape. Each row uses some of them.
 struct ExpertBank {
   struct Expert {
     std::unique_ptr<Linear> gate_up;  ///< [2 * width, hidden] by Backend::pack_gate_up()
     std::unique_ptr<Linear> down;     ///< [hidden, width] by Backend::pack() in one segment
   };
-  std::unique_ptr<Buffer> memory;  ///< of the experts, unless processes share it
+  std::unique_ptr<Buffer> memory;  ///< memory of the experts; null where processes share it
   std::vector<Expert> experts;
-  std::int32_t first = 0;  ///< number of the first, in the layer
-  /// Canonical segments, a power of two: neighbouring ranges of as many experts each.
+  std::int32_t first = 0;  ///< index of the first one in the layer
+  /// Number of canonical segments, a power of two: neighbouring ranges of equally many experts.
   int segments = 1;
 };
 
 /// The experts that rows of a pass use.
 struct ExpertChoices {
-  int chosen = 0;               ///< by each row
-  std::int32_t* ids = nullptr;  ///< [rows, chosen] numbers in the layer, ascending in each row
+  int chosen = 0;               ///< experts of each row
+  std::int32_t* ids = nullptr;  ///< [rows, chosen] indices in the layer, ascending in each row
   float* weights = nullptr;     ///< [rows, chosen] factors of the experts' results
-  bool given = false;           ///< ids are not chosen, but those of an earlier computation
+  bool given = false;           ///< ids are those of an earlier computation, not chosen here
 };
 
 /// Part of a stored matrix: rows from first_row on, columns from first_column on.
@@ -115,17 +115,17 @@ struct MatrixSlice {
   std::int64_t columns = 0;
 };
 
-/// Memory for a packed matrix: of a bank of experts, or what several processes map, of a backend
-/// that computes from host memory.
+/// Memory for a packed matrix: a part of an ExpertBank's memory, or memory that several processes
+/// map (for a backend that computes from host memory).
 struct PackPlace {
-  /// Zero-filled, Backend::packed_bytes() or expert_bytes() long, aligned to 64 bytes; outlives the
-  /// matrix. Empty: the matrix gets memory of its own.
+  /// Zero-filled, Backend::packed_bytes() or expert_bytes() bytes, aligned to 64 bytes; must
+  /// outlive the matrix. Empty: the matrix gets memory of its own.
   std::span<std::byte> memory;
   bool packs = true;  ///< false: another process packs, before the matrix is computed with
 };
 
-/// A weight that cannot be computed with: NaN, infinite, or stored in fp32 and past the range of
-/// bf16. The catcher names the tensor.
+/// A weight that cannot be used: NaN, infinite, or stored in fp32 and outside the range of bf16.
+/// The catcher names the tensor.
 struct UnusableWeight : DataError {
   struct Element {
     std::size_t slice = 0;             ///< index of the slice
@@ -136,7 +136,7 @@ struct UnusableWeight : DataError {
   Element place;
 };
 
-/// Logits that nothing can be sampled of: one is NaN or infinite. The catcher names the weights.
+/// Logits from which nothing can be sampled: one is NaN or infinite. The catcher names the weights.
 struct UnusableLogits : DataError {
   using DataError::DataError;
   /// The error shown to the user, for weights at `path`.
@@ -150,28 +150,28 @@ struct UnusableLogits : DataError {
 /// head, or one latent vector for all heads.
 struct KvShape {
   int layers = 0;
-  int kv_heads = 0;  ///< of this rank; 1 of latent vectors
-  int head_dim = 0;  ///< of k and of v, or of a latent vector
+  int kv_heads = 0;  ///< on this rank; 1 for latent vectors
+  int head_dim = 0;  ///< elements of k and of v, or of a latent vector
   int block = 16;    ///< positions; a multiple of 16
   DType dtype = DType::bf16;
-  /// Elements at the beginning of a latent vector that are its values; all of them are its key.
-  /// Every rank of a group keeps latent vectors whole. 0: k and v by head.
+  /// Number of leading elements of a latent vector that are its value; all its elements are its
+  /// key. Every rank of a group keeps latent vectors whole. 0: there are k and v by head instead.
   int latent_values = 0;
-  /// Experts of a position, in all layers together, that are kept behind the last layer: [block]
-  /// [routed] int16, the same on every rank of a group.
+  /// Experts of a position, in all layers together; they are kept behind the last layer as [block]
+  /// [routed] int16, the same on every rank of a group. 0: none are kept.
   int routed = 0;
 
   [[nodiscard]] bool latent() const { return latent_values > 0; }
   [[nodiscard]] int value_dim() const { return latent() ? latent_values : head_dim; }
-  /// Vectors of head_dim that a layer keeps of a position.
+  /// Vectors of head_dim elements that a layer keeps of a position.
   [[nodiscard]] int vectors() const { return latent() ? 1 : 2 * kv_heads; }
-  [[nodiscard]] std::size_t vector_bytes() const {  ///< one of a layer's vectors in one block
+  [[nodiscard]] std::size_t vector_bytes() const {  ///< one vector, for all positions of a block
     return static_cast<std::size_t>(head_dim) * block * size_of(dtype);
   }
   [[nodiscard]] std::size_t layer_bytes() const { return vectors() * vector_bytes(); }
   [[nodiscard]] std::size_t routing_offset() const { return layers * layer_bytes(); }
-  /// Whole lines, so that blocks stay aligned, and whole rows of a head, which some backends count
-  /// blocks in.
+  /// A multiple of 64 bytes, so that blocks stay aligned, and of head_dim elements, the unit in
+  /// which some backends count offsets of blocks.
   [[nodiscard]] std::size_t routing_bytes() const {
     if (routed == 0) return 0;
     const std::size_t unit = std::lcm(std::size_t{64}, head_dim * size_of(dtype));
@@ -184,33 +184,35 @@ struct KvShape {
 /// Consecutive rows of a ragged batch that belong to one sequence: a chain at consecutive
 /// positions, or a tree of drafted tokens.
 ///
-/// Row i of a tree stands at position first_position + depth(i) and sees the positions before
-/// first_position and its ancestors, with the bits that it would have alone with them. Several rows
-/// may stand at one position, so row i's k and v lie in the cache where position first_position + i
-/// would; move_slots() puts the accepted ones in their places. A row comes after the one that it
-/// follows; in depth-first order the rows of a path are computed together.
+/// Row i of a tree has position first_position + depth(i). It sees the positions before
+/// first_position and its ancestors; its bits are those of a chain of its ancestors. As several
+/// rows may have one position, row i's k and v lie in the cache in the place of position
+/// first_position + i; move_slots() moves the accepted ones to their own places. A row comes after
+/// its parent; in depth-first order the rows of a path are computed together.
 ///
-/// A tree may grow over several passes: `before` of its rows were computed in earlier ones, and
-/// their k and v are in the cache; the segment's rows come after them.
+/// A tree may grow over several passes: `before` of its rows were computed in earlier passes, and
+/// their k and v are in the cache; the segment's rows come after these.
 ///
-/// Segments of one batch are independent: none reads k or v that another writes in the same pass.
+/// Segments of one batch are independent: none reads k or v that another one writes in the same
+/// pass.
 struct Segment {
-  int first_row = 0;  ///< in the batch
+  int first_row = 0;  ///< index in the batch
   int rows = 0;
   int first_position = 0;  ///< absolute position of the first row; row i sees positions <= its own
   const std::int32_t* blocks = nullptr;  ///< block table: block b holds positions [b*block, ...)
-  /// [before + rows] the row of the tree that each row follows, smaller than itself; -1: the row is
-  /// at first_position. Null: a chain.
+  /// [before + rows] index in the tree of each row's parent, smaller than the row's own; -1: the
+  /// row has none and is at first_position. Null: a chain.
   const std::int32_t* parents = nullptr;
   int before = 0;  ///< rows of the tree that earlier passes computed
 };
 
-/// Further input of a batch that has rows of pictures. The cpu backend's alone: others throw.
+/// Further input of a batch that has rows of pictures. Only the cpu backend supports it; others
+/// throw.
 struct PictureInput {
-  /// [rows] what positions turn rows by, below Batch::positions. Empty: each row's position.
+  /// [rows] positions for rotary embedding, below Batch::positions. Empty: each row's position.
   std::span<const RotaryPosition> rotary;
-  /// [rows] what a row is instead of its token's embedding, fp32 in host memory; null: nothing
-  /// else. Empty: no row is.
+  /// [rows] embedding of a row in place of its token's, fp32 in host memory; null: the token's.
+  /// Empty: all rows have their token's.
   std::span<const float* const> embeddings;
 
   [[nodiscard]] bool empty() const { return rotary.empty() && embeddings.empty(); }
@@ -226,25 +228,25 @@ struct RowRange {
 struct Batch {
   std::span<const TokenId> tokens;           ///< [rows]
   std::span<const Segment> segments;         ///< in row order, covering all rows, or `attended`
-  std::span<const std::int32_t> logit_rows;  ///< the rows whose logits are wanted, ascending
+  std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
   std::int32_t heads = 0;  ///< query heads of this rank, a multiple of kv.kv_heads
   KvShape kv;
   std::byte* cache = nullptr;  ///< block 0 of the KV pool, memory of the backend
-  std::int32_t vocab = 0;      ///< tokens are below it
-  std::int32_t positions = 0;  ///< positions are below it
+  std::int32_t vocab = 0;      ///< all tokens are below it
+  std::int32_t positions = 0;  ///< all positions are below it
   PictureInput pictures = {};
-  /// The rows whose attention this pass computes, and whose KV it stores; other ranks compute the
-  /// others'. Absent: all. The cpu backend's alone.
+  /// Rows whose attention this pass computes, and whose KV it stores; other ranks do this for the
+  /// other rows. Absent: all rows. Only the cpu backend supports it.
   std::optional<RowRange> attended = {};
 };
 
-/// Neighbouring rows that the operations of a pass compute: of the batch, and of the wanted logits.
-/// Some backends add padding behind the last row of the batch, so that passes come in few sizes.
-/// Values of padding do not matter.
+/// Neighbouring rows that the operations of a pass compute: rows of the batch, and logit rows. Some
+/// backends add padding rows behind the last row of the batch, so that passes have few different
+/// sizes. Values of padding rows do not matter.
 struct PassRows {
   int rows = 0;
   int logit_rows = 0;
-  int first_row = 0;        ///< of the batch
+  int first_row = 0;        ///< index in the batch
   int first_logit_row = 0;  ///< index into Batch::logit_rows
   bool operator==(const PassRows&) const = default;
 };
@@ -252,14 +254,15 @@ struct PassRows {
 /// Properties that all passes of one owner share.
 struct PassTraits {
   std::size_t weight_bytes = 0;  ///< bytes of weights that a pass reads
-  /// All operations are the backend's (sums over ranks are not), and each row's results lie apart
-  /// from other rows': parts of a pass may be at different operations at a time.
+  /// All operations are the backend's (sums over ranks are not), and no two rows' results share
+  /// memory: parts of a pass may be at different operations at a time.
   bool rows_apart = false;
-  /// The host never waits for the backend within a pass: it may be replayed.
+  /// The host never waits for the backend within a pass, so a pass may be captured and replayed.
   bool recordable = true;
 };
 
-/// A backend's recording of one owner's passes: one sequence of operations over one set of buffers.
+/// A backend's recording of the passes of one owner, which have one sequence of operations over one
+/// set of buffers.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -272,37 +275,38 @@ struct RopeTable {
   const float* cos_sin = nullptr;
   int head_dim = 0;
   int max_position = 0;
-  /// Pairs that each part of a RotaryPosition turns, in this order; all of them, where a batch has
-  /// such positions.
+  /// Number of pairs that each part of a RotaryPosition rotates, in order: frame, row, column.
+  /// Where a batch has such positions, they add up to head_dim / 2.
   std::array<int, 3> sections{};
 };
 
-/// Which experts a row takes, and their weights.
+/// Rule by which a row's experts are chosen and weighted.
 struct Routing {
-  int experts = 0;          ///< of a layer
+  int experts = 0;          ///< number of experts of a layer
   bool normalised = false;  ///< weights of the chosen experts add up to `scale`
-  /// Scores are sigmoids of the logits, of which none but the chosen experts' count. False: they
+  /// True: scores are sigmoids of the logits, so only the chosen experts' logits count. False: they
   /// are the softmax over all experts.
   bool sigmoid = false;
-  const float* correction = nullptr;  ///< [experts] added to scores to choose by; null: nothing
-  /// Groups of neighbouring experts, of which a row takes those with the largest sums of their two
-  /// best scores, of the lowest numbers on ties, and then experts of these alone.
+  const float* correction = nullptr;  ///< [experts] added to scores for choosing; null: nothing
+  /// Number of groups of neighbouring experts, and of groups that a row uses: those with the
+  /// largest sums of their two best scores, the lowest index first on ties. Its experts are chosen
+  /// within these groups.
   int groups = 1;
   int chosen_groups = 1;
-  float scale = 1.0F;  ///< of all weights
+  float scale = 1.0F;  ///< factor of all weights
 };
 
-/// Sizes of latent attention, and what its queries and latent vectors pass through.
+/// Sizes of latent attention, its scale and its norm.
 struct LatentParams {
   int heads = 0;                ///< query heads of this rank
   int nope = 0;                 ///< elements of a query head without rotary embedding
-  int rope = 0;                 ///< elements with it, of a query head and of the key of all heads
-  int rank = 0;                 ///< elements of a latent vector without it: its values
-  float scale = 1.0F;           ///< of scores
+  int rope = 0;                 ///< elements with it, in a query head and in the common key
+  int rank = 0;                 ///< elements of a latent vector without it: its value
+  float scale = 1.0F;           ///< factor of scores
   const float* norm = nullptr;  ///< [rank] RMSNorm of a latent vector's values
   float norm_epsilon = 0;
 
-  [[nodiscard]] int width() const { return rank + rope; }  ///< of a latent vector
+  [[nodiscard]] int width() const { return rank + rope; }  ///< elements of a latent vector
 };
 
 /// Inputs of the q/k/v stage after the projection.
@@ -310,7 +314,7 @@ struct QkvParams {
   int heads = 0;     ///< query heads of this rank
   int kv_heads = 0;  ///< kv heads of this rank
   int head_dim = 0;
-  const float* q_norm = nullptr;  ///< [head_dim] RMSNorm of each query head, or none (Qwen3)
+  const float* q_norm = nullptr;  ///< [head_dim] RMSNorm of each query head (Qwen3); null: none
   const float* k_norm = nullptr;  ///< [head_dim]
   float norm_epsilon = 0;
 };
@@ -320,21 +324,22 @@ enum class Gelu : std::uint8_t {
   quick,  ///< x * sigmoid(1.702 x)
 };
 
-/// The operations of a pass on rows(): all rows, or a part of whole segments. A part is a pass of
-/// its own to its operations: row 0 is its first, and pointers are to that row's place. embed(),
-/// store_experts() and gather_rows() compute the part's rows of the batch. The operations of
-/// attention, from rope_and_store() on, compute those of attended(), of which the first is their
-/// row 0. The others compute as many as they are told. Used by one thread.
+/// The operations of a pass on rows(): all rows, or a part that consists of whole segments. To its
+/// operations a part is a pass of its own: row 0 is the part's first row, and pointers refer to
+/// this row's place. embed(), store_experts() and gather_rows() compute the part's rows. The
+/// operations of attention (rope_and_store(), attention() and those of latent attention) compute
+/// the rows of attended(), whose first one is their row 0. The others compute as many rows as they
+/// are told. Used by one thread.
 class Operations {
  public:
   virtual ~Operations() = default;
   [[nodiscard]] virtual const PassRows& rows() const = 0;
-  /// Those of rows() that Batch::attended has, without logit rows.
+  /// The rows among rows() that are in Batch::attended; its logit rows are 0.
   [[nodiscard]] virtual PassRows attended() const { return rows(); }
 
-  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table has no such row. Adding -0
-  /// changes no number: with a part of the table on each rank the sum is the row, to the bit. A row
-  /// of a picture is PictureInput::embeddings'.
+  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table does not have the row. As
+  /// adding -0 changes no number, the sum over ranks with a part of the table each is the row, to
+  /// the bit. A row of a picture is taken from PictureInput::embeddings.
   virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
@@ -343,87 +348,89 @@ class Operations {
                            int rows, int width, DType dtype, std::byte* out) = 0;
 
   /// As add_rmsnorm(), but out[r, :] = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias.
-  /// The cpu backend's alone: others throw.
+  /// Only the cpu backend has it; others throw.
   virtual void add_layernorm(float* /*x*/, const float* /*delta*/, const float* /*weight*/,
                              const float* /*bias*/, float /*epsilon*/, int /*rows*/, int /*width*/,
                              DType /*dtype*/, std::byte* /*out*/) {
     throw Error(ExitCode::internal, "this backend has no operations of towers");
   }
 
-  /// out = gelu(in), rounded to dtype. in: [rows, width] fp32; out: the same shape. Likewise.
+  /// out = gelu(in), rounded to dtype. in: [rows, width] fp32; out: [rows, width] of dtype. Only
+  /// the cpu backend has it; others throw.
   virtual void gelu(Gelu /*kind*/, const float* /*in*/, int /*rows*/, int /*width*/,
                     DType /*dtype*/, std::byte* /*out*/) {
     throw Error(ExitCode::internal, "this backend has no operations of towers");
   }
 
   /// x[r, :] += bias. x: [rows, width] fp32; bias: [width]. For row-parallel projections, whose
-  /// bias comes after the sum over ranks.
+  /// bias is added after the sum over ranks.
   virtual void add_bias(float* x, const float* bias, int rows, int width) = 0;
 
   /// out = in * weight^T (+ bias). in: [rows, k] of the weight's dtype; out: [rows, n] fp32.
   virtual void linear(const Linear& weight, const std::byte* in, int rows, float* out) = 0;
 
-  /// Normalises (where asked) and rotates q and k, writes q rounded to kv.dtype, and stores k and v
-  /// in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v. q_out: [rows,
-  /// heads * head_dim] of kv.dtype.
+  /// Normalises q and k (where params has norms) and rotates them, writes q rounded to kv.dtype,
+  /// and stores k and v in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v.
+  /// q_out: [rows, heads * head_dim] of kv.dtype.
   virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                               const float* qkv, std::byte* q_out) = 0;
 
-  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim).
-  /// q: [rows, heads * head_dim] of kv.dtype; out the same shape and dtype. v must be finite at all
-  /// positions of a sequence: where it is not, rows that do not see it may come out as NaN.
+  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim). q: [rows,
+  /// heads * head_dim] of kv.dtype; out the same shape and dtype. v must be finite at all positions
+  /// of a sequence: otherwise even rows that do not see the position may become NaN.
   virtual void attention(const QkvParams& params, int layer, const std::byte* q,
                          std::byte* out) = 0;
 
-  /// Normalises and rotates latent vectors, and stores them in the cache: kv, [rows, rank + rope]
-  /// fp32, of which the last `rope` are rotated. Cuts queries, [rows, heads * (nope + rope)] fp32:
-  /// rotates the last `rope` of each head into the last of its `width()` elements of q_out, [rows,
-  /// heads * width()], and rounds the others into nope_out, [heads, rows, nope]; both of kv.dtype.
-  /// Rotated pairs are neighbours in the inputs (2i, 2i + 1) and apart (i, i + rope / 2) in
-  /// results.
+  /// Normalises the first `rank` elements of latent vectors kv, [rows, rank + rope] fp32, rotates
+  /// the last `rope`, and stores the vectors in the cache. Splits queries q, [rows, heads * (nope +
+  /// rope)] fp32: rotates the last `rope` elements of each head, which become the last ones of the
+  /// head's `width()` elements of q_out, [rows, heads * width()], and rounds the others into
+  /// nope_out, [heads, rows, nope]; both of kv.dtype. Elements of a rotated pair are neighbours in
+  /// the inputs (2i and 2i + 1), and i and i + rope / 2 in the results.
   virtual void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, int layer,
                                      const float* q, const float* kv, std::byte* nope_out,
                                      std::byte* q_out) = 0;
 
-  /// Causal attention of every row over its sequence's latent vectors, as attention(): each head's
-  /// scores are products of its query with whole vectors, and its result is a mean of their first
-  /// `rank` elements. q: [rows, heads * width()] of kv.dtype; out: [heads, rows, rank] of it.
+  /// Causal attention of every row over its sequence's latent vectors, as attention() does it. A
+  /// head's scores are products of its query with whole vectors, and its result is the weighted
+  /// mean of their first `rank` elements. q: [rows, heads * width()] of kv.dtype; out: [heads,
+  /// rows, rank] of kv.dtype.
   virtual void latent_attention(const LatentParams& params, int layer, const std::byte* q,
                                 std::byte* out) = 0;
 
   /// out = silu(gate) * up, rounded to dtype. gate_up: [rows, 2 * width] fp32, gate | up.
   virtual void swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) = 0;
 
-  /// linear() and then swiglu(), with the bits that these give where the same rows were packed by
-  /// pack() in one segment. gate_up: n = 2 * width, by pack_gate_up() or pack(). work: [rows, n]
-  /// fp32 that a backend may use; null where it does not (Backend::gates_in_work()). dtype: the
-  /// weight's. out: [rows, width] of it.
+  /// linear() and then swiglu(), with the bits of these two for a weight packed by pack() in one
+  /// segment. gate_up: n = 2 * width, packed by pack_gate_up() or pack(). work: [rows, n] fp32 that
+  /// a backend may use; null where it does not (Backend::gates_in_work()). dtype: the weight's.
+  /// out: [rows, width] of dtype.
   virtual void linear_swiglu(const Linear& gate_up, const std::byte* in, int rows, float* work,
                              DType dtype, std::byte* out) {
     linear(gate_up, in, rows, work);
     swiglu(work, rows, gate_up.n() / 2, dtype, out);
   }
 
-  /// Chooses the experts of each row: those of the largest scores, of the lowest numbers on ties.
-  /// Weights are their scores without correction. A row with a NaN among its logits has a NaN among
-  /// its weights. Where ids are given, weights alone are computed, of these experts, with the bits
-  /// that they have where the same are chosen. logits: [rows, experts] fp32.
+  /// Chooses the experts of each row: those of the largest scores, the lowest index first on ties.
+  /// Their weights are from their scores without correction. A row with a NaN among its logits has
+  /// a NaN among its weights. Where ids are given, only weights are computed, for these experts;
+  /// their bits are as if the same experts had been chosen. logits: [rows, experts] fp32.
   virtual void choose_experts(const float* logits, int rows, const Routing& routing,
                               const ExpertChoices& choices) = 0;
 
-  /// Keeps each row's experts in its place of the cache (KvShape::routed), as its elements from
-  /// `first` on; does nothing where the cache keeps none.
+  /// Stores each row's experts in the row's place of the cache (KvShape::routed), from element
+  /// `first` on. Does nothing where the cache keeps no experts.
   virtual void store_experts(const ExpertChoices& choices, int first) = 0;
 
-  /// out[r, :] = the sum of weight * down(silu(gate) * up) over those of the row's experts that the
-  /// bank has. Within a segment experts are added in ascending order, by fused multiply-adds from 0
-  /// on; segments are added in the binary tree. in: [rows, hidden] of the weights' dtype; work:
+  /// out[r, :] = the sum of weight * down(silu(gate) * up) over the row's experts that the bank
+  /// has. Within a segment experts are added in ascending order, by fused multiply-adds beginning
+  /// at 0; segments are added in the binary tree. in: [rows, hidden] of the weights' dtype; work:
   /// [rows, Backend::expert_row_bytes()] that the backend may use, aligned to 64 bytes; out: [rows,
   /// hidden] fp32.
   virtual void experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,
                        int rows, DType dtype, std::byte* work, float* out) = 0;
 
-  /// x[r, :] += sigmoid(gates[r]) * delta[r, :]. x, delta: [rows, width] fp32; gates: [rows]. Null:
+  /// x[r, :] += sigmoid(gates[r]) * delta[r, :]. x, delta: [rows, width] fp32; gates: [rows]; null:
   /// x += delta.
   virtual void add_gated(float* x, const float* delta, const float* gates, int rows, int width) = 0;
 
@@ -432,8 +439,8 @@ class Operations {
   virtual void store_columns(const float* in, int rows, int width, DType dtype, std::byte* out,
                              int out_width, int first_column) = 0;
 
-  /// out[r, columns[i]] = in[r, i]. in: [rows, width] fp32; columns: [width], below out_width and
-  /// each once; out: [rows, out_width] fp32. Other columns stay.
+  /// out[r, columns[i]] = in[r, i]. in: [rows, width] fp32; columns: [width] distinct, below
+  /// out_width; out: [rows, out_width] fp32. Other columns stay.
   virtual void scatter_columns(const float* in, int rows, int width, const std::int32_t* columns,
                                float* out, int out_width) = 0;
 
@@ -450,8 +457,8 @@ struct LogitEdit {
   float presence = 0;
 };
 
-/// The changed logit, in fp32, step by step: the bias is added; what is negative is multiplied by
-/// `repetition`, what is not is divided by it; `frequency` and then `presence` are subtracted.
+/// The changed logit, computed in fp32 in four steps: add the bias; multiply by `repetition` if
+/// negative, else divide by it; subtract `frequency`; subtract `presence`.
 [[nodiscard]] inline float edited(const LogitEdit& edit, float logit) {
   float x = logit + edit.bias;
   x = x < 0 ? x * edit.repetition : x / edit.repetition;
@@ -469,30 +476,32 @@ struct SampleRow {
   float min_p = 0.0F;
   /// Tokens that cannot be sampled, ascending, each once; tokens past the vocabulary are ignored.
   std::span<const TokenId> banned;
-  /// Token below the vocabulary whose log-probabilities are wanted without sampling; -1: none.
+  /// Token whose log-probabilities are wanted, without sampling; below the vocabulary. -1: sample.
   TokenId given = -1;
-  /// By ascending token, each once; tokens past the vocabulary are ignored. The cpu backend's
-  /// alone: a device has none yet.
+  /// Edits by ascending token, at most one for each; tokens past the vocabulary are ignored. Only
+  /// the cpu backend supports them.
   std::span<const LogitEdit> edits = {};
 };
 
-/// The token of a row and its log-probabilities. `logprob`: full vocabulary at the sampling
-/// temperature (at temperature 1 when it is 0), of the logits as they came. `sampling_logprob`: of
-/// the distribution actually sampled, after edits, bans and filters (0 at temperature 0); -infinity
-/// where a given token cannot be sampled. A given token has the bits that it would have if sampled.
+/// The token of a row and its log-probabilities. `logprob`: over the full vocabulary at the
+/// sampling temperature (at temperature 1 when this is 0), from the unedited logits.
+/// `sampling_logprob`: under the distribution that is sampled, after edits, bans and filters (0 at
+/// temperature 0); -infinity where a given token cannot be sampled. A given token's bits are as if
+/// it had been sampled.
 struct Sampled {
   TokenId token = 0;
   float logprob = 0;
   float sampling_logprob = 0;
-  std::int32_t kept = 0;  ///< number of tokens that could be sampled, where asked for
+  std::int32_t kept = 0;  ///< number of tokens that could be sampled; set with `kept`
 };
 
-/// A token and its logit / T + noise (its logit where T = 0), whose largest sample() takes.
+/// A token and its score, logit / T + noise (its logit where T = 0); sample() takes the largest
+/// score.
 struct Ranked {
   TokenId token = -1;
   float score = 0;
 };
-/// Most tokens of a row that rank() gives.
+/// Most tokens that rank() gives for a row.
 inline constexpr int kMaxRanked = 32;
 
 struct BackendInfo {
@@ -509,24 +518,25 @@ class Backend {
   [[nodiscard]] virtual BackendInfo info() const = 0;
 
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
-  /// Memory of `bytes` that can grow to `most` (>= bytes).
+  /// Memory of `bytes` bytes that can grow to `most` (>= bytes).
   [[nodiscard]] virtual std::unique_ptr<ElasticBuffer> reserve(std::size_t bytes,
                                                                std::size_t most) = 0;
-  /// Copy into memory of the backend, and out of it.
+  /// write() copies into memory of the backend, read() out of it.
   virtual void write(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void read(const std::byte* from, std::span<std::byte> to) = 0;
 
-  /// Packs the slices, stacked along rows, into one matrix (all must have `columns` equal). `bias`:
+  /// Packs the slices, stacked along rows, into one matrix; all must have equal `columns`. `bias`:
   /// empty or [n] fp32, in host memory. `segments`: K is cut into so many equal ranges, whose sums
-  /// are added in the binary tree; 1 or kAnySegments for column-parallel projections. Two segments
-  /// or more must be of even width. `compute`: dtype of the packed weight and of its inputs. Throws
-  /// UnusableWeight for the first unusable weight, except where another process packs, which then
-  /// throws.
+  /// are added in the binary tree; 1 or kAnySegments for column-parallel projections. If there are
+  /// several, their width must be even. `compute`: dtype of the packed weight and of its inputs.
+  /// Throws UnusableWeight for the first unusable weight; where another process packs
+  /// (PackPlace::packs), that process throws.
   [[nodiscard]] virtual std::unique_ptr<Linear> pack(std::span<const MatrixSlice> slices,
                                                      std::span<const float> bias, int segments,
                                                      DType compute,
                                                      const PackPlace& place = {}) = 0;
-  /// Packs the gates of an MLP and then as many ups, column-parallel, for linear_swiglu() alone.
+  /// Packs the gates of an MLP and then as many ups, column-parallel, only for use by
+  /// linear_swiglu().
   [[nodiscard]] virtual std::unique_ptr<Linear> pack_gate_up(std::span<const MatrixSlice> slices,
                                                              std::span<const float> bias,
                                                              DType compute,
@@ -538,41 +548,45 @@ class Backend {
   /// Bytes of `work` for a row of Operations::experts(), a multiple of 64.
   [[nodiscard]] virtual std::size_t expert_row_bytes(int hidden, int width, int chosen,
                                                      DType compute) const = 0;
-  /// Bytes of the place of a packed [n, k]. 0: the backend has weights in its own memory alone,
+  /// Bytes of the place of a packed [n, k]. 0: the backend keeps weights only in its own memory,
   /// which processes do not share.
   [[nodiscard]] virtual std::size_t packed_bytes(std::int64_t n, std::int64_t k,
                                                  DType compute) const = 0;
   /// Bytes of the place of an expert's packed [n, k] in its bank's memory, a multiple of 64.
-  /// `gated`: by pack_gate_up().
+  /// `gated`: packed by pack_gate_up().
   [[nodiscard]] virtual std::size_t expert_bytes(std::int64_t n, std::int64_t k, DType compute,
                                                  bool gated) const = 0;
-  /// Makes an embedding. `rows`: a stored table [vocab, hidden], whole; row i is token i's. A
-  /// backend that shares the host's memory reads from the mapped file, which must outlive the
-  /// embedding, as must the table; others copy. `head`: the same rows by pack() in one segment,
-  /// where embeddings are tied, else null. Where packing kept every bit, backends that copy read
-  /// the head instead, which must outlive the embedding.
+  /// Makes an embedding. `rows`: rows of a stored table [vocab, hidden], with all columns; row i of
+  /// the table is token i's. A backend that computes in host memory reads from the mapped file; the
+  /// file and the table must then outlive the embedding. Other backends copy. `head`: where
+  /// embeddings are tied, the same rows packed by pack() in one segment; else null. A backend that
+  /// copies reads the head instead if packing kept every bit; the head must then outlive the
+  /// embedding.
   [[nodiscard]] virtual std::unique_ptr<Embedding> embedding(const MatrixSlice& rows,
                                                              const Linear* head = nullptr) = 0;
-  /// Whether ranks of a group should have a part of the embeddings each, because they are copied.
+  /// Whether each rank of a group should have only a part of the embeddings, because this backend
+  /// copies them.
   [[nodiscard]] virtual bool splits_embeddings() const { return false; }
 
-  /// The rows of a pass, with padding, for a batch of `rows`; never fewer than for a smaller batch.
-  /// Buffers need room for them.
+  /// The rows of a pass, padding included, for a batch of `rows`; never fewer than for a smaller
+  /// batch. Buffers need room for these rows.
   [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
-  /// Takes over the batch of the next pass; each pass has one. Only one pass may be under way, of
-  /// any owner. Memory that `batch` points to must outlive run(). Throws Error (internal) on tokens
-  /// or positions out of range and on trees whose rows follow later ones.
+  /// Sets the batch of the next pass; each pass needs its own begin(). Only one pass may be under
+  /// way, over all owners. Memory that `batch` points to must stay unchanged until run() returns.
+  /// Throws Error (internal) on tokens or positions out of range and on trees whose rows follow
+  /// later ones.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
   /// Runs the pass: calls `compute` with the operations on all its rows, or, where
   /// PassTraits::recordable, replays an earlier pass of this recording with as many rows. So the
-  /// calls of `compute` may depend on Operations::rows(), and nothing else may change but the batch
-  /// and the contents of memory of the backend. Where PassTraits::rows_apart, several threads may
-  /// call `compute` at once, for parts that make up the pass.
+  /// operations that `compute` calls may depend on Operations::rows() only; apart from this, only
+  /// the batch and the contents of the backend's memory may differ between passes. Where
+  /// PassTraits::rows_apart, several threads may call `compute` at once, for parts that make up the
+  /// pass.
   virtual void run(Recording& recording, const std::function<void(Operations&)>& compute) = 0;
-  /// Seconds from begin() to the end of run(), for the last pass. Waits for its end.
+  /// Seconds from begin() to the end of run(), for the last pass. Waits for the pass to end.
   [[nodiscard]] virtual double pass_seconds() = 0;
-  /// Seconds from begin() to the end of the last sample() or rank() after it: on a device its busy
+  /// Seconds from begin() to the end of the last sample() or rank() after it; for a device its busy
   /// time, without the host's part of a step.
   [[nodiscard]] virtual double busy_seconds() = 0;
 
@@ -583,8 +597,8 @@ class Backend {
   virtual void copy_blocks(const KvShape& kv, std::byte* cache,
                            std::span<const BlockCopy> copies) = 0;
 
-  /// Copies k, v and experts of single positions, all layers, in order: a later move may read what
-  /// an earlier one has written.
+  /// Copies k, v and experts of single positions, in all layers. Moves are made in order: a later
+  /// one may read the result of an earlier one.
   struct SlotMove {
     std::int32_t from_block, from_slot;  ///< slot: position within the block
     std::int32_t to_block, to_slot;
@@ -592,32 +606,33 @@ class Backend {
   virtual void move_slots(const KvShape& kv, std::byte* cache, std::span<const SlotMove> moves) = 0;
 
   /// Samples each row by the shared noise: argmax over the kept tokens of logit / T + Gumbel noise.
-  /// A row with a given token gets its log-probabilities instead. logits: [rows.size(), stride]
-  /// fp32, of which the first `vocab` columns count. Throws UnusableLogits, as rank() does. `kept`:
-  /// empty, or [rows.size(), n] for the ids of the tokens that each row can sample, ascending, as
-  /// many as Sampled::kept says; at temperature 0 the sampled one alone. With it all rows have
-  /// top_k from 1 to n, and none has a given token.
+  /// A row with a given token gets this token's log-probabilities instead. logits: [rows.size(),
+  /// stride] fp32, of which the first `vocab` columns count. Throws UnusableLogits, as rank() does.
+  /// `kept`: empty, or [rows.size(), n] for the ids of the tokens that each row can sample,
+  /// ascending; Sampled::kept is their number; at temperature 0 only the sampled one. With `kept`,
+  /// all rows must have top_k from 1 to n, and no given token.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out,
                       std::span<TokenId> kept = {}) = 0;
 
-  /// The `count` (1 to kMaxRanked) best kept tokens of each row, best first, lowest id on ties; the
-  /// first is sample()'s. Rows with fewer kept tokens are filled with token -1, score -infinity.
-  /// out: [rows.size(), count].
+  /// The `count` (1 to kMaxRanked) best kept tokens of each row, best first, lowest id first on
+  /// ties; the first is the one that sample() takes. Rows with fewer kept tokens are filled with
+  /// token -1, score -infinity. out: [rows.size(), count].
   virtual void rank(const float* logits, std::size_t stride, int vocab,
                     std::span<const SampleRow> rows, int count, std::span<Ranked> out) = 0;
 
   /// The `count` (1 to kMaxRanked) tokens of each row that are most probable at temperature 1, by
-  /// the logits as they came, and for scores their log-probabilities over the full vocabulary:
-  /// otherwise as rank(). Sampled::logprob at temperature 1 has the same bits. out: [rows, count].
-  /// The cpu backend's alone: a device has none yet, and throws.
+  /// the unedited logits. Scores are their log-probabilities over the full vocabulary, with the
+  /// bits of Sampled::logprob at temperature 1. Otherwise as rank(). out: [rows, count]. Only the
+  /// cpu backend has it; others throw.
   virtual void top(const float* /*logits*/, std::size_t /*stride*/, int /*vocab*/, int /*rows*/,
                    int /*count*/, std::span<Ranked> /*out*/) {
     throw Error(ExitCode::internal, "this backend does not find the most probable tokens");
   }
 };
 
-/// Throws UnusableWeight where the slice has one. For weights that are read in place, not packed.
+/// Throws UnusableWeight where the slice has an unusable weight. For weights that are read in
+/// place, not packed.
 void require_usable(const MatrixSlice& slice, DType compute);
 
 /// A copy of host values in memory of the backend.
@@ -628,11 +643,12 @@ template <class T>
   return buffer;
 }
 
-/// Makes the CPU backend. threads: of this rank, the caller included (>= 1). isa: "auto" or one of
-/// supported_cpu_isas(). Throws UsageError naming the choices when the machine lacks it.
+/// Makes the CPU backend. `threads`: threads of this rank, the caller included (>= 1). `isa`:
+/// "auto" or one of supported_cpu_isas(). Throws UsageError, which names the choices, where the
+/// machine does not have it.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads,
                                                         const std::string& isa = "auto");
-/// Instruction sets of this machine, best first.
+/// Names of the instruction sets that this machine supports, best first.
 [[nodiscard]] std::vector<std::string> supported_cpu_isas();
 
 }  // namespace paceline::kernels

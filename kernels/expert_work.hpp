@@ -1,4 +1,4 @@
-// Where a backend keeps what lies between the products of Operations::experts().
+// Layout of the buffers between the products of Operations::experts(), within its `work`.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace paceline::kernels {
 
-/// Added to sums of sigmoids that weights are divided by, as the published models do.
+/// Added to the sum of sigmoids by which weights are divided, as in the published models.
 inline constexpr float kLeastTotal = 1e-20F;
 
-/// Buffers of some rows in `work`, one after the other. A place is one row of one expert.
+/// Buffers for some rows in `work`, one after the other. A place is one row for one expert.
 struct ExpertWork {
   ExpertWork(std::byte* work, int rows, int hidden, int width, int chosen, DType dtype) {
     const auto take = [&](std::size_t of_row) {
@@ -25,7 +25,7 @@ struct ExpertWork {
     places = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
     rows_of = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t) * chosen));
   }
-  /// Bytes of all for a row, a multiple of 64.
+  /// Bytes of all buffers for one row, a multiple of 64.
   [[nodiscard]] static std::size_t row_bytes(int hidden, int width, int chosen, DType dtype) {
     return whole_lines(size_of(dtype) * chosen * hidden) +
            whole_lines(size_of(dtype) * chosen * width) +
@@ -39,8 +39,8 @@ struct ExpertWork {
   std::byte* rows_in;     ///< [places, hidden] of the dtype
   std::byte* gated;       ///< [places, width] of the dtype
   float* results;         ///< [places, hidden]
-  std::int32_t* places;   ///< [rows, chosen]; the CPU has them elsewhere
-  std::int32_t* rows_of;  ///< [places]; likewise
+  std::int32_t* places;   ///< [rows, chosen]; not used by the CPU backend
+  std::int32_t* rows_of;  ///< [places]; not used by the CPU backend
 };
 
 }  // namespace paceline::kernels

@@ -66,11 +66,12 @@ void RowPlan::set(const Batch& batch) {
   }
 }
 
-// Tree rows that each follow the one before are computed like a chain. Rows on the first branch lie
-// at their own positions; others get a path that locates their ancestors.
+// Cuts a tree into chains of rows that are each the child of the one before. Rows of the first
+// branch lie in the places of their own positions; other chains get a path that locates their
+// ancestors.
 void RowPlan::cut(const Segment& segment) {
   const int end = segment.before + segment.rows;
-  for (int row = segment.before; row < end;) {  // of the tree
+  for (int row = segment.before; row < end;) {  // index in the tree
     ancestors_.clear();
     for (int at = row; segment.parents[at] >= 0; at = segment.parents[at]) {
       expect(segment.parents[at] < at, "a tree row follows a later one");

@@ -24,7 +24,7 @@ T load(const std::byte* from, std::int64_t i) {
   return value;
 }
 
-/// The scale of the block that holds a column of the matrix.
+/// Scale of the block that contains a column of the matrix.
 float scale_at(const SourceRow& row, std::int64_t column) {
   const std::int64_t block = column / kScaleBlock;
   return row.scale_dtype == DType::f32 ? load<float>(row.scales, block)
@@ -53,24 +53,24 @@ void check_slice(const MatrixSlice& slice) {
   }
 }
 
-/// Bits of unusable elements: their magnitude is at least `least`.
+/// Bits of unusable elements: an element is unusable if its magnitude is at least `least`.
 struct Unusable {
-  std::uint64_t magnitude;  ///< mask
+  std::uint64_t magnitude;  ///< mask of the magnitude's bits
   std::uint64_t least;
-  int bytes;  ///< of an element
+  int bytes;  ///< bytes of an element
 };
 
 Unusable unusable(DType stored, DType compute) {
   if (stored == DType::f8) return {0x7F, 0x7F, 1};
   if (stored == DType::bf16) return {0x7FFF, 0x7F80, 2};
-  if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // bf16 has the range of all finite ones
-  // fp32 magnitudes from there on round to infinity in bf16.
+  if (stored == DType::f16) return {0x7FFF, 0x7C00, 2};  // all finite ones are within bf16's range
+  // fp32 magnitudes from 0x7F7F8000 on round to infinity in bf16.
   return {0x7FFFFFFF, compute == DType::bf16 ? 0x7F7F8000U : 0x7F800000U, 4};
 }
 
-/// Whether no scale makes a weight of an f8 row infinite or NaN, whatever its codes.
+/// Whether no scale of an f8 row makes one of its weights infinite or NaN.
 bool usable_by_scales(const SourceRow& row, std::int64_t k) {
-  constexpr float kHarmless = 0x1p118F;  // the largest code is 448, less than 2^9
+  constexpr float kHarmless = 0x1p118F;  // the largest f8 value is 448, less than 2^9
   bool all = true;
   for_blocks(row, k, [&](std::int64_t first, std::int64_t count, float scale) {
     if (std::abs(scale) <= kHarmless) return;
@@ -157,8 +157,8 @@ void copy_values(const SourceRow& row, std::int64_t k, std::byte* out) {
   }
 }
 
-// Checks words of several elements at a time: a magnitude that is too large carries into the sign's
-// place, and no further.
+// Checks several elements in a 64-bit word at a time: a magnitude that is too large carries into
+// the place of the sign, and no further.
 bool usable(const SourceRow& row, std::int64_t k, DType compute) {
   if (row.dtype == DType::f8 && !usable_by_scales(row, k)) return false;
   const Unusable bad = unusable(row.dtype, compute);
