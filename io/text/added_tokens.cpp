@@ -44,7 +44,7 @@ std::size_t after_white_space(std::string_view text, std::size_t at) {
 
 void AddedTokenFinder::add(const AddedToken& token, std::string form) {
   std::vector<Entry>& entries = by_first_byte_[static_cast<unsigned char>(form.front())];
-  // The first added of equal forms wins, as of equal patterns in the reference.
+  // Of equal forms the first one added wins, as for equal patterns in the reference.
   const auto place = std::find_if(entries.begin(), entries.end(),
                                   [&](const Entry& e) { return e.form.size() < form.size(); });
   entries.insert(place, Entry{std::move(form), token});
@@ -62,7 +62,7 @@ const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view tex
 void AddedTokenFinder::split(std::string_view text,
                              const std::function<void(std::string_view)>& text_piece,
                              const std::function<void(TokenId)>& token) const {
-  // `done` follows the reference to the letter: white space that an rstrip took can still be an
+  // `done` follows the reference exactly: white space that an rstrip has taken can still be an
   // added token of its own, and then counts twice.
   std::size_t done = 0;
   for (std::size_t at = 0; !empty_ && at < text.size();) {

@@ -14,25 +14,25 @@ std::uint64_t key_of(TokenId left, TokenId right) {
          static_cast<std::uint32_t>(right);
 }
 
-/// A token within a word, linked to its neighbours; merged-away ones have size 0.
+/// A token within a word, linked to its neighbours; one that was merged into another has size 0.
 struct Symbol {
   TokenId token;
   std::int32_t previous, next;  ///< indices; -1: none
-  std::uint32_t size;           ///< tokens merged into it
+  std::uint32_t size;           ///< number of tokens merged into it
 };
 
-/// A merge that was possible when it was queued. Lowest rank first, then leftmost.
+/// A merge that was possible when it was queued. Order: lowest rank first, then leftmost.
 struct Candidate {
   std::uint32_t rank;
   std::int32_t left;   ///< index of the left symbol
-  std::uint32_t size;  ///< of both together: tells whether the pair is unchanged
+  std::uint32_t size;  ///< of both symbols; changes if the pair changes
   TokenId token;
   bool operator>(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : left > other.left;
   }
 };
 
-/// Below this length a linear search for the best pair is faster than a heap.
+/// For words up to this length a linear search for the best pair is faster than a heap.
 constexpr std::size_t short_word = 24;
 
 void merge_short(const MergeTable& merges, std::vector<TokenId>& tokens, std::size_t first) {
@@ -80,7 +80,7 @@ void merge_long(const MergeTable& merges, std::vector<TokenId>& tokens, std::siz
     Symbol& l = symbols[static_cast<std::size_t>(c.left)];
     if (l.size == 0 || l.next < 0) continue;
     Symbol& r = symbols[static_cast<std::size_t>(l.next)];
-    // Symbols only ever grow to the right of their start, so equal size means the pair is
+    // Symbols only ever grow to the right of their start, so equal size means that the pair is
     // unchanged.
     if (l.size + r.size != c.size) continue;
     l.token = c.token;

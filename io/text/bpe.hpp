@@ -12,8 +12,8 @@
 
 namespace paceline::io::text {
 
-/// Merges by pair, (left id, right id) -> (rank, merged id): an open-addressed table, since
-/// encoding mostly looks up pairs.
+/// Merges by pair, (left id, right id) -> (rank, merged id). An open-addressed table, because
+/// encoding consists mostly of lookups of pairs.
 class MergeTable {
  public:
   struct Merge {
@@ -21,7 +21,7 @@ class MergeTable {
     TokenId token = 0;
   };
   void reserve(std::size_t merges);
-  /// Inserts a pair; an existing one takes the new rank.
+  /// Inserts a pair; a pair that is already there gets the new merge.
   void insert(TokenId left, TokenId right, Merge merge);
   [[nodiscard]] const Merge* find(TokenId left, TokenId right) const;
 
@@ -32,21 +32,21 @@ class MergeTable {
   };
   static constexpr std::uint64_t empty = ~std::uint64_t{0};  ///< no pair: ids are not negative
   [[nodiscard]] std::size_t slot_of(std::uint64_t key) const;
-  std::vector<Slot> slots_;  ///< a power of two of them, at most half full
+  std::vector<Slot> slots_;  ///< their number is a power of two; at most half are used
 };
 
 /// The model part of a tokenizer. Immutable and thread-safe once filled.
 struct Bpe {
-  std::unordered_map<std::string, TokenId> vocab;  ///< a word that is one token -> its id
+  std::unordered_map<std::string, TokenId> vocab;  ///< words that are one token -> id
   std::array<TokenId, 256> byte_token{};
-  /// Characters with tokens, for vocabularies spelled in characters (SentencePiece's), where bytes
-  /// of other characters are tokens of their own. Empty: words are bytes.
+  /// Characters with tokens, in vocabularies spelled in characters (SentencePiece's); bytes of all
+  /// other characters are tokens of their own. Empty: words are bytes.
   std::unordered_map<char32_t, TokenId> characters;
   MergeTable merges;
-  bool ignore_merges = false;  ///< a word that is a token becomes it, whatever the merges
+  bool ignore_merges = false;  ///< a word that is a token becomes it, even if merges differ
 
-  /// Appends the tokens of a word (not empty; valid UTF-8 where there are `characters`) in O(n log
-  /// n).
+  /// Appends the tokens of a word in O(n log n). The word is not empty; if there are `characters`,
+  /// it must be valid UTF-8.
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
 };
 

@@ -7,7 +7,7 @@
 namespace paceline::io::text {
 namespace {
 
-/// Whether a byte stands for itself: printable Latin-1. The other 68, in order, are U+0100 onwards.
+/// Whether a byte stands for itself: printable Latin-1. The other 68 bytes become U+0100 onwards.
 constexpr bool stands_for_itself(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

@@ -7,10 +7,10 @@
 
 namespace paceline::io::text {
 
-/// The bytes that a token's characters stand for; nullopt when one is outside the alphabet.
+/// The bytes for which a token's characters stand; nullopt: a character is outside the alphabet.
 [[nodiscard]] std::optional<std::string> bytes_of_characters(std::string_view token);
 
-/// The characters that stand for some bytes.
+/// The characters that stand for these bytes.
 [[nodiscard]] std::string characters_of_bytes(std::string_view bytes);
 
 }  // namespace paceline::io::text

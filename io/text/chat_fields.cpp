@@ -18,7 +18,7 @@ constexpr std::string_view go_on = "continue_final_message";
 constexpr std::string_view tools = "tools";
 constexpr std::array<std::string_view, 5> honoured = {thinking, date, header, go_on, tools};
 
-/// Template arguments that are never rendered, each with the value that requests nothing.
+/// Template arguments that are never rendered, each with its value that requests nothing.
 struct Idle {
   std::string_view key;
   std::string_view value;
@@ -108,7 +108,7 @@ class FieldReader {
     }
   }
 
-  /// Records a line's value, and checks that the template reads it.
+  /// Records a value of the line, and checks that the template reads it.
   template <typename T>
   void take(const Member& member, std::optional<T>& said, T value) {
     if (said && *said != value) refuse(member, "is given twice on the line, and differently");
@@ -135,7 +135,7 @@ class FieldReader {
   }
 
   const ChatTemplate& chat_;
-  // Values of the line.
+  // Values set by the line.
   std::optional<bool> thinking_, header_, go_on_;
   std::optional<std::string> date_, tools_;
 };

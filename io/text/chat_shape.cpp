@@ -14,7 +14,7 @@ namespace {
 
 constexpr int deepest_nesting = 32;
 
-// --- 1. Expressions, canonically ---------------------------------------------------------------
+// --- 1. Expressions in canonical form ----------------------------------------------------------
 
 std::string quoted(std::string_view value) {
   std::string out = "'";
@@ -45,7 +45,7 @@ bool takes_subscript(const Word& word) {
   return (word.kind == WordKind::name && !is_keyword(word)) || word.is(")") || word.is("]");
 }
 
-/// Whether the operand of a plus sign ends before the word: nothing binds tighter there.
+/// Whether the operand of a plus sign ends before this word: nothing there binds more tightly.
 bool ends_sum(const Word& word) {
   constexpr std::array ends = {"+", ")", "]", ",", "if", "else", "and", "or"};
   return word.kind != WordKind::literal && is_one_of(ends, word.text);
@@ -55,8 +55,8 @@ bool starts_sum(const Word& word) {
   return word.kind != WordKind::literal && is_one_of(starts, word.text);
 }
 
-/// Throws where Jinja could not read the words as an expression, as far as neighbours tell. Dropped
-/// branches get no other check.
+/// Throws if Jinja could not read the words as an expression, as far as neighbouring words show.
+/// Branches that are dropped get no other check.
 void require_expression(std::span<const Word> words) {
   constexpr std::array signs = {"+", "-", "[", "]", "(", ")", "{", "}", ":"};
   constexpr std::array infix = {"*", "/", "//", "**", "%",  "~",  "|",  ".",
@@ -66,7 +66,7 @@ void require_expression(std::span<const Word> words) {
     return is_value(w) || w.is(")") || w.is("]") || w.is("}");
   };
   const Word* before = nullptr;
-  int calls = 0;  // enclosing calls or other parentheses
+  int calls = 0;  // number of enclosing calls or other parentheses
   for (const Word& w : words) {
     calls += w.is("(") ? 1 : w.is(")") ? -1 : 0;
     const bool value_before = before != nullptr && ends_value(*before);
@@ -94,7 +94,7 @@ void require_expression(std::span<const Word> words) {
   if (before == nullptr || !(ends_value(*before) || before->is(","))) throw UnreadableTemplate{};
 }
 
-/// Throws where Jinja could not read the words after a statement's name.
+/// Throws if Jinja could not read the words after a statement's name.
 void require_statement(const std::string& name, std::span<const Word> words) {
   constexpr std::array bare = {"else",     "endif",   "endfor",     "break",        "continue",
                                "endmacro", "endcall", "generation", "endgeneration"};
@@ -104,7 +104,7 @@ void require_statement(const std::string& name, std::span<const Word> words) {
     return;
   }
   if (!is_one_of(others, name)) throw UnreadableTemplate{};
-  if (name == "for" || name == "set") {  // targets, perhaps a namespace's, then their value
+  if (name == "for" || name == "set") {  // targets, maybe of a namespace; then their value
     const char* divider = name == "for" ? "in" : "=";
     std::size_t targets = 0;
     while (targets < words.size() && !words[targets].is(divider)) {
@@ -119,7 +119,7 @@ void require_statement(const std::string& name, std::span<const Word> words) {
   require_expression(words);
 }
 
-/// Simplifies: x['key'] becomes x.key, and 'a' + 'b' becomes 'ab'.
+/// Simplifies expressions: x['key'] becomes x.key, and 'a' + 'b' becomes 'ab'.
 std::vector<Word> simplify(std::vector<Word> words) {
   std::vector<Word> out;
   const auto is_key = [](const std::string& text) {
@@ -172,9 +172,9 @@ std::string spell(const std::vector<Word>& words) {
   return out;
 }
 
-// --- 2. Tags to the statements that remain -----------------------------------------------------
+// --- 2. From tags to the statements that remain ------------------------------------------------
 
-/// Conditions that are true where tools are passed, and else false.
+/// Conditions that are true if tools are passed, and false otherwise.
 constexpr std::array tool_conditions = {
     "tools",
     "tools is not none",
@@ -182,7 +182,7 @@ constexpr std::array tool_conditions = {
     "tools_in_user_message and not tools is none",
 };
 constexpr std::array never_conditions = {
-    "not tools is defined",  // it is passed, be it as None
+    "not tools is defined",  // tools are always passed, even if None
     "custom_tools is defined",
     "builtin_tools is defined",
     "tools is not none and not tools_in_user_message",
@@ -200,7 +200,7 @@ constexpr std::array always_conditions = {
 };
 /// True unless contents may be lists of parts.
 constexpr std::string_view text_condition = "message.content is string";
-/// True once and then false, so that it must not decide anything.
+/// True once and then false, so nothing may depend on it.
 constexpr std::string_view idle_condition = "not tools_in_user_message is defined";
 /// Conditions that are never, or always, true for the roles system, user and assistant.
 constexpr std::array never_of_known_roles = {
@@ -231,7 +231,7 @@ class Reducer {
     std::string rest;
   };
 
-  /// Statements being assembled; neighbouring outputs are joined by plus signs.
+  /// Statements being assembled; neighbouring outputs are joined with plus signs.
   class Body {
    public:
     void print(std::vector<Word> words) {
@@ -254,7 +254,7 @@ class Reducer {
       flush();
       return std::move(form_);
     }
-    /// Statements since `start`, an earlier size().
+    /// The statements since `start`, an earlier size().
     [[nodiscard]] std::string_view since(std::size_t start) const {
       return std::string_view(form_).substr(start);
     }
@@ -277,7 +277,7 @@ class Reducer {
     require_statement(name, words);
     return {std::move(name), spell(simplify(std::move(words)))};
   }
-  /// The block of the tag that ended statements(), which must exist.
+  /// The block of the tag at which statements() ended; there must be one.
   [[nodiscard]] Block ending() const {
     if (at_ >= tags_.size()) throw UnreadableTemplate{};
     return block_of(tags_[at_]);
@@ -286,7 +286,7 @@ class Reducer {
     if (ending().name != name) throw UnreadableTemplate{};
   }
 
-  /// Reads up to a tag that ends or continues the enclosing statement (left unread).
+  /// Reads up to a tag that ends or continues the enclosing statement, which stays unread.
   void statements(Body& body, int depth) {
     constexpr std::array ends = {"elif", "else", "endif", "endfor", "endgeneration"};
     if (depth > deepest_nesting) throw UnreadableTemplate{};
@@ -301,7 +301,7 @@ class Reducer {
         if (is_one_of(ends, block.name)) break;
         if (block.name == "if") {
           const std::string inner = condition(depth);
-          if (!inner.empty()) body.state(inner);  // else the outputs around it join
+          if (!inner.empty()) body.state(inner);  // else the outputs around it are joined
         } else if (block.name == "for") {
           body.state(loop(block, depth));
         } else if (block.name == "generation") {
@@ -324,8 +324,8 @@ class Reducer {
     return "{%for " + block.rest + "%}" + std::move(body).finish() + "{%endfor%}";
   }
 
-  /// Reads a generation block: trainers' templates mark the model's own words by it, and it prints
-  /// the same without. It is a scope: variables set in it end with it, but not a namespace's.
+  /// Reads a generation block, by which trainers' templates mark the model's own words. It prints
+  /// the same as without the block. Variables set in it end with it, except a namespace's.
   void generation(Body& body, int depth) {
     ++at_;
     const std::size_t start = body.size();
@@ -340,7 +340,7 @@ class Reducer {
     }
   }
 
-  /// Whether `condition` is in one of the lists; outside a loop there is no message to ask about.
+  /// Whether `condition` is in one of the lists. Outside a loop there is no message to test.
   template <std::size_t n, std::size_t m>
   [[nodiscard]] bool is_listed(const std::string& condition, const std::array<const char*, n>& list,
                                const std::array<const char*, m>& of_known_roles) {
@@ -354,10 +354,10 @@ class Reducer {
 
   std::string condition(int depth) {
     std::string form;
-    bool tested = false;                   // a test remains, so `form` is an if
+    bool tested = false;                   // a test remains, so that `form` is an if
     bool decided = false;                  // an earlier branch is always taken
     bool ended = false;                    // by else
-    bool assistant_without_tools = false;  // an earlier one takes all assistant messages left
+    bool assistant_without_tools = false;  // an earlier branch takes all assistant messages left
     for (Block block = block_of(tags_[at_]); block.name != "endif"; block = ending()) {
       const bool otherwise = block.name == "else";
       if (ended || (!otherwise && block.name != "if" && block.name != "elif"))
@@ -403,7 +403,7 @@ class Reducer {
   bool other_roles_differ_ = false;
 };
 
-/// Replaces the one literal that is a whole system message between these marks.
+/// Replaces the only literal that is a whole system message between these marks.
 void take_default_system(ChatShape& shape, std::string_view open, std::string_view close) {
   std::size_t at = 0;
   while ((at = shape.form.find(open, at)) != std::string::npos) {

@@ -19,7 +19,7 @@
 namespace paceline::io {
 namespace {
 
-/// Shapes whose rendering is known.
+/// Shapes with a known rendering.
 struct KnownShape {
   std::uint64_t fingerprint;  ///< of ChatShape::form
   ChatFamily family;
@@ -27,13 +27,13 @@ struct KnownShape {
 };
 constexpr KnownShape known_shapes[] = {
     {0xc5ebbde1248a6893, ChatFamily::chatml},  // nothing but the messages
-    {0x9c291fb88343c649, ChatFamily::chatml},  // Qwen2: a default system prompt
-    {0x5fbb6dea9c61fd95, ChatFamily::chatml},  // Qwen2-VL and 2.5-VL: the same
-    {0x9d1ceb741eb9207a, ChatFamily::qwen25},  // Qwen2.5: the same, and roles of its own
-    {0x3d457888dbc49890, ChatFamily::qwen25},  // as TRL trains it
+    {0x9c291fb88343c649, ChatFamily::chatml},  // Qwen2: with a default system prompt
+    {0x5fbb6dea9c61fd95, ChatFamily::chatml},  // Qwen2-VL and 2.5-VL: with one too
+    {0x9d1ceb741eb9207a, ChatFamily::qwen25},  // Qwen2.5: with one, and fixed roles
+    {0x3d457888dbc49890, ChatFamily::qwen25},  // Qwen2.5 as TRL trains it
     {0x26081aa2df77fccb, ChatFamily::qwen25},  // Qwen3-Instruct-2507: no default system prompt
     {0x80c82a3bd78fd9c4, ChatFamily::qwen3},   // Qwen3 as first published
-    {0x51e28ecdbce07256, ChatFamily::qwen3},   // Qwen3 once contents may be lists
+    {0x51e28ecdbce07256, ChatFamily::qwen3},   // Qwen3, whose contents may be lists
     {0x2c35050298ef9813, ChatFamily::qwen3, {.opens_thinking = true}},     // Qwen3-Thinking-2507
     {0x7eed794b06ef0156, ChatFamily::qwen3, {.keeps_reasoning = true}},    // Qwen3 as TRL trains it
     {0x953352aa0c6cd479, ChatFamily::llama2},                              // as first published
@@ -42,37 +42,37 @@ constexpr KnownShape known_shapes[] = {
     {0x3451e475b2107254, ChatFamily::llama3},                              // as TRL trains it
     {0xb838622579f16d86, ChatFamily::llama3, {.always_generates = true}},  // as first published
     {0x3c0d137956c4179a, ChatFamily::llama3_1},                            // Llama 3.1 and 3.3
-    {0xd702ef23652dd647, ChatFamily::llama3_1},  // Llama 3.2, which would name today
+    {0xd702ef23652dd647, ChatFamily::llama3_1},  // Llama 3.2, which would print today's date
     {0x70f699afdc727481, ChatFamily::kimi},      // Moonlight
     {0x9d360d2959dfca93, ChatFamily::kimi},      // Kimi-K2 as first published
-    {0x742e5caee79c49f0, ChatFamily::kimi},      // Kimi-K2 once messages may have names
+    {0x742e5caee79c49f0, ChatFamily::kimi},      // Kimi-K2, whose messages may have names
     {0x9b5f742806baaed9, ChatFamily::r1},        // DeepSeek-R1-Distill as first published
     {0x56b66e8062cd34f1, ChatFamily::r1, {.opens_thinking = true}},
     {0x65a73b06ce3b2559, ChatFamily::r1, {.opens_thinking = true, .keeps_reasoning = true}},  // TRL
 };
 
-/// Forms with tools (ChatShape::form_with_tools) of which the rendering is known.
+/// Forms with tools (ChatShape::form_with_tools) with a known rendering.
 struct KnownTools {
   std::uint64_t fingerprint;
   text::ToolForm form;
 };
 constexpr KnownTools known_tools[] = {
     {0x616dad130dc8bdf8, text::ToolForm::hermes},        // Qwen2.5
-    {0x2b08865c876a63f6, text::ToolForm::hermes},        // as TRL trains it
+    {0x2b08865c876a63f6, text::ToolForm::hermes},        // Qwen2.5 as TRL trains it
     {0x7754650c9f4944aa, text::ToolForm::hermes},        // Qwen3-Instruct-2507
     {0x17b7654db0cc2abd, text::ToolForm::hermes},        // Qwen3 as first published
-    {0x3d9e8e2d423433ef, text::ToolForm::hermes},        // Qwen3 once contents may be lists
+    {0x3d9e8e2d423433ef, text::ToolForm::hermes},        // Qwen3, whose contents may be lists
     {0x677b210cdd0346ac, text::ToolForm::hermes},        // Qwen3-Thinking-2507
     {0x4ba1889510072245, text::ToolForm::hermes},        // Qwen3 as TRL trains it
     {0x65748c565626a409, text::ToolForm::llama},         // Llama 3.1 and 3.3
     {0x4926e6e8fad6bac2, text::ToolForm::llama},         // Llama 3.2
     {0x5870d28b2355149e, text::ToolForm::kimi},          // Kimi-K2 as first published
-    {0x218d130adbb539d7, text::ToolForm::kimi},          // Kimi-K2 once messages may have names
-    {0x17117619b81f6245, text::ToolForm::kimi_compact},  // the same, without spaces
+    {0x218d130adbb539d7, text::ToolForm::kimi},          // Kimi-K2, whose messages may have names
+    {0x17117619b81f6245, text::ToolForm::kimi_compact},  // the same as kimi, without spaces
 };
 
-/// Forms with parts (ChatShape::form_with_parts) that render pictures as kPictureMark and texts as
-/// they are.
+/// Forms with parts (ChatShape::form_with_parts) that render pictures as kPictureMark and texts
+/// unchanged.
 constexpr std::uint64_t known_parts[] = {
     0x191e78e6e507f985,  // Qwen2-VL and 2.5-VL
 };
@@ -104,15 +104,15 @@ std::string llama(std::string_view role, std::string_view content) {
 }
 constexpr std::string_view llama_answer = "<|start_header_id|>assistant<|end_header_id|>\n\n";
 
-/// A Kimi's message of a role that its templates know.
+/// A message of Kimi, with a role that its templates know.
 std::string kimi(std::string_view role, std::string_view content) {
   return "<|im_" + std::string(role) + "|>" + std::string(role) + "<|im_middle|>" +
          std::string(content) + "<|im_end|>";
 }
 constexpr std::string_view kimi_answer = "<|im_assistant|>assistant<|im_middle|>";
 
-/// The last question of a user, or the last message when no user spoke. Qwen3 shows reasoning only
-/// of the answers after it.
+/// Index of a user's last question, or of the last message if no user spoke. Qwen3 shows the
+/// reasoning only of answers after it.
 std::size_t last_query(std::span<const ChatMessage> messages) {
   for (std::size_t i = messages.size(); i-- > 0;) {
     const std::string& content = messages[i].content;
@@ -123,8 +123,8 @@ std::size_t last_query(std::span<const ChatMessage> messages) {
   return messages.size() - 1;
 }
 
-/// An earlier answer, split into reasoning and speech. `shows`: with its reasoning; `even_none`:
-/// also with an empty one.
+/// An earlier answer, split into reasoning and speech. `shows`: keep its reasoning; `even_none`:
+/// even if it is empty.
 std::string qwen3_answer(const ChatMessage& message, bool shows, bool even_none) {
   constexpr std::string_view open = "<think>";
   constexpr std::string_view close = "</think>";
@@ -143,7 +143,7 @@ std::string qwen3_answer(const ChatMessage& message, bool shows, bool even_none)
                                  "\n</think>\n\n" + std::string(trim_newlines(said, true, false)));
 }
 
-/// DeepSeek-R1-Distill's rendering, which puts the last system prompt first.
+/// The rendering of DeepSeek-R1-Distill, which puts the last system prompt first.
 std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
                bool keeps_reasoning) {
   constexpr std::string_view close = "</think>";
@@ -165,7 +165,7 @@ std::string r1(std::span<const ChatMessage> messages, const std::string& bos,
   return bos + std::string(system) + turns;
 }
 
-/// Llama 2's rendering, which has no header for an answer: a user begins and turns alternate.
+/// The rendering of Llama 2. It has no header for an answer; a user begins, and turns alternate.
 std::string llama2(std::span<const ChatMessage> messages, const std::string& bos,
                    const std::string& eos) {
   const bool system_first = messages.front().role == "system";
@@ -187,14 +187,14 @@ std::string llama2(std::span<const ChatMessage> messages, const std::string& bos
   return out;
 }
 
-/// Text for a message: quoted, on one line and short.
+/// A text for error messages: quoted, on one line and short.
 std::string shown(const std::string& text) {
   const std::string whole =
       text::Json(text).dump(-1, ' ', true, text::Json::error_handler_t::replace);
   return whole.size() <= 60 ? whole : whole.substr(0, 60) + "...";
 }
 
-/// Whether a role is a word, as it must be between marks of the template: no mark, bracket or white
+/// Whether a role is a word. Between a template's marks it must have no mark, bracket or white
 /// space, which could begin or end a message.
 bool is_word(std::string_view text) {
   if (text.empty()) return false;
@@ -217,7 +217,7 @@ void require_words(std::span<const ChatMessage> messages) {
   }
 }
 
-/// Throws on other roles: templates with a branch for each role would drop them silently.
+/// Throws on other roles, which templates with a branch for each role would silently drop.
 void require_roles(std::span<const ChatMessage> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
@@ -232,7 +232,7 @@ bool is_llama3(ChatFamily family) {
   return family == ChatFamily::llama3 || family == ChatFamily::llama3_1;
 }
 
-/// Families for which render_answer() knows how tools speak.
+/// Families of which render_answer() knows how messages of tools are rendered.
 bool has_tool_answers(ChatFamily family) {
   return family == ChatFamily::chatml || family == ChatFamily::qwen25 ||
          family == ChatFamily::qwen3 || is_llama3(family);
@@ -249,15 +249,15 @@ std::optional<std::string> find_template(const text::JsonNode& config) {
   node->refuse("expected one named \"default\"");
 }
 
-/// A special token of a configuration. `which`: bos_token or eos_token.
+/// A special token in a configuration. `which`: "bos_token" or "eos_token".
 std::optional<std::string> find_special(const text::JsonNode& config, const char* which) {
   const std::optional<text::JsonNode> node = config.find(which);
   if (!node) return std::nullopt;
   return node->value().is_object() ? node->at("content").string() : node->string();
 }
 
-/// The special token of special_tokens_map.json, which holds where the configuration lists no added
-/// tokens.
+/// The special token in special_tokens_map.json, which counts if the configuration does not list
+/// added tokens.
 std::optional<std::string> find_special(const std::string& directory, const text::JsonNode* config,
                                         const char* which) {
   const std::string path = directory + "/special_tokens_map.json";
@@ -449,7 +449,7 @@ std::string ChatTemplate::render_plainly(std::span<const ChatMessage> messages,
   return render_messages(said, options);
 }
 
-/// `options.tools` are in the messages, where they stand in some.
+/// Renders messages. If the template prints tools in a message, `messages` contain them already.
 std::string ChatTemplate::render_messages(std::span<const ChatMessage> messages,
                                           const ChatOptions& options) const {
   const bool system_first = messages.front().role == "system";
@@ -483,7 +483,7 @@ std::string ChatTemplate::render_messages(std::span<const ChatMessage> messages,
                            std::string(system_first ? text::strip(messages.front().content) : ""));
       for (std::size_t i = system_first ? 1 : 0; i < messages.size(); ++i) {
         const bool told = !options.tools.empty() && i == (system_first ? 1U : 0U);
-        const std::string& said = messages[i].content;  // behind the tools it is stripped already
+        const std::string& said = messages[i].content;  // with tools it is stripped already
         out += llama(messages[i].role, told ? said : text::strip(said));
       }
       if (options.add_generation_prompt) out += answer_header(options);
@@ -515,7 +515,7 @@ std::string ChatTemplate::render_qwen3(std::span<const ChatMessage> messages,
   return options.add_generation_prompt ? out + answer_header(options) : out;
 }
 
-/// The text before what an assistant says.
+/// The text before an assistant's own words.
 std::string ChatTemplate::answer_header(const ChatOptions& options) const {
   std::string out;
   switch (family_) {
@@ -568,7 +568,7 @@ bool ChatTemplate::ends_turn(std::string_view token) const {
 
 namespace {
 
-/// Answers by ChatML, where neighbouring messages of tools share a user's turn.
+/// Answers in ChatML, where neighbouring messages of tools share one user's turn.
 std::string chatml_answers(std::span<const ChatMessage> messages, bool has_tools) {
   std::string out;
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -584,7 +584,7 @@ std::string chatml_answers(std::span<const ChatMessage> messages, bool has_tools
   return out;
 }
 
-/// Answers by Llama 3, whose 3.1 has a tool speak as ipython, in JSON.
+/// Answers in Llama 3. In 3.1 a tool speaks as ipython, in JSON.
 std::string llama_answers(std::span<const ChatMessage> messages, bool has_tools) {
   std::string out;
   for (const ChatMessage& m : messages) {

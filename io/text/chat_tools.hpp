@@ -1,4 +1,4 @@
-// Tools as chat templates tell a model of them.
+// Tools, as chat templates print them for a model.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace paceline::io::text {
 
-/// What a template prints where it is given tools.
+/// The form in which a template prints tools.
 enum class ToolForm : std::uint8_t {
-  none,          ///< nothing that is known
-  hermes,        ///< Qwen2.5, Qwen3: behind the system prompt, a line each
-  llama,         ///< Llama 3.1 to 3.3: before what the user says first, indented
-  kimi,          ///< Kimi-K2: a message before all others
-  kimi_compact,  ///< the same without spaces
+  none,          ///< tools are not printed in a known form
+  hermes,        ///< Qwen2.5, Qwen3: after the system prompt, a line each
+  llama,         ///< Llama 3.1 to 3.3: before the first words of the user, indented
+  kimi,          ///< Kimi-K2: in a message before all others
+  kimi_compact,  ///< kimi without spaces
 };
 
-/// The text that a form prints of tools, an array of objects that read_as_python() gave. Hermes:
-/// what follows the system prompt within its message. Llama: what precedes the first user's words
-/// within theirs. Kimi: a whole message.
+/// The text that a form prints of tools, an array of objects from read_as_python(). Hermes: the
+/// text after the system prompt within its message. Llama: the text before the first user's words
+/// within their message. Kimi: a whole message.
 [[nodiscard]] std::string tools_text(ToolForm form, const nlohmann::ordered_json& tools);
 
 }  // namespace paceline::io::text

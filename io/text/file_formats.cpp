@@ -8,7 +8,7 @@ namespace {
 struct Format {
   std::string_view begins;
   std::string_view name;
-  std::string_view remedy;  ///< empty: the converter reads it
+  std::string_view remedy;  ///< empty: the converter reads this kind
 };
 
 using namespace std::string_view_literals;

@@ -1,4 +1,4 @@
-// Kinds of files that are often mistaken for JSON Lines.
+// Kinds of files that users often give instead of JSON Lines.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace paceline::io::text {
 
-/// The kind of a file with this text that is not JSON Lines, and how to convert it: "this is a
-/// Parquet file; ...". Empty: none of the kinds known by their first bytes.
+/// Text that names the kind of a file that is not JSON Lines, and a way to convert it: "this is a
+/// Parquet file; ...". Empty: its first bytes are of no known kind.
 [[nodiscard]] std::string other_format(std::string_view text, const std::string& path);
 
 }  // namespace paceline::io::text

@@ -5,11 +5,11 @@
 
 namespace paceline::io::text {
 
-/// Reads a file. Throws DataError when it does not exist or is not a regular one (a device or a
-/// pipe might never end), IoError when it cannot be read; both name the path and the reason.
+/// Reads a file. Throws DataError if it does not exist or is not a regular file (a device or a pipe
+/// might never end), IoError if it cannot be read; both name the path and the reason.
 [[nodiscard]] std::string read_file(const std::string& path);
-/// Whether a file exists. Throws std::filesystem::filesystem_error when this cannot be known, as in
-/// a folder that may not be searched.
+/// Whether a file exists. Throws std::filesystem::filesystem_error if this cannot be found out, for
+/// example in a folder that may not be searched.
 [[nodiscard]] bool file_exists(const std::string& path);
 
 }  // namespace paceline::io::text

@@ -12,21 +12,21 @@
 namespace paceline::io::text {
 namespace {
 
-/// White_Space, and four separators that Python adds to it.
+/// White_Space, and four separators that Python counts too.
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 char closing(char open) { return open == '(' ? ')' : open == '[' ? ']' : '}'; }
 
-/// End of a tag's body: the first `close` outside literals and brackets.
+/// Finds the end of a tag's body: the first `close` outside of literals and brackets.
 std::size_t find_close(std::string_view text, std::size_t at, std::string_view close) {
   if (close == "#}") {
     at = text.find(close, at);
     if (at == std::string_view::npos) throw UnreadableTemplate{};
     return at;
   }
-  std::string brackets;  // closing ones still expected
+  std::string brackets;  // closing brackets still expected
   for (; at < text.size(); ++at) {
     const char c = text[at];
     if (brackets.empty() && text.substr(at, 2) == close) return at;
@@ -70,9 +70,9 @@ Tag read_tag(std::string_view text, std::size_t& at) {
   return tag;
 }
 
-/// The part of the text between two tags that is printed; a null tag is an end of the template.
-/// trim_blocks removes a line feed after a block, lstrip_blocks the white space of a line before
-/// one.
+/// The printed part of the text between two tags. A null tag stands for an end of the template.
+/// trim_blocks removes a line feed after a block, lstrip_blocks the white space before a block at
+/// the start of a line.
 std::string_view printed(std::string_view text, const Tag* before, const Tag* after) {
   const auto is_statement = [](const Tag* tag) {
     return tag != nullptr && (tag->kind == TagKind::block || tag->kind == TagKind::comment);
@@ -106,7 +106,7 @@ char32_t read_hex(std::string_view body, std::size_t& at, std::size_t digits) {
   return value;
 }
 
-/// Appends the character of the escape whose letter is at `at`; moves `at` past it.
+/// Appends the character of the escape whose letter is at `at`; moves `at` past the escape.
 void read_escape(std::string_view body, std::size_t& at, std::string& value) {
   constexpr std::string_view letters = "abfnrtv\\'\"";
   constexpr std::string_view values = "\a\b\f\n\r\t\v\\'\"";
@@ -120,7 +120,7 @@ void read_escape(std::string_view body, std::size_t& at, std::string& value) {
     value += values[known];
   } else if (c == 'x' || c == 'u' || c == 'U') {
     append_utf8(value, read_hex(body, at, c == 'x' ? 2 : c == 'u' ? 4 : 8));
-  } else if (c != '\n') {  // a continued line
+  } else if (c != '\n') {  // not a continued line
     value += '\\';
     value += c;
   }

@@ -7,8 +7,8 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/// Walks JSON that the parser has found well formed. Should the two ever disagree, it stops at the
-/// end of the text rather than run past it: peek() there is a NUL, which fits nowhere.
+/// Walks through JSON that the parser has found well-formed. If the two ever disagree, it stops at
+/// the end of the text and does not run past it: peek() there is a NUL, which is never expected.
 class Walker {
  public:
   explicit Walker(std::string_view text) : text_(text) {}
@@ -60,9 +60,9 @@ class Walker {
   std::size_t at_ = 0;
 };
 
-/// Parses for errors alone; values are read member by member.
+/// Parses only to find errors; values are read member by member.
 void require_well_formed(std::string_view line) {
-  // The parser silently accepts a mark in front, and a NUL for the end of the text.
+  // The parser silently accepts a mark at the front, and takes a NUL for the end of the text.
   if (line.starts_with(byte_order_mark)) {
     throw LineError{0, "a byte order mark within the file (were files joined?); remove it"};
   }

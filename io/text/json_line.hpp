@@ -1,4 +1,4 @@
-// One line of JSON Lines: an object's members as written, each with its column.
+// One line of JSON Lines: the members of an object as written, each with its column.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace paceline::io::text {
 struct Member {
   std::string key;
   std::string_view raw;    ///< the value as written, without spaces around it
-  std::size_t offset = 0;  ///< of the value in the line
+  std::size_t offset = 0;  ///< of the value, from the line's start
 };
 
-/// An error in a line, with its place.
+/// An error in a line, with its offset.
 struct LineError {
   std::size_t offset = 0;
   std::string message;
@@ -23,15 +23,15 @@ struct LineError {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-/// Splits a line's object into members. Throws LineError when the line is malformed JSON (UTF-8
-/// included), begins with a byte order mark, is nested too deep, no object, or has a key twice.
+/// Splits a line's object into members. Throws LineError if the line is malformed JSON or UTF-8,
+/// begins with a byte order mark, is nested too deeply, is no object, or has a key twice.
 [[nodiscard]] std::vector<Member> split_object(std::string_view line);
 
-/// Splits the object that a member holds; offsets are in the line. Throws LineError as above.
+/// Splits an object that is a member's value; offsets are those in the line. Throws LineError too.
 [[nodiscard]] std::vector<Member> split_object(const Member& outer);
 
 [[nodiscard]] Json parse(const Member& member);
-/// Throws LineError at the member: "'KEY': MESSAGE".
+/// Throws LineError at the member, with the text "'KEY': MESSAGE".
 [[noreturn]] void refuse(const Member& member, const std::string& message);
 
 /// JSON without the spaces between its tokens; numbers and strings keep their spelling.

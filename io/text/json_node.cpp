@@ -36,7 +36,7 @@ std::string reason_of(const Json::parse_error& error) {
 }
 
 Json parse_json(std::string_view text, const std::string& name) {
-  // The parser takes a NUL for the end and would skip the rest.
+  // The parser would take a NUL for the end, and skip the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     throw DataError(name + ": byte " + std::to_string(nul + 1) +
                     ": malformed JSON: a NUL character");

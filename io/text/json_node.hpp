@@ -1,4 +1,4 @@
-// A JSON document with places: every error names the file and the path within it.
+// A JSON document with places. Every error names the file and the path within it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace paceline::io::text {
 
 using Json = nlohmann::json;
 
-/// Nesting beyond this is refused before parsing. Files in use need about six levels.
+/// Deeper nesting is refused before parsing. Files in use need about six levels.
 constexpr int deepest_json = 64;
 
 /// The offset at which the nesting of brackets in a JSON text first exceeds `deepest`, or npos.
@@ -24,7 +24,7 @@ constexpr int deepest_json = 64;
 /// Parses a whole file. Throws DataError naming the file and the byte.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& name);
 
-/// A value within a document. Refers to both the document and the file's name, which outlive it.
+/// A value within a document. It refers to the document and the file's name; both must outlive it.
 class JsonNode {
  public:
   JsonNode(const Json& value, const std::string& file, std::string path)
@@ -34,11 +34,11 @@ class JsonNode {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string where() const { return *file_ + ": " + (path_.empty() ? "/" : path_); }
 
-  /// A member; absent and null are the same. Throws when this is no object.
+  /// A member; absent and null are the same. Throws if this is no object.
   [[nodiscard]] std::optional<JsonNode> find(std::string_view key) const;
-  [[nodiscard]] JsonNode at(std::string_view key) const;  ///< the same for a member that must exist
+  [[nodiscard]] JsonNode at(std::string_view key) const;  ///< a member that must exist
   [[nodiscard]] JsonNode item(std::size_t index) const;
-  [[nodiscard]] std::size_t array_size() const;  ///< throws when this is no array
+  [[nodiscard]] std::size_t array_size() const;  ///< throws if this is no array
 
   [[nodiscard]] const std::string& string() const;
   [[nodiscard]] bool boolean() const;
@@ -54,7 +54,7 @@ class JsonNode {
   std::string path_;
 };
 
-/// A value for a message: its JSON, or its kind when the JSON is long.
+/// Text about a value for a message: its JSON, or its kind if the JSON is long.
 [[nodiscard]] std::string describe(const Json& value);
 
 }  // namespace paceline::io::text

@@ -21,7 +21,7 @@ const char* const gpt2_pattern =
 namespace {
 
 constexpr std::size_t longest_pattern = 4096;
-/// Most steps of one match. Real patterns need a few a character; only a hostile one needs so many.
+/// Most steps of one match. Real patterns need few for each character; hostile ones exceed this.
 constexpr std::uint32_t match_limit = 20'000'000;
 constexpr std::size_t jit_stack_start = 32U << 10U;
 constexpr std::size_t jit_stack_limit = 8U << 20U;
@@ -30,7 +30,7 @@ constexpr std::string_view categories[] = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Mn", "Mc", "Me", "N",  "Nd", "Nl", "No", "P", "Pc",
     "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp"};
 
-/// Reads a pattern once, front to back, for syntax that the two engines do not share.
+/// Reads a pattern once, front to back, for syntax on which the two engines differ.
 class SyntaxCheck {
  public:
   explicit SyntaxCheck(std::string_view pattern) : p_(pattern) {}
@@ -90,13 +90,13 @@ class SyntaxCheck {
   void bracket() {
     ++at_;
     if (peek(0) == '^') ++at_;
-    if (peek(0) == ']') return refuse(1);  // a literal to one engine, an empty class to the other
+    if (peek(0) == ']') return refuse(1);  // a literal in one engine, an empty class in the other
     while (at_ < p_.size() && p_[at_] != ']' && problem_.empty()) {
       const char c = p_[at_];
       if (c == '\\') {
         escape();
       } else if (c == '[' || (c == '&' && peek(1) == '&')) {
-        refuse(2);  // nested classes and intersections are Oniguruma's alone
+        refuse(2);  // only Oniguruma has nested classes and intersections
       } else if ((static_cast<unsigned char>(c) & 0x80U) != 0) {
         problem_ = "it holds a character outside ASCII";
       } else {
@@ -108,7 +108,7 @@ class SyntaxCheck {
 
   void group() {
     ++at_;
-    if (peek(0) == '*') return refuse(1);  // (*VERB) is PCRE2's alone
+    if (peek(0) == '*') return refuse(1);  // only PCRE2 has (*VERB)
     if (peek(0) != '?') return;
     if (peek(1) == ':' || peek(1) == '=' || peek(1) == '!') {
       at_ += 2;
@@ -119,8 +119,8 @@ class SyntaxCheck {
     }
   }
 
-  /// Checks {n}, {n,} or {n,m}, not followed by a '+' (possessive in one engine, repeated in the
-  /// other).
+  /// Checks {n}, {n,} or {n,m}. No '+' may follow, which is possessive in one engine and a
+  /// repetition in the other.
   void braces() {
     const std::size_t close = p_.find('}', at_);
     if (close == std::string_view::npos) return refuse(1);
@@ -150,7 +150,7 @@ std::string message_of(int code) {
 
 std::string unsupported_syntax(std::string_view pattern) { return SyntaxCheck(pattern).run(); }
 
-/// Memory of one match, kept between matches, since making it costs more than a short match.
+/// Memory for matching, kept between matches, because making it costs more than a short match.
 struct Workspace {
   pcre2_match_data* data;
   pcre2_match_context* context;
@@ -176,7 +176,7 @@ struct Workspace {
 struct Pattern::Compiled {
   pcre2_code* code = nullptr;
   std::mutex mutex;                              ///< guards idle
-  std::vector<std::unique_ptr<Workspace>> idle;  ///< workspaces no thread is using
+  std::vector<std::unique_ptr<Workspace>> idle;  ///< workspaces not in use by any thread
 
   Compiled() = default;
   ~Compiled() { pcre2_code_free(code); }

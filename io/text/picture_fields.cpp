@@ -29,13 +29,13 @@ PictureFile held(std::string_view base64, const Member& source, const std::strin
   return {"", {begin, begin + bytes->size()}};
 }
 
-/// The value of a key unless it is null.
+/// The value of a key; null: it is absent or null.
 const Json* find(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// What `type` says that a part is, or else its keys do.
+/// The kind of a part: its `type` or, without one, the first known key.
 std::string kind_of(const Json& part, const Member& source, const std::string& which) {
   if (!part.is_object()) {
     refuse(source, which +

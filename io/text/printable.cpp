@@ -9,7 +9,7 @@ namespace paceline::io {
 namespace {
 
 // Whether a character is a mark, embedding, override or isolate of Unicode's bidirectional
-// algorithm, or a line or paragraph separator: they could make a line look like another.
+// algorithm, or a line or paragraph separator. Such characters could make a line look like another.
 bool turns(char32_t c) {
   return c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);
@@ -51,7 +51,7 @@ std::string printable_start(std::string_view text, std::size_t characters) {
   // A character has at most four bytes, and takes at least one column.
   const std::string shown = printable(text.substr(0, 4 * characters + 4));
   std::size_t at = 0;
-  std::size_t cut = 0;  // where "..." would begin
+  std::size_t cut = 0;  // the place where "..." would begin
   for (std::size_t n = 0; at < shown.size() && n < characters; ++n) {
     if (n + 3 <= characters) cut = at;
     at += text::decode_utf8(shown, at).size;

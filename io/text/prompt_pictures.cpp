@@ -25,7 +25,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Decodes pictures for several threads, of large ones one at a time.
+/// Decodes pictures for several threads; large pictures one at a time.
 class Decoder {
  public:
   [[nodiscard]] Picture decode(std::span<const std::byte> file, const std::string& name) {
@@ -65,7 +65,7 @@ SeenPicture look_at_one(const PictureFile& file, const ImageProcessorConfig& pro
 std::vector<SeenPicture> look_at(std::span<const PictureFile> files,
                                  const ImageProcessorConfig& processor) {
   std::vector<SeenPicture> seen(files.size());
-  std::vector<std::size_t> like(files.size());  // the first of the same file
+  std::vector<std::size_t> like(files.size());  // index of the first file with this path
   std::map<std::string, std::size_t> first;
   std::vector<std::size_t> work;
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -136,7 +136,7 @@ std::array<std::uint64_t, 2> picture_hash(std::span<const std::byte> file) {
 
 namespace {
 
-/// The bytes of a prompt's picture, which are those that its hash is of. `where`: begins messages.
+/// The bytes of a prompt's picture, checked by its hash. `where`: beginning of messages.
 std::vector<std::byte> bytes_of(const PictureFile& file, const PromptPicture& picture,
                                 const std::string& where) {
   std::string read;

@@ -13,14 +13,14 @@ namespace paceline::io {
 /// Treatment of a prompt that leaves no room for a response in the model's context.
 enum class Overlong : std::uint8_t { error, skip, truncate };  ///< truncate keeps the last tokens
 
-/// Rendering of messages; auto: the template's default. A prompt's line may override it.
+/// Options for rendering messages; auto: the template's default. A prompt's line may override them.
 struct ChatSettings {
   Auto<bool> enable_thinking;  ///< Qwen3
   Auto<std::string> date;      ///< Llama 3.1 to 3.3
-  /// Whether an assistant's last message continues; auto: it does not, with a warning.
+  /// Whether an assistant's last message continues; auto: no, with a warning.
   Auto<bool> continue_final_message;
 };
-/// Field names in a prompt file that stand for these; auto: the same name.
+/// Names of fields in a prompt file that stand for these keys; auto: the same name.
 struct PromptKeys {
   Auto<std::string> prompt;
   Auto<std::string> messages;
@@ -30,9 +30,9 @@ struct PromptKeys {
 
   struct Named {
     std::string_view key;
-    std::string_view field;  ///< of the file
+    std::string_view field;  ///< name of the field in the file
   };
-  /// The fields that are not auto. Views into this.
+  /// The fields that are not auto, as views into this.
   [[nodiscard]] std::vector<Named> named() const {
     std::vector<Named> all;
     const auto add = [&](std::string_view key, const Auto<std::string>& field) {

@@ -32,12 +32,12 @@ bool is_prompt_key(std::string_view key) {
   return std::find(prompt_keys.begin(), prompt_keys.end(), key) != prompt_keys.end();
 }
 
-/// The text of a string; other JSON in its compact spelling.
+/// The text of a string, or other JSON in its compact spelling.
 std::string text_of(const Json& value, std::string_view raw) {
   return value.is_string() ? value.get<std::string>() : text::compact(raw);
 }
 
-/// "; did you mean 'x'?", or the line's fields when none is near.
+/// Text "; did you mean 'x'?" or, if no name is near, the line's fields.
 std::string suggest(std::string_view field, const std::vector<Member>& members) {
   constexpr std::size_t kShown = 8;  // names
   std::vector<std::string_view> names;
@@ -57,7 +57,7 @@ std::string folder_of(const std::string& path) {
   return std::filesystem::absolute(path).parent_path().string();
 }
 
-/// Reads the lines of one file, front to back, and then their pictures.
+/// Reads the lines of one file in order, and then their pictures.
 class PromptReader {
  public:
   PromptReader(const std::string& name, const Tokenizer* tokenizer, const ChatTemplate* chat,
@@ -111,8 +111,8 @@ class PromptReader {
            options_.chat.continue_final_message;
   }
 
-  /// Checks the configuration's options first, so that its mistake does not look like the first
-  /// line's.
+  /// Checks the configuration's options first, so that an error in them does not look like one of
+  /// the first line.
   void require_template_reads() const {
     if (chat_ == nullptr || chat_->family() == ChatFamily::none) return;
     try {
@@ -125,7 +125,7 @@ class PromptReader {
     }
   }
 
-  /// The key that a member stands for: one that names it, or its own name.
+  /// The key for which a member stands: the key that names this field, or the member's own name.
   [[nodiscard]] std::string_view key_of(const Member& member) const {
     for (const auto& [key, field] : named_) {
       if (member.key == field) return key;
@@ -150,15 +150,15 @@ class PromptReader {
   /// The member that holds the prompt.
   struct Source {
     const Member* member = nullptr;
-    std::string_view key;  ///< key that it stands for
+    std::string_view key;  ///< key for which it stands
   };
 
-  /// Whether the source is text to be a user's message.
+  /// Whether the source is a text that is to be a user's message.
   [[nodiscard]] bool says(const Source& source) const {
     return options_.keys.messages && source.key == "messages" && source.member->raw.front() == '"';
   }
 
-  /// Does something to the line, whose place errors name.
+  /// Runs an action on the current line, and adds the line's place to its errors.
   template <typename Action>
   void at_line(const Action& action) const {
     try {
@@ -169,13 +169,13 @@ class PromptReader {
     }
   }
 
-  /// A line's prompt before its pictures are looked at.
+  /// A line's prompt before its pictures are read.
   struct ReadPrompt {
     Prompt prompt;
     std::size_t line = 0;
     std::size_t uid_offset = 0;
     Member source;  ///< the member that holds the prompt
-    Member images;  ///< the member to name where a picture is at fault
+    Member images;  ///< the member to name in errors about pictures
     bool closed = false;
     std::vector<PictureFile> files;
   };
@@ -184,8 +184,8 @@ class PromptReader {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
     Source source;
-    Source beside;        // text that the source's token ids are made of
-    bool second = false;  // there is some
+    Source beside;        // text from which the source's token ids were made
+    bool second = false;  // `beside` is set
     Prompt prompt;
     text::RequestReader request(options_.request, vocab_, tokenizer_ != nullptr);
     std::size_t uid_offset = 0;
@@ -203,7 +203,7 @@ class PromptReader {
     for (const Member& member : members) {
       const std::string_view key = key_of(member);
       if (is_prompt_key(key)) {
-        // Ids made of the text or the messages beside them are the prompt.
+        // If ids were made of a text or messages on the same line, the ids are the prompt.
         const Source found = {&member, key};
         const bool made = source.key == "prompt_tokens" && !is_ids_key(key);
         const bool makes =
@@ -254,7 +254,7 @@ class PromptReader {
                      pictures.named(*source.member), closed_, std::move(files)});
   }
 
-  /// Looks at all pictures, and places their rows.
+  /// Reads all pictures, and places their rows.
   void place_pictures() {
     if (!options_.pictures) return;
     std::vector<PictureFile> files;
@@ -286,7 +286,7 @@ class PromptReader {
   void place(ReadPrompt& read) {
     std::vector<PromptPicture>& pictures = read.prompt.pictures;
     std::vector<TokenId>& tokens = read.prompt.tokens;
-    if (estimates()) {  // by their number alone
+    if (estimates()) {  // only the number of tokens counts
       const std::int64_t merge = options_.pictures->processor.merge;
       for (const PromptPicture& picture : pictures)
         tokens.insert(tokens.end(), picture.grid.patches() / (merge * merge), 0);
@@ -326,7 +326,7 @@ class PromptReader {
     return uid;
   }
 
-  /// verl's reward_model.ground_truth.
+  /// Reads verl's reward_model.ground_truth.
   static std::optional<std::string> nested_truth(const Member& member) {
     if (member.raw.front() != '{') return std::nullopt;
     for (const Member& inner : text::split_object(member)) {
@@ -337,7 +337,7 @@ class PromptReader {
     return std::nullopt;
   }
 
-  /// Whether a model takes pictures, so that <image> is not text.
+  /// Whether the model takes pictures; then <image> is not text.
   [[nodiscard]] bool has_places() const { return options_.pictures.has_value(); }
 
   std::vector<TokenId> read_prompt(const Source& of, const Source& beside,
@@ -385,7 +385,7 @@ class PromptReader {
     }
   }
 
-  /// Checks ids against the model: added tokens may be the tokenizer's alone
+  /// Checks ids against the model, for a tokenizer may have added tokens that the model lacks
   /// (Tokenizer::require_fits).
   [[nodiscard]] std::vector<TokenId> within_vocabulary(const Member& source,
                                                        std::vector<TokenId> tokens) const {
@@ -475,7 +475,7 @@ class PromptReader {
     for (std::size_t i = 0; i < value.size(); ++i) {
       const Json& id = value[i];
       const std::string which = "token " + std::to_string(i + 1) + ": ";
-      // The parser calls -0 an integer, and 0 a natural number.
+      // The parser calls -0 an integer, but 0 a natural number.
       const bool minus_zero = id.is_number_integer() && !id.is_number_unsigned() && id == 0;
       if (!id.is_number_integer() || minus_zero) {
         refuse(source,
@@ -490,8 +490,8 @@ class PromptReader {
     return ids;
   }
 
-  /// Names a prompt. Without a uid it is named by its sampled tokens, so that it gets the same
-  /// responses wherever its line stands.
+  /// Names a prompt. Without a uid its tokens give the name, so that it gets the same responses
+  /// wherever its line is in the file.
   void name(Prompt& prompt, std::size_t offset) {
     const bool given = !prompt.uid.empty();
     if (!given) {
@@ -511,10 +511,10 @@ class PromptReader {
                                                " gives it; give this line a uid")};
   }
 
-  /// Throws where the prompt has tokens that stand for pictures or films and are none of it.
+  /// Throws if the prompt has tokens for pictures or films outside of its own pictures.
   void require_no_places(const Prompt& prompt, const Member& source) const {
     for (const TokenId id : options_.placeholders) {
-      if (options_.pictures && id == options_.pictures->token) continue;  // they were placed
+      if (options_.pictures && id == options_.pictures->token) continue;  // placed already
       if (std::find(prompt.tokens.begin(), prompt.tokens.end(), id) == prompt.tokens.end())
         continue;
       refuse(source,
@@ -523,20 +523,20 @@ class PromptReader {
     }
   }
 
-  /// ", 300 of them its pictures' rows", where it has pictures.
+  /// Text ", 300 of them its pictures' rows"; empty: the prompt has no pictures.
   [[nodiscard]] std::string of_pictures(const Prompt& prompt) const {
     if (prompt.pictures.empty()) return "";
     return ", " + std::to_string(std::ranges::count(prompt.tokens, options_.pictures->token)) +
            " of them its pictures' rows";
   }
 
-  /// Applies the limit on length.
+  /// Keeps a prompt, unless its length or its uid is refused.
   void keep(ReadPrompt read) {
     Prompt& prompt = read.prompt;
     const Member& source = read.source;
     require_no_places(prompt, source);
     const std::int32_t context = options_.request.context;
-    // Longest response of the line's own; 0: none that counts here.
+    // Longest response of the line itself; 0: there is none, or it does not count here.
     const std::int32_t own = context > 0 ? prompt.sampling.max_tokens.value_or(0) : 0;
     const auto limit =
         static_cast<std::size_t>(std::max(own > 0 ? context - own : options_.max_tokens, 0));
@@ -578,17 +578,17 @@ class PromptReader {
   const ChatTemplate* chat_;
   const PromptOptions& options_;
   const std::vector<PromptKeys::Named> named_;
-  const std::string folder_;  ///< that relative paths of pictures begin at
+  const std::string folder_;  ///< folder at which relative paths of pictures begin
   std::int32_t vocab_ = 0;    ///< 0: unknown
   std::size_t line_number_ = 0;
   bool rendered_ = false;  ///< some messages were rendered
   bool closed_ = false;    ///< this line's last message, the assistant's, was closed by default
   struct Named {
     std::size_t line = 0;
-    bool given = false;  ///< the line gives the uid
+    bool given = false;  ///< the line itself gives the uid
   };
   std::unordered_map<std::string, Named> seen_;           ///< by uid
-  std::unordered_map<std::string, std::uint32_t> equal_;  ///< lines of each content_uid
+  std::unordered_map<std::string, std::uint32_t> equal_;  ///< number of lines by content_uid
   std::vector<ReadPrompt> read_;                          ///< in the order of lines
   PromptSet set_;
 };

@@ -13,8 +13,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// As repr() of a float: the fewest digits that read back, with an exponent below 1e-4 and from
-/// 1e16 on.
+/// Text as repr() of a float: the fewest digits that read back, with an exponent below 1e-4 and
+/// from 1e16 on.
 std::string float_text(double value) {
   char buffer[64];
   const auto end =
@@ -84,7 +84,7 @@ class Writer {
   std::string out_;
 };
 
-/// Makes a value of what the parser reads; the library's own loses whole numbers past 64 bits.
+/// Builds a value from the parser's events. The library's builder loses integers beyond 64 bits.
 class Builder final : public nlohmann::json_sax<OrderedJson> {
  public:
   OrderedJson take() { return std::move(root_); }
@@ -98,7 +98,7 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
     return put(OrderedJson::binary({written.begin(), written.end()}));
   }
   bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t& /*value*/) override { return false; }  // text has none
+  bool binary(binary_t& /*value*/) override { return false; }  // JSON text has none
   bool start_object(std::size_t /*size*/) override { return begin(OrderedJson::object()); }
   bool key(string_t& value) override {
     key_ = std::move(value);
@@ -126,7 +126,7 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
   bool begin(OrderedJson value) {
     OrderedJson& at = place();
     at = std::move(value);
-    open_.push_back(&at);  // nothing is added beside it until it ends
+    open_.push_back(&at);  // nothing is added to its parent until it ends
     return true;
   }
   bool end() {
@@ -136,7 +136,7 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
 
   OrderedJson root_;
   std::vector<OrderedJson*> open_;  ///< objects and arrays that have begun, outermost first
-  std::string key_;                 ///< of the next value
+  std::string key_;                 ///< key of the next value
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Text of a content, which is text, or parts of which some are.
+/// The text of a content: the content itself, or its parts that are text.
 std::string text_of(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   std::string text;

@@ -8,8 +8,8 @@
 
 namespace paceline::io {
 
-/// The text of a user's last message, or, where the prompt is text, all of it; nullopt where it was
-/// given as token ids. UTF-8.
+/// The text of a user's last message, or a whole prompt that is text; nullopt: the prompt was given
+/// as token ids. UTF-8.
 [[nodiscard]] std::optional<std::string> question_of(const Prompt& prompt);
 
 }  // namespace paceline::io

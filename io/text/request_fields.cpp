@@ -15,18 +15,18 @@ namespace paceline::io {
 namespace text {
 namespace {
 
-constexpr std::int32_t kMostTokens = 1 << 24;      // limit of sampling.max_tokens too
-constexpr std::uint32_t kMostSamples = 1'000'000;  // limit of prompts.samples too
+constexpr std::int32_t kMostTokens = 1 << 24;      // also the limit of sampling.max_tokens
+constexpr std::uint32_t kMostSamples = 1'000'000;  // also the limit of prompts.samples
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Fields that the model cannot take.
+/// Fields with inputs that the model cannot take.
 constexpr std::array<std::string_view, 8> media = {
     "images", "videos", "audios", "image", "video", "audio", "multi_modal_data", "mm_data"};
 
-/// Fields of verl, read by its agents' tools.
+/// Fields for the tools of verl's agents.
 constexpr std::array<std::string_view, 2> of_tools = {"tools_kwargs", "interaction_kwargs"};
 
 constexpr std::string_view agent = "agent_name";
@@ -38,7 +38,7 @@ bool is_empty(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty()) || value == "";
 }
 
-/// A number of how tokens are drawn, by its field and key.
+/// A number that decides how tokens are drawn: field name, range and member.
 struct DrawNumber {
   std::string_view key;
   const Real<float>& range;
@@ -53,7 +53,7 @@ constexpr std::array<DrawNumber, 6> draw_numbers = {{
     {"frequency_penalty", kPenalty, &SamplingParams::frequency_penalty},
 }};
 
-/// The run's value of a parameter that lines cannot set; nullopt: no such parameter.
+/// The run's value of a parameter that lines cannot set; nullopt: there is no such parameter.
 std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   const SamplingParams& s = run.sampling;
   if (key == "min_tokens") return s.min_tokens;
@@ -62,7 +62,7 @@ std::optional<double> of_run(const RequestOptions& run, std::string_view key) {
   return std::nullopt;
 }
 
-/// Whether a line repeats the run's value: as spelled, or in single precision.
+/// Whether a line repeats the run's value, exactly or in single precision.
 bool repeats(const Json& value, double run) {
   if (value.is_boolean()) return value.get<bool>() == (run != 0);
   if (!value.is_number()) return false;
@@ -72,8 +72,8 @@ bool repeats(const Json& value, double run) {
 
 std::string shown(const Json& value) { return value.is_number() ? value.dump() : describe(value); }
 
-/// Describes the value, or its item, that keeps it from being a list whose items all pass `is_one`;
-/// empty: it is one.
+/// Text about the value, or its first item that fails `is_one`, if it is not a list whose items all
+/// pass; empty: it is such a list.
 std::string not_a_list_of(const Json& value, const auto& is_one) {
   if (!value.is_array()) return shown(value);
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -141,7 +141,7 @@ void RequestReader::honour(std::string_view key, bool differs) {
   if (differs) differing_.emplace_back(key);
 }
 
-/// Reads a field about the end of a response. False: it is none.
+/// Reads a field about the end of a response. Returns false if it is none.
 bool RequestReader::read_ends(const Member& member, std::string_view key) {
   const auto take = [&](void (RequestReader::*set)(const Member&, const Json&)) {
     (this->*set)(member, parse(member));
@@ -159,8 +159,8 @@ bool RequestReader::read_ends(const Member& member, std::string_view key) {
   return take(&RequestReader::read_stop_strings);
 }
 
-/// Reads a field about how tokens are drawn. False: it is none. What the run has anyway is named,
-/// for another configuration may score the responses, but takes nothing's place.
+/// Reads a field about how tokens are drawn. Returns false if it is none. A value equal to the
+/// run's changes nothing, but counts as honoured: another configuration may score the responses.
 bool RequestReader::read_draw(const Member& member, std::string_view key) {
   const auto differs = [&](double run) {
     const bool own = !repeats(parse(member), run);
@@ -239,7 +239,7 @@ void RequestReader::read_logit_bias(const Member& member, const Json& value) {
   Biases::sort(own_.logit_bias);
 }
 
-/// Where masks are kept they have room for the run's top_k.
+/// If masks are kept, they have room only for the run's top_k.
 void RequestReader::read_top_k(const Member& member, const Json& value) {
   const bool masks = options_.sampling.keep_masks;
   const std::int64_t least = masks ? 1 : 0;

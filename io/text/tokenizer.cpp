@@ -33,7 +33,7 @@ void WordCache::insert(const std::string& word, const TokenId* tokens, std::size
 
 namespace {
 
-/// One encode() under way: text flows through the stages front to back.
+/// One encode() under way: text passes through the stages in order.
 class Encoder {
  public:
   explicit Encoder(const Tokenizer::Parts& parts) : parts_(parts) {}
@@ -69,7 +69,7 @@ class Encoder {
       word(piece);
       return;
     }
-    // ByteLevel puts its space before its own pattern, after the patterns of earlier steps.
+    // ByteLevel puts its space before its own pattern, but after the patterns of earlier steps.
     std::string spaced;
     if (pattern == parts_.space_before && needs_space(piece)) {
       piece = spaced = " " + std::string(piece);
@@ -137,7 +137,7 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special
   std::string text;
   std::string fallback;  // consecutive bytes of characters without a token
   const auto take_fallback = [&] {
-    // A row of bytes that is not UTF-8 is lost whole, as in the library.
+    // A run of bytes that is not UTF-8 is lost as a whole, as in the library.
     const bool valid = text::find_invalid_utf8(fallback) == std::string::npos;
     for (std::size_t i = 0; !valid && i < fallback.size(); ++i) text += text::replacement_character;
     if (valid) text += fallback;

@@ -119,7 +119,7 @@ class OtherFiles::Additions {
     return place == places_.end() ? nullptr : &added_[place->second];
   }
 
-  /// Declares a token: a known one keeps its id; others follow, as the library counts.
+  /// Declares a token. A known one keeps its id; others get the next ids, as the library counts.
   void declare(const JsonNode& node, AddedToken token) {
     if (const TokenId id = std::exchange(token.id, id_of(token.content)); token.id != id) {
       throw DataError(node.where() + ": token " + in_quotes(token.content) + " has id " +
@@ -132,7 +132,7 @@ class OtherFiles::Additions {
     }
   }
 
-  /// Makes a token special from now on.
+  /// Makes a token special; adds it if it is not known.
   void name(AddedToken token) {
     if (token.content.empty()) return;
     if (AddedToken* known = find(token.content)) {
@@ -143,7 +143,7 @@ class OtherFiles::Additions {
     append(std::move(token));
   }
 
-  /// Throws unless the token is special already, for `transformers` 4 and 5 treat it differently.
+  /// Throws unless the token is special already: `transformers` 4 and 5 treat it differently.
   void require_special(const JsonNode& node, const std::string& content) {
     const AddedToken* known = find(content);
     if (known != nullptr && known->special) return;
@@ -183,7 +183,7 @@ std::optional<OtherFiles::File> OtherFiles::parse(const std::string& path,
 
 OtherFiles::OtherFiles(const TokenizerFiles& files)
     : config_(parse(files.directory + "/tokenizer_config.json", files.config)) {
-  // A config with the list of added tokens comes with everything in one file.
+  // A config with the list of added tokens has everything in one file.
   if (config_ && config_->root().find("added_tokens_decoder")) return;
   map_ = parse(files.directory + "/special_tokens_map.json", files.special_tokens_map);
   added_ = parse(files.directory + "/added_tokens.json", files.added_tokens);
@@ -227,7 +227,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       token.special =
           std::find(special_words.begin(), special_words.end(), content) != special_words.end();
       token.normalized = !token.special;
-      // tokenizer.json's own flags hold for tokens that it lists.
+      // For tokens that tokenizer.json lists, its own flags count.
       if (const AddedToken* known = additions.find(content)) token = *known;
       token.id = static_cast<TokenId>(node.integer(0, (std::int64_t{1} << 31) - 2));
       declared.emplace_back(node, std::move(token));
@@ -261,7 +261,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       }
     });
   };
-  // Once one list has added a token, versions disagree on the order of another list's.
+  // Once one list has added a token, versions disagree about the order of another list's tokens.
   take_list(extra, true);
   take_list(additional, additions.size() == before);
   if (map_ && config_) take_list(config_->root().find("additional_special_tokens"), false);
@@ -298,8 +298,8 @@ void OtherFiles::check(const JsonNode& root, Tokenizer::Parts& parts) const {
   check_template(parts);
 }
 
-/// LlamaTokenizer of `transformers` 5 makes its own pre-tokenizer, by settings in another file;
-/// version 4 does where add_prefix_space is set.
+/// LlamaTokenizer of `transformers` 5 makes its own pre-tokenizer from settings in another file;
+/// version 4 does so only if add_prefix_space is set.
 void OtherFiles::check_spaces(Tokenizer::Parts& parts) const {
   const auto type = config_->root().find("tokenizer_class");
   if (!type || !type->string().starts_with("LlamaTokenizer")) return;
@@ -325,7 +325,7 @@ void OtherFiles::check_spaces(Tokenizer::Parts& parts) const {
                            (here == in_4 ? "4 does and 5 does not" : "5 does and 4 does not"));
 }
 
-/// LlamaTokenizer of `transformers` 4 makes its own template; 5 takes tokenizer.json's.
+/// LlamaTokenizer of `transformers` 4 makes its own template; version 5 uses tokenizer.json's.
 void OtherFiles::check_template(Tokenizer::Parts& parts) const {
   const auto type = config_->root().find("tokenizer_class");
   if (!type || !type->string().starts_with("LlamaTokenizer")) return;

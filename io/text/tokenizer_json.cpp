@@ -1,4 +1,4 @@
-// Reads tokenizer.json into the parts of a Tokenizer, refusing what would tokenize differently.
+// Reads tokenizer.json into the parts of a Tokenizer; refuses what would tokenize differently here.
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -19,12 +19,12 @@ namespace {
 using Parts = Tokenizer::Parts;
 
 constexpr std::int64_t highest_id = (std::int64_t{1} << 31) - 2;
-/// Bounds on the growth of rewritten text. Real files have one step of each kind.
-constexpr std::size_t longest_replacement = 4;  // times the replaced text
+/// Bounds on how much rewriting can lengthen a text. Real files have one step of each kind.
+constexpr std::size_t longest_replacement = 4;  // times the length of the replaced text
 constexpr std::size_t most_rewrites = 4;
 constexpr std::size_t longest_prepended = 64;  // bytes
 
-/// `expected` names the supported value, for errors.
+/// Checks a node's type. `expected`: the supported value, for errors.
 void require_type(const JsonNode& node, std::string_view type, const std::string& expected) {
   if (node.at("type").string() != type) node.at("type").refuse(expected);
 }
@@ -35,7 +35,7 @@ std::string read_character(const JsonNode& node) {
   return text;
 }
 
-/// Text that a Replace looks for, and its replacement.
+/// The text that a Replace looks for, and its replacement.
 std::pair<std::string, std::string> read_replace(const JsonNode& node) {
   const JsonNode pattern = node.at("pattern");
   const std::optional<JsonNode> text = pattern.find("String");
@@ -140,14 +140,14 @@ void read_character_pre_tokenizer(const JsonNode& node, Parts& parts) {
   read_metaspace(node, parts);
 }
 
-/// Reads the vocabulary as written, by spelling. Checks ids; does not yet know added tokens.
+/// Reads the vocabulary as spelled, and checks ids. Added tokens are not known yet.
 void read_vocab(const JsonNode& node, Parts& parts,
                 std::vector<std::pair<TokenId, std::string>>& by_id) {
   if (!node.value().is_object()) node.refuse("expected an object of token: id");
   parts.ids.reserve(node.value().size());
   by_id.reserve(node.value().size());
   for (const auto& [token, id] : node.value().items()) {
-    // The common case needs no path.
+    // The usual case needs no path.
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > highest_id) {
       (void)JsonNode(id, parts.name, node.path() + "/" + token).integer(0, highest_id);
     }
@@ -200,14 +200,14 @@ void read_merges(const JsonNode& node, Parts& parts) {
   }
 }
 
-/// The vocabulary's spelling of a byte's token.
+/// The spelling of a byte's token in the vocabulary.
 std::string spelling_of_byte(unsigned byte, bool fallback) {
   if (!fallback) return characters_of_bytes(std::string(1, static_cast<char>(byte)));
   constexpr std::string_view digits = "0123456789ABCDEF";
   return {'<', '0', 'x', digits[byte >> 4U], digits[byte & 15U], '>'};
 }
 
-/// Reads the tokens of bytes. Every byte must have one, so that every text encodes.
+/// Reads the tokens of bytes. Every byte must have one, so that every text can be encoded.
 void read_bytes(const JsonNode& vocab, Parts& parts) {
   for (unsigned b = 0; b < 256; ++b) {
     const std::string spelling = spelling_of_byte(b, parts.byte_fallback);
@@ -245,7 +245,7 @@ void read_model(const JsonNode& node, Parts& parts,
   const std::optional<JsonNode> type = node.find("type");
   if (type && type->string() != "BPE")
     type->refuse("supported: \"BPE\" on bytes, or with byte_fallback");
-  if (!type && !node.find("merges")) node.at("type").refuse("");  // "expected a member 'type'"
+  if (!type && !node.find("merges")) node.at("type").refuse("");  // says "expected a member 'type'"
   if (const auto dropout = node.find("dropout")) {
     if (!dropout->value().is_number() || dropout->value().get<double>() != 0.0) {
       dropout->refuse("supported: null (dropout makes tokens random)");
@@ -267,7 +267,7 @@ void read_model(const JsonNode& node, Parts& parts,
 }
 
 /// Reads added tokens. Their ids must be those of the `tokenizers` library: a token of the model
-/// keeps the model's, the others are counted on from the end.
+/// keeps its id, others are counted on from the end.
 std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
   std::vector<AddedToken> added;
   const auto model_size = static_cast<std::int64_t>(parts.ids.size());
@@ -307,7 +307,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
 struct CharacterDecoder {
   std::vector<std::pair<std::string, std::string>> replacements;
 
-  /// The byte of a token spelled <0xE2>, after replacements.
+  /// The byte of a token spelled <0xE2> after replacements; nullopt: it is no such token.
   [[nodiscard]] static std::optional<char> byte_of(std::string_view text) {
     if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
     unsigned byte = 0;
@@ -362,7 +362,7 @@ void fill_tokens(const JsonNode& root, Parts& parts,
   } else {
     require_type(decoder, "ByteLevel", "supported: \"ByteLevel\"");
   }
-  // Decoders read added tokens like other ones, in the form that is searched in text.
+  // Decoders read added tokens like others, in the form that is searched in text.
   const auto fill = [&](Parts::Token& token, const std::string& form) {
     if (characters) return characters->fill(token, form);
     token.bytes = bytes_of_characters(form).value_or(form);
@@ -425,7 +425,7 @@ void read_post_processor(const JsonNode& node, Parts& parts) {
     if (type.string() == "TemplateProcessing") {
       if (!parts.prefix.empty() || !parts.suffix.empty()) step.refuse("supported: one template");
       read_template(step, parts);
-    } else if (type.string() != "ByteLevel") {  // ByteLevel changes offsets alone
+    } else if (type.string() != "ByteLevel") {  // ByteLevel changes only offsets
       type.refuse("supported: \"TemplateProcessing\", \"ByteLevel\", \"Sequence\" of them, null");
     }
   };

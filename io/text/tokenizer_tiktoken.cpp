@@ -1,4 +1,4 @@
-// Reads tiktoken.model, as Moonlight and Kimi-K2 have it, into the parts of a Tokenizer.
+// Reads tiktoken.model, as of Moonlight and Kimi-K2, into the parts of a Tokenizer.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -24,11 +24,11 @@ namespace {
 using Parts = Tokenizer::Parts;
 
 constexpr std::size_t longest_token = 1024;  // bytes; every cut of a token is looked up
-constexpr TokenId reserved_tokens = 256;     // after the ranks; those without a name included
+constexpr TokenId reserved_tokens = 256;     // after the ranks, with those that have no name
 
-/// The pattern of their Python class: runs of Han; words of other letters, perhaps after a mark or
-/// a space, with their English endings; numbers by three digits; marks; white space. Han are taken
-/// out of the words' classes, [...&&[^\p{Han}]], by naming all that these do not hold.
+/// The pattern of their Python class: runs of Han; words of other letters, with English endings,
+/// maybe after a mark or a space; numbers of up to three digits; marks; white space. To exclude Han
+/// from the words' classes, [...&&[^\p{Han}]], the classes here name all that they do not contain.
 constexpr const char* pattern =
     R"([\p{sc:Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[^\p{sc:Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]*)"
@@ -37,7 +37,7 @@ constexpr const char* pattern =
     R"([^\p{sc:Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// Tokens by rank, which is their id: each of 0 to n - 1 once.
+/// Tokens by rank, which is their id: each rank from 0 to n - 1 occurs once.
 std::vector<std::string> read_ranks(std::string_view text, const std::string& name) {
   struct Line {
     std::string token;
@@ -79,9 +79,9 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& na
   return tokens;
 }
 
-/// Merges as tiktoken does: neighbours become the token that both spell, lowest rank first. So each
-/// cut of a token in two tokens is a merge, of the token's rank; and a word that is a token becomes
-/// it, whatever the merges.
+/// Fills in merges as tiktoken uses them: neighbours become the token that both spell, lowest rank
+/// first. So each cut of a token into two tokens is a merge, with the token's rank. A word that is
+/// a token becomes it, even if merges differ.
 void fill_bpe(const std::vector<std::string>& tokens, const std::string& name, Bpe& bpe) {
   bpe.ignore_merges = true;
   bpe.vocab.reserve(tokens.size());
@@ -119,8 +119,8 @@ void fill_bpe(const std::vector<std::string>& tokens, const std::string& name, B
     bpe.merges.insert(left, right, {static_cast<std::uint32_t>(id), id});
 }
 
-/// The special tokens, by id from `first` on. Those that tokenizer_config.json does not name have
-/// names of their own.
+/// The special tokens, with ids from `first` on. Those that tokenizer_config.json does not name get
+/// reserved names.
 std::vector<AddedToken> read_special_tokens(const JsonNode& config, TokenId first) {
   std::vector<AddedToken> tokens(reserved_tokens);
   for (TokenId i = 0; i < reserved_tokens; ++i) {

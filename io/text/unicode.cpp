@@ -23,7 +23,7 @@ struct Inert {
 };
 #include "io/text/unicode_tables.inc"
 
-/// The range of a sorted table that holds c, or null.
+/// The range of a sorted table that contains c, or null.
 template <typename Range, std::size_t n>
 const Range* find_range(const Range (&table)[n], char32_t c) {
   const Range* r =
@@ -54,8 +54,8 @@ void append_nfc(std::string& out, std::string_view text) {
 
 namespace {
 
-/// A letter of the Han script that is new since Unicode 14, PCRE2 10.42's. The table's stand-in for
-/// letters is of another script.
+/// Whether a letter of the Han script is new since Unicode 14, which PCRE2 10.42 has. The table's
+/// stand-in for letters is of another script.
 bool is_new_han(char32_t c) {
   return (c >= 0x31350 && c <= 0x323AF) || (c >= 0x2EBF0 && c <= 0x2EE5D);
 }
@@ -82,8 +82,8 @@ std::string with_stand_ins(std::string_view text) {
 std::string normalize_nfc(std::string_view text) {
   std::string out;
   if (is_ascii(text)) return out = text;
-  // Code points that the reference leaves alone split the text: the normal form around them is the
-  // pieces'.
+  // Code points that the reference leaves unchanged split the text: each piece between them is
+  // normalized by itself.
   std::size_t piece = 0;
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint c = decode_utf8(text, i);

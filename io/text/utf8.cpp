@@ -5,7 +5,7 @@
 namespace paceline::io::text {
 namespace {
 
-/// Successors of a lead byte: the sequence's length and the range of its second byte. Other bytes
+/// Properties of a lead byte: the sequence's length and the range of its second byte. Later bytes
 /// are always 80..BF. Length 0: no sequence starts with this byte.
 struct Lead {
   unsigned char size = 0, low = 0x80, high = 0xBF;
@@ -14,16 +14,16 @@ constexpr Lead lead_of(unsigned char byte) {
   if (byte < 0x80) return {1};
   if (byte < 0xC2) return {0};
   if (byte < 0xE0) return {2};
-  if (byte == 0xE0) return {3, 0xA0, 0xBF};  // lower would be overlong
-  if (byte == 0xED) return {3, 0x80, 0x9F};  // higher would be a surrogate
+  if (byte == 0xE0) return {3, 0xA0, 0xBF};  // lower is overlong
+  if (byte == 0xED) return {3, 0x80, 0x9F};  // higher is a surrogate
   if (byte < 0xF0) return {3};
-  if (byte == 0xF0) return {4, 0x90, 0xBF};  // lower would be overlong
+  if (byte == 0xF0) return {4, 0x90, 0xBF};  // lower is overlong
   if (byte < 0xF4) return {4};
-  if (byte == 0xF4) return {4, 0x80, 0x8F};  // higher would pass U+10FFFF
+  if (byte == 0xF4) return {4, 0x80, 0x8F};  // higher exceeds U+10FFFF
   return {0};
 }
 
-/// The bytes at `at` that are a prefix of a valid sequence (at least 1), and whether it is whole.
+/// Length of the valid sequence's prefix at `at` (at least 1); whether the sequence is complete.
 std::pair<std::size_t, bool> valid_prefix(std::string_view text, std::size_t at) {
   const Lead lead = lead_of(static_cast<unsigned char>(text[at]));
   if (lead.size == 0) return {1, false};

@@ -25,8 +25,8 @@ struct CodePoint {
 
 void append_utf8(std::string& text, char32_t value);
 
-/// The text with U+FFFD for each maximal prefix of a valid sequence that is cut short, and for each
-/// byte that starts none (the practice of the Unicode Standard, section 3.9).
+/// The text with one U+FFFD for each maximal prefix of a valid sequence that is cut short, and for
+/// each byte that starts no sequence (the practice of the Unicode Standard, section 3.9).
 [[nodiscard]] std::string replace_invalid_utf8(std::string text);
 
 }  // namespace paceline::io::text
