@@ -1,4 +1,4 @@
-// JPEG files, by libjpeg-turbo.
+// Decoder of JPEG files, with libjpeg-turbo.
 #include <cstdio>
 
 #include <jpeglib.h>  // which needs what is before it
@@ -8,7 +8,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr int kMetadataMarker = JPEG_APP0 + 1;  // of Exif and XMP
+constexpr int kMetadataMarker = JPEG_APP0 + 1;  // for Exif and XMP
 
 [[noreturn]] void fail(j_common_ptr info) {
   char message[JMSG_LENGTH_MAX];
@@ -18,7 +18,7 @@ constexpr int kMetadataMarker = JPEG_APP0 + 1;  // of Exif and XMP
 
 void skip_message(j_common_ptr) {}
 
-// The library asks for bytes past the end of the file.
+// Called when the library needs bytes beyond the end of the file.
 boolean fill(j_decompress_ptr) { throw BadPicture("a JPEG that is cut off"); }
 
 void skip(j_decompress_ptr info, long bytes) {
@@ -30,8 +30,8 @@ void skip(j_decompress_ptr info, long bytes) {
 
 void do_nothing(j_decompress_ptr) {}
 
-/// The library's state, whose errors are exceptions: they pass through its frames, which hold
-/// nothing but what the state owns.
+/// The library's state. Errors are exceptions that pass through the library's stack frames; these
+/// own nothing, since the state owns everything.
 class Decompressor {
  public:
   Decompressor(std::span<const std::byte> file, const PictureLimits& limits) : limits_(limits) {
@@ -93,7 +93,7 @@ class Decompressor {
       throw BadPicture("a JPEG of more than " + std::to_string(progress->most) + " scans");
   }
 
-  /// Channels as Adobe writes them, inverted: 255 is no ink.
+  /// Adobe's channels are inverted: 255 is no ink.
   static void to_rgb(const std::vector<std::uint8_t>& cmyk, std::uint8_t* out) {
     for (std::size_t i = 0; i < cmyk.size(); i += 4, out += 3) {
       for (int c = 0; c < 3; ++c)

@@ -1,4 +1,4 @@
-// The orientation of a picture by its metadata.
+// A picture's orientation from its metadata.
 #include <optional>
 
 #include "io/images/formats.hpp"
@@ -8,12 +8,12 @@ namespace {
 
 constexpr std::uint16_t kOrientationTag = 0x0112;
 
-/// Numbers of a TIFF structure, in its own order of bytes.
+/// Numbers of a TIFF structure, in its own byte order.
 class Tiff {
  public:
   explicit Tiff(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  /// Orientation in the first directory.
+  /// The orientation in the first directory.
   [[nodiscard]] std::optional<std::uint32_t> orientation() {
     if (bytes_.size() < 8) return std::nullopt;
     const auto first = static_cast<char>(bytes_[0]);
@@ -34,7 +34,7 @@ class Tiff {
   }
 
  private:
-  /// One value that lies in the entry itself: a byte, a short or a long.
+  /// One value that is stored in the entry itself: a byte, a short or a long.
   [[nodiscard]] std::optional<std::uint32_t> value(std::uint64_t entry) const {
     if (number(entry + 4, 4) != 1) return std::nullopt;
     switch (number(entry + 2, 2).value_or(0)) {

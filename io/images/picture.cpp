@@ -35,7 +35,7 @@ RawPicture decode(std::span<const std::byte> file, const PictureLimits& limits) 
   throw BadPicture("expected a JPEG, PNG or WebP picture, found " + found);
 }
 
-/// The pixel of `raw` that comes to lie at (x, y) of the turned picture, [height, width].
+/// The pixel of `raw` that goes to (x, y) of the rotated picture.
 std::size_t source_of(const RawPicture& raw, std::int32_t x, std::int32_t y) {
   const std::int32_t right = raw.width - 1;
   const std::int32_t bottom = raw.height - 1;

@@ -1,4 +1,4 @@
-// PNG files, by libpng.
+// Decoder of PNG files, with libpng.
 #include <png.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace paceline::io {
 namespace {
 
-constexpr png_alloc_size_t kMostChunk = 1 << 20;  // bytes, of metadata that are unpacked
-constexpr png_uint_32 kMostChunks = 64;           // of metadata that are kept
+constexpr png_alloc_size_t kMostChunk = 1 << 20;  // bytes of an unpacked metadata chunk
+constexpr png_uint_32 kMostChunks = 64;           // number of metadata chunks kept
 constexpr std::size_t kSignature = 8;             // bytes
 
 [[noreturn]] void fail(png_structp, png_const_charp message) {
@@ -19,22 +19,22 @@ constexpr std::size_t kSignature = 8;             // bytes
 
 void skip_message(png_structp, png_const_charp) {}
 
-/// Throws where a chunk is longer than the rest of the file: the library may make room for it
-/// before it reads.
+/// Throws if a chunk is longer than the rest of the file, because the library may allocate memory
+/// for it before it reads.
 void require_chunks(std::span<const std::byte> file) {
   for (std::size_t at = kSignature; at < file.size();) {
-    constexpr std::size_t around = 12;  // bytes of a chunk beside its data
+    constexpr std::size_t around = 12;  // bytes of a chunk without its data
     std::size_t length = 0;
     for (std::size_t i = 0; i < 4 && at + i < file.size(); ++i)
       length = length << 8 | std::to_integer<std::size_t>(file[at + i]);
     if (file.size() - at < around + length) throw BadPicture("a PNG that is cut off");
-    if (std::memcmp(file.data() + at + 4, "IEND", 4) == 0) return;  // nothing reads what follows
+    if (std::memcmp(file.data() + at + 4, "IEND", 4) == 0) return;  // the rest is not read
     at += around + length;
   }
 }
 
-/// The library's state, whose errors are exceptions: they pass through its frames, which hold
-/// nothing but what the state owns.
+/// The library's state. Errors are exceptions that pass through the library's stack frames; these
+/// own nothing, since the state owns everything.
 class Reader {
  public:
   Reader(std::span<const std::byte> file, const PictureLimits& limits)
@@ -44,7 +44,7 @@ class Reader {
     info_ = png_create_info_struct(png_);
     if (info_ == nullptr) throw std::bad_alloc();
     png_set_read_fn(png_, this, read);
-    // The limit of pixels is looked at after the header.
+    // require_size() checks the pixels after the header is read.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_chunk_malloc_max(png_, kMostChunk);
     png_set_chunk_cache_max(png_, kMostChunks);

@@ -18,7 +18,7 @@ PictureGrid grid_of(const ImageProcessorConfig& config, std::int32_t width, std:
   }
   const double factor = config.patch * config.merge;
   const double pixels = static_cast<double>(width) * height;
-  // Halves are rounded to even numbers, as by Python.
+  // Halves are rounded to even numbers, as in Python.
   double rows = std::nearbyint(height / factor);
   double columns = std::nearbyint(width / factor);
   const double rounded = rows * factor * (columns * factor);
@@ -46,7 +46,7 @@ std::vector<float> patches_of(const ImageProcessorConfig& config, const Processe
   const std::int32_t merge = config.merge;
   const Picture& in = picture.picture;
   std::vector<float> all(picture.grid.patches() * config.patch_elements());
-  // What a byte comes to, in each channel, in fp32 as torchvision forms it.
+  // The value of each byte in each channel, computed in fp32 as in torchvision.
   std::array<std::array<float, 256>, 3> values;
   const auto scale = static_cast<float>(1 / config.rescale);
   for (int c = 0; c < 3; ++c) {

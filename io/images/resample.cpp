@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kChannels = 3;
 
-/// Keys' cubic with a = -1/2.
+/// Keys' cubic kernel with a = -1/2.
 double cubic(double x) {
   constexpr double a = -0.5;
   x = std::abs(x);
@@ -17,10 +17,10 @@ double cubic(double x) {
   return 0;
 }
 
-/// Weights of one side: output i is the sum of inputs first[i] ... with weights[i * most ...].
+/// Weights along one side: output i is the sum of inputs first[i] ... with weights[i * most ...].
 struct Weights {
-  int most = 0;                            ///< weights of an output
-  int precision = 0;                       ///< bits behind the point
+  int most = 0;                            ///< most weights of one output
+  int precision = 0;                       ///< fractional bits of the weights
   std::vector<std::int32_t> first, count;  ///< [outputs]
   std::vector<std::int16_t> weights;       ///< [outputs, most]
 };
@@ -52,7 +52,7 @@ Weights weights_of(std::int32_t inputs, std::int32_t outputs) {
     all.first.push_back(static_cast<std::int32_t>(first));
     all.count.push_back(static_cast<std::int32_t>(count));
   }
-  // As many bits as the largest weight allows.
+  // As many fractional bits as the largest weight allows.
   while (all.precision < 22 &&
          static_cast<int>(0.5 + largest * (1 << (all.precision + 1))) < (1 << 15))
     ++all.precision;

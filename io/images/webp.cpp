@@ -1,4 +1,4 @@
-// WebP files, by libwebp.
+// Decoder of WebP files, with libwebp.
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -20,7 +20,7 @@ struct Deleter {
 using Demuxer = std::unique_ptr<WebPDemuxer, Deleter<WebPDemuxDelete>>;
 using Frames = std::unique_ptr<WebPAnimDecoder, Deleter<WebPAnimDecoderDelete>>;
 
-/// The bytes of a chunk of metadata; empty where there is none. They are the file's.
+/// The bytes of a metadata chunk, within the file's; empty: there is none.
 std::span<const std::byte> chunk_of(const WebPDemuxer* demuxer, const char* name) {
   WebPChunkIterator chunk = {};
   std::span<const std::byte> bytes;
@@ -51,7 +51,7 @@ RawPicture decode_webp(std::span<const std::byte> file, const PictureLimits& lim
   options.color_mode = MODE_RGBA;
   options.use_threads = 0;
   const Frames frames(WebPAnimDecoderNew(&data, &options));
-  std::uint8_t* pixels = nullptr;  // of the decoder
+  std::uint8_t* pixels = nullptr;  // owned by the decoder
   int time = 0;
   if (frames == nullptr || WebPAnimDecoderGetNext(frames.get(), &pixels, &time) == 0)
     throw BadPicture("a WebP that is damaged or cut off");
