@@ -1,4 +1,4 @@
-// A file of comma-separated values with a known first line. Private to this folder.
+// A file of comma-separated values whose first line is known. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace paceline::io {
 
-/// Reads line by line. Fields hold no commas and no quotes, as in the files of this folder. Errors
-/// are DataErrors that name file, line and the expected value; IoError when reading fails.
+/// Reads line by line. Fields have no commas and no quotes, as in the files of this folder. Errors
+/// are DataErrors naming file, line and the expected value; IoError if reading fails.
 class CsvTable {
  public:
-  /// `header`: the names of the columns, comma-separated, which must be the file's first line.
+  /// `header`: the names of the columns, comma-separated. The file's first line must be the same.
   CsvTable(const std::string& path, std::string_view header);
 
-  /// Reads the next line; false at the end.
+  /// Reads the next line. Returns false at the end.
   bool next();
 
   [[nodiscard]] const std::string& text(std::size_t column) const { return fields_[column]; }
   [[nodiscard]] std::int32_t integer(std::size_t column, std::int32_t least) const;
-  /// A number of milliseconds above 0, in seconds.
+  /// A number of milliseconds above 0, converted to seconds.
   [[nodiscard]] double milliseconds(std::size_t column) const;
-  /// Throws about the field in that column.
+  /// Throws an error about the field in this column.
   [[noreturn]] void fail(std::size_t column, const std::string& expected) const;
 
  private:

@@ -39,12 +39,12 @@ constexpr OpName llmservingsim_ops[] = {
     {"lm_head", GpuOp::head},
 };
 
-// Public configurations of the measured models.
+// Sizes of the measured models, from their public configurations.
 const MeasuredModel llmservingsim_models[] = {
     {"llama-3.1-8b", 32, 8, 4096, 14336, 128256, false},
     {"llama-3.1-70b", 64, 8, 8192, 28672, 128256, false},
 };
-constexpr std::int32_t llama_head_dim = 128;  // of both models, and of the attention table
+constexpr std::int32_t llama_head_dim = 128;  // of both models and of the attention table
 
 GpuOp read_op(const CsvTable& table, std::size_t column, std::span<const OpName> names) {
   std::string list;

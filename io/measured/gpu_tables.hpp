@@ -1,4 +1,4 @@
-// Published measurements of H100 GPUs, by vidur (microsoft/vidur) and LLMServingSim
+// Published measurements of H100 GPUs, from vidur (microsoft/vidur) and LLMServingSim
 // (casys-kaist/LLMServingSim), in one form for the layers: configs/simulated/h100.
 #pragma once
 
@@ -8,20 +8,20 @@
 
 namespace paceline::io {
 
-/// Loads a folder with all four files. First lines:
+/// Loads a folder that has all four files. Their first lines are:
 /// - h100_dense_layers_vidur.csv: model,n_head,n_kv_head,n_embd,n_ffn,tp,tokens,op,median_ms.
-///   One GPU's part at that TP; projections of a kind in one; times of kernels by the profiler.
-/// - h100_dense_layers_llmservingsim.csv: model,tp,tokens,op,latency_ms. The same, but every
-///   projection by itself, the head too, and norms and rotary embedding not fused. Sizes of the
-///   models are not in it: llama-3.1-8b and llama-3.1-70b are known.
+///   One GPU's part at this TP; projections of one kind together; kernel times from the profiler.
+/// - h100_dense_layers_llmservingsim.csv: model,tp,tokens,op,latency_ms. The same, except that each
+///   projection is separate, the head is included, and norms and rotary embedding are not fused.
+///   Sizes of the models are not in the file: llama-3.1-8b and llama-3.1-70b are known.
 /// - h100_attention_llama70b_tp4_llmservingsim.csv:
 ///     phase,n_q_head,n_kv_head,tp,batch,prefill_chunk,kv_tokens,median_ms.
-///   Heads of the whole model; kv_tokens of all requests together (a batch of 33 with 32 attends to
-///   nothing).
+///   Heads are the whole model's; kv_tokens is the sum over requests (a batch of 33 with 32 attends
+///   to nothing).
 /// - h100_collectives_vidur.csv: fabric,collective,workers,bytes,median_ms.
 ///
-/// Throws DataError naming file, line, the expected and the found value, also when a file is
-/// missing; IoError when reading fails. Thread-safe.
+/// Throws DataError naming file, line, the expected and the found value, also if a file is missing.
+/// Throws IoError if reading fails. Thread-safe.
 [[nodiscard]] GpuMeasurements load_gpu_tables(const std::string& directory);
 
 }  // namespace paceline::io

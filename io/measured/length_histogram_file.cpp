@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kHeader = "field,tokens,weight";
 constexpr std::size_t kMostShown = 60;  // bytes of a bad line shown in a message
 
-/// One line of the file, with its place.
+/// One line of the file, with its number.
 struct Line {
   const std::string& path;
   int number = 0;
@@ -29,7 +29,7 @@ struct Line {
   }
 };
 
-/// Splits off the text before the next comma; all of it where there is none.
+/// Splits off the text before the next comma, or all of it if there is none.
 std::string_view next_cell(std::string_view& text) {
   const std::size_t comma = text.find(',');
   const std::string_view cell = text.substr(0, comma);

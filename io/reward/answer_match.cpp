@@ -39,7 +39,7 @@ std::optional<std::string_view> last_number_in(std::string_view text) {
   return last;
 }
 
-/// One that is not closed, of a response that was cut short, is no answer.
+/// An unclosed box, from a response that was cut short, is no answer.
 std::optional<std::string_view> boxed_in(std::string_view text) {
   const std::size_t mark = text.rfind(kBoxed);
   if (mark == std::string_view::npos) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<std::string_view> boxed_in(std::string_view text) {
   int depth = 0;
   for (std::size_t at = open; at < text.size(); ++at) {
     if (text[at] == '\\') {
-      ++at;  // \{ and \} are characters of a set
+      ++at;  // \{ and \} are literal braces
     } else if (text[at] == '{') {
       ++depth;
     } else if (text[at] == '}' && --depth == 0) {
@@ -137,7 +137,7 @@ std::optional<std::string_view> AnswerMatch::answer_in(std::string_view text) co
   return std::nullopt;
 }
 
-/// The answer in a text that explains it too; else the text.
+/// The answer in a text that also explains it; otherwise the text.
 std::string_view AnswerMatch::truth_in(std::string_view text) const {
   if (rule_ == AnswerRule::last_number && text.find(kMark) != std::string_view::npos)
     return last_number_in(text).value_or(text);

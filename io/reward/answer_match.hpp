@@ -1,4 +1,4 @@
-// Whether a response's final answer is the ground truth, by rules that a user can read.
+// Whether a response's final answer is the ground truth, by simple rules.
 #pragma once
 
 #include <memory>
@@ -10,32 +10,32 @@
 
 namespace paceline::io {
 
-/// What counts as the answer in a text (reward.rule):
+/// The part of a text that is the answer (reward.rule):
 ///   exact        all of the text
 ///   numeric      all of the text, which must be a number
-///   last_number  the first number after the last "####" (GSM8K), or the last number where there is
+///   last_number  the first number after the last "####" (GSM8K), or the last number if there is
 ///                no "####"
-///   boxed        what is in the last \boxed{...}, braces within it included
-///   regex        what the first group of reward.pattern took in its last match; the whole match
-///                where the pattern has no group
+///   boxed        the contents of the last \boxed{...}, including inner braces
+///   regex        the first group in the last match of reward.pattern; the whole match if the
+///                pattern has no group or the group took no part
 ///
-/// The ground truth is the answer, or a text with "####" or \boxed{...} where the rule looks for
-/// such.
+/// The ground truth is the answer, or a text with the answer after "####" (last_number) or in
+/// \boxed{...} (boxed).
 ///
-/// Two numbers are equal when they are so exactly (72 and 72.0), or, where reward.tolerance is set,
-/// when |a - truth| <= tolerance * max(1, |truth|). Where one is no number, the texts must be the
-/// same: but for white space at both ends (exact), or for all white space (boxed, regex).
+/// Rule exact compares texts without white space at both ends. By other rules two numbers are equal
+/// if their values are (72 and 72.0), or if reward.tolerance is set and |a - truth| <= tolerance *
+/// max(1, |truth|). Other texts are equal only by boxed and regex, without any white space.
 ///
 /// Const members are thread-safe.
 class AnswerMatch {
  public:
-  /// Throws UsageError when reward.pattern does not compile.
+  /// Throws UsageError if reward.pattern does not compile.
   AnswerMatch(const RewardSection& settings, AnswerRule rule);
   ~AnswerMatch();
 
-  /// Why no answer can equal this ground truth by the rule; empty: one can.
+  /// Why no answer can equal this ground truth by the rule; empty: an answer can.
   [[nodiscard]] std::string unusable(std::string_view truth) const;
-  /// Throws DataError when the pattern takes too many steps on this response. Both are UTF-8.
+  /// Throws DataError if the pattern takes too many steps on this response. Texts are UTF-8.
   [[nodiscard]] bool matches(std::string_view response, std::string_view truth) const;
 
  private:
@@ -46,7 +46,7 @@ class AnswerMatch {
 
   AnswerRule rule_;
   double tolerance_;
-  std::unique_ptr<const Pattern> pattern_;  ///< of regex alone
+  std::unique_ptr<const Pattern> pattern_;  ///< for regex only
 };
 
 }  // namespace paceline::io

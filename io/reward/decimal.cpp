@@ -18,7 +18,7 @@ std::size_t digits_at(std::string_view text, std::size_t at) {
   return count;
 }
 
-/// Reads a number that begins at a place.
+/// Reads a number that begins at a given place.
 class Reading {
  public:
   Reading(std::string_view text, std::size_t at) : text_(text), at_(at) {}
@@ -72,14 +72,14 @@ class Reading {
     return digits;
   }
 
-  /// "e5", unless a word begins there.
+  /// "e5", unless it begins a word.
   std::int64_t power() {
     std::size_t at = at_;
     if (at >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return 0;
     ++at;
     const bool negative = at < text_.size() && text_[at] == '-';
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
-    constexpr std::size_t kMost = 9;  // digits: no number of use has a larger power of ten
+    constexpr std::size_t kMost = 9;  // digits; useful numbers have no larger power of ten
     const std::size_t count = digits_at(text_, at);
     if (count == 0 || count > kMost) return 0;
     if (at + count < text_.size() && is_letter(text_[at + count])) return 0;
@@ -93,7 +93,7 @@ class Reading {
   std::size_t at_;
 };
 
-/// Whether a number's first character may be at a place where there is a sign or a point.
+/// Whether a number may begin with the sign or point at this place.
 bool may_begin_before_digits(std::string_view text, std::size_t at) {
   if (at == 0) return true;
   const char before = text[at - 1];

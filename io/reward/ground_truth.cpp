@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A member of an object by its name, or by the names of the objects around it too.
+/// A member of an object by its name, or by its name after those of the objects around it.
 const Json* find(const Json& object, const std::string& path) {
   if (!object.is_object()) return nullptr;
   if (const auto whole = object.find(path); whole != object.end()) return &*whole;
@@ -81,7 +81,7 @@ AnswerMatches::AnswerMatches(const RewardSection& settings) : rules_(settings.ru
   }
 }
 
-/// The rule's number as a character, then the truth.
+/// The rule's number as one character, then the truth.
 std::string AnswerMatches::subject(const Prompt& prompt, const std::string& truth) const {
   std::optional<AnswerRule> rule = rules_.otherwise;
   if (!rules_.by_source.empty()) {

@@ -1,4 +1,4 @@
-// What scoring needs to know of a prompt.
+// What scoring needs of each prompt.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,25 @@
 
 namespace paceline::io {
 
-/// The true answer in a prompt's line as compact JSON; nothing where there is none, or null.
-/// `field`: its name, with a point before each inner one. Auto: ground_truth or
-/// reward_model.ground_truth (verl), or else answer (GSM8K). Of a `ground_truth` beside
-/// reward_model its text is kept, even where it was other JSON.
+/// The true answer in a prompt's line as compact JSON; nullopt if it is absent or null. `field`:
+/// its name, with a point after each outer name. Auto: reward_model.ground_truth (verl), else
+/// ground_truth, else answer (GSM8K). A ground_truth outside reward_model was kept as text, and is
+/// a string here even if it was other JSON.
 [[nodiscard]] std::optional<std::string> ground_truth_json(const Prompt& prompt,
                                                            const Auto<std::string>& field);
-/// The same as text: strings as they are, other JSON by its compact spelling.
+/// The same as text: a string unchanged, other JSON in its compact spelling.
 [[nodiscard]] std::optional<std::string> ground_truth_text(const Prompt& prompt,
                                                            const Auto<std::string>& field);
 
-/// The rules that reward.rule names, each ready to be used.
+/// Matchers for the rules that reward.rule names.
 class AnswerMatches {
  public:
-  /// Throws as AnswerMatch does.
+  /// Throws the errors of AnswerMatch.
   explicit AnswerMatches(const RewardSection& settings);
-  /// What is to be known of a prompt. Throws DataError, saying why there is no rule for its
-  /// data_source, or why the truth cannot be compared with by it.
+  /// The facts about a prompt that matches() needs. Throws DataError with the reason if there is no
+  /// rule for its data_source, or the rule cannot compare with its truth.
   [[nodiscard]] std::string subject(const Prompt& prompt, const std::string& truth) const;
-  /// As AnswerMatch does, for a prompt by its subject.
+  /// AnswerMatch::matches() for the prompt with this subject.
   [[nodiscard]] bool matches(std::string_view response, std::string_view subject) const;
 
  private:
@@ -43,9 +43,9 @@ class AnswerMatches {
 };
 
 /// [prompts] What a scorer needs of each: for reward.method match its AnswerMatches::subject(), for
-/// command what its line has of the prompt (worker_line.hpp). `name` is the prompts' file. Throws
-/// DataError naming the first line whose ground truth is missing or cannot be compared with by
-/// reward.rule; for command it may be missing, unless reward.ground_truth names it.
+/// command the members of its line (worker_line.hpp). `name`: of the prompts' file. Throws
+/// DataError naming the first line whose ground truth is missing, or cannot be compared by
+/// reward.rule. For command it may be missing, unless reward.ground_truth names it.
 [[nodiscard]] std::vector<std::string> scoring_subjects(const RewardSection& settings,
                                                         const PromptSet& set,
                                                         const std::string& name,

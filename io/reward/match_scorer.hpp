@@ -1,4 +1,4 @@
-// Scores responses by their answers, at once.
+// Scores responses by their answers, immediately.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@
 
 namespace paceline::io {
 
-/// 1 where the answer is the ground truth, else 0. It takes microseconds, so the caller's thread
-/// does it.
+/// Scores 1 if the answer is the ground truth, else 0. This takes microseconds, so it is done in
+/// the caller's thread.
 class MatchScorer final : public Scorer {
  public:
-  /// `subjects`: [prompts] (ground_truth.hpp). All but the settings outlive this.
+  /// `subjects`: [prompts] (ground_truth.hpp). All arguments except the settings outlive this.
   MatchScorer(const RewardSection& settings, std::span<const std::string> subjects,
               const Tokenizer& tokenizer, const Clock& clock)
       : matches_(settings), subjects_(subjects), tokenizer_(tokenizer), clock_(clock) {}

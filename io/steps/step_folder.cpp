@@ -21,7 +21,7 @@ constexpr const char* kError = ".error";
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// The digits from `at` on, without leading zeros; moves `at` behind them.
+// The digits from `at` on, without leading zeros; moves `at` past them.
 std::string number(const std::string& text, std::size_t& at) {
   while (at < text.size() && text[at] == '0') ++at;
   const std::size_t begin = at;
@@ -56,7 +56,7 @@ bool step_before(const std::string& a, const std::string& b) {
   }
   const bool a_ends = i == a.size();
   const bool b_ends = j == b.size();
-  return a_ends && b_ends ? a < b : a_ends;  // names like 01 and 1
+  return a_ends && b_ends ? a < b : a_ends;  // for names like 01 and 1
 }
 
 StepFolder::StepFolder(std::string path) : path_(std::move(path)) {

@@ -1,16 +1,16 @@
 // The folder through which a trainer asks a resident job for steps (`paceline rollout --watch
 // DIR`):
 //
-//   DIR/NAME.yaml    a request: the configuration keys that this step sets itself. It appears by
-//                    rename, whole or not at all
-//   DIR/NAME.part/   the output directory of a step under way, also after its job has ended
-//   DIR/NAME/        the same when the step is complete, by rename
-//   DIR/NAME.error   why a request was refused, by rename
-//   DIR/stop         a file of any content: the job ends when no request is left
+//   DIR/NAME.yaml    a request: the configuration keys that this step sets for itself. It must
+//                    appear by rename
+//   DIR/NAME.part/   the output directory of a step in progress, also after its job has ended
+//   DIR/NAME/        the same directory, renamed when the step is complete
+//   DIR/NAME.error   why a request was refused; appears by rename
+//   DIR/stop         a file with any content: the job ends when no request is left
 //
-// Requests are met in the order of their names, in which numbers count as numbers: step-9 comes
-// before step-10. Files removed from DIR are forgotten: without its .error a request is tried
-// again.
+// Requests are served in the order of their names. Numbers in names count as numbers: step-9 comes
+// before step-10. Files removed from DIR are forgotten: if its .error is removed, a request is
+// tried again.
 #pragma once
 
 #include <optional>
@@ -24,22 +24,22 @@ struct StepRequest {
   std::string part;     ///< path of the directory to write
 };
 
-/// Requests of a folder. Used by one rank, one thread. Calls throw IoError where the folder cannot
-/// be read or written.
+/// The requests of a folder. Used by one thread of one rank. Calls throw IoError if the folder
+/// cannot be read or written.
 class StepFolder {
  public:
-  /// Throws UsageError where the folder does not exist.
+  /// Throws UsageError if the folder does not exist.
   explicit StepFolder(std::string path);
 
-  /// The first request that is neither met nor refused; nullopt: none at present.
+  /// The first request that is neither complete nor refused; nullopt: none at present.
   [[nodiscard]] std::optional<StepRequest> next() const;
-  /// Whether no more requests are to come.
+  /// Whether no more requests will come.
   [[nodiscard]] bool closed() const;
 
   /// Completes the step.
   void meet(const StepRequest& step) const;
-  /// Refuses the step. `why`: for the trainer. Removes the output written so far, unless an earlier
-  /// job had begun it (`begun`): it may hold responses.
+  /// Refuses the step. `why`: for the trainer. Removes the step's output, unless an earlier job
+  /// began it (`begun`): then it may hold responses.
   void refuse(const StepRequest& step, const std::string& why, bool begun) const;
 
  private:
