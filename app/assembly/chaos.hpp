@@ -16,7 +16,7 @@ namespace paceline::app {
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
-/// The policy by which a leader's draft models lend memory: random where test.shuffle says so.
+/// The policy by which a leader's draft models lend memory: random if test.shuffle says so.
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 

@@ -16,7 +16,7 @@ class Communicator {
     MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
     return made;
   }
-  /// A communicator of the ranks that give the same color; null where color < 0.
+  /// A communicator of the ranks that give the same color; null if color < 0.
   static Communicator split(int color, int rank) {
     Communicator made;
     MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);

@@ -33,11 +33,11 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a
-/// head last, for drafter ranks have no head where there are draft models. `path`, `target` and
+/// head last, for drafter ranks have no head if there are draft models. `path`, `target` and
 /// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
 /// null, or the list to add missing weights to; then config.json alone describes a checkpoint.
 /// Throws UsageError on a draft model with another vocabulary, and on too few paths for a stop
-/// network. Throws DataError where a head does not fit the target, or the target has no next-token
+/// network. Throws DataError if a head does not fit the target, or the target has no next-token
 /// layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,

@@ -26,7 +26,7 @@ struct EnvironmentPorts {
   std::function<void()> wake;                    ///< called by another thread: an answer has come
   std::function<void(const std::string&)> warn;  ///< called by the rank's own thread
 };
-/// The environment of a rank that verifies; null where responses are of one turn. References
+/// The environment of a rank that verifies; null if responses are of one turn. References
 /// outlive it.
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);

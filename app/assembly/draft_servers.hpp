@@ -15,7 +15,7 @@
 
 namespace paceline::app {
 
-/// Chooses the ranks that host a draft server; `groups`: of the layout. Throws UsageError where
+/// Chooses the ranks that host a draft server; `groups`: of the layout. Throws UsageError if
 /// more servers are asked for than there are ranks.
 [[nodiscard]] DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine,
                                                int groups);

@@ -34,7 +34,7 @@ void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier);
 
 /// The plan's line about dynamic sampling, or nothing.
 [[nodiscard]] std::string sampling_text(const Inputs& inputs);
-/// Prints which prompts a finished run kept, and warns where they are fewer than wanted.
+/// Prints which prompts a finished run kept, and warns if they are fewer than wanted.
 void print_choice(const io::KeptPrompts& choice);
 
 }  // namespace paceline::app

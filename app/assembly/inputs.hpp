@@ -114,15 +114,15 @@ struct Inputs {
 /// also searched for a generation_config.json if the weights have none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// Reads the chat template of a directory. An unreadable or unknown one fails only where it is
+/// Reads the chat template of a directory. An unreadable or unknown one fails only if it is
 /// used.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
-/// Throws if there is no tokenizer to give tokens their text: DataError when it cannot be read,
-/// UsageError when there is none. `what`: the setting that needs it, as "sampling.stop_strings".
+/// Throws if there is no tokenizer to give tokens their text: DataError if it cannot be read,
+/// UsageError if there is none. `what`: the setting that needs it, as "sampling.stop_strings".
 void require_tokenizer(const Inputs& inputs, const char* what);
 
-/// Reads the configured tokenizer for the target's vocabulary. Throws DataError where
+/// Reads the configured tokenizer for the target's vocabulary. Throws DataError if
 /// model.tokenizer names a directory without one, or the tokenizer does not fit.
 [[nodiscard]] TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
                                        Standing& standing);

@@ -54,7 +54,7 @@ struct DrafterMemory {
 /// Number of picture rows that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
-/// Plans KV in all memory that is left. Needs all other fields of the plan. Throws UsageError where
+/// Plans KV in all memory that is left. Needs all other fields of the plan. Throws UsageError if
 /// something does not fit.
 [[nodiscard]] MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine,
                                      const Plan& plan);

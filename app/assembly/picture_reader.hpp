@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// The reader of the run's pictures; null where no prompt has some.
+/// The reader of the run's pictures; null if no prompt has any.
 [[nodiscard]] std::shared_ptr<const PictureReader> make_picture_reader(const Inputs& inputs);
 
 }  // namespace paceline::app

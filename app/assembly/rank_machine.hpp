@@ -37,7 +37,7 @@ class RankMachine {
   [[nodiscard]] virtual engine::StepRunner& runner() = 0;
   [[nodiscard]] virtual const engine::KvMemory& kv() const = 0;
   [[nodiscard]] virtual roles::KvShare& kv_share() = 0;
-  /// Costs of steps and drafts in groups of degree `tp`; empty where no policy asks.
+  /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
   /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.

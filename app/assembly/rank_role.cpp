@@ -150,9 +150,9 @@ class Rank final : public RankMachine {
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
   std::unique_ptr<io::ShardWriter> shard_;    ///< since its first turn as a verifier
-  std::unique_ptr<Scoring> scoring_;          ///< since then, where responses are scored
-  std::unique_ptr<TrajectorySink> sink_;      ///< since then, where rewards are wanted
-  std::unique_ptr<Environment> environment_;  ///< since then, where responses are conversations
+  std::unique_ptr<Scoring> scoring_;          ///< since then, if responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< since then, if rewards are wanted
+  std::unique_ptr<Environment> environment_;  ///< since then, if responses are conversations
   double rewards_kept_ = 0;                   ///< time at which rewards were last kept
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members

@@ -142,8 +142,8 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report);
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
 /// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
-/// to its file. Collective; throws JobEnded: with the code try_again when stopped before the end,
-/// and where require_rewards() throws.
+/// to its file. Collective; throws JobEnded: with the code try_again if stopped before the end,
+/// and if require_rewards() throws.
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

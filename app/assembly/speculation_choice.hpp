@@ -29,7 +29,7 @@ struct SpeculationChoice {
   std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters
   std::vector<double> acceptance;   ///< [drafters] acceptance known before the run; as `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
-  policy::SpeculationPlan chosen;              ///< set where there are plans
+  policy::SpeculationPlan chosen;              ///< set if there are plans
   std::vector<policy::DraftMethod> methods;    ///< drafting methods of the plans
   std::vector<bool> known;                     ///< [methods] acceptance is known from earlier runs
   std::vector<policy::RankedMethod> ranked;    ///< methods by the ladder, best first

@@ -31,7 +31,7 @@ class JsonSection {
                                                     std::int32_t high) const;
   /// A number in (above, high].
   [[nodiscard]] std::optional<double> number(const char* key, double above, double high) const;
-  /// false when absent.
+  /// false if absent.
   [[nodiscard]] bool flag(const char* key) const;
   [[nodiscard]] std::optional<std::string> text(const char* key) const;
   /// Throws one message about all `keys` that are missing.

@@ -71,8 +71,8 @@ using ChoosePrompts = std::function<KeptPrompts(std::span<const StoredResponse>)
 /// Merges the shards of `directory` into trajectories.h5: writes a temporary file, calls fsync and
 /// renames it. Every ShardWriter of this process must be closed; those of other ranks must at least
 /// be flushed. Memory: 48 bytes a trajectory, `window_bytes` of responses and the prompts. Called
-/// by one rank, on any one thread. If it throws, no final file appears: IoError when reading or
-/// writing fails or a trajectory is damaged in all shards; Error(internal) when one is missing,
+/// by one rank, on any one thread. If it throws, no final file appears: IoError if reading or
+/// writing fails or a trajectory is damaged in all shards; Error(internal) if one is missing,
 /// naming the first. `earlier`: spans of responses that earlier runs began. `choose`: null if all
 /// prompts count; otherwise the file has only the chosen ones, as if the run had no others, and its
 /// manifest says so.

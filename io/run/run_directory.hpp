@@ -52,10 +52,10 @@ class RunDirectory {
   /// Opens `path`, creating it if it does not exist. With `resume`, a directory without a run
   /// starts one. If a complete run's final file is damaged, the undamaged part is kept, as if the
   /// run had been stopped. Throws
-  ///  - UsageError when it already holds a run and `resume` is false; when `resume` is true and a
+  ///  - UsageError if it already holds a run and `resume` is false; if `resume` is true and a
   ///    setting that decides trajectories differs from the earlier attempts (old and new value are
-  ///    named); when another live process has it open;
-  ///  - IoError when it cannot be created or written, or DIR/shards is a symbolic link.
+  ///    named); if another live process has it open;
+  ///  - IoError if it cannot be created or written, or DIR/shards is a symbolic link.
   RunDirectory(const std::string& path, const RunManifest& manifest,
                std::span<const Prompt> prompts, bool resume);
   ~RunDirectory();
@@ -78,7 +78,7 @@ class RunDirectory {
   /// Reads the state that earlier attempts left, checking every trajectory against its checksum.
   /// For a complete run, reads the final file. Damaged trajectories become warnings, and will be
   /// generated again. Memory: 8 bytes a finished trajectory, 48 one without a reward, and partial
-  /// ones. Throws IoError when the shard folder cannot be listed or the final file is damaged.
+  /// ones. Throws IoError if the shard folder cannot be listed or the final file is damaged.
   [[nodiscard]] ResumeState read_state() const;
 
   /// Removes the shards and temporary files once both final files exist. A file that cannot be

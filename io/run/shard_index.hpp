@@ -31,7 +31,7 @@ struct ShardIndex {
 /// Reads the indexes and, a few MiB at a time, the responses, so that memory does not grow with
 /// their tokens. Leaves out a damaged response: its checksum does not match, it is not possible(),
 /// or its experts are not there. Shards that cannot be opened and damaged parts become warnings.
-/// Throws IoError when the folder cannot be listed.
+/// Throws IoError if the folder cannot be listed.
 [[nodiscard]] ShardIndex read_shard_index(const std::string& directory,
                                           const RunManifest& manifest);
 
