@@ -1,7 +1,7 @@
-// The tile unit (AMX): eight tiles of up to 16 rows of 64 bytes, and the number of rows of each.
+// Configuration of the tile unit (AMX): eight tiles, each of up to 16 rows of 64 bytes.
 //
-// GCC's intrinsics do not tell that tile loads read memory; their operands here were written before
-// the call, or by instructions that tell.
+// GCC's intrinsics do not tell the compiler that tile loads read memory. So their operands were
+// written before the function was called, or by instructions that tell the compiler.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -23,11 +23,11 @@ struct alignas(64) TileConfig {
   std::uint8_t rows[16] = {};
 };
 
-/// Rows of this thread's tiles, as last configured. Reloading the configuration costs some 60 ns
-/// (measured), so a thread keeps it. Defined in gemm_amx.cpp.
+/// Last configuration of this thread's tiles (see configure_tiles()). Loading one costs some 60 ns
+/// (measured), so an equal one is not loaded again. Defined in gemm_amx.cpp.
 extern constinit thread_local int configured_tiles;
 
-/// Gives tiles 0, 1 and 4 `first` rows, 2, 3 and 5 `second`, and 6 and 7 all 16.
+/// Gives tiles 0, 1 and 4 `first` rows, tiles 2, 3 and 5 `second` rows, and tiles 6 and 7 all 16.
 PACELINE_INLINE void configure_tiles(int first, int second) {
   const int wanted = first * 64 + second;
   if (configured_tiles == wanted) return;

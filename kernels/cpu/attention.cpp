@@ -1,28 +1,30 @@
-// Causal attention over a paged cache (layout: rope.cpp), all query heads of one kv head together,
-// of rows of one sequence or several. A common prefix is walked once, with the row heads of all
-// sequences; then each walks its own positions. While a tile is computed with, the next one is
-// prefetched, be it another sequence's.
+// Causal attention over a paged cache (layout: rope.cpp), for rows of one sequence or several. All
+// query heads of one kv head are computed together; a row head is a row and a query head. A common
+// prefix is walked once, with the row heads of all sequences; then each sequence's row heads walk
+// its own positions. While a tile is used, the next one is prefetched, even if it is another
+// sequence's.
 //
 // Keys are walked in tiles of 64 absolute positions. Within a tile every score is one chain of
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
 // lane is one chain over positions in ascending order. The state begins anew every
 // kAttentionSegment positions, and the segments' states are added in order. A position that a row
-// may not see has weight exactly 0, a tile scales its state by exactly 1 and a segment adds exactly
-// 0, so a row's bits do not depend on the rows computed with it nor on the size of the blocks. On a
-// branch of a tree, the groups of positions with ancestors are first put together in order, as if
-// there were no other branch; from there on nothing tells a tree from a chain.
+// may not see has weight exactly 0; a tile without visible positions scales the state by exactly 1,
+// and a segment without any adds exactly 0. So a row's bits depend neither on the rows computed
+// with it nor on the size of the blocks. On a branch of a tree, the groups of positions that hold
+// ancestors are first gathered in order, as if there were no other branch; the computation is then
+// the same as for a chain.
 //
 // Where bf16 has a dot product that is faster than fused multiply-adds (PACELINE_SIMD_DOT), a chain
-// goes from pair to pair; where there is a tile unit (attention_tiles.hpp), it goes from step to
-// step of it, for heads of whole steps. Queries are bf16 already, so scores lose nothing; weights
-// are rounded to bf16. Elsewhere weights stay in fp32: rounding them would cost accuracy and save
-// nothing.
+// goes from pair to pair. Where there is a tile unit (attention_tiles.hpp), it goes from step to
+// step of the unit, if heads consist of whole steps. Queries are bf16 already, so scores lose
+// nothing; weights are rounded to bf16. Elsewhere weights stay in fp32: rounding them would cost
+// accuracy and save nothing.
 //
-// Latent vectors (attention_latent.hpp) are laid out tile by tile as K and V of one kv head; from
-// there on they are heads like any other.
+// Latent vectors (attention_latent.hpp) are laid out tile by tile as K and V of one kv head, and
+// then treated like any other head.
 //
-// A head is a multiple of 8 elements. Where it is no multiple of 16, its last vector is half of
-// one: the other lanes are zero in registers and in scratch memory, and absent in the cache.
+// A head is a multiple of 8 elements. Where it is no multiple of 16, the last vector is half used:
+// its other lanes are zero in registers and in scratch memory, and absent in the cache.
 #include "kernels/cpu/attention_latent.hpp"
 #include "kernels/cpu/attention_positions.hpp"
 #include "kernels/cpu/attention_softmax.hpp"
@@ -52,7 +54,7 @@ struct Scratch {
                   // vectors, as one block
 };
 
-/// Functions of a row tile's size. On the tile unit they advance the cursors of Fetch.
+/// Functions for row tiles of one size. On the tile unit they advance the cursors of Fetch.
 struct TileFunctions {
   void (*score)(const AttentionArgs&, const float*, const Groups&, Fetch&, int, int, int, float*);
   void (*soften)(float*, float, float*, float*, float*, Fetch&);
@@ -60,8 +62,9 @@ struct TileFunctions {
                      float*);
 };
 
-/// Most row heads of a row tile. Where registers hold few, a row tile has twice as many: groups of
-/// 7 query heads, which are common, take 15 % less than in two row tiles (measured, AVX2).
+/// Most row heads of a row tile. Where registers hold few, a row tile has twice as many as they
+/// hold: groups of 7 query heads, which are common, take 15 % less time than in two row tiles
+/// (measured, AVX2).
 template <Way way>
 constexpr int kMostRows = way == Way::tiles            ? kLanes
                           : 2 * kMaxTileRows <= kLanes ? 2 * kMaxTileRows
@@ -123,11 +126,10 @@ PACELINE_INLINE F32 load_as(const std::byte* p, std::size_t index, int lanes) {
 }
 
 /// Copies the first `valid` positions of a group of V, then zeros: memory past the last position
-/// may hold anything, and 0 times a NaN is a NaN. to: [16][d].
+/// may hold anything, and 0 times a NaN is a NaN. `to`: [16][d].
 template <bool bf16>
 PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) {
-  // Counts words of [16][d] fp32, or of [8][d] pairs of bf16, the earlier position in the lower
-  // half.
+  // `words` are [16][d] fp32, or [8][d] pairs of bf16 with the earlier position in the lower half.
   constexpr int kPerWord = bf16 ? 2 : 1;
   const auto* from = reinterpret_cast<const std::uint32_t*>(v);
   auto* words = reinterpret_cast<std::uint32_t*>(to);
@@ -140,21 +142,21 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
   }
 }
 
-/// Prefetches of the visits of `row_tiles` row tiles to a kv head of a tile. `next`: the visit
-/// after them.
+/// Prefetches of the visits of `row_tiles` row tiles to a kv head of a tile. `next`: the groups of
+/// the visit after these.
 ///
-/// A visit of one row tile, or the first in vectors, fetches its own V while it scores, and K of
-/// the next visit while it accumulates. This is soon enough: of lines fetched further ahead, part
-/// is evicted or was dropped, for a core can have only so many lines under way (measured: a tile of
-/// all heads ahead takes up to 12 % longer). But the tile unit finishes a row tile before its V is
-/// there, so several row tiles share out everything of the next visit (verification takes up to
-/// 20 % less).
+/// A single row tile, or in vectors the first one, fetches its own V while it scores, and K of the
+/// next visit while it accumulates. This is early enough: of lines fetched further ahead some are
+/// evicted, or were dropped because a core can have only a limited number of lines under way
+/// (measured: one tile of all heads ahead takes up to 12 % longer). But the tile unit finishes a
+/// row tile before its V is there, so several row tiles share the prefetching of the whole next
+/// visit (verification takes up to 20 % less time).
 template <Way way>
 PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, const Groups& next,
                                int row_tiles) {
   const Groups& values = way == Way::tiles && row_tiles > 1 ? next : tile;
   Fetch fetch;
-  if (args.latent) {  // laid out by now, or read in one piece when it is
+  if (args.latent) {  // already laid out, or read in one piece then
     for (int g = 0; g < kGroups; ++g) fetch.values[g] = fetch.keys[g] = {args.cache, 0};
     return fetch;
   }
@@ -168,17 +170,18 @@ PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, co
   return fetch;
 }
 
-/// One kv head of a tile: its groups, their number and how many of them lie in the cache.
+/// One kv head of a tile: its groups, their number, and the number of those in the cache.
 struct Visit {
   Groups tile;
   int groups, in_cache;
   int branch_size;  ///< positions of the block that holds the other groups
 };
 
-/// Row tiles that take a step together. With heads of 128 elements the first-level cache does not
-/// hold K and V of a tile and a row tile's other data. Two row tiles use K while it is there, and
-/// then V: attention takes 5 % less. With heads of 64 it holds all, and scores of a second row tile
-/// only take room: attention takes up to 10 % longer (measured; sizes between were not).
+/// Number of row tiles that take each step together. With heads of 128 elements the first-level
+/// cache cannot hold K and V of a tile and a row tile's other data. If two row tiles first use K
+/// while it is there, and then V, attention takes 5 % less time. With heads of 64 the cache holds
+/// everything, and scores of a second row tile only take room: attention takes up to 10 % longer
+/// (measured; sizes in between were not).
 template <Way way>
 PACELINE_INLINE int row_tiles_abreast(const AttentionArgs& args) {
   return way == Way::tiles && args.head_dim >= 128 ? kRowTilesAbreast : 1;
@@ -187,11 +190,12 @@ PACELINE_INLINE int row_tiles_abreast(const AttentionArgs& args) {
 /// A row tile's part of a visit.
 struct RowTile {
   TileFunctions run;
-  int first;  ///< row head
+  int first;  ///< first row head
   float *scores, *alpha;
 };
 
-/// Takes the row heads of a stretch through one kv head of the tile that begins at `start`.
+/// Takes the row heads of a stretch through one kv head of the tile that begins at position
+/// `start`.
 template <Way way>
 void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& state,
                 const Stretch& stretch, int start, int head, Visit visit, Fetch fetch) {
@@ -229,7 +233,8 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
                           state.total + row_tile.first, row_tile.alpha, fetch);
     }
 #if defined(PACELINE_SIMD_AMX)
-    // Joined by the first row tiles, which have fetched V by now; the others find it joined.
+    // The first row tiles, which have fetched V by now, join its groups; the others find them
+    // joined.
     if (way == Way::tiles && t == count) {
       join_values(visit.tile, visit.groups, args.value_dim,
                   reinterpret_cast<std::uint32_t*>(scratch.values));
@@ -241,7 +246,7 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
                               visit.groups,
                               state.out + static_cast<std::ptrdiff_t>(row_tile.first) * width);
     }
-    if constexpr (way != Way::tiles) {  // the other row tiles have nothing left to fetch
+    if constexpr (way != Way::tiles) {  // for the other row tiles nothing is left to fetch
       for (Ahead& ahead : fetch.values) ahead.step = 0;
       for (Ahead& ahead : fetch.keys) ahead.step = 0;
     }
@@ -256,7 +261,7 @@ PACELINE_INLINE State state_of(const AttentionArgs& args, int position) {
       args.heads * args.row_heads, whole_vectors(args.value_dim));
 }
 
-/// Takes the row heads of a stretch to the next segment: adds the state of the one that ends.
+/// Takes the row heads of a stretch to the next segment: adds the state of the segment that ends.
 void begin_segment(const AttentionArgs& args, const Scratch& scratch, const Stretch& stretch) {
   if (args.states != nullptr) return;  // each segment has its own state
   const int width = whole_vectors(args.value_dim);
@@ -275,7 +280,8 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   const int d = args.value_dim;
 #if defined(PACELINE_SIMD_AMX)
   if (way == Way::tiles && stretch.begin < stretch.end) {
-    // Tiles have as many rows as the largest row tile: the tile unit takes its time by the row.
+    // Tiles have as many rows as the largest row tile: the unit's time depends on the number of
+    // rows.
     const int row_tiles = row_tiles_of<way>(stretch);
     const int rows = (stretch.row_heads + row_tiles - 1) / row_tiles;
     configure_tiles(rows, rows);
@@ -284,7 +290,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   Branch branch;
   if (!args.latent && stretch.path != nullptr && stretch.end > stretch.in_cache)
     branch = gather_branch(args, stretch, scratch.branch);
-  Groups next;  // missing groups point to some place that may be fetched
+  Groups next;  // missing groups point to any valid address
   for (int g = 0; g < kGroups; ++g) next.k[g] = next.v[g] = args.cache;
   find_groups(args, stretch, stretch.begin, next);
   for (int start = stretch.begin; start < stretch.end; start += kTile) {
@@ -292,7 +298,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
     const State state = args.states == nullptr ? scratch.segment : state_of(args, start);
     const int left = stretch.end - start;
     const Groups tile = next;
-    // Where no tile comes next, prefetching finds lines that are there already.
+    // Where no tile comes next, `next` stays, and prefetching finds lines that are there already.
     if (left > kTile) {
       find_groups(args, stretch, start + kTile, next);
     } else if (after != nullptr) {
@@ -325,7 +331,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
   }
 }
 
-/// Calls f(rows, row head, row, query head) in the order of row heads in scratch memory.
+/// Calls f(rows, row head, row, query head) for all row heads, in their order in scratch memory.
 template <class F>
 PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
   int row_head = 0;
@@ -349,7 +355,8 @@ void write_out(const AttentionArgs& args, const State& state) {
     const float* out = state.out + static_cast<std::ptrdiff_t>(row_head) * width;
     const F32 inverse = set1(1.0F) / set1(state.total[row_head]);
     for (int i = 0; i < d; i += kLanes) {
-      // Adding +0 makes a zero positive: its sign could tell how many unseen positions were added.
+      // Adding +0 makes a zero positive: its sign could depend on how many unseen positions were
+      // added.
       const F32 x = load(out + i) * inverse + set1(0.0F);
       store_as(rows.out, static_cast<std::ptrdiff_t>(at) + i, x, d - i < kLanes ? d - i : kLanes,
                bf16);

@@ -1,7 +1,7 @@
 // A tile of latent vectors, laid out as K and V of one kv head. The cache keeps each position's
-// vector in one piece, once: a key of all its elements, whose first ones are the value. So a tile
-// is turned over before row heads visit it, which costs a small part of what 16 of them then
-// compute.
+// vector once, in one piece: all its elements are the key, the first ones are the value too. So a
+// tile is transposed before row heads visit it; this takes a small part of the time of 16 row
+// heads.
 #pragma once
 
 #include "kernels/cpu/attention_positions.hpp"
@@ -9,10 +9,10 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// The vector of a place without a position.
+/// Vector used for places past the last position.
 alignas(64) inline constexpr float kNoVector[kMaxLatentDim] = {};
 
-/// to[i * stride + p] = rows[p][i] for 16 rows and 16 words.
+/// to[i * stride + p] = rows[p][first + i] for 16 rows p and 16 words i.
 PACELINE_INLINE void transpose(const std::uint32_t* const* rows, int first, std::uint32_t* to,
                                int stride) {
 #if defined(PACELINE_SIMD_AVX512)
@@ -49,7 +49,7 @@ PACELINE_INLINE void transpose(const std::uint32_t* const* rows, int first, std:
 #endif
 }
 
-/// K of a group: words of 16 vectors, lanes along positions. `words`: of a vector.
+/// Lays out K of a group: words of 16 vectors, lanes along positions. `words`: words of a vector.
 PACELINE_INLINE void lay_keys(const std::uint32_t* const* rows, int words, std::uint32_t* to) {
   int i = 0;
   for (; i + kLanes <= words; i += kLanes)
@@ -59,7 +59,7 @@ PACELINE_INLINE void lay_keys(const std::uint32_t* const* rows, int words, std::
   }
 }
 
-/// V of a group: [8][d] pairs of positions in bf16, or [16][d].
+/// Lays out V of a group: [8][d] pairs of positions in bf16, or [16][d] in fp32.
 PACELINE_INLINE void lay_values(const AttentionArgs& args, const std::uint32_t* const* rows,
                                 std::uint32_t* to) {
   const int d = args.value_dim;
@@ -81,8 +81,8 @@ PACELINE_INLINE void lay_values(const AttentionArgs& args, const std::uint32_t* 
   }
 }
 
-/// The stretch's tile at `start` as a block of kTile positions, in memory of kTile keys and values.
-/// Places past the end of the stretch in its last group are zero.
+/// Lays out the stretch's tile at `start` as a block of kTile positions. `to`: memory of kTile keys
+/// and values. Places past the end of the stretch in its last group are zero.
 PACELINE_INLINE Branch lay_tile(const AttentionArgs& args, const Stretch& stretch, int start,
                                 float* to) {
   const std::size_t vector_bytes = static_cast<std::size_t>(args.head_dim) * (args.bf16 ? 2 : 4);

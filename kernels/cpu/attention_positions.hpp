@@ -1,5 +1,5 @@
-// The positions that attention walks, and their K and V: in the blocks of the cache, or, on a
-// branch of a tree, gathered from them.
+// The positions that attention walks, and their K and V: in blocks of the cache or, on a branch of
+// a tree, gathered from the blocks.
 #pragma once
 
 #include "kernels/cpu/parts.hpp"
@@ -17,14 +17,15 @@ struct Groups {
   const std::byte* v[kGroups];
 };
 
-/// Prefetches of the row tiles that visit a kv head of a tile, line by line: V while they score,
-/// and K while they accumulate. On the tile unit they fetch some of both in the softmax too, and
-/// each row tile goes on where the one before stopped. In vectors the first row tile fetches all.
+/// Prefetches, line by line, of the row tiles that visit a kv head of a tile: V while they score,
+/// and K while they accumulate. On the tile unit they also fetch some lines of both in the softmax,
+/// and each row tile goes on where the one before stopped. In vectors the first row tile fetches
+/// everything.
 struct Fetch {
   Ahead values[kGroups];
   Ahead keys[kGroups];
-  int step_lines = 0;     ///< of each group, in a step of the tile unit
-  int softmax_lines = 0;  ///< of each group of V and of K, in a row tile's softmax
+  int step_lines = 0;     ///< lines of each group in a step of the tile unit
+  int softmax_lines = 0;  ///< lines of each group of V and of K in a softmax step
 };
 
 PACELINE_INLINE void fetch_line(Ahead& ahead) {
@@ -36,10 +37,10 @@ PACELINE_INLINE void fetch_line(Ahead& ahead) {
 struct Stretch {
   const std::int32_t* blocks;
   int begin, end;  ///< positions; begin is a multiple of kTile
-  int in_cache;    ///< positions below it lie in the cache, others in a branch
+  int in_cache;    ///< positions below it are in the cache, others in a branch
   int first_head, row_heads;
   int first_position;         ///< position of the first row
-  const AttentionRows* path;  ///< the sequence, where its rows have one
+  const AttentionRows* path;  ///< the sequence, if its rows have a path
 };
 
 /// The part of a stretch in the requested segments, or all of it.
@@ -51,7 +52,7 @@ PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) 
   return stretch;
 }
 
-// Attention finds latent vectors by itself (attention_latent.hpp): none counts as in the cache.
+// Latent vectors are found by attention_latent.hpp: here none counts as in the cache.
 
 PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
   // All rows see the whole stretch.
@@ -61,7 +62,7 @@ PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
 
 PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
                                     int first_head) {
-  const int end = rows.first_position + rows.rows;  // past the last position that some row sees
+  const int end = rows.first_position + rows.rows;  // past the last position that any row sees
   const bool displaced = rows.path != nullptr;
   const int in_cache = args.latent ? 0 : displaced ? rows.path_base / kLanes * kLanes : end;
   return in_segments(args,
@@ -69,10 +70,10 @@ PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRo
                       rows.first_position, displaced ? &rows : nullptr});
 }
 
-/// Positions gathered into one block for each kv head, all K and then all V of it: a path from the
-/// group of path_base on, or a tile of latent vectors.
+/// Positions gathered into one block for each kv head, all its K and then all its V. They are a
+/// path, from the group of path_base on, or a tile of latent vectors.
 struct Branch {
-  int first = 0;            ///< position where they begin
+  int first = 0;            ///< first position
   int size = 0;             ///< positions, a multiple of 16
   std::size_t k_bytes = 0;  ///< bytes of K of one head, and of V
   const std::byte* data = nullptr;
@@ -98,13 +99,13 @@ PACELINE_INLINE Branch gather_branch(const AttentionArgs& args, const Stretch& s
   return branch;
 }
 
-/// Number of groups that hold the first `positions` of a tile, at most all.
+/// Number of groups that hold the first `positions` positions of a tile, at most kGroups.
 PACELINE_INLINE int groups_of(int positions) {
   return positions >= kTile ? kGroups : positions <= 0 ? 0 : (positions + kLanes - 1) / kLanes;
 }
 
-/// Finds the groups in the cache of the stretch's tile at `start`, for the first kv head; other
-/// groups stay.
+/// Finds the groups of the stretch's tile at `start` that are in the cache, for the first kv head;
+/// leaves other groups as they are.
 PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stretch, int start,
                                  Groups& tile) {
   const std::size_t v_bytes = static_cast<std::size_t>(args.value_dim) * (args.bf16 ? 2 : 4);

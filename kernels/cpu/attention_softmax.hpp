@@ -1,4 +1,4 @@
-// The softmax of a tile, from scores to weights: hides positions that a row may not see, and
+// The softmax of a tile, from scores to weights. It hides positions that a row may not see, and
 // continues the online softmax of earlier tiles.
 #pragma once
 
@@ -16,15 +16,15 @@ enum class Way {
   tiles,    ///< bf16 by the tile unit
 };
 
-/// Whether queries and weights are pairs of bf16, as K and V are. Queries come as bf16, so scores
-/// lose nothing; scores are scaled afterwards.
+/// Whether queries and weights are pairs of bf16, as K and V are. Queries are bf16 already, so
+/// scores lose nothing; scores are then scaled after the product.
 template <Way way>
 inline constexpr bool kPaired = way == Way::dots || way == Way::tiles;
 template <Way way>
 inline constexpr bool kBf16 = way != Way::singles;
 
-/// Leaves row head r the tile's positions below visible[r]; the others get score -infinity,
-/// whatever stands there. Groups that were not computed hold old values, which are never read.
+/// Leaves the scores of row head r for the tile's first visible[r] positions; all others become
+/// -infinity, whatever they were. Groups that were not computed hold old values, which never count.
 PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
   const F32 none = set1(-__builtin_inff());
   for (int r = 0; r < rows; ++r) {
@@ -38,14 +38,15 @@ PACELINE_INLINE void hide(float* scores, int rows, const int* visible) {
   }
 }
 
-/// The softmax step of a row tile of MR rows. scores: [MR][kTile], which become weights: fp32, or
-/// kTile bf16 where the row begins. scale: of scores that are not scaled yet. max_so_far, total:
-/// [MR] the state of all row heads side by side, one a lane (a store of single lanes that is soon
-/// loaded whole would stall). alpha: [kLanes] factor of the earlier accumulators.
+/// The softmax step of a row tile of MR rows. `scores`: [MR][kTile], replaced by weights: fp32, or
+/// kTile bf16 at the beginning of each row. `scale`: factor of scores that are not scaled yet.
+/// `max_so_far`, `total`: [MR] states of the row heads side by side, one in each lane (a load of
+/// whole vectors soon after stores of single lanes would stall). `alpha`: [kLanes] factors of the
+/// earlier accumulators.
 ///
-/// Paired weights are summed as rounded, so that an output is still a mean of values.
+/// Paired weights are summed after rounding, so that an output is still a weighted mean of values.
 ///
-/// On the tile unit it also prefetches, row by row.
+/// On the tile unit the step also prefetches, row by row.
 template <Way way, int MR>
 void softmax_step(float* scores, float scale, float* max_so_far, float* total, float* alpha,
                   Fetch& fetch) {
@@ -64,9 +65,9 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
   store(tops, top);
   store_part(max_so_far, top, MR);
   store(alpha, keep);
-  // Due lines are counted by addition: where none is due, a multiplication a row would be felt.
-  [[maybe_unused]] const int lines = fetch.softmax_lines;  // for MR rows
-  [[maybe_unused]] int due = 0;                            // a line for each MR
+  // Due lines are counted by addition: a multiplication for each row would cost measurable time.
+  [[maybe_unused]] const int lines = fetch.softmax_lines;  // lines in MR rows
+  [[maybe_unused]] int due = 0;                            // MR make one line
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     float* s = scores + r * kTile;
     if constexpr (way == Way::tiles) {
@@ -81,8 +82,7 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
     F32 w[kGroups];
     if constexpr (kPaired<way>) {
 #if defined(PACELINE_SIMD_BF16)
-      // Not fused: the largest score must come out as exactly 0 past the maximum, however large it
-      // is.
+      // Not fused: the largest score minus the maximum must be exactly 0, however large it is.
       PACELINE_UNROLL for (int g = 0; g < kGroups; ++g) {
         w[g] = exp_for_bf16(load(s + g * kLanes) * set1(scale) - set1(tops[r]));
       }

@@ -1,11 +1,11 @@
-// The state of attention's softmax, of a row head and a segment.
+// The state of attention's softmax for row heads in a segment.
 #pragma once
 
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// Elements of the whole vectors that hold a head.
+/// Elements of the vectors that hold a head: head_dim rounded up to whole vectors.
 PACELINE_INLINE int whole_vectors(int head_dim) {
   return (head_dim + kLanes - 1) / kLanes * kLanes;
 }
@@ -23,8 +23,8 @@ PACELINE_INLINE State state_at(float* at, int row_heads, int width) {
   return {at, max, max + row_heads};
 }
 
-/// Begins a state that has seen no position. The maximum is finite, so that a tile of which a row
-/// sees nothing leaves the state as it is.
+/// Begins a state that has seen no position. The maximum is finite, so that a tile without
+/// positions visible to a row leaves the row's state as it is.
 PACELINE_INLINE void begin(const State& state, int first, int count, int width) {
   for (int r = first; r < first + count; ++r) {
     state.max[r] = -__FLT_MAX__;

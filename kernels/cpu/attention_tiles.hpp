@@ -1,11 +1,11 @@
-// Attention's products on the tile unit (AMX), 16 row heads at a time: K and V lie in the cache in
-// the unit's order, in pairs, and queries and weights are bf16.
+// Attention's products on the tile unit (AMX), 16 row heads at a time. K and V are in the cache in
+// the unit's order, in pairs; queries and weights are bf16.
 //
-// Scores are chains of its steps over the head, 32 elements each (gemm_amx.cpp has the order of
-// additions in a step). The product of weights and V of a tile is a chain over its two halves that
-// begins at zero, and is added to the scaled accumulator by a fused multiply-add. Tiles have as
-// many rows as the largest row tile of a stretch. A smaller row tile ignores the other rows, for a
-// row of a product depends on that row alone.
+// Scores are chains of the unit's steps over the head, 32 elements each (gemm_amx.cpp has the order
+// of additions in a step). The product of weights and V of a tile is a chain over the tile's two
+// halves that begins at zero; a fused multiply-add adds it to the scaled accumulator. The unit's
+// tiles have as many rows as the largest row tile of a stretch. A smaller row tile ignores the
+// other rows, as each row of a product depends on its own inputs only.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -15,40 +15,40 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-inline constexpr int kStepElements = 32;  // elements of a head, or positions, that one step adds up
-inline constexpr int kStepLines = 16;     // cache lines of K or V of a step
+inline constexpr int kStepElements = 32;  // elements of a head, or positions, of one step
+inline constexpr int kStepLines = 16;     // cache lines of K or V in a step
 
 PACELINE_INLINE void fetch_lines(Ahead& ahead, int lines) {
   for (int line = 0; line < lines; ++line) fetch_line(ahead);
 }
 
-/// Most row tiles that prefetch in the softmax. With more, shares are small and prefetching takes
-/// longer than idle memory costs (measured).
+/// Most row tiles for which the softmax prefetches too. With more, shares are small, and
+/// prefetching takes more time than it saves (measured).
 inline constexpr int kMostThatFetch = 4;
 
-/// Shares the prefetches out among `row_tiles` visits: three quarters beside the steps and the rest
-/// beside the softmax, during which memory would idle otherwise. Against fetching beside the steps
-/// alone decoding takes up to 5 % less and verification 4 to 12 % less (measured).
+/// Divides the prefetches among `row_tiles` visits: three quarters during the steps, and the rest
+/// during the softmax, when memory would be idle otherwise. Compared with prefetching during the
+/// steps only, decoding takes up to 5 % less time and verification 4 to 12 % less (measured).
 PACELINE_INLINE void share_out(Fetch& fetch, int head_dim, int row_tiles) {
   if (row_tiles > kMostThatFetch) {
     fetch.step_lines = (kStepLines + row_tiles - 1) / row_tiles;
     return;
   }
   const int steps = head_dim / kStepElements;
-  const int lines = (head_dim / 2 + row_tiles - 1) / row_tiles;  // of each group, in one visit
+  const int lines = (head_dim / 2 + row_tiles - 1) / row_tiles;  // lines of each group in one visit
   fetch.step_lines = lines * 3 / 4 / steps;
   fetch.softmax_lines = lines - fetch.step_lines * steps;
 }
 
-/// Touches a step's lines of K. Tile loads alone, even of prefetched lines, reach less of the
-/// bandwidth than plain loads do (0.88 of it, measured).
+/// Reads a word of each of a step's lines of K. Tile loads alone, even of prefetched lines, reach
+/// only 0.88 of the bandwidth of ordinary loads (measured).
 PACELINE_INLINE void touch_step(const std::byte* k, std::ptrdiff_t pair_bytes) {
   for (int line = 0; line < kStepLines; ++line)
     asm volatile("movl %0, %%eax" : : "m"(k[line * pair_bytes]) : "eax");
 }
 
-/// scores[r][g][...] = q . k for `count` groups, which begin at k[g]. q: [16][kQueryStride] words,
-/// each row beginning with a head.
+/// scores[r][g][...] = q . k for `count` groups, which begin at k[g]. `q`: [16][kQueryStride]
+/// words; each row begins with a head.
 template <int count>
 PACELINE_INLINE void score_groups(const AttentionArgs& args, const float* q,
                                   const std::byte* const* k, Ahead* fetch, int lines, int block,
@@ -114,8 +114,9 @@ static void score_in_tiles(const AttentionArgs& args, const float* q, const Grou
   }
 }
 
-/// Makes the groups of V contiguous, so that a step finds its 32 positions in one piece: in place
-/// if they are, or in `to`, [kTile / 2][head_dim] words. Missing groups are zero there.
+/// Makes each two groups of V contiguous, so that a step finds its 32 positions in one piece.
+/// Groups that are contiguous already stay in place; others are copied to `to`, [kTile /
+/// 2][head_dim] words, where missing groups are zero.
 static void join_values(Groups& tile, int groups, int head_dim, std::uint32_t* to) {
   const std::ptrdiff_t words = std::ptrdiff_t{kLanes / 2} * head_dim;
   for (int g = 0; g < groups; g += 2) {
@@ -131,7 +132,7 @@ static void join_values(Groups& tile, int groups, int head_dim, std::uint32_t* t
   }
 }
 
-/// sums[r][NV * 16 lanes] = weights . V over `steps` halves of a tile.
+/// sums[r][lane ... lane + 16 NV) = weights . V over `steps` halves of a tile.
 template <int NV>
 PACELINE_INLINE void multiply_values(const float* weights, const Groups& tile, Ahead* fetch,
                                      int lines, int steps, std::ptrdiff_t width, int lane,
@@ -167,7 +168,8 @@ PACELINE_INLINE void multiply_values(const float* weights, const Groups& tile, A
   }
 }
 
-/// out[r][...] = alpha[r] * out + weights . V for MR row heads, over a tile with joined values.
+/// out[r][...] = alpha[r] * out[r][...] + weights . V for MR row heads, over a tile with joined
+/// values.
 template <int MR>
 void accumulate_in_tiles(const AttentionArgs& args, const float* weights, const float* alpha,
                          const Groups& tile, Fetch& fetch, int groups, float* out) {

@@ -8,18 +8,18 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Row heads (rows times query heads of a kv head) that attend together: each K and V tile is used
-/// so many times once it is read. With 64 prefill takes up to a fifth longer, with 256 no less
-/// (measured, heads of 64 and of 128 elements).
+/// Most row heads (rows times query heads of a kv head) that attend together: each K and V tile is
+/// used so many times after it was read. With 64 prefill takes up to a fifth longer, with 256 the
+/// same (measured, heads of 64 and of 128 elements).
 constexpr int kRowHeads = 112;
-/// Row heads of sequences without common K and V, of which three together make verification of
-/// drafts 6 % longer (measured), and of units where threads would have too few else.
+/// Most row heads where sequences share no K and V (three of them together make verification of
+/// drafts 6 % longer, measured), and where threads would otherwise have too few units.
 constexpr int kFewerRowHeads = 64;
-/// Units of a thread, at least, so that threads end at about the same time.
+/// Least number of units for each thread, so that threads end at about the same time.
 constexpr int kUnitsOfThread = 4;
-/// Row heads up to which a tile of K and V is used so little that fetching it counts.
+/// Row heads up to which a tile of K and V is used so little that fetching it dominates.
 constexpr int kFewRowHeads = 24;
-/// Bytes of K and V of a tile, over kv heads side by side: with the next tile they stay in a
+/// Most bytes of K and V of a tile, over the kv heads of a task: with the next tile they fit a
 /// second-level cache.
 constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
@@ -27,7 +27,8 @@ std::int64_t work_of(const Chain& chain, int first, int rows) {
   return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;
 }
 
-/// Positions from 0 on, in whole tiles, that all rows of both chains see in the same blocks.
+/// Number of positions from 0 on, in whole tiles, that all rows of both chains see in the same
+/// blocks.
 int in_common(const Chain& a, const Chain& b, int block) {
   const auto own = [](const Chain& c) { return c.path == nullptr ? c.first_position : c.base; };
   int positions = std::min(own(a), own(b));
@@ -74,7 +75,7 @@ void AttentionUnits::set(std::span<const Chain> chains, const KvShape& kv, int h
       const int shared = in_common(chains[pieces_[unit.first_piece].chain], chain, kv.block);
       const std::int64_t work = unit.work + work_of(chain, 0, chain.rows);
       const int most = shared > 0 ? most_rows : rows_of(kFewerRowHeads);
-      // A unit of one chain may begin to share; in others no row may lose a shared position.
+      // A unit of one chain may begin to share; in other units no row may lose a shared position.
       if (unit.rows + chain.rows <= most && work <= most_work &&
           (unit.pieces == 1 || shared >= unit.shared) && (shared > 0 || unit.shared == 0)) {
         pieces_.push_back({c, 0, chain.rows});
@@ -103,16 +104,16 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
   sums_.clear();
   most_heads_ = 0;
   state_floats_ = 0;
-  if (kv.layer_bytes() == 0) return;  // rows without a cache attend to nothing
+  if (kv.layer_bytes() == 0) return;  // without a cache there is nothing to attend to
   const auto of_all_heads = static_cast<int>(units_.size()) * kv.kv_heads;
   const std::size_t tile_bytes = kv.layer_bytes() / kv.block / kv.kv_heads * kAttentionTile;
   const int most = std::min(static_cast<int>(kTileBytes / tile_bytes),
                             threads == 1 ? kv.kv_heads : of_all_heads / (threads * kUnitsOfThread));
-  const std::int64_t share = work_ * kv.kv_heads / threads;  // of a thread
+  const std::int64_t share = work_ * kv.kv_heads / threads;  // work of one thread
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     const AttentionUnit& unit = units_[u];
-    int rows = unit.shared > 0 ? unit.rows : 0;  // rows that walk a tile together
-    int positions = 0;                           // positions that some row sees
+    int rows = unit.shared > 0 ? unit.rows : 0;  // most rows that walk a tile together
+    int positions = 0;                           // most positions that a row sees
     for (const AttentionPiece& piece : pieces(unit)) {
       rows = std::max(rows, piece.rows);
       positions =
@@ -121,7 +122,8 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
     const int heads = rows * group > kFewRowHeads ? 1 : std::clamp(most, 1, kv.kv_heads);
     most_heads_ = std::max(most_heads_, heads);
     const int all = (positions + kAttentionSegment - 1) / kAttentionSegment;
-    // A thread with a quarter more than its share would keep the others waiting.
+    // Cuts only units that would keep the other threads waiting: a quarter more than a thread's
+    // share.
     const bool cut = heads == 1 && all > 1 && unit.work > share + share / 4;
     const int segments =
         cut ? std::max(1, static_cast<int>(all * share / (kUnitsOfThread * unit.work))) : 0;

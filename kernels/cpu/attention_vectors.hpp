@@ -1,5 +1,5 @@
-// Attention's products in vectors: every score one chain over the head, every output lane one chain
-// over positions.
+// Attention's products in vectors: every score is one chain of additions over the head, every
+// output lane one chain over positions.
 #pragma once
 
 #include "kernels/cpu/attention_positions.hpp"
@@ -9,7 +9,7 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// scores[r][...] of NV groups = q . k, for MR row heads. `block`: positions of the groups' block.
+/// scores[r][...] = q . k for NV groups and MR row heads. `block`: positions of the groups' block.
 template <Way way, int MR, int NV>
 void score(const AttentionArgs& args, const float* q, const std::byte* const* groups,
            const Ahead* fetch, int block, float* scores) {
@@ -40,12 +40,12 @@ void score(const AttentionArgs& args, const float* q, const std::byte* const* gr
   }
 }
 
-/// out[r][NV * 16 lanes] = alpha[r] * out + weights . V over `count` groups. kHalf: V has only the
-/// first 8 lanes.
+/// out[r][NV * 16 lanes] = alpha[r] * out[r][...] + weights . V over `count` groups. kHalf: V has
+/// only the first 8 lanes.
 template <Way way, int MR, int NV, bool kHalf>
 void accumulate(const AttentionArgs& args, const float* weights, const float* alpha,
                 const Groups& groups, const Ahead* fetch, int count, int lane, float* out) {
-  // Lines of K or V of a group for each of its vectors.
+  // Cache lines of K or V for each vector of a group.
   constexpr int kSteps = kBf16<way> ? kLanes / 2 : kLanes;
   const int d = args.value_dim;
   const int width = whole_vectors(d);
@@ -85,7 +85,7 @@ void accumulate(const AttentionArgs& args, const float* weights, const float* al
   }
 }
 
-/// Vectors side by side for few rows, as in gemm.cpp.
+/// Number of vectors side by side, more for few rows, as in gemm.cpp.
 constexpr int wide_vectors(int rows) {
 #if defined(PACELINE_SIMD_AVX512)
   return rows <= 4 ? 4 : 2;
@@ -96,14 +96,14 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// Row heads that registers hold at once: all MR of them, or the larger half. But 7 are 5 and 2: 3
-/// are too few chains of additions for the multipliers and take as long as 4.
+/// Row heads of the first part: all, if registers hold them, or the larger half. But 7 are cut into
+/// 5 and 2: 3 row heads are too few chains of additions for the multipliers, and take as long as 4.
 constexpr int rows_at_once(int rows) {
   return rows <= kMaxTileRows ? rows : rows == 7 ? 5 : (rows + 1) / 2;
 }
 
-/// Scores of MR row heads, which registers hold, over groups [first, last) of the tile, in blocks
-/// of `block` positions.
+/// Scores of MR row heads, which registers can hold, over groups [first, last) of the tile, in
+/// blocks of `block` positions.
 template <Way way, int MR>
 PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const Groups& tile,
                                 const Fetch& fetch, int first, int last, int block, float* scores) {
@@ -117,9 +117,9 @@ PACELINE_INLINE void score_rows(const AttentionArgs& args, const float* q, const
   }
 }
 
-/// Scores of a row tile of MR row heads, in two parts where registers hold fewer: K comes from the
-/// first-level cache the second time. Both parts fetch the same lines: with the first alone 7 query
-/// heads take 7 % longer (measured; probably some of many prefetches are dropped).
+/// Scores of a row tile of MR row heads, in two parts where registers hold fewer: the second part
+/// reads K from the first-level cache. Both parts prefetch the same lines: if only the first did, 7
+/// query heads would take 7 % longer (measured; probably some of many prefetches are dropped).
 template <Way way, int MR>
 void score_tile(const AttentionArgs& args, const float* q, const Groups& tile, Fetch& fetch,
                 int first, int last, int block, float* scores) {

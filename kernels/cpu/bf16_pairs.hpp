@@ -1,4 +1,4 @@
-// Pairs of bf16 in vectors of 16 words, where the instruction set converts to them.
+// Pairs of bf16 in vectors of 16 words, for instruction sets that convert to them.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -6,7 +6,7 @@
 #if defined(PACELINE_SIMD_BF16)
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// The nearest bf16 of 32 values, in order; subnormals become zero.
+/// Rounds 32 values to the nearest bf16, in order; subnormals become zero.
 PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
   return {(__m512i)_mm512_cvtne2ps_pbh(high.v, low.v)};
 }
@@ -14,8 +14,9 @@ PACELINE_INLINE U32 to_pairs(F32 low, F32 high) {
 PACELINE_INLINE F32 first_of(U32 pairs) { return as_float(shift_left<16>(pairs)); }
 PACELINE_INLINE F32 second_of(U32 pairs) { return as_float(pairs & set1(0xFFFF0000U)); }
 
-/// e^x for x <= 0, to be rounded to bf16: its error is a tenth of the rounding's, at half the cost
-/// of exp(). Subnormal, which bf16 takes for 0, below -87.4; NaN stays NaN.
+/// e^x for x <= 0, to be rounded to bf16: its error is a tenth of the rounding error, at half the
+/// cost of exp(). Below -87.4 results are subnormal, which the conversion to bf16 makes 0; NaN
+/// stays NaN.
 PACELINE_INLINE F32 exp_for_bf16(F32 x) {
   // e^x = 2^n 2^f with |f| <= 1/2. The bound keeps n finite where x is -infinity.
   const F32 y = max(set1(-128.0F), x * set1(1.44269504F));

@@ -1,10 +1,10 @@
 // The CPU backend: distribution of a pass's rows over threads, and everything outside passes.
 //
-// Threads share each operation, or each takes some of the rows through all of them. Sharing reads
-// weights once, but hands operations and their results from core to core, which takes some
-// microseconds each time. Parts avoid this, but read the weights as often as there are threads:
-// they serve models that a core's own cache holds, and many rows of models that the shared cache
-// holds (pass_parts.cpp).
+// Threads share each operation, or each thread takes a part of the rows through all operations.
+// Sharing reads weights once, but hands operations and their results from core to core, which takes
+// some microseconds each time. Parts avoid this, but read the weights once for each thread. So
+// parts are used for models that fit a core's own cache, and for many rows of models that fit the
+// shared cache (pass_parts.cpp).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -39,8 +39,8 @@ class HostBuffer final : public Buffer {
   Memory memory_;
 };
 
-/// Memory that is mapped in whole from the start: pages never touched, or given back, take no
-/// memory.
+/// Memory whose whole range is mapped from the start: pages that were never touched, or were given
+/// back, take no memory.
 class ElasticHostBuffer final : public ElasticBuffer {
  public:
   ElasticHostBuffer(std::size_t bytes, std::size_t most) : memory_(most), size_(bytes) {}
@@ -161,7 +161,7 @@ class CpuBackend final : public Backend {
   CpuOperations together_;             ///< operations shared by all threads
   std::vector<CpuOperations> apart_;   ///< [threads] operations of one thread each
   Batch batch_;
-  RowPlan plan_;                                                 ///< of batch_
+  RowPlan plan_;                                                 ///< plan of batch_
   std::vector<PassRows> parts_;                                  ///< parts of batch_, one a thread
   std::chrono::steady_clock::time_point begin_, end_, sampled_;  ///< times of the pass
 };
@@ -219,7 +219,7 @@ void CpuBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<const
   const auto elements =
       static_cast<std::int64_t>(moves.size()) * kv.layers * kv.vectors() * kv.head_dim;
   if (kv.latent()) {
-    const std::size_t bytes = head_bytes / kv.block;  // of a position
+    const std::size_t bytes = head_bytes / kv.block;  // bytes of one position
     for_each(pool_, kv.layers, elements, [&](int layer) {
       std::byte* const base = cache + layer * kv.layer_bytes();
       for (const SlotMove& move : moves) {

@@ -19,7 +19,7 @@ constexpr Ranked kNoToken = {-1, -kInfinity};
 int spans_of(int vocab) { return (vocab + kSpan - 1) / kSpan; }
 int chunks_of(int vocab) { return (vocab + kChunk - 1) / kChunk; }
 
-/// A key that sorts tokens largest s first, lowest id on ties. (-0 and +0 must be one value.)
+/// A key that sorts tokens by largest s first, lowest id on ties. (-0 and +0 must have equal keys.)
 std::uint64_t order_key(float s, TokenId id) {
   const auto bits = std::bit_cast<std::uint32_t>(s + 0.0F);
   const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -81,8 +81,8 @@ Sampler::Distribution Sampler::join(int spans, const Scratch& scratch) {
   return found;
 }
 
-/// Most vocabularies are padded at their end: banning the padding shortens the row. Elsewhere only
-/// spans with an edited or banned token are scanned again.
+/// Most vocabularies are padded at their end: where the padding is banned, the row is shortened.
+/// Otherwise only spans with an edited or banned token are scanned again.
 Sampler::Fault Sampler::change(const float* logits, const SampleRow& row, Scratch& scratch,
                                Choice& choice) {
   const int whole = choice.vocab;
@@ -148,9 +148,9 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
     return;
   }
 
-  // Candidates are enough of the most probable tokens to hold the kept set. The k-th largest chunk
-  // maximum bounds the k-th largest value from below; for top-p the cut falls until the candidates
-  // hold the mass.
+  // Candidates are the most probable tokens down to a cut, enough to contain the kept set. For
+  // top-k the cut is the k-th largest chunk maximum, a lower bound of the k-th largest value; for
+  // top-p the cut falls until the candidates have the mass.
   int count = 0;
   if (by_count && row.top_k <= static_cast<int>(chunk_max.size())) {
     count = gather(largest_chunk(row.top_k, scratch));
@@ -163,14 +163,14 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
         kernels_.exponentials(scratch.values.data(), all.max, count, scratch.weights.data());
         double mass = 0;
         for (int i = 0; i < count; ++i) mass += scratch.weights[i];
-        // The margin covers the sorted sum below, which rounds differently.
+        // The margin covers the rounding of the sorted sum below, which has another order.
         if (mass > static_cast<double>(row.top_p) * all.sum * (1 + 1e-6)) break;
       }
     }
   }
 
-  // Candidates stay in id order, so that sums over them have one order.
-  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();  // of the last kept token
+  // Candidates stay ordered by id, so that sums over them have one order.
+  std::uint64_t last = std::numeric_limits<std::uint64_t>::max();  // key of the last kept token
   double total = all.sum;
   if (by_count) {
     std::vector<std::uint64_t>& keys = scratch.keys;
@@ -203,12 +203,12 @@ void Sampler::filter(const SampleRow& row, const Choice& choice, Scratch& scratc
 
 void Sampler::mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept) {
   // Tokens go into bins by value, and only the bin in which the mass reaches its target is sorted
-  // (and the next ones where rounding asks for it).
+  // (and further ones, if rounding requires it).
   constexpr int kBins = 2048;
   constexpr float kBinsPerUnit = 64;
   const int bins = count <= 512 ? 1 : kBins;
   const auto bin_of = [bins, max](float s) {
-    const float depth = (max - s) * kBinsPerUnit;  // falls monotonically with s
+    const float depth = (max - s) * kBinsPerUnit;  // monotonically falling in s
     return depth < static_cast<float>(bins - 1) ? static_cast<int>(depth) : bins - 1;
   };
   scratch.bin_mass.assign(static_cast<std::size_t>(bins), 0.0);
@@ -265,7 +265,7 @@ void Sampler::best(const SampleRow& row, const Choice& choice, Scratch& scratch,
 void Sampler::best_logits(const Choice& choice, Scratch& scratch, std::span<Ranked> out) {
   const int vocab = choice.vocab;
   const int wanted = static_cast<int>(out.size());
-  const float lowest = std::numeric_limits<float>::lowest();  // leaves banned tokens out
+  const float lowest = std::numeric_limits<float>::lowest();  // excludes banned tokens
   const float cut = std::max(lowest, first_cut(wanted, choice, scratch));
   scratch.ids.resize(static_cast<std::size_t>(vocab));
   scratch.values.resize(static_cast<std::size_t>(vocab));
@@ -306,8 +306,8 @@ void Sampler::best_scores(const SampleRow& row, const Choice& choice, Scratch& s
   List list;
   list.values.fill(-kInfinity);
   list.ids.fill(std::numeric_limits<TokenId>::max());
-  // The chunks of the largest logits come first, as many as tokens are wanted: their scores let
-  // most other chunks be left out.
+  // The chunks of the largest logits come first, as many as tokens are wanted: thanks to their
+  // scores most other chunks can be skipped.
   const int chunks = chunks_of(vocab);
   const float cut = first_cut(wanted, choice, scratch);
   int firsts = 0;

@@ -1,10 +1,10 @@
-// Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, s = logit * (1 / T),
-// and the next tokens in that order.
+// Sampling by shared noise on the CPU: argmax over the kept tokens of s + g, where s = logit * (1 /
+// T) and g is the noise, and the next tokens in this order.
 //
 // Log-probabilities come from sums of exp(s - max) over spans of 4096 tokens, joined in span order
 // in double precision. top-k, top-p and min-p each keep a prefix of the tokens ordered by s
-// (largest first, lowest id on ties), so a filter's result is the last token of that prefix, and
-// one pass over the row samples any of them. Nothing depends on the number of threads.
+// (largest first, lowest id on ties). So a filter's result is the last token of its prefix, and one
+// pass over the row samples with any filter. Nothing depends on the number of threads.
 #pragma once
 
 #include <span>
@@ -37,19 +37,19 @@ class Sampler {
 
   /// Maximum and mass of a distribution over the vocabulary.
   struct Distribution {
-    float max = 0;   ///< of s
-    double sum = 0;  ///< of exp(s - max)
+    float max = 0;   ///< largest s
+    double sum = 0;  ///< sum of exp(s - max)
   };
   /// Tokens kept by filters: s above `value`, or equal to it with an id up to `id`.
   struct Kept {
     float value = 0;
     TokenId id = 0;
-    double sum = 0;  ///< of exp(s - max)
+    double sum = 0;  ///< sum of exp(s - max)
   };
-  /// The tokens that a row's noise chooses from.
+  /// The tokens from which a row's noise chooses.
   struct Choice {
     float scale = 1;                 ///< 1 / T; 1 at temperature 0
-    int vocab = 0;                   ///< tokens from here on are banned
+    int vocab = 0;                   ///< all tokens from this one on are banned
     const float* allowed = nullptr;  ///< [vocab] logits after edits, banned tokens at -infinity
     Distribution full;               ///< of all tokens
     Distribution all;                ///< of the allowed tokens
@@ -58,7 +58,7 @@ class Sampler {
   /// Working memory of one thread.
   struct Scratch {
     std::vector<float> chunk_max;     ///< [chunks]
-    std::vector<float> logits;        ///< [vocab] copy with edits and bans, if need be
+    std::vector<float> logits;        ///< [vocab] copy with edits and bans, where there are any
     std::vector<TokenId> ids;         ///< [candidates]
     std::vector<float> values;        ///< [candidates]
     std::vector<float> weights;       ///< [candidates] exp(s - max)
@@ -74,28 +74,28 @@ class Sampler {
   /// `split`: the threads share the row, which is the only one being sampled.
   Fault sample_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch,
                    bool split, Sampled& out, std::span<TokenId> kept);
-  /// The tokens that can be sampled, ascending; returns how many.
+  /// Writes the tokens that can be sampled, ascending; returns their number.
   int write_kept(const Choice& choice, Scratch& scratch, std::span<TokenId> kept);
   Fault rank_row(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
                  std::span<Ranked> out);
-  /// work(row, scratch, split) for every row; throws when one has a fault.
+  /// Calls work(row, scratch, split) for every row; throws where a row has a fault.
   template <class Work>
   void for_rows(int count, const Work& work);
-  /// Prepares a choice. Leaves the chunk maxima of the allowed tokens' s in scratch.
+  /// Prepares the choice of a row. Leaves in `scratch` the chunk maxima of the allowed tokens' s.
   Fault prepare(const float* logits, int vocab, const SampleRow& row, Scratch& scratch, bool split,
                 Choice& choice);
   Fault scan_row(const float* logits, int vocab, float scale, Scratch& scratch, bool split,
                  Distribution& found);
-  /// Takes edits and bans into the scan of the whole row in scratch.
+  /// Applies edits and bans to the scan of the whole row in `scratch`.
   Fault change(const float* logits, const SampleRow& row, Scratch& scratch, Choice& choice);
-  /// The distribution of the first `spans` spans of scratch, joined in their order.
+  /// The distribution of the first `spans` spans of `scratch`, joined in order.
   static Distribution join(int spans, const Scratch& scratch);
   void filter(const SampleRow& row, const Choice& choice, Scratch& scratch, Kept& kept);
-  /// The shortest prefix of the candidates whose weights reach `target`, at least one token.
+  /// Finds the shortest prefix of the candidates whose weights reach `target`; at least one token.
   void mass_prefix(double target, float max, int count, Scratch& scratch, Kept& kept);
   /// The k-th largest of scratch.chunk_max, 1 <= k <= chunks.
   static float largest_chunk(int k, Scratch& scratch);
-  /// A cut that the best `wanted` allowed logits all reach.
+  /// A cut that each of the best `wanted` allowed logits reaches.
   static float first_cut(int wanted, const Choice& choice, Scratch& scratch);
   /// The best tokens of the row, in order.
   void best(const SampleRow& row, const Choice& choice, Scratch& scratch, bool split,

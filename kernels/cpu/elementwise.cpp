@@ -56,7 +56,7 @@ void swiglu(const SwigluArgs& args) {
 void combine(const CombineArgs& args) {
   for (int i = 0; i < args.width; i += kLanes) {
     const int n = args.width - i < kLanes ? args.width - i : kLanes;
-    F32 waiting[kMostSegmentLevels];  // sums that wait for their neighbour's, by level of the tree
+    F32 waiting[kMostSegmentLevels];  // sums that wait for their neighbour, by tree level
     F32 sum = set1(0.0F);
     int choice = 0;
     for (int segment = 0; segment < args.segments; ++segment) {

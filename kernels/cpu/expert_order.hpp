@@ -1,4 +1,4 @@
-// The rows of a pass in the order of the experts that they use.
+// Order of a pass's rows by the experts that they use.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace paceline::kernels::cpu {
 
-/// A row has a place for each of its experts that the bank has. Places go by expert and then by
-/// row.
+/// A row has a place for each of its experts that the bank has. Places are ordered by expert and
+/// then by row.
 class ExpertOrder {
  public:
   /// Neighbouring places of one expert.
   struct Group {
-    int expert;  ///< of the bank
+    int expert;  ///< index in the bank
     int first, places;
   };
 
-  /// `experts`: of the bank, the first of which has the number `first` in its layer.
+  /// Finds the places. `experts`: number of experts in the bank; the first one has index `first` in
+  /// its layer.
   void set(const ExpertChoices& choices, int rows, int first, int experts);
 
-  /// Of the experts that any row uses, ascending.
+  /// Groups of the experts that any row uses, ascending.
   [[nodiscard]] std::span<const Group> groups() const { return groups_; }
   [[nodiscard]] std::span<const std::int32_t> rows() const { return rows_; }  ///< [places]
   /// [rows, chosen] the place of each choice; -1: the bank has no such expert.
@@ -31,7 +32,7 @@ class ExpertOrder {
  private:
   std::vector<Group> groups_;
   std::vector<std::int32_t> rows_, places_;
-  std::vector<std::int32_t> next_;  ///< [experts] the next free place, or the number of places
+  std::vector<std::int32_t> next_;  ///< [experts] next free place; first the number of places
 };
 
 }  // namespace paceline::kernels::cpu

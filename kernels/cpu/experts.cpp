@@ -23,7 +23,7 @@ void sigmoids(const KernelTable& kernels, std::span<const float> logits,
     scores[i] = (logits[i] < 0 ? scores[i] : 1.0F) / (1.0F + scores[i]);
 }
 
-/// Makes sure that only experts of the best groups are taken.
+/// Makes keys of experts outside the best groups so low that they are not chosen.
 void keep_groups(const Routing& routing, Workspace& space) {
   const int size = routing.experts / routing.groups;
   std::vector<float>& bests = space.groups;
@@ -46,7 +46,7 @@ void keep_groups(const Routing& routing, Workspace& space) {
   }
 }
 
-/// Chooses a row's experts, or takes those that are given.
+/// Chooses a row's experts, or takes the given ones, and computes their weights.
 void choose_row(const KernelTable& kernels, Workspace& space, std::span<const float> logits,
                 const Routing& routing, bool given, std::span<std::int32_t> ids,
                 std::span<float> weights) {
@@ -60,7 +60,8 @@ void choose_row(const KernelTable& kernels, Workspace& space, std::span<const fl
     for (int i = 0; i < experts; ++i)
       keys[i] = scores[i] + (routing.correction == nullptr ? 0.0F : routing.correction[i]);
   }
-  // A NaN comes last, so that there is an order. Its row's results are NaN whoever is chosen.
+  // A NaN comes last, so that there is an order. The row's results are NaN whichever experts it
+  // has.
   for (float& key : keys) key = std::isnan(key) ? kNever : key;
   if (routing.groups > 1 && !given) keep_groups(routing, space);
   const auto better = [&keys](std::int32_t a, std::int32_t b) {
@@ -77,7 +78,7 @@ void choose_row(const KernelTable& kernels, Workspace& space, std::span<const fl
   }
 
   if (!routing.sigmoid) {
-    // Others than given experts may have larger logits, which count where the sum is over all.
+    // Experts that were not given may have larger logits, which matter where the sum is over all.
     const std::span<const std::int32_t> summed =
         given && !routing.normalised ? std::span<const std::int32_t>(ranked) : ids;
     const float largest = keys[*std::min_element(summed.begin(), summed.end(), better)];
@@ -153,7 +154,7 @@ void ExpertPass::prepare(const ExpertBank& bank,
                          std::unique_ptr<Linear> ExpertBank::Expert::*weight, const std::byte* in,
                          std::size_t row_bytes) {
   products_.clear();
-  units_.clear();  // of packing: row blocks
+  units_.clear();  // units of packing: row blocks
   std::size_t bytes = 0;
   for (const ExpertOrder::Group& group : order_.groups()) {
     const Linear& matrix = *(bank.experts[group.expert].*weight);
@@ -182,7 +183,7 @@ void ExpertPass::for_panels(int panels, F&& f) {
   units_.clear();
   for (std::size_t group = 0; group < products_.size(); ++group) {
     const Product& product = products_[group];
-    // Units of one expert have about as many panels each.
+    // All units of an expert have about equally many panels.
     const int units = (panels + product.most_panels() - 1) / product.most_panels();
     for (int pass = 0; pass < product.passes(); ++pass) {
       for (int unit = 0; unit < units; ++unit) {
@@ -197,7 +198,7 @@ void ExpertPass::for_panels(int panels, F&& f) {
   });
 }
 
-/// silu(gate) * up of all groups. out: [places, width].
+/// Computes silu(gate) * up of all groups. `out`: [places, width].
 void ExpertPass::gate(int width, DType dtype, std::byte* out) {
   for (Workspace& space : workspaces_) {
     for (const Product& product : products_) product.reserve_gated(space);

@@ -1,5 +1,5 @@
-// Experts of a pass's rows: two grouped products, whose panels all threads share, so that a weight
-// is read once a step however its rows lie in the batch.
+// Experts of a pass's rows, as two grouped products. All threads share the products' panels, so
+// that a weight is read once in a step wherever its rows are in the batch.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace paceline::kernels::cpu {
 
 class ExpertPass {
  public:
-  /// workspaces: [pool.size()]. All three must outlive it.
+  /// `workspaces`: [pool.size()]. All three must outlive this object.
   ExpertPass(const KernelTable& kernels, ThreadPool& pool, std::span<Workspace> workspaces)
       : kernels_(kernels), pool_(pool), workspaces_(workspaces) {}
 
@@ -31,16 +31,16 @@ class ExpertPass {
  private:
   /// Panels of one expert's product in one of its passes.
   struct Unit {
-    int group;  ///< of the order
+    int group;  ///< index of the group in the order
     Span panels;
     int pass;
   };
 
-  /// Makes the products of all groups, with their inputs packed. in: [places, k].
+  /// Makes the products of all groups, and packs their inputs. `in`: [places, k].
   void prepare(const ExpertBank& bank, std::unique_ptr<Linear> ExpertBank::Expert::*weight,
                const std::byte* in, std::size_t row_bytes);
-  /// Calls f(workspace, group, panels, row blocks) for `panels` panels of every product, each pass,
-  /// on the threads.
+  /// Calls f(workspace, group, panels, row blocks) on the threads, for units that cover `panels`
+  /// panels of every product in each of its passes.
   template <class F>
   void for_panels(int panels, F&& f);
   void gate(int width, DType dtype, std::byte* out);
@@ -52,7 +52,7 @@ class ExpertPass {
   std::vector<Product> products_;  ///< [groups of the order]
   std::vector<Unit> units_;
   Memory packed_;   ///< inputs of all products
-  Memory ungated_;  ///< [places, 2 * width] where gates are no whole panels
+  Memory ungated_;  ///< [places, 2 * width], if `width` is no whole panels
 };
 
 }  // namespace paceline::kernels::cpu

@@ -1,4 +1,4 @@
-// Sharing of work among threads, where it is enough to wake them.
+// Sharing of work among threads, where there is enough of it to wake them.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace paceline::kernels::cpu {
 
-/// Elements below which an elementwise operation is not worth waking the threads.
+/// Elements below which an elementwise operation is too small to wake the threads.
 constexpr std::int64_t kParallelElements = 16384;
 
-/// Calls f(unit) for units 0 .. count - 1, on the threads when `elements` of work warrant it.
+/// Calls f(unit) for units 0 .. count - 1; on the threads if the work is at least kParallelElements
+/// elements.
 template <class F>
 void for_each(ThreadPool& pool, int count, std::int64_t elements, F&& f) {
   if (elements < kParallelElements) {

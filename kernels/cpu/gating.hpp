@@ -1,5 +1,5 @@
-// silu(gate) * up beside the tile unit: the gates and ups of a row block are combined row by row
-// between the steps of the next block, while the vector units have little to do.
+// silu(gate) * up while the tile unit works: the gates and ups of a row block are combined row by
+// row between the steps of the next block, when the vector units have little to do.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -9,19 +9,20 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// Destination of the outputs of a call, and the outputs under way: of a row block and a panel.
+/// Destination of a call's outputs, and the outputs under way, which are those of one row block and
+/// panel.
 struct Gating {
   std::byte* out;  ///< [rows][row_bytes] of bf16
   std::ptrdiff_t row_bytes;
-  bool past_caches;              ///< out is written to memory; it then begins on a cache line
+  bool past_caches;              ///< non-temporal stores; out then begins on a cache line
   const float* gates = nullptr;  ///< [tile][vector][row][16]
   const float* ups = nullptr;    ///< the same
   std::byte* to = nullptr;       ///< place of the first row
-  int next = 0, rows = 0;        ///< the next row, of so many
-  int at_once = 0;               ///< rows a step
+  int next = 0, rows = 0;        ///< the next row, and the number of rows
+  int at_once = 0;               ///< rows in each step
 };
 
-/// Gates the next `count` rows, or as many as are left.
+/// Gates the next `count` rows, or all that are left.
 PACELINE_INLINE void gate_rows(Gating& gating, int count) {
   constexpr int kVector = kTileRows * kLanes;
   const int left = gating.rows - gating.next;
@@ -43,8 +44,8 @@ PACELINE_INLINE void gate_rows(Gating& gating, int count) {
   }
 }
 
-/// Begins with the outputs of a row block and a panel, to be done within `steps` steps. Outputs
-/// under way are finished first.
+/// Begins with the outputs of a row block and a panel, to be finished within `steps` steps.
+/// Finishes outputs under way first.
 PACELINE_INLINE void gate_block(Gating& gating, const float* gates, const float* ups, int first_row,
                                 int rows, int panel, int steps) {
   gate_rows(gating, gating.rows);
@@ -56,7 +57,7 @@ PACELINE_INLINE void gate_block(Gating& gating, const float* gates, const float*
   gating.at_once = (rows + steps - 1) / steps;
 }
 
-/// Gates the remaining rows, for all threads to see.
+/// Gates the remaining rows, and makes all outputs visible to other threads.
 PACELINE_INLINE void finish_gating(Gating& gating) {
   gate_rows(gating, gating.rows);
   if (gating.past_caches) _mm_sfence();
