@@ -1,4 +1,4 @@
-// How the ranks of a verifier group share attention.
+// The ways in which the ranks of a verifier group share attention.
 #pragma once
 
 #include <cstdint>

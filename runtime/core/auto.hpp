@@ -5,7 +5,7 @@
 
 namespace paceline {
 
-/// A value that may be left to the program; absent is `auto`.
+/// A value that may be left to the program; absent: `auto`.
 template <typename T>
 using Auto = std::optional<T>;
 

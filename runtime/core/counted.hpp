@@ -7,7 +7,7 @@
 
 namespace paceline {
 
-/// "N nouns". `many`: the plural, where it is not `one` with an s.
+/// Returns "N nouns". `one`: the singular. `many`: the plural; empty: `one` with an s.
 template <std::integral Count>
 [[nodiscard]] std::string counted(Count count, std::string_view one, std::string_view many = "") {
   std::string text = std::to_string(count) + " ";

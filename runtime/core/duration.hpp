@@ -1,11 +1,11 @@
-// Durations in messages to people.
+// Durations in messages to users.
 #pragma once
 
 #include <string>
 
 namespace paceline {
 
-/// "45s", "3m07s", "2h05m".
+/// Returns text such as "45s", "3m07s", "2h05m".
 [[nodiscard]] std::string duration_text(double seconds);
 
 }  // namespace paceline

@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-/// Why a response ends with its last turn; nothing: it goes on.
+/// The reason for which a response ends with its last turn; nothing: it goes on.
 std::optional<FinishReason> ending(const Trajectory& response, const EnvironmentReply& reply,
                                    std::size_t prompt, const ConversationLimits& limits) {
   const std::size_t tokens = response.tokens.size();
@@ -23,7 +23,7 @@ std::optional<FinishReason> ending(const Trajectory& response, const Environment
   return full(tokens + reply.tokens.size());
 }
 
-/// The sum of the turns' rewards; NaN where none has one.
+/// The sum of the turns' rewards; NaN: no turn has a reward.
 float reward_of(const Trajectory& response) {
   float sum = std::numeric_limits<float>::quiet_NaN();
   for (const AnsweredTurn& turn : response.turns) {

@@ -20,8 +20,8 @@ enum class ExitCode : int {
   try_again = 75,
 };
 
-/// Meaning of each code, as in --help and README.md. A missing file is a mistake of whoever named
-/// it, not a failure to read.
+/// Meaning of each code, as in --help and README.md. A missing file is a mistake of the user who
+/// named it, not a failure to read.
 struct ExitCodeMeaning {
   ExitCode code;
   std::string_view meaning;

@@ -6,7 +6,7 @@
 
 namespace paceline {
 
-/// Rows, and columns, of a block of a matrix that has one scale. Blocks at the edges are partial.
+/// Rows, and columns, of a block of a matrix with one scale. Blocks at the edges are partial.
 inline constexpr std::int64_t kScaleBlock = 128;
 
 /// Converts exactly: 1 bit of sign, 4 of exponent with bias 7, 3 of mantissa. There are no
@@ -21,8 +21,8 @@ inline constexpr std::int64_t kScaleBlock = 128;
   return std::bit_cast<float>(sign | bits);
 }
 
-/// The weight of a code in a block of this scale: their product in fp32, rounded to bf16 (nearest,
-/// ties to even). NaN and infinite where the product is.
+/// The weight of a code in a block with this scale: the product of both in fp32, rounded to bf16
+/// (nearest, ties to even). NaN or infinite if the product is.
 [[nodiscard]] inline float f8_weight(std::uint8_t code, float scale) {
   const auto product = std::bit_cast<std::uint32_t>(f8_to_float(code) * scale);
   const std::uint32_t rounded = (product + 0x7FFFU + (product >> 16 & 1U)) & 0xFFFF0000U;

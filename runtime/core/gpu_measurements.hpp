@@ -1,5 +1,5 @@
-// Published measurements of GPU operations, from which GPU costs are foreseen
-// (runtime/sim/gpu_costs.hpp). Plain values, each of one GPU, or of GPUs that work together.
+// Published measurements of GPU operations, from which GPU costs are predicted
+// (runtime/sim/gpu_costs.hpp). Plain values, each for one GPU, or for GPUs that work together.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace paceline {
 
-/// An operation of a decoder's pass: of a layer, but embedding and head come once a step.
+/// An operation of a decoder's pass. Each layer has them, but embedding and head come once per
+/// step.
 enum class GpuOp : std::uint8_t {
   embedding,
   norm,
@@ -18,9 +19,9 @@ enum class GpuOp : std::uint8_t {
   k,
   v,
   rope,
-  prompt_attention,  ///< of whole prompts: a row attends to earlier rows and itself
+  prompt_attention,  ///< for whole prompts: a row attends to earlier rows and itself
   output,            ///< the projection after attention
-  gate_up,           ///< both in one
+  gate_up,           ///< both projections in one
   gate,
   up,
   activation,
@@ -29,7 +30,7 @@ enum class GpuOp : std::uint8_t {
   head,
 };
 
-/// A model whose layers were measured. Sizes in elements, of the whole model.
+/// A model whose layers were measured. Sizes in elements, for the whole model.
 struct MeasuredModel {
   std::string name;
   std::int32_t heads = 0;
@@ -37,13 +38,13 @@ struct MeasuredModel {
   std::int32_t hidden = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;  ///< 0: the head was not measured
-  /// Norms and rotary embedding are one kernel each. False: several PyTorch kernels, four to five
-  /// times as slow, which no engine runs.
+  /// Norms and rotary embedding are one kernel each. False: they are several PyTorch kernels, four
+  /// to five times as slow, which no engine runs.
   bool fused = true;
   [[nodiscard]] std::int32_t head_dim() const { return hidden / heads; }
 };
 
-/// Time of one GPU's part of an operation, with the model's weights shared by `tp` GPUs.
+/// Time of one GPU's part of an operation, with the model's weights divided among `tp` GPUs.
 struct LayerMeasurement {
   std::size_t model = 0;  ///< index into GpuMeasurements::models
   GpuOp op = GpuOp::norm;
@@ -55,12 +56,12 @@ struct LayerMeasurement {
 /// Time of one layer's attention on one GPU. The measured kernel reads keys and values once for
 /// every query head, and gives a query head's whole context to one multiprocessor.
 struct AttentionMeasurement {
-  std::int32_t heads = 0;     ///< query heads of that GPU
-  std::int32_t kv_heads = 0;  ///< of that GPU
+  std::int32_t heads = 0;     ///< query heads of the GPU
+  std::int32_t kv_heads = 0;  ///< KV heads of the GPU
   std::int32_t head_dim = 0;
   std::int32_t batch = 0;      ///< requests
   std::int32_t chunk = 0;      ///< rows of a prompt; 0: one row for each request (decoding)
-  std::int32_t positions = 0;  ///< of keys and values, all requests together, the chunk included
+  std::int32_t positions = 0;  ///< with keys and values, all requests together, chunk included
   double seconds = 0;          ///< > 0
 };
 

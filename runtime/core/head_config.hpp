@@ -1,5 +1,5 @@
-// Heads that draft for a model by the features that it had of a text: EAGLE-3's, which is a
-// checkpoint of its own, or the model's own next-token layer.
+// Heads that draft for a model, from the features that the model has computed for a text:
+// EAGLE-3's, which is a checkpoint of its own, or the model's own next-token layer.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace paceline {
 
-/// A model's next-token layer (multi-token prediction: DeepSeek-V3, arXiv 2412.19437, section 2.2),
-/// which it was trained with and which lies behind its last layer.
+/// A model's next-token layer (multi-token prediction: DeepSeek-V3, arXiv 2412.19437, section 2.2).
+/// The model was trained with it, and it comes after the model's last layer.
 struct MtpConfig {
-  /// The layer's sizes, as of a model of this layer alone.
+  /// The layer's sizes, as a model of this layer alone.
   ModelConfig layer;
-  std::int32_t number = 0;  ///< of the layer in the checkpoint: the model's layers
+  std::int32_t number = 0;  ///< of the layer in the checkpoint: the model's number of layers
   // Published checkpoints store both twice, as the model's and as the layer's.
-  bool own_embeddings = false;  ///< else the model's
-  bool own_output = false;      ///< else the model's
+  bool own_embeddings = false;  ///< false: the model's are used
+  bool own_output = false;      ///< false: the model's is used
 };
 
 using HeadConfig = std::variant<Eagle3Config, MtpConfig>;
@@ -31,19 +31,19 @@ using HeadConfig = std::variant<Eagle3Config, MtpConfig>;
 [[nodiscard]] inline bool has_own_embeddings(const HeadConfig& head) {
   return std::visit([](const auto& config) { return config.own_embeddings; }, head);
 }
-/// Tokens with logits.
+/// Number of tokens with logits.
 [[nodiscard]] inline std::int32_t draft_vocab(const HeadConfig& head) {
   const auto* eagle = std::get_if<Eagle3Config>(&head);
   return eagle != nullptr ? eagle->draft_vocab : layer_of(head).vocab;
 }
-/// Elements of what the target has computed of a token, which the head reads.
+/// Elements of the target's features for a token, which the head reads.
 [[nodiscard]] inline std::int64_t feature_width(const HeadConfig& head) {
   if (const auto* eagle = std::get_if<Eagle3Config>(&head))
     return std::int64_t{eagle->features()} * eagle->target_hidden;
   return layer_of(head).hidden;
 }
-/// The layers of this target that the head reads, by what enters them; the number of layers: after
-/// the last.
+/// The layers of this target before which the head reads the residual stream; the number of layers
+/// means after the last.
 [[nodiscard]] inline std::vector<std::int32_t> feature_layers(const HeadConfig& head,
                                                               const ModelConfig& target) {
   const auto* eagle = std::get_if<Eagle3Config>(&head);

@@ -1,4 +1,4 @@
-// How pictures become the patches that a tower reads: preprocessor_config.json.
+// The conversion of pictures to the patches that a tower reads, from preprocessor_config.json.
 #pragma once
 
 #include <array>
@@ -6,14 +6,14 @@
 
 namespace paceline {
 
-/// Defaults are those of transformers' Qwen2VLImageProcessor.
+/// Parameters of the conversion. The defaults are those of transformers' Qwen2VLImageProcessor.
 struct ImageProcessorConfig {
-  std::int32_t patch = 14;          ///< pixels of a patch's side
-  std::int32_t temporal_patch = 2;  ///< frames of a patch; a picture is repeated as often
-  std::int32_t merge = 2;           ///< patches of a side that the tower merges into a row
+  std::int32_t patch = 14;          ///< pixels along a patch's side
+  std::int32_t temporal_patch = 2;  ///< frames of a patch; a picture is repeated for each
+  std::int32_t merge = 2;           ///< side, in patches, of a square that becomes one row
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
-  double rescale = 1.0 / 255;  ///< of a byte
+  double rescale = 1.0 / 255;  ///< factor for a byte
   std::array<double, 3> mean{0.48145466, 0.4578275, 0.40821073};
   std::array<double, 3> deviation{0.26862954, 0.26130258, 0.27577711};
 
@@ -23,10 +23,11 @@ struct ImageProcessorConfig {
   }
 };
 
-/// Patches of a picture: image_grid_thw without its 1.
+/// Patches of a picture: image_grid_thw without its 1. Both are multiples of
+/// ImageProcessorConfig::merge.
 struct PictureGrid {
-  std::int32_t rows = 0;     ///< of patches, a multiple of ImageProcessorConfig::merge
-  std::int32_t columns = 0;  ///< likewise
+  std::int32_t rows = 0;
+  std::int32_t columns = 0;
   bool operator==(const PictureGrid&) const = default;
   [[nodiscard]] std::int64_t patches() const { return std::int64_t{rows} * columns; }
 };

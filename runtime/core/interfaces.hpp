@@ -17,11 +17,11 @@
 
 namespace paceline {
 
-/// Bytes of tokens, which may end inside a UTF-8 sequence. Thread-safe.
+/// The bytes of tokens, which may end inside a UTF-8 sequence. Thread-safe.
 class TokenText {
  public:
   virtual ~TokenText() = default;
-  /// The token's bytes: a special token's spelling; empty for ids that no token has.
+  /// The token's bytes. For a special token its spelling; empty for ids that no token has.
   [[nodiscard]] virtual std::string_view bytes_of(TokenId token) const = 0;
 };
 
@@ -29,10 +29,9 @@ class TokenText {
 class TrajectorySink {
  public:
   virtual ~TrajectorySink() = default;
-  /// Appends a finished or partial response; a later one of the same id replaces an earlier partial
-  /// one.
+  /// Appends a finished or partial response. It replaces an earlier partial one of the same id.
   virtual void append(const Trajectory& trajectory) = 0;
-  /// Flushes: everything appended before then survives the death of the process.
+  /// Flushes: everything appended before survives the death of the process.
   virtual void flush() = 0;
 };
 
@@ -52,15 +51,15 @@ struct StepRecord {
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt
   std::uint32_t pictures = 0;       ///< pictures whose rows were computed
   std::uint32_t drafted = 0;        ///< draft tokens verified
-  std::uint32_t accepted = 0;       ///< accepted ones of them
+  std::uint32_t accepted = 0;       ///< accepted tokens among `drafted`
   std::uint32_t draft_calls = 0;    ///< calls of draft models and heads, summed over the requests
   std::uint32_t kv_blocks_used = 0;
   std::uint32_t kv_blocks = 0;  ///< in the pool
   std::uint32_t role = 0;       ///< paceline::Role
-  std::uint32_t late = 0;       ///< drafts wanted of drafter ranks when none had arrived
-  std::uint32_t queued = 0;     ///< messages at its end that wait for their receiver to read others
-  /// Seconds before the step in which a drafter rank waited for verifiers, having drafted all that
-  /// it may, or a verifier with requests waited for the KV of all of them.
+  std::uint32_t late = 0;       ///< drafts asked of drafter ranks when none had arrived
+  std::uint32_t queued = 0;     ///< messages that wait for a slow receiver at the step's end
+  /// Seconds before the step in which a drafter rank that had drafted all it may waited for
+  /// verifiers, or a verifier waited for the KV of all its requests.
   double waited = 0;
 };
 
@@ -69,12 +68,12 @@ enum class RequestEventKind : std::uint8_t {
   finished = 1,
   stopped = 2,
   resumed = 3,
-  left = 4,        ///< for another group, or back to the coordinator
-  arrived = 5,     ///< from another group
-  race_begun = 6,  ///< this rank generates it too, for its holder (best-of-N)
-  race_left = 7,   ///< this rank gave up the race: its holder was first, or the room was needed
-  race_won = 8,    ///< this rank came to its end before it heard of its holder's
-  turn_ended = 9,  ///< its conversation waits for an answer
+  left = 4,        ///< the request left for another group, or for the coordinator
+  arrived = 5,     ///< the request came from another group
+  race_begun = 6,  ///< this rank generates the response too, for its holder (best-of-N)
+  race_left = 7,   ///< this rank gave up the race: the holder was first, or the room was needed
+  race_won = 8,    ///< this rank ended the response before it heard of the holder's end
+  turn_ended = 9,  ///< the conversation waits for an answer
   answered = 10,   ///< the answer has come, and the response goes on
 };
 
@@ -83,15 +82,15 @@ struct RequestEvent {
   RequestId id;
   RequestEventKind kind = RequestEventKind::leased;
   std::uint32_t tokens = 0;  ///< response tokens so far
-  std::int32_t method = -1;  ///< of race_begun alone: index of the drafter for it here
-  FinishReason reason = FinishReason::partial;  ///< of finished alone
+  std::int32_t method = -1;  ///< only for race_begun: index of the drafter for it here
+  FinishReason reason = FinishReason::partial;  ///< only for finished
 };
 
 /// Transfer of KV blocks between ranks, at one end. Seconds since the run began.
 struct TransferRecord {
-  double start = 0;       ///< when this end was ready
-  double duration = 0;    ///< until all blocks were moved, or it was given up
-  std::uint64_t key = 0;  ///< the move's; the same at both ends
+  double start = 0;       ///< time at which this end was ready
+  double duration = 0;    ///< until all blocks were moved, or the transfer was given up
+  std::uint64_t key = 0;  ///< of the move; the same at both ends
   std::uint64_t bytes = 0;
   std::uint32_t peer = 0;  ///< rank
   std::uint8_t sends = 0;  ///< 1: to the peer; 0: from it
@@ -109,10 +108,10 @@ enum class KvPoolUse : std::uint8_t {
 struct KvPoolRecord {
   double start = 0;
   double duration = 0;
-  std::uint64_t key = 0;           ///< the command's: stored and restored under it, or sent
-  std::uint64_t bytes = 0;         ///< sent: 0 where not all of it was there
-  std::uint64_t memory_bytes = 0;  ///< in the rank's memory tier at its end
-  std::uint64_t disk_bytes = 0;    ///< in the rank's disk tier at its end
+  std::uint64_t key = 0;           ///< of the store, restore or send
+  std::uint64_t bytes = 0;         ///< for a send: 0 if not all of the KV was there
+  std::uint64_t memory_bytes = 0;  ///< in the rank's memory tier at the end
+  std::uint64_t disk_bytes = 0;    ///< in the rank's disk tier at the end
   KvPoolUse use = KvPoolUse::stored;
   std::uint8_t complete = 0;
 };
@@ -127,14 +126,14 @@ struct DraftMemoryRecord {
   };
   double start = 0;
   double duration = 0;
-  double longest_pause = 0;  ///< longest pause of decoding that it caused
-  std::uint32_t blocks = 0;  ///< blocks in the pool after it
-  std::uint32_t moved = 0;   ///< blocks that were copied below the pool's new end
+  double longest_pause = 0;  ///< longest pause of decoding that the change caused
+  std::uint32_t blocks = 0;  ///< blocks in the pool after the change
+  std::uint32_t moved = 0;   ///< blocks that were copied to places before the pool's new end
   Kind kind = Kind::expanded;
 };
 
-/// A draft tree of as many calls of the draft model as there can be, and the tokens that would have
-/// been accepted had drafting stopped earlier: a point of RADAR's dataset (section 2.2).
+/// A point of RADAR's dataset (section 2.2): a draft tree of the most calls of the draft model, and
+/// the tokens that would have been accepted if drafting had stopped earlier.
 struct StopPoint {
   static constexpr int kCalls = 8;    ///< t_max
   static constexpr int kStates = 10;  ///< k, the branching factor
@@ -144,96 +143,97 @@ struct StopPoint {
   std::uint32_t first = 0;  ///< index in the response of the first drafted token
   /// Confidences after each call but the last (policy/length/draft_stop.hpp): log-probabilities.
   std::array<std::array<float, kStates>, kCalls - 1> states{};
-  /// Row c: probability that 0 ... kCalls drafted tokens are accepted after c + 1 calls, as far as
-  /// the drafter can know the target's noise.
+  /// Row c: probabilities that 0 ... kCalls drafted tokens are accepted after c + 1 calls. If the
+  /// drafter knows the target's noise, they are 0 or 1.
   Lengths lengths{};
   Accepted accepted{};  ///< tokens accepted after each number of calls, with the actual noise
 };
 
 /// A rank's change of role. Seconds since the run began.
 struct RoleRecord {
-  double start = 0;          ///< when the change began: the first one, with the run
-  double preparing = 0;      ///< seconds until it could take part
-  double loading = 0;        ///< part of it: loading weights, draft models' and heads' included
+  double start = 0;          ///< time at which the change began; the first begins with the run
+  double preparing = 0;      ///< seconds until the rank could take part
+  double loading = 0;        ///< part of `preparing`: loading all weights, draft models' included
   std::uint32_t role = 0;    ///< paceline::Role
   std::uint32_t epoch = 0;   ///< of the placement
-  std::int32_t leader = -1;  ///< of its verifier group; -1: in none
-  std::uint32_t tp = 0;      ///< ranks of that group
+  std::int32_t leader = -1;  ///< leader of the rank's verifier group; -1: it is in no group
+  std::uint32_t tp = 0;      ///< ranks of this group
 };
 
 /// A write of a rank into the output directory. Seconds since the run began.
 struct WriteRecord {
   enum class Kind : std::uint8_t {
-    trajectories = 0,        ///< into its shard
-    telemetry = 1,           ///< likewise
-    final_trajectories = 2,  ///< of all ranks, by rank 0
-    final_telemetry = 3,     ///< likewise, up to this record itself
+    trajectories = 0,        ///< into the rank's shard
+    telemetry = 1,           ///< into the rank's shard
+    final_trajectories = 2,  ///< those of all ranks, by rank 0
+    final_telemetry = 3,     ///< that of all ranks, by rank 0, up to this record itself
   };
   double start = 0;
   double duration = 0;
   Kind kind = Kind::trajectories;
 };
 
-/// Counts of draft tokens of one kind over a rank's run; a reader may sum over any dimension.
+/// Counts of draft tokens of one kind over a rank's run. A reader may sum over any dimension.
 struct AcceptanceCell {
   std::uint32_t drafter = 0;   ///< index into the rank's drafter names
   std::uint32_t position = 0;  ///< in the draft; 1 follows the last committed token
   std::uint32_t batch = 0;     ///< decoding requests in the step, rounded down to a power of two
-  std::uint32_t progress = 0;  ///< response tokens of the request so far, rounded likewise; 0: none
+  std::uint32_t progress = 0;  ///< response tokens so far, rounded down like `batch`; 0: none
   std::uint64_t drafted = 0;   ///< tokens verified
-  std::uint64_t accepted = 0;  ///< accepted ones of them
+  std::uint64_t accepted = 0;  ///< accepted tokens among `drafted`
 };
 
 /// Summary of a rank at its end. Bytes and seconds are totals over the run.
 struct RankSummary {
   std::uint32_t rank = 0;
   std::uint32_t role = 0;    ///< paceline::Role, the last one
-  std::int32_t leader = -1;  ///< of its last verifier group; -1: in none
-  std::uint32_t tp = 0;      ///< ranks of that group
+  std::int32_t leader = -1;  ///< leader of the rank's last verifier group; -1: it was in none
+  std::uint32_t tp = 0;      ///< ranks of this group
   double busy_seconds = 0;
   double idle_seconds = 0;
-  double loading_seconds = 0;        ///< loading weights, also in the midst of steps
-  double communication_seconds = 0;  ///< busy: sum_duration + exchange_duration of steps
-  double flush_seconds = 0;          ///< writing its shards
-  double picture_seconds = 0;        ///< busy: computing the rows of pictures
-  std::uint64_t group_bytes = 0;     ///< as StepRecord
+  double loading_seconds = 0;        ///< loading weights, during steps too
+  double communication_seconds = 0;  ///< part of busy: sum_duration + exchange_duration of steps
+  double flush_seconds = 0;          ///< writing the rank's shards
+  double picture_seconds = 0;        ///< part of busy: computing the rows of pictures
+  std::uint64_t group_bytes = 0;     ///< sum of StepRecord::group_bytes
   std::uint64_t steps = 0;
   std::uint64_t prefill_tokens = 0;
   std::uint64_t decode_tokens = 0;  ///< rows, drafts' included
   std::uint64_t pictures = 0;       ///< times that a verifier had a picture's rows computed
   std::uint64_t drafted = 0;        ///< draft tokens verified, racers' tokens included
-  std::uint64_t accepted = 0;       ///< accepted ones of them
+  std::uint64_t accepted = 0;       ///< accepted tokens among `drafted`
   std::uint64_t response_tokens = 0;
   std::uint64_t raced = 0;     ///< tokens committed to responses that another group holds
   std::uint64_t foretold = 0;  ///< tokens of its own responses that racers committed first
   std::uint64_t wasted = 0;    ///< drafter rank: tokens that were refuted, or followed refuted ones
-  std::uint32_t most_wasted = 0;            ///< most tokens wasted by one refutation
-  double outcome_seconds = 0;               ///< busy: drafting for outcomes alone
-  std::uint64_t moved = 0;                  ///< requests that left, as RequestEventKind
-  std::uint64_t positions_transferred = 0;  ///< of KV, with requests or out of a store
-  std::uint64_t preempted = 0;              ///< requests preempted in the middle of a lease
-  std::uint64_t recomputed = 0;             ///< positions of responses whose KV was computed again
-  std::uint64_t prefix_shared = 0;          ///< positions of prompts whose KV was another prompt's
-  std::uint64_t late = 0;      ///< drafts wanted of drafter ranks when none had arrived
-  std::uint64_t stale = 0;     ///< tokens from drafter ranks that came too late, or for nothing
-  std::uint64_t foreseen = 0;  ///< refuted drafts of theirs after which another one was there
-  std::uint64_t invalid = 0;   ///< invalid messages of, or to, drafter ranks and servers
+  std::uint32_t most_wasted = 0;  ///< most tokens wasted by one refutation
+  double outcome_seconds = 0;     ///< part of busy: drafting only for outcomes
+  std::uint64_t moved = 0;        ///< requests that left (RequestEventKind::left)
+  std::uint64_t positions_transferred =
+      0;                            ///< positions whose KV came with requests or from stores
+  std::uint64_t preempted = 0;      ///< requests preempted in the middle of a lease
+  std::uint64_t recomputed = 0;     ///< positions of responses whose KV was computed again
+  std::uint64_t prefix_shared = 0;  ///< positions of prompts whose KV was another prompt's
+  std::uint64_t late = 0;           ///< drafts asked of drafter ranks when none had arrived
+  std::uint64_t stale = 0;          ///< tokens from drafter ranks that came too late, or in vain
+  std::uint64_t foreseen = 0;  ///< refuted drafts of drafter ranks after which a branch was there
+  std::uint64_t invalid = 0;   ///< invalid messages from, or to, drafter ranks and servers
   // Draft servers, as a verifier uses them.
-  std::uint64_t draft_update_bytes = 0;  ///< told to draft servers
+  std::uint64_t draft_update_bytes = 0;  ///< sent to draft servers
   std::uint64_t draft_fetch_bytes = 0;   ///< of draft servers' answers
-  std::uint64_t draft_fetches = 0;       ///< answers
-  std::uint64_t draft_heard = 0;         ///< tokens in the answers: the lag behind each, summed up
-  std::uint64_t draft_most_behind = 0;   ///< largest lag behind any one of them, tokens
+  std::uint64_t draft_fetches = 0;       ///< number of answers
+  std::uint64_t draft_heard = 0;         ///< tokens in the answers, the verifier's lag in all
+  std::uint64_t draft_most_behind = 0;   ///< largest lag at one answer, tokens
   double draft_fetch_seconds = 0;        ///< from asking for answers until they were read
-  double waited_seconds = 0;             ///< as StepRecord::waited
+  double waited_seconds = 0;             ///< sum of StepRecord::waited
   std::uint64_t transfers_sent = 0;      ///< complete ones
   std::uint64_t transfers_received = 0;
   std::uint64_t transfers_failed = 0;
   std::uint64_t transfer_bytes_sent = 0;
   std::uint64_t transfer_bytes_received = 0;
-  std::uint64_t pool_stored_bytes = 0;    ///< put into its part of the KV pool
+  std::uint64_t pool_stored_bytes = 0;    ///< put into the rank's part of the KV pool
   std::uint64_t pool_memory_bytes = 0;    ///< taken out of its memory tier, for itself or others
-  std::uint64_t pool_foreseen_bytes = 0;  ///< part of it that had come up from disk in time
+  std::uint64_t pool_foreseen_bytes = 0;  ///< part of these that had come up from disk in time
   std::uint64_t pool_disk_bytes = 0;      ///< taken out of its disk tier on demand
   std::uint64_t pool_down_bytes = 0;      ///< moved down to disk
   std::uint64_t pool_up_bytes = 0;        ///< moved up ahead of demand
@@ -242,13 +242,13 @@ struct RankSummary {
   std::uint64_t pool_lost = 0;            ///< requests' KV for which neither tier had room
   std::uint64_t pool_damaged = 0;         ///< blocks that came back damaged
   double pool_storing_seconds = 0;        ///< summed over stores
-  double pool_restoring_seconds = 0;      ///< summed over restores to itself
+  double pool_restoring_seconds = 0;      ///< summed over restores to the rank itself
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t message_stalls = 0;  ///< times that a receiver was far behind
-  std::uint64_t most_queued = 0;     ///< messages that waited for receivers at one time
+  std::uint64_t most_queued = 0;     ///< most messages that waited for receivers at one time
   std::uint64_t peak_rss_bytes = 0;  ///< without other ranks' parts of shared weights
-  std::uint64_t weight_bytes = 0;    ///< packed; of shared copies its own part
+  std::uint64_t weight_bytes = 0;    ///< packed weights; only the rank's own part of shared copies
   std::uint64_t kv_bytes = 0;
 };
 
@@ -262,7 +262,7 @@ class TelemetrySink {
   virtual void pool(const KvPoolRecord& record) = 0;
   virtual void draft_memory(const DraftMemoryRecord& record) = 0;
   virtual void stop_point(const StopPoint& point) = 0;
-  /// Called when a role of the rank ends, also by a stop, with all cells it counted, in any order.
+  /// Called when a role of the rank ends or is stopped, with all cells it counted, in any order.
   virtual void acceptance(std::span<const AcceptanceCell> cells) = 0;
   /// Called whenever the rank has changed its role.
   virtual void role(const RoleRecord& record) = 0;
@@ -272,8 +272,8 @@ class TelemetrySink {
 };
 
 /// Traffic of a tensor-parallel group, at one rank: seconds in collectives, waiting for others
-/// included, and bytes sent. A device's own collectives (NCCL) are part of its forward pass, and
-/// not included.
+/// included, and bytes sent. A device's own collectives (NCCL) are part of its forward pass, and do
+/// not count here.
 struct GroupTraffic {
   double sum_seconds = 0;       ///< in all_reduce_tree() and gather_rows(), part of forward passes
   double exchange_seconds = 0;  ///< in exchange_rows() and all_gather(), part of sampling
@@ -286,7 +286,7 @@ struct GroupTraffic {
 
 /// The ranks of one tensor-parallel group. Every member calls the same operations in the same
 /// order. all_reduce_tree(), gather_rows() and exchange_rows() work on memory of the group's
-/// backend, in the order of its operations; all_gather() works on host memory, and returns when its
+/// backend, in the order of its operations. all_gather() works on host memory, and returns when its
 /// result is there. Used by one thread.
 class TensorParallelGroup {
  public:
@@ -294,27 +294,27 @@ class TensorParallelGroup {
   [[nodiscard]] virtual int rank() const = 0;  ///< 0 is the leader
   [[nodiscard]] virtual int size() const = 0;  ///< a power of two
 
-  /// Sums `values` over the ranks in the canonical binary tree: neighbours first, then pairs of
-  /// pairs, so that t ranks holding one sub-tree each complete the tree one rank would compute.
+  /// An all-reduce: sums `values` over the ranks in the canonical binary tree, neighbours first,
+  /// then pairs of pairs. So t ranks with one sub-tree each complete the tree of a single rank.
   virtual void all_reduce_tree(std::span<float> values) = 0;
   /// Whether all_reduce_tree() leaves all of its work to the backend's device, so that a pass with
-  /// it can be recorded and replayed without the group.
+  /// it can be captured (as a CUDA graph) and replayed without the group.
   [[nodiscard]] virtual bool recordable() const { return true; }
-  /// Completes rows that the ranks have computed apart. `rows`: [first_row[size()], width], of
-  /// which rank r has rows [first_row[r], first_row[r + 1]), maybe none, and is given the others.
-  /// A group of devices has no such operation yet, and throws Error (internal).
+  /// Gives every rank all rows, which the ranks have computed apart. `rows`: [first_row[size()],
+  /// width]. Rank r has computed rows [first_row[r], first_row[r + 1]), maybe none, and gets the
+  /// others. A group of devices has no such operation yet, and throws Error (internal).
   virtual void gather_rows(std::span<float> /*rows*/, std::span<const int> /*first_row*/) {
     throw Error(ExitCode::internal, "a group of devices that is to gather rows");
   }
   /// Row exchange for sampling: rank r receives, for each of its rows, every rank's columns.
-  /// `send`: [rows, columns] of this rank; rows of rank r are [first_row[r], first_row[r+1]).
+  /// `send`: [rows, columns[rank()]]; rows of rank r are [first_row[r], first_row[r + 1]).
   /// `receive`: [my rows, sum of columns], columns in rank order. columns[r] may differ by rank.
   virtual void exchange_rows(std::span<const float> send, std::span<const int> columns,
                              std::span<const int> first_row, std::span<float> receive) = 0;
   /// Concatenates every rank's bytes in rank order; sizes[r] bytes come from rank r.
   virtual void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                           std::span<std::byte> all) = 0;
-  /// Totals of finished operations. A group of one has none.
+  /// Totals of finished operations. A group of one rank has no traffic.
   [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };
 

@@ -9,7 +9,7 @@
 namespace paceline {
 namespace {
 
-/// Collects tensors in the order in which it is told of their owners.
+/// Collects tensors in the order in which add() is called for their owners.
 class Tensors {
  public:
   void add(const StoredVector& vector) { add(vector.name, {vector.width}); }

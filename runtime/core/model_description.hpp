@@ -1,7 +1,7 @@
-// A model as plain data: its layers, the tensors of each by their names in the checkpoint, and
-// which of them ranks of a tensor-parallel group cut. What a checkpoint must hold, how weights are
-// packed and shared out and what they weigh all follow from the description; nothing else spells a
-// layer. The files of runtime/model/families make descriptions.
+// A model as plain data: its layers, the tensors of each layer by their names in the checkpoint,
+// and how ranks of a tensor-parallel group cut them. The tensors that a checkpoint must hold, the
+// packing and division of weights, and their bytes all follow from the description: no other file
+// spells out a layer. The files of runtime/model/families make descriptions.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct Eagle3Config;
 struct ModelConfig;
 struct MtpConfig;
 
-/// How the ranks of a tensor-parallel group share one side of a matrix.
+/// The division of one side of a matrix among the ranks of a tensor-parallel group.
 enum class Cut : std::uint8_t {
-  whole,  ///< every rank has all of it
-  even,   ///< neighbouring ranges of one length: heads, or the width of an MLP
+  whole,  ///< every rank has the whole side
+  even,   ///< neighbouring ranges of equal length: of heads, or of an MLP's width
   vocab   ///< neighbouring ranges of whole panels (model::Shard)
 };
 
@@ -41,7 +41,7 @@ struct Projection {
 
 /// A stored vector, which every rank has.
 struct StoredVector {
-  std::string name;  ///< whole
+  std::string name;  ///< the whole name in the checkpoint
   std::int64_t width = 0;
 };
 
@@ -51,7 +51,7 @@ struct Norm {
   std::int64_t width = 0;
 };
 
-/// Query heads that share kv heads by groups.
+/// Attention in which groups of query heads share kv heads.
 struct GroupedAttention {
   std::optional<Norm> q_norm, k_norm;  ///< of each head
   Projection q, k, v, output;
@@ -63,7 +63,7 @@ struct LatentAttention {
   std::optional<Projection> q_down;  ///< none: `q` reads the residual stream
   std::optional<Norm> q_norm;        ///< after q_down
   Projection q, kv_down, output;
-  Projection kv_up;  ///< for each head, its keys' rows and then its values'
+  Projection kv_up;  ///< for each head its keys' rows, then its values' rows
   Norm kv_norm;
   std::int32_t heads = 0;
 
@@ -81,18 +81,18 @@ struct GatedMlp {
   }
 };
 
-/// Gated MLPs of which a router chooses some for every row. Ranks of a tensor-parallel group have
-/// neighbouring ones each.
+/// Experts: gated MLPs of which a router chooses some for every row. Each rank of a tensor-parallel
+/// group has a range of neighbouring experts.
 struct ExpertMlp {
   Projection router;                       ///< [experts, hidden]
-  bool wide_router = false;                ///< its products are those of fp32 weights
+  bool wide_router = false;                ///< the router computes with fp32 weights
   std::optional<StoredVector> correction;  ///< [experts] kernels::Routing::correction
-  GatedMlp every;  ///< each of them, not cut; its names have "{}" for the expert's number
+  GatedMlp every;  ///< each expert, not cut; its names have "{}" for the expert's number
   std::optional<GatedMlp> shared;         ///< used by every row
-  std::optional<Projection> shared_gate;  ///< [1, hidden]: its sigmoid scales the shared one
+  std::optional<Projection> shared_gate;  ///< [1, hidden]: its sigmoid scales `shared`
 
   [[nodiscard]] std::int64_t experts() const { return router.outputs; }
-  /// The expert of that number.
+  /// The expert of number `id`.
   [[nodiscard]] GatedMlp expert(std::int64_t id) const;
 };
 
@@ -111,25 +111,25 @@ struct ModelDescription {
   bool tied_embeddings = false;  ///< the head is the embeddings' matrix
 };
 
-/// A head on a target (HeadConfig): a layer, a projection before it, and an output. `fc` of an
-/// EAGLE-3 head joins the target's features, and the layer's attention reads the embedding of a
-/// token beside the outcome. `fc` of a next-token layer joins embedding and feature, and the layer
-/// is one as of the target.
+/// A head on a target (HeadConfig): a layer, a projection before it, and an output. In an EAGLE-3
+/// head `fc` joins the target's features, and the layer's attention reads a token's embedding and
+/// this result side by side. In a next-token layer `fc` joins embedding and feature, and the layer
+/// is like the target's.
 struct HeadDescription {
   Projection fc;
-  std::vector<Norm> fc_norms;      ///< of the target's features
-  std::optional<Norm> token_norm;  ///< of embeddings; none: the layer's attention_norm is
-  Norm feature_norm;               ///< of what stands beside an embedding
+  std::vector<Norm> fc_norms;      ///< for the target's features
+  std::optional<Norm> token_norm;  ///< for embeddings; absent: the layer's attention_norm
+  Norm feature_norm;               ///< for the feature next to an embedding
   LayerDescription layer;
   Norm final_norm;
   Projection output;                    ///< [tokens with logits, hidden]
-  std::optional<Projection> embedding;  ///< none: the target's
+  std::optional<Projection> embedding;  ///< absent: the target's
 };
 
 /// Weights of a norm, with or without a bias.
 struct BiasedNorm {
   Norm weight;
-  std::optional<StoredVector> bias;  ///< of a LayerNorm; none: it is an RMSNorm
+  std::optional<StoredVector> bias;  ///< of a LayerNorm; absent: an RMSNorm
 };
 
 /// down(act(up(x))), with biases
@@ -142,16 +142,17 @@ struct TowerLayer {
   Projection qkv;  ///< q, k and v, each of all heads
   Projection output;
   BiasedNorm mlp_norm;
-  std::variant<PlainMlp, GatedMlp> mlp;  ///< a plain one's activation is x * sigmoid(1.702 x)
+  std::variant<PlainMlp, GatedMlp> mlp;  ///< a PlainMlp's activation is x * sigmoid(1.702 x)
 };
 
-/// The tower that makes rows of a decoder's input of a picture's patches. Every rank has it whole.
+/// The tower that turns a picture's patches into rows of a decoder's input. Every rank has it
+/// whole.
 struct TowerDescription {
   Projection patch;                       ///< [width, patch elements]
-  std::vector<std::int64_t> patch_shape;  ///< as it is stored
+  std::vector<std::int64_t> patch_shape;  ///< stored shape of `patch`
   std::vector<TowerLayer> layers;
   BiasedNorm merger_norm;
-  PlainMlp merger;  ///< of merge * merge patches; its activation is GELU
+  PlainMlp merger;  ///< joins merge * merge patches; its activation is GELU
 };
 
 /// A tensor that a checkpoint must hold. Shape in elements, row-major.
@@ -159,16 +160,15 @@ struct ExpectedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
 };
-/// Embedding first, then layer by layer, then norm and head (no head when embeddings are tied).
+/// Tensors in order: embedding, layer by layer, norm, head (no head when embeddings are tied).
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelDescription& model);
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head);
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const TowerDescription& tower);
 
-/// Elements of the matrices of a layer; norms and biases, less than a thousandth of a model, are
-/// left out.
+/// Elements of a layer's matrices. Norms and biases, less than a thousandth of a model, are left
+/// out.
 [[nodiscard]] std::int64_t matrix_elements(const LayerDescription& layer);
-/// Elements of a layer's matrices that no rank of a tensor-parallel group has a part of: each has
-/// them whole.
+/// Elements of those of a layer's matrices that every rank of a tensor-parallel group has whole.
 [[nodiscard]] std::int64_t whole_elements(const LayerDescription& layer,
                                           AttentionLayout attention = AttentionLayout::tensor);
 /// Elements of the matrices of all layers.
@@ -176,26 +176,26 @@ struct ExpectedTensor {
 /// Elements of the matrices of all routed experts.
 [[nodiscard]] std::int64_t expert_elements(const ModelDescription& model);
 
-/// Attention windows that config.json of a family may speak of; none is supported.
+/// Attention windows that a family's config.json may ask for. None are supported.
 enum class Windows : std::uint8_t {
   unknown,   ///< transformers computes the family without windows, whatever the file says
   all,       ///< of every layer
   by_layer,  ///< of the layers that the file names
 };
 
-/// Keys under which config.json speaks of a tower.
+/// Names of the keys by which config.json describes a tower.
 enum class TowerKeys : std::uint8_t { none, qwen2_vl, qwen2_5_vl };
 
-/// Keys under which config.json speaks of experts.
+/// Names of the keys by which config.json describes experts.
 enum class ExpertKeys : std::uint8_t { none, qwen2, qwen3, mixtral, deepseek };
 
-/// A model family: how config.json speaks of it, and its description. A constant.
+/// A model family: the form of its config.json, and its description. A constant.
 struct Family {
   std::string_view class_name;  ///< in "architectures"
   std::string_view model_type;
   ModelDescription (*describe)(const ModelConfig& config);
-  std::string_view other_model_type = {};  ///< under which files of this class may go, too
-  bool qkv_bias = false;                   ///< always, whatever the file says
+  std::string_view other_model_type = {};  ///< another model_type that files may have
+  bool qkv_bias = false;                   ///< biases on q, k and v, whatever the file says
   bool attention_bias_key = false;         ///< "attention_bias": biases on q, k, v and output
   bool mlp_bias_key = false;               ///< "mlp_bias": biases on gate, up and down
   bool head_norms = false;                 ///< RMSNorm of each query and key head
@@ -205,9 +205,10 @@ struct Family {
   ExpertKeys experts = ExpertKeys::none;
   TowerKeys tower = TowerKeys::none;
   bool latent_attention = false;
-  /// Its tower for pictures (ModelConfig::vision), tensors "visual.*"; null: it reads text alone.
+  /// The tower for pictures (ModelConfig::vision), tensors "visual.*"; null: models read text
+  /// alone.
   TowerDescription (*describe_tower)(const ModelConfig& config) = nullptr;
-  /// Its next-token layer; null: models of the family have none.
+  /// The next-token layer; null: models of the family have none.
   HeadDescription (*describe_next_token)(const MtpConfig& config) = nullptr;
 };
 

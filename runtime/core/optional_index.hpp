@@ -6,14 +6,14 @@
 
 namespace paceline {
 
-/// An index, or none. It has an index's size and form (-1: none), so that messages can hold it as
-/// they could not hold a std::optional.
+/// An index, or none. It has an index's size and form (-1: none), so that messages can hold it.
+/// They cannot hold a std::optional.
 class OptionalIndex {
  public:
   constexpr OptionalIndex() = default;
   constexpr OptionalIndex(std::int32_t index) : value_(index) {}  // NOLINT: implicit
   [[nodiscard]] constexpr explicit operator bool() const { return value_ >= 0; }
-  /// The index, where there is one.
+  /// The index; only if there is one.
   [[nodiscard]] constexpr std::int32_t operator*() const { return value_; }
   friend constexpr auto operator<=>(OptionalIndex, OptionalIndex) = default;
 

@@ -26,7 +26,7 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
 }
 
 /// The 32 random bits of token `token` at response index `step`. Tokens are laid out so that 16
-/// neighbouring counters give 64 neighbouring tokens in four vectors: token = 64 b + 16 j + lane is
+/// neighbouring counters give 64 neighbouring tokens in four vectors: token 64 b + 16 j + lane has
 /// word j of counter 16 b + lane.
 constexpr std::uint32_t noise_bits(const NoiseKey& noise, std::uint32_t step, std::uint32_t token) {
   const std::uint32_t counter = (token / 64) * 16 + token % 16;

@@ -1,4 +1,4 @@
-// Where the rows of pictures lie in a text, and what their positions are.
+// The rows of pictures in a text, and the rotary positions of a text with pictures.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,19 @@ namespace paceline {
 
 /// The rows of a picture in a text: one for each part of a tower's result, row by row.
 struct PictureRows {
-  std::int32_t first = 0;    ///< position in the text of its first row
-  std::int32_t rows = 0;     ///< of the picture
-  std::int32_t columns = 0;  ///< likewise
+  std::int32_t first = 0;    ///< position in the text of the picture's first row
+  std::int32_t rows = 0;     ///< rows of the tower's result
+  std::int32_t columns = 0;  ///< columns of the tower's result
   [[nodiscard]] std::int32_t count() const { return rows * columns; }
 };
 
-/// What a position of a text with these pictures, in order and apart from one another, is turned by
-/// (arXiv 2409.12191, section 2.1): a text's rows count on, those of a picture by their places in
-/// it, and what follows a picture comes after the longer of its sides. No part is above `position`.
+/// The rotary position of a position in a text with these pictures (arXiv 2409.12191, section 2.1).
+/// Positions of text count on. Positions in a picture count by row and column. Text after a picture
+/// goes on after the longer of the picture's sides. No part of the result is above `position`.
+/// `pictures`: in order, not overlapping.
 [[nodiscard]] inline RotaryPosition rotary_position(std::span<const PictureRows> pictures,
                                                     std::int32_t position) {
-  std::int32_t saved = 0;  // positions that the pictures before do not take
+  std::int32_t saved = 0;  // positions by which the pictures before are shorter
   for (const PictureRows& picture : pictures) {
     const std::int32_t in_it = position - picture.first;
     if (in_it < 0) break;

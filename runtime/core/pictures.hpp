@@ -1,4 +1,4 @@
-// Pictures of prompts: what is known of them everywhere, and how their pixels are reached.
+// Pictures of prompts: the data that all ranks have of them, and the way to their pixels.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@
 namespace paceline {
 
 /// A picture of a prompt. Between ranks a picture travels as its file's bytes, which are a tenth of
-/// its pixels; who computes its rows decodes it.
+/// its pixels. The ranks that compute its rows decode it.
 struct PromptPicture {
   std::array<std::uint64_t, 2> hash{};  ///< of the file's bytes: XXH3, 128 bits, low half first
   PictureGrid grid;
-  std::int32_t first = 0;  ///< position in the prompt of its first row; the others follow it
+  std::int32_t first = 0;  ///< position in the prompt of the first row; the others follow it
   bool operator==(const PromptPicture&) const = default;
 };
 
-/// A picture's file, which all on a rank that hold it share.
+/// A picture's file, shared by all its holders on a rank.
 using PictureBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 /// The files of prompts' pictures. Used by one thread.
@@ -30,7 +30,7 @@ class PictureSource {
  public:
   virtual ~PictureSource() = default;
   /// The bytes of picture `picture` of a prompt, by the prompt's index. Throws DataError, naming
-  /// the file and the prompt's line, where they are no longer those that PromptPicture::hash is of.
+  /// the file and the prompt's line, if the bytes no longer have the hash PromptPicture::hash.
   [[nodiscard]] virtual std::vector<std::byte> file(std::uint32_t prompt, std::size_t picture) = 0;
 };
 
@@ -38,8 +38,9 @@ class PictureSource {
 class PictureReader {
  public:
   virtual ~PictureReader() = default;
-  /// What Tower::compute() takes of the picture with this file: [grid.patches(), patch elements].
-  /// Throws DataError, beginning with `name`, where the file is damaged or has another grid.
+  /// The input of Tower::compute() for the picture with this file: [grid.patches(), patch
+  /// elements]. Throws DataError, beginning with `name`, if the file is damaged or has another
+  /// grid.
   [[nodiscard]] virtual std::vector<float> patches(std::span<const std::byte> file,
                                                    const PictureGrid& grid,
                                                    const std::string& name) const = 0;

@@ -13,9 +13,9 @@ namespace paceline {
 struct RecordedRun {
   std::vector<Prompt> prompts;
   std::vector<std::vector<std::int32_t>> lengths;  ///< [prompt][sample] response tokens
-  std::uint64_t vocabulary = 0;                    ///< token ids are below it
+  std::uint64_t vocabulary = 0;                    ///< token ids are below this
   std::vector<std::string> drafters;               ///< by AcceptanceCell::drafter
-  /// Summed over ranks and attempts, by rising (drafter, position, batch, progress).
+  /// Cells summed over ranks and attempts, by rising (drafter, position, batch, progress).
   std::vector<AcceptanceCell> acceptance;
 };
 

@@ -9,7 +9,7 @@
 
 namespace paceline {
 
-/// A record of a rank in one of the run's attempts. Its times are seconds since that attempt began.
+/// A record of a rank in one of the run's attempts. Times are seconds since the attempt began.
 template <typename Row>
 struct OfRank {
   Row row;
@@ -21,15 +21,15 @@ struct RecordedAttempt {
   std::uint32_t attempt = 0;
   std::uint32_t ranks = 0;
   double started = 0;  ///< Unix time, seconds; 0: simulated
-  double ended = 0;    ///< likewise, as far as known
+  double ended = 0;    ///< Unix time, seconds, as far as known; 0: simulated
   std::string plan;    ///< as printed
 };
 
-/// A rank of an attempt as a process of the system.
+/// The process of a rank in an attempt.
 struct RecordedProcess {
   std::uint32_t attempt = 0;
   std::uint32_t rank = 0;
-  std::uint32_t cores = 0;  ///< cores that it computes on, of shared ones its part; 0 with GPUs
+  std::uint32_t cores = 0;  ///< cores that it computes on, its part of shared ones; 0 with GPUs
   std::uint32_t gpus = 0;
   std::string host;
 };

@@ -1,4 +1,4 @@
-// Sampling of the responses to one prompt, where it differs from the run's.
+// Sampling parameters of the responses to one prompt, where they differ from the run's.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace paceline {
 
 /// Ends of a response.
 struct StopSet {
-  std::vector<TokenId> ids;          ///< all, the model's own included; kept in the response
-  std::vector<std::string> strings;  ///< UTF-8; the token that completes one is kept
+  std::vector<TokenId> ids;          ///< all ids, the model's own included; kept in the response
+  std::vector<std::string> strings;  ///< UTF-8; the token that completes a string is kept
   friend bool operator==(const StopSet&, const StopSet&) = default;
 };
 
@@ -22,7 +22,7 @@ struct StopSet {
 struct RequestSampling {
   std::optional<std::int32_t> max_tokens;
   std::optional<StopSet> stops;
-  std::optional<TokenDraw> draw = {};  ///< all of it, the run's where the line says nothing
+  std::optional<TokenDraw> draw = {};  ///< all fields, with the run's where the line says nothing
   std::optional<std::vector<LogitBias>> logit_bias = {};
   std::optional<std::uint64_t> seed = {};  ///< of the noise
   friend bool operator==(const RequestSampling&, const RequestSampling&) = default;

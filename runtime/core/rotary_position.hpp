@@ -1,16 +1,16 @@
-// Positions by which the rotary embedding turns a row.
+// Positions of a row for rotary embedding.
 #pragma once
 
 #include <cstdint>
 
 namespace paceline {
 
-/// The three parts of a row's position, each of which turns a section of every head
-/// (VisionConfig::rope_sections). Those of a text's rows are equal.
+/// The three parts of a row's position. Each part rotates a section of every head
+/// (VisionConfig::rope_sections). For rows of plain text the three are equal.
 struct RotaryPosition {
   std::int32_t frame = 0;
-  std::int32_t row = 0;     ///< of a picture
-  std::int32_t column = 0;  ///< likewise
+  std::int32_t row = 0;     ///< row in a picture
+  std::int32_t column = 0;  ///< column in a picture
   bool operator==(const RotaryPosition&) const = default;
 };
 

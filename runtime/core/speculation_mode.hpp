@@ -1,4 +1,4 @@
-// Where requests are drafted for, if at all.
+// The place where drafts are made, if any are.
 #pragma once
 
 #include <cstdint>

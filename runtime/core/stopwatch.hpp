@@ -5,8 +5,8 @@
 
 namespace paceline {
 
-/// Adds the seconds of its own life, on the machine's clock, so for code that no simulation runs.
-/// Reads the clock twice, which takes some 50 ns.
+/// Adds the seconds of its own lifetime to a sum, by the machine's clock: only for code that no
+/// simulation runs. Reads the clock twice, which takes some 50 ns.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}

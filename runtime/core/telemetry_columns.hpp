@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-/// How a column is added up over summaries of a rank's roles.
+/// The way in which a column is added up over summaries of a rank's roles.
 enum class Sum : std::uint8_t { total, largest, none };
 
 /// A column. `member`: a pointer to the member, or a function that returns a reference to it.
@@ -197,8 +197,8 @@ static_assert(sizeof(RankSummary) ==
                              kColumns<RankSummary>));
 
 /// Adds a role's summary to the sum of the rank's earlier roles. `drafted` and `accepted` count
-/// tokens that a verifier verified or that a drafter rank drafted for one; a rank that was both
-/// counts both, and its steps tell them apart.
+/// tokens that a verifier verified, or that a drafter rank drafted. A rank that was both counts
+/// both, and its steps tell them apart.
 inline void add(RankSummary& sum, const RankSummary& role) {
   const auto add_column = [&](const auto& column) {
     auto& total = sum.*column.member;

@@ -5,7 +5,7 @@
 namespace paceline {
 namespace {
 
-/// Rounds of waiting before a thread sleeps or yields: some tens of microseconds.
+/// Rounds of spinning before a thread sleeps or yields: some tens of microseconds.
 constexpr int kSpins = 1000;
 /// Generations count from 1 and skip 0.
 constexpr std::uint64_t kClosed = 0;

@@ -1,10 +1,10 @@
-// Threads that share out the units of a job: a CPU backend's, and drafters'.
+// Threads that share out the units of a job, for a CPU backend and for drafters.
 //
-// A small pool rather than OpenMP's fork and join: a parallel region ends only when every thread
-// has come by, so on a shared machine (virtual CPUs that are taken away, more ranks than cores) one
-// late thread holds up every operation. Here an operation ends when its units are done, and a late
-// thread finds nothing left to do. Idle threads spin for some microseconds, which spans the gaps
-// between the operations of a step, and then sleep.
+// A small pool is used instead of OpenMP's fork and join. A parallel region of OpenMP ends only
+// when every thread has come by, so on a shared machine (virtual CPUs that are taken away, more
+// ranks than cores) one late thread holds up every operation. Here an operation ends when its units
+// are done, and a late thread finds nothing left to do. Idle threads spin for some microseconds,
+// which spans the gaps between the operations of a step, and then sleep.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,11 @@ class ThreadPool {
   [[nodiscard]] int size() const { return size_; }
 
   /// Calls f(thread, unit) once for every unit in [0, count), and returns when all are done. Each
-  /// thread begins with its own contiguous range, the same for the same count every time, so that
-  /// memory it touched first is near it, and then helps the others; a result must not depend on
-  /// which thread runs a unit. f must not throw. One caller at a time; with a pool of one, any
-  /// number. Up to `alone` units run on the caller: they are not worth waking a thread.
+  /// thread begins with its own contiguous range, and then helps the others. The range is always
+  /// the same for the same count, so that memory which a thread touched first stays in its NUMA
+  /// domain. A result must not depend on which thread runs a unit. f must not throw. One caller at
+  /// a time; any number with a pool of one thread. If there are at most `alone` units, the caller
+  /// runs them all: they are not worth waking a thread.
   template <class F>
   void for_units(int count, F&& f, int alone = 1) {
     if (count <= alone) {
@@ -41,8 +42,8 @@ class ThreadPool {
     for_passes(count, 1, [&f](int thread, int unit, int) { f(thread, unit); });
   }
 
-  /// Calls f(thread, unit, pass) once for every unit in each of several passes: a thread begins all
-  /// its own units of a pass before those of the next.
+  /// Calls f(thread, unit, pass) once for every unit in each of several passes. A thread begins all
+  /// its own units of a pass before its units of the next pass.
   template <class F>
   void for_passes(int count, int passes, F&& f) {
     if (size_ == 1) {
@@ -87,9 +88,9 @@ class ThreadPool {
   std::unique_ptr<Range[]> ranges_;  ///< [size]
   Job job_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<std::uint32_t> generation_{0};  ///< of jobs; threads sleep on it
-  /// Generation of the open job in the upper half, threads at work on it in the lower; a closed
-  /// job is generation kClosed.
+  std::atomic<std::uint32_t> generation_{0};  ///< number of the last job; threads sleep on it
+  /// Upper half: generation of the open job, kClosed when none is open. Lower half: number of
+  /// threads that work on it.
   std::atomic<std::uint64_t> gate_;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;  ///< [size - 1]

@@ -1,5 +1,5 @@
-// What is noted of single tokens for a request: how often its text has them, by which penalties
-// change their logits, and their biases.
+// Notes of single tokens for a request: how often its text has each token, by which penalties
+// change the token's logit, and the token's bias.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-/// What is added to a token's logit before all else.
+/// A value that is added to a token's logit before all other changes.
 struct LogitBias {
   TokenId token = 0;
   float bias = 0;
@@ -21,13 +21,13 @@ struct LogitBias {
 struct TokenNote {
   static constexpr std::int32_t kUnsaid = -1;
   TokenId token = 0;
-  /// How often it was sampled. 0: it is in the prompt, or was given, and was never sampled.
+  /// Times that the token was sampled. 0: it is in the prompt, or was given, and was never sampled.
   std::int32_t sampled = kUnsaid;
   float bias = 0;
   friend bool operator==(const TokenNote&, const TokenNote&) = default;
 };
 
-/// Adds what is noted of the same token later in the text.
+/// Adds a note of the same token from later in the text.
 inline void add(TokenNote& note, const TokenNote& later) {
   if (later.sampled != TokenNote::kUnsaid) note.sampled = std::max(note.sampled, 0) + later.sampled;
   note.bias += later.bias;
@@ -51,7 +51,7 @@ class TokenNotes {
     for (const LogitBias& bias : biases)
       note({.token = bias.token, .sampled = TokenNote::kUnsaid, .bias = bias.bias});
   }
-  /// Tokens of the prompt, or given ones, or (`sampled`) sampled ones.
+  /// Notes tokens of the prompt or given tokens, or, with `sampled`, sampled tokens.
   void note(std::span<const TokenId> tokens, bool sampled) {
     const std::int32_t count = sampled ? 1 : 0;
     if (tokens.size() == 1) return note({.token = tokens[0], .sampled = count, .bias = 0});
@@ -59,7 +59,7 @@ class TokenNotes {
     fold();
   }
   void note(std::span<const TokenNote> later) {
-    constexpr std::size_t kFew = 16;  // sorting them in one by one is faster
+    constexpr std::size_t kFew = 16;  // up to this number, inserting one by one is faster
     if (later.size() <= kFew && !notes_.empty()) {
       for (const TokenNote& one : later) note(one);
       return;
@@ -67,7 +67,7 @@ class TokenNotes {
     notes_.insert(notes_.end(), later.begin(), later.end());
     fold();
   }
-  /// Takes the place of what is noted. `notes`: ascending, each token once.
+  /// Replaces all notes by `notes`: ascending, each token once.
   void assign(std::span<const TokenNote> notes) { notes_.assign(notes.begin(), notes.end()); }
 
  private:

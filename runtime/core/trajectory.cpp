@@ -9,7 +9,7 @@
 namespace paceline {
 namespace {
 
-/// The first `digits` of the hash in hexadecimal.
+/// The first `digits` hexadecimal digits of the hash.
 std::string hex_of(XXH128_hash_t hash, std::size_t digits) {
   static const char* hex = "0123456789abcdef";
   XXH128_canonical_t canonical;
@@ -104,7 +104,7 @@ void TrajectoryDigest::add(std::string_view uid, std::span<const TokenId> prompt
   const auto feed = [this](const void* data, std::size_t bytes) {
     XXH3_128bits_update(state_->hash, data, bytes);
   };
-  // Lengths precede contents, so that no two different sets concatenate to the same bytes.
+  // Lengths precede contents, so that no two different inputs concatenate to the same bytes.
   const std::uint64_t header[6] = {uid.size(),
                                    prompt.size(),
                                    trajectory.tokens.size(),

@@ -9,7 +9,7 @@ namespace paceline {
 
 using TokenId = std::int32_t;
 
-/// Element types. f16 and f8 are storage types of weights alone: packing converts them for
+/// Element types. f16 and f8 are only storage types of weights: packing converts them for
 /// computation.
 enum class DType : std::uint8_t { f32, bf16, f16, f8 };
 
@@ -20,7 +20,7 @@ enum class DType : std::uint8_t { f32, bf16, f16, f8 };
   constexpr std::array names{"fp32", "bf16", "fp16", "fp8"};
   return names[static_cast<std::size_t>(dtype)];
 }
-/// The default compute type of a stored type: fp32 of fp32, else bf16.
+/// The default compute type for a stored type: fp32 for fp32, bf16 for all others.
 [[nodiscard]] constexpr DType compute_of(DType stored) {
   return stored == DType::f32 ? DType::f32 : DType::bf16;
 }

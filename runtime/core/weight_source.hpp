@@ -17,7 +17,7 @@ struct TensorView {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
-  /// Of an f8 matrix: its blocks' scales (float8.hpp), f32 or bf16. Null otherwise.
+  /// Scales of an f8 matrix's blocks (float8.hpp), f32 or bf16; null for all other tensors.
   const TensorView* scales = nullptr;
 };
 
@@ -25,12 +25,13 @@ struct TensorView {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// The tensor, or nullptr when the checkpoint has none of that name.
+  /// The tensor; nullptr: the checkpoint has none of this name.
   [[nodiscard]] virtual const TensorView* find(std::string_view name) const = 0;
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
   /// The file that holds (or would hold) the tensor, for error messages.
   [[nodiscard]] virtual std::string location(std::string_view name) const = 0;
-  /// Lets pages of the mapped files go back to the system: the caller has copied what it needs.
+  /// Gives pages of the mapped files back to the system: the caller has copied the tensors it
+  /// needs.
   virtual void release_pages() const = 0;
 };
 

@@ -66,7 +66,7 @@ class WireReader {
     extract(text.data(), text.size());
   }
   void get(std::vector<std::string>& texts) {
-    texts.resize(count(sizeof(std::uint64_t)));  // of its size alone each has so many bytes
+    texts.resize(count(sizeof(std::uint64_t)));  // each text has at least the bytes of its size
     for (std::string& text : texts) get(text);
   }
   [[nodiscard]] bool empty() const { return bytes_.empty(); }

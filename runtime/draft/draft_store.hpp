@@ -58,9 +58,9 @@ inline constexpr std::size_t kPromptEnd = 8;
 
 /// Memory: a group past max_group_bytes drops its trees of earlier steps, the oldest first, and
 /// then the first half of each of its texts (its tree is built anew). If all groups together are
-/// past max_bytes, the group longest without an update drops its trees of earlier steps; if no group
-/// has any, the group itself is dropped. Times: seconds on one clock of the caller. Not thread-safe,
-/// except for const members.
+/// past max_bytes, the group longest without an update drops its trees of earlier steps; if no
+/// group has any, the group itself is dropped. Times: seconds on one clock of the caller. Not
+/// thread-safe, except for const members.
 class DraftStore {
  public:
   explicit DraftStore(const StoreLimits& limits);
