@@ -1,10 +1,10 @@
 // Matrix products with packed weights. See tile.hpp for the arithmetic.
 //
 // A weight panel (32 outputs x K) is streamed from memory once and used for every row block before
-// the next panel: whole, or, where registers hold half its width, some steps of K at a time, which
-// stay in the first-level cache. The rows, widened to fp32 and interleaved by block, stay in the
-// caches. With few rows two panels go side by side, because one would leave too few chains of
-// additions to keep the multipliers busy.
+// the next panel. It is used whole or, where registers hold half its width, by some steps of K at a
+// time, which stay in the first-level cache. The rows, widened to fp32 and interleaved by block,
+// stay in the caches. With few rows two panels are used side by side, because one would give too
+// few chains of additions to keep the multipliers busy.
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
@@ -19,7 +19,7 @@ struct Block {
   int first, rows;
 };
 
-/// A row block; larger blocks come first.
+/// Rows of a row block; larger blocks come first.
 Block row_block(const LinearArgs& args, int index) {
   const int base = args.rows / args.row_blocks;
   const int larger = args.rows % args.row_blocks;
@@ -31,10 +31,11 @@ Block row_block(const LinearArgs& args, int index) {
 struct Steps {
   int first, last;
   int segment;
-  bool begin, end;  ///< at the begin and the end of the segment
+  bool begin, end;  ///< at the beginning, at the end of the segment
 };
 
-/// The share of the data after some steps that a product prefetches, and its bytes for each step.
+/// A product's share of the data after its steps, which it prefetches: index of the share, and its
+/// bytes for each step.
 struct Share {
   int index;
   std::ptrdiff_t bytes;
@@ -43,7 +44,7 @@ struct Share {
 /// Format of a product's weights.
 enum class Weight { f32, bf16 };
 
-/// Words of 32 bits of a row in the packed input.
+/// 32-bit words of a row in the packed input.
 template <Weight weight>
 constexpr int packed_words(int k) {
 #if defined(PACELINE_SIMD_DOT)
@@ -53,7 +54,7 @@ constexpr int packed_words(int k) {
 #endif
 }
 
-/// Loads a tile from memory, [MR][NV][kLanes].
+/// Loads a tile from memory: [MR][NV][kLanes].
 template <int MR, int NV>
 PACELINE_INLINE Tile<MR, NV> load_tile(const float* from) {
   Tile<MR, NV> tile;
@@ -70,7 +71,7 @@ PACELINE_INLINE void store_tile(float* to, const Tile<MR, NV>& tile) {
   }
 }
 
-/// Steps of K: pairs of bf16, or single fp32 elements.
+/// Number of steps of K: pairs of bf16, or single fp32 elements.
 template <Weight weight>
 int steps_of(const LinearArgs& args) {
   return weight == Weight::bf16 ? args.k / 2 : args.k;
@@ -79,15 +80,16 @@ int steps_of(const LinearArgs& args) {
 /// Floats of the largest tile in memory.
 constexpr std::ptrdiff_t kTileFloats = kMaxTileRows * kTileVectors * kLanes;
 
-/// Tiles in memory for the sums of a tile of outputs: its own, between calls for some of its steps,
-/// and those of K-segments that wait for their neighbour, by level of the tree.
+/// Number of tiles in memory for the sums of a tile of outputs: its own sum, between calls that
+/// take some of its steps each, and for each level of the tree the sum of a K-segment that waits
+/// for its neighbour.
 constexpr int tiles_of_sums(int segments) {
   int tiles = 1;
   while (1 << (tiles - 1) < segments) ++tiles;
   return tiles;
 }
 
-/// Adds the sums that wait for a segment's, and returns where the result would wait in turn.
+/// Adds the sums that wait for a segment's sum, and returns the place where the result would wait.
 template <int MR, int NV>
 PACELINE_INLINE float* add_waiting(float* waiting, Tile<MR, NV>& tile, int segment) {
   for (; (segment & 1) != 0; segment >>= 1, waiting += kTileFloats) {
@@ -124,29 +126,29 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
   }
 }
 
-/// Steps that all row blocks take before the next steps. Where a tile is as wide as a panel all
-/// steps are taken at once. Where it is narrower, each block passes them more than once, so they
-/// and its rows should stay in the first-level cache, and prefetches should come in order: 8 KB of
-/// weights. (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times;
+/// Steps that all row blocks take before the next steps. Where a tile is as wide as a panel, all
+/// steps are taken at once. Where it is narrower, each block reads their weights more than once. So
+/// weights and rows should stay in the first-level cache, and prefetches should come in order: 8 KB
+/// of weights. (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times;
 /// with 16 KB 8 to 16 rows take 1.1 times as long.)
 constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
-/// Steps that prefetching is ahead of the next ones. Where few steps come at once, memory is not
-/// always there by then: 8 to 32 rows take 2 to 5 % longer without (measured).
+/// Number of steps by which prefetching is ahead of the next steps. Where few steps are taken at
+/// once, data is not always there in time: 8 to 32 rows take 2 to 5 % longer without it (measured).
 constexpr int kFurther = kTileVectors < kVectorsPerPanel ? 32 : 0;
 
-/// NV vectors of outputs from vector `first_vector` of the matrix, for MR rows from `row` on, over
-/// some of the steps of K: calls take them in order, and the last writes the outputs. `sums`:
-/// tiles_of_sums() tiles that stay from call to call.
+/// Computes NV vectors of outputs from vector `first_vector` of the matrix on, for MR rows from
+/// `row` on, over some of the steps of K: calls take the steps in order, and the last call writes
+/// the outputs. `sums`: tiles_of_sums() tiles, kept from call to call.
 ///
-/// A call is soon over with the few rows of a tile, so it divides nothing and decides little:
-/// divisions alone took 4 % of all products (measured, AVX2). Not inlined: 4 rows, which wait for
-/// memory, would take a fifth longer (measured; no cause was found).
+/// A call is short, as a tile has few rows, so it has no divisions and few branches: divisions
+/// alone took 4 % of the time of all products (measured, AVX2). Not inlined: otherwise 4 rows,
+/// which wait for memory, take a fifth longer (measured; no cause was found).
 template <Weight format, int MR, int NV, Prefetch kPrefetch>
 [[gnu::noinline]] void product(const LinearArgs& args, int first_vector, int row,
                                const Steps& steps, Share share, float* sums) {
   constexpr bool kPairs = format == Weight::bf16;
   const int all_steps = steps_of<format>(args);
-  // Weights in words: one word is a pair of bf16 or one fp32.
+  // Weights in 32-bit words: a word is a pair of bf16 or one fp32.
   const auto panel_at = [&](int vector, std::ptrdiff_t step) {
     return reinterpret_cast<const std::uint32_t*>(args.weight) +
            (std::ptrdiff_t{all_steps} * (vector / kVectorsPerPanel) + step) * kPanelWidth;
@@ -195,7 +197,8 @@ template <Weight format, int MR, int NV, Prefetch kPrefetch>
   }
 }
 
-/// Vectors side by side for a row block: enough accumulators to hide the latency of addition.
+/// Number of vectors side by side for a row block: enough accumulators to hide the latency of
+/// addition.
 constexpr int wide_vectors(int rows) {
 #if defined(PACELINE_SIMD_AVX512)
   return rows <= 3 ? 4 : 2;
@@ -206,8 +209,8 @@ constexpr int wide_vectors(int rows) {
 #endif
 }
 
-/// NV vectors of outputs from vector `first_vector` on, for MR rows; weights are read in order,
-/// once.
+/// Computes NV vectors of outputs from vector `first_vector` on, for MR rows; reads weights in
+/// order, once.
 template <Weight format, int MR, int NV>
 void stream_vectors(const LinearArgs& args, int first_vector, int row, float* sums) {
   const int of_segment = steps_of<format>(args) / args.segments;
@@ -218,7 +221,7 @@ void stream_vectors(const LinearArgs& args, int first_vector, int row, float* su
   }
 }
 
-/// Panels [first, last) for the only row block, of MR rows from `row` on.
+/// Computes panels [first, last) for the only row block, of MR rows from `row` on.
 template <Weight format, int MR>
 void stream_panels(const LinearArgs& args, int first, int last, int row, float* sums) {
   constexpr int kWide = wide_vectors(MR);
@@ -234,23 +237,24 @@ void stream_panels(const LinearArgs& args, int first, int last, int row, float* 
   }
 }
 
-/// Neighbouring row blocks of one size, among `together` that take the same steps of a panel.
+/// Neighbouring row blocks of one size, among `together` blocks that take the same steps of a
+/// panel.
 struct Run {
   int first_row;
-  int index, count;  ///< of the blocks among `together`
+  int index, count;  ///< index and number of the blocks among `together`
   int together;
 };
 
-/// Takes row blocks of MR rows through some steps of a panel. Earlier products have prefetched
-/// them.
+/// Takes row blocks of MR rows through some steps of a panel, which earlier products have
+/// prefetched.
 template <Weight format, int MR>
 void panel_steps(const LinearArgs& args, int panel, Run run, const Steps& steps, float* sums) {
   constexpr int kWide = wide_vectors(MR);
   constexpr int kParts = kWide < kVectorsPerPanel ? kVectorsPerPanel / kWide : 1;
   constexpr int kVectors = kVectorsPerPanel / kParts;
   const std::ptrdiff_t of_tile = tiles_of_sums(args.segments) * kTileFloats;
-  // Bytes are rounded up, so that the shares leave no gap; shares are at least two, so that a step
-  // is a line at most.
+  // Bytes are rounded up, so that the shares leave no gap. There are at least two shares, so that
+  // each has at most one cache line in a step.
   const int shares = run.together * kParts;
   Share share = {run.index * kParts, (kPanelWidth * 4 + shares - 1) / shares};
   for (int i = 0; i < run.count; ++i) {
@@ -263,7 +267,7 @@ void panel_steps(const LinearArgs& args, int panel, Run run, const Steps& steps,
 
 /// Functions for row blocks of one size.
 struct Functions {
-  /// Null where a tile of so many rows is narrower than a panel, which then cannot be read in
+  /// Null where a tile of so many rows is narrower than a panel: the panel then cannot be read in
   /// order.
   void (*stream_panels)(const LinearArgs&, int, int, int, float*);
   void (*panel_steps)(const LinearArgs&, int, Run, const Steps&, float*);
@@ -301,7 +305,7 @@ Functions functions_of(int rows) {
   __builtin_trap();
 }
 
-/// Interleaves the rows of a block: words[i][r], 16 elements of a row at a time.
+/// Interleaves the rows of a block into words[i][r], 16 elements of a row at a time.
 template <class Load>
 PACELINE_INLINE void interleave(std::uint32_t* words, int rows, int count, Load&& load_row) {
   for (int i = 0; i < count; i += kLanes) {
@@ -322,15 +326,16 @@ std::size_t packed_row_bytes(int k, int) {
   return static_cast<std::size_t>(packed_words<format>(k)) * 4;
 }
 
-/// Bytes of packed input that stay in the second-level cache while weight panels pass by.
+/// Bytes of packed input that stay in the second-level cache while weight panels are streamed.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
 
-/// fp32 values of scratch for a row block's sums of a panel.
+/// fp32 values of scratch memory for the sums of a row block and a panel.
 std::ptrdiff_t floats_of_sums(const LinearArgs& args) {
   return tiles_of_sums(args.segments) * kTileFloats * (kVectorsPerPanel / kTileVectors);
 }
 
-/// Blocking by the cache: as many row blocks as it holds. One block has wide products of its own.
+/// Blocking by the cache: as many row blocks as it holds. A single block takes several panels
+/// together.
 template <Weight format>
 Blocking blocking(const LinearArgs& args) {
   const std::size_t block_bytes = packed_row_bytes<format>(args.k, args.segments) * kMaxTileRows;
@@ -342,7 +347,7 @@ Blocking blocking(const LinearArgs& args) {
           static_cast<std::size_t>(at_once * floats_of_sums(args)) * sizeof(float)};
 }
 
-/// Packs rows as [k][rows of the block], or pairs of k.
+/// Packs rows as [k][rows of the block], or as pairs of k.
 template <Weight format>
 void pack_rows(const LinearArgs& args, int first_block, int last_block) {
   for (int b = first_block; b < last_block; ++b) {
@@ -357,7 +362,7 @@ void pack_rows(const LinearArgs& args, int first_block, int last_block) {
       interleave(out, block.rows, words, [&](int r, int i, int lanes, std::uint32_t* row) {
         const std::size_t at = static_cast<std::size_t>(i) * 4;
         const std::size_t bytes = static_cast<std::size_t>(lanes) * 4;
-        const std::size_t left = row_bytes - at;  // half a word less at the end of an odd row
+        const std::size_t left = row_bytes - at;  // odd rows end with half a word
         row[lanes - 1] = 0;
         __builtin_memcpy(row, in + r * row_bytes + at, bytes < left ? bytes : left);
       });
@@ -382,7 +387,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
     of_first.stream_panels(args, first, last, block.first, sums);
     return;
   }
-  // Blocks as large as the first form one run, and the rest, with a row less, another.
+  // Blocks as large as the first one form one run, and the rest, with one row less, another.
   int alike = 1;
   while (alike < blocks && row_block(args, first_block + alike).rows == block.rows) ++alike;
   const Run largest = {block.first, 0, alike, blocks};

@@ -1,23 +1,24 @@
 // Products with bf16 weights on the tile unit (AMX), which multiplies 16 x 32 by 32 x 16 in one
-// instruction: up to 16 rows cost what one costs, so drafts are verified nearly for free until the
+// instruction. Up to 16 rows cost as much as one, so verifying drafts is nearly free, except where
 // weights come from the cache faster than they are multiplied.
 //
-// One instruction adds 32 products to each fp32 output: the even and the odd elements of K make two
+// One instruction adds 32 products to each fp32 output: the even and the odd elements of K form two
 // chains of fused multiply-adds in ascending order, whose sum is added to the output; subnormals
-// count as zero. An output depends on its own row and column alone, whatever the other rows of its
-// tile, and so do chains of such steps.
+// count as zero. An output depends on its own row and column only, whatever the other rows of its
+// tile; this also holds for chains of these steps.
 //
-// Up to 16 rows stay in a cache while pairs of panels are streamed past them. More go through one
-// panel after the other, and fetch the next one meanwhile: whole panels while they stay in the
-// second-level cache, else chunk by chunk. Then outputs are stored and reloaded as they are, so
-// that the chain of steps is the same.
+// Up to 16 rows stay in a cache while pairs of panels are streamed past them. More rows use one
+// panel after the other, and prefetch the next one meanwhile: whole panels if these fit the
+// second-level cache, else chunk by chunk. Between chunks outputs are stored and reloaded
+// unchanged, so that the chain of steps is the same.
 //
-// Gates and ups never leave the first-level cache where panels are taken whole: the vector units
-// make silu(gate) * up of one row block while the tile unit multiplies the next.
+// Where panels are taken whole, gates and ups never leave the first-level cache: the vector units
+// compute silu(gate) * up of one row block while the tile unit multiplies the next.
 //
-// Rows are packed as [tile][segment][step][rows of the tile][32], zero behind the end of a segment:
-// the last step of a segment may read weights behind it, which are multiplied by zero. Rows that
-// need no such end are read in place where packing would take longer than it saves.
+// Rows are packed as [tile][segment][step][rows of the tile][32] and padded with zeros behind the
+// end of a segment: the last step of a segment may read weights of the next one, which are then
+// multiplied by zero. Rows that need no padding are read in place, where packing would take longer
+// than it saves.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/tile_steps.hpp"
 
@@ -30,58 +31,59 @@ thread_local SoftwareTiles software_tiles = {};
 
 namespace {
 
-/// Steps that row blocks take through a panel in turn: 16 KB of it, which stay in the first-level
-/// cache while the rows' 16 KB of each block go by. With twice as many a step takes a third longer;
-/// with half as many outputs are stored and reloaded too often (measured).
+/// Steps of a chunk, which all row blocks take before the next chunk: 16 KB of a panel, which stay
+/// in the first-level cache while each block's 16 KB of rows are used. With twice as many, a step
+/// takes a third longer; with half as many, outputs are stored and reloaded too often (measured).
 constexpr int kChunkSteps = 8;
-/// Steps up to which a segment is taken whole: 16 row blocks of it stay in the second-level cache,
-/// and keeping outputs in tiles is worth more than the first level (128 and 256 rows of 896
-/// elements take 5 to 7 % less time, 512 as much; measured).
+/// Steps up to which a segment is taken whole: 16 row blocks of it fit the second-level cache, and
+/// keeping outputs in tiles saves more than the first-level cache does (128 and 256 rows of 896
+/// elements take 5 to 7 % less time, 512 rows the same; measured).
 constexpr int kFewSteps = 32;
-/// Packed size up to which one or two row blocks go through a whole panel each, so that the next
-/// panel has as long to come (a fifth faster, measured).
+/// Packed size up to which one or two row blocks take whole panels, so that there is more time to
+/// prefetch the next panel (a fifth faster, measured).
 constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
-/// Weights below this size stay in a cache, and need no fetching ahead (3 to 10 % faster,
-/// measured).
+/// Weights below this size stay in a cache, and need no prefetching (3 to 10 % faster, measured).
 constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
-/// Panels that are streamed in one go; at its start nothing has been fetched yet.
+/// Panels that a call streams; at its beginning nothing has been prefetched.
 constexpr int kStreamedPanels = 4;
-/// Packed rows that stay in a second-level cache.
+/// Bytes of packed rows that fit a second-level cache.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-/// Outputs under way beside rows that stay in the cache: enough panels for a chunk of them to pay.
+/// Bytes of outputs under way where rows stay in the cache: enough panels for chunks to pay.
 constexpr std::size_t kSumBytes = std::size_t{128} << 10;
-/// Outputs beside rows that come from further away for each group of panels: as many as the cache
-/// holds.
+/// Bytes of outputs under way where rows are fetched again for each group of panels: as many as the
+/// cache holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
-/// Row blocks up to which rows are read in place: packing takes longer than it saves (so products
-/// of up to 64 rows of 4,864 elements take 5 to 12 % less time, of 896 3 to 10 %, with more panels
-/// the same; measured).
+/// Row blocks up to which rows are read in place, as packing would take longer than it saves.
+/// Products of up to 64 rows of 4,864 elements then take 5 to 12 % less time, of 896 elements 3 to
+/// 10 % less, with more panels the same (measured).
 constexpr int kFewBlocks = 2;
-/// Panels of a thread up to which more row blocks are read in place too, for they go past so few
-/// times (65 to 512 rows with 14 or 18 panels a thread take 5 to 15 % less time, with 152 up to
-/// 10 % more; measured). Rows whole small pages apart are packed: their lines crowd each other out
-/// of the caches.
+/// Panels of a thread up to which more row blocks are read in place too, as they are read so few
+/// times (65 to 512 rows with 14 or 18 panels for each thread take 5 to 15 % less time, with 152
+/// panels up to 10 % more; measured). Rows at distances of whole small pages are packed in any
+/// case: their lines would evict each other from the caches.
 constexpr int kFewPanels = 32;
 constexpr int kSmallPage = 4096;
-/// Most row blocks of a call: a chunk of them, 16 KB each, stays in the second-level cache too.
+/// Most row blocks of a call: one chunk of all their rows, 16 KB for each block, fits the
+/// second-level cache too.
 constexpr int kMostBlocks = 16;
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
-/// Configures tiles: 0 and 1 (and 2 and 3 of a second row tile or panel) are outputs, 4 and 5 rows,
-/// 6 and 7 weights.
+/// Configures the tiles: 0 and 1 are outputs (2 and 3 those of a second row tile or panel), 4 and 5
+/// rows, 6 and 7 weights.
 void configure_product(int first_rows, int second_rows) {
   const int other = second_rows > 0 ? second_rows : first_rows;
   configure_tiles(first_rows, other);
 }
 
-/// One or two row tiles. Fewer than 16 rows in the last tile of a product take less time, but only
-/// products of one block make use of this: others would reconfigure the tiles at every turn.
+/// One or two row tiles. Fewer than 16 rows in the last tile of a product would take less time, but
+/// only products of one block make use of this: others would have to reconfigure the tiles for
+/// every chunk.
 struct Block {
   int first;     ///< row
   int tiles;     ///< 1 or 2
   int rows[2];   ///< rows of the product, by tile
-  int lines[2];  ///< rows as they are packed and multiplied
+  int lines[2];  ///< rows that are packed and multiplied, by tile
 };
 
 Block row_block(const LinearArgs& args, int index) {
@@ -99,7 +101,7 @@ Block row_block(const LinearArgs& args, int index) {
   return block;
 }
 
-/// Whether a block's row tile is read from the product's rows, and not packed.
+/// Whether a block's row tile is read from the product's input in place, and not packed.
 bool reads_in_place(const LinearArgs& args, const Block& block, int tile) {
   const bool whole_steps = args.in_width == args.k && args.k / args.segments % kStep == 0;
   const bool few_panels = args.n <= kFewPanels * kPanelWidth * args.threads;
@@ -107,7 +109,7 @@ bool reads_in_place(const LinearArgs& args, const Block& block, int tile) {
          (args.row_blocks <= kFewBlocks || (few_panels && args.k * 2 % kSmallPage != 0));
 }
 
-/// Outputs [tile][row][16], one kilobyte each.
+/// Outputs of four tiles: [tile][row][16], one kilobyte for each tile.
 struct alignas(64) Outputs {
   float at[4][kTileRows * kLanes];
 };
@@ -127,7 +129,7 @@ void load_tiles(const Outputs& in) {
   _tile_loadd(3, in.at[3], kRowBytes);
 }
 
-/// Adds `from` to `to`, all rows of a tile: absent rows are added too, and unused.
+/// Adds `from` to `to`, all rows of the tiles: absent rows are added too, but never used.
 PACELINE_INLINE void add(const Outputs& from, Outputs& to, int tiles) {
   for (int t = 0; t < tiles; ++t) {
     for (int i = 0; i < kTileRows * kLanes; i += kLanes) {
@@ -151,7 +153,7 @@ void store_outputs(const LinearArgs& args, const Block& block, int panel) {
   }
 }
 
-/// Whether outputs are the tiles' contents: all rows and columns, with nothing to be added.
+/// Whether the tiles' contents are the outputs: all rows and columns, with nothing left to add.
 bool tiles_are_outputs(const LinearArgs& args, const Block& block, int end_panel) {
   return args.segments == 1 && args.bias == nullptr && end_panel * kPanelWidth <= args.n &&
          block.rows[0] == block.lines[0] && block.rows[1] == block.lines[1];
@@ -170,8 +172,8 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   }
 }
 
-/// Outputs that a row block has under way with a panel (or two): the segment's sum so far, and for
-/// each level of the tree over segments the sum that waits there for its neighbour.
+/// Number of Outputs that a row block has under way with a panel (or two): the segment's sum so
+/// far, and for each level of the tree over segments the sum that waits there for its neighbour.
 std::size_t sums_of(int segments) {
   return 1 + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(segments)));
 }
@@ -180,26 +182,26 @@ Outputs* sums_at(const LinearArgs& args, int index) {
   return reinterpret_cast<Outputs*>(args.scratch) + index * sums_of(args.segments);
 }
 
-/// Steps of a segment, of one or two panels side by side.
+/// A chunk: steps of a segment, in one panel or in two side by side.
 struct Chunk {
   int panel, second;       ///< the panels
   int segment;             ///< of K
   int begin, steps;        ///< steps of the segment
   bool last;               ///< ends the segment
   bool streamed;           ///< panels come from memory during the product
-  const std::byte* ahead;  ///< multiplied next, as large as the chunk
-  int fetching;            ///< blocks that prefetch a share of it each; 0: none
+  const std::byte* ahead;  ///< data that is multiplied next, as large as the chunk
+  int fetching;            ///< blocks that each prefetch a share of it; 0: none
 };
 
 /// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
-/// one. The tiles then hold the sums so far, which began as `sums`.
+/// one panel. The tiles then hold the sums so far, beginning from `sums`.
 template <int tiles, int panels, bool gated>
 PACELINE_INLINE void take_steps(const LinearArgs& args, const Chunk& chunk, const Block& block,
                                 int index, const Outputs& sums, Gating* gating) {
   configure_product(block.lines[0], block.lines[1]);
   const int segment_steps = steps_of_segment(args.k, args.segments);
   const std::ptrdiff_t packed_row = std::ptrdiff_t{kRowBytes} * segment_steps * args.segments;
-  const int first = chunk.segment * segment_steps + chunk.begin;  // step of a row
+  const int first = chunk.segment * segment_steps + chunk.begin;  // step in a row
   const std::ptrdiff_t panel_bytes = static_cast<std::ptrdiff_t>(args.k) * kPanelWidth * 2;
   Work work;
   for (int t = 0; t < tiles; ++t) {
@@ -234,7 +236,8 @@ PACELINE_INLINE void take_steps(const LinearArgs& args, const Chunk& chunk, cons
   run_steps<tiles, panels, gated>(work, chunk.steps, chunk.streamed, gating);
 }
 
-/// Takes a block of a product through a chunk; the last chunk of a panel writes its outputs.
+/// Takes a block of a product through a chunk, and writes the outputs after the last chunk of a
+/// panel.
 template <int tiles, int panels>
 void multiply(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
               Outputs* sums) {
@@ -328,7 +331,7 @@ bool comes_from_memory(const LinearArgs& args) {
   return std::ptrdiff_t{args.n} * args.k * 2 >= kStreamedBytes;
 }
 
-/// Multiplies one block: its rows stay in the cache, and panels are streamed past them.
+/// Multiplies one block: its rows stay in the cache while panels are streamed.
 void multiply_one(const LinearArgs& args, int first, int last, int block_index) {
   const Block block = row_block(args, block_index);
   const int steps = steps_of_segment(args.k, args.segments);
@@ -350,7 +353,7 @@ void multiply_one(const LinearArgs& args, int first, int last, int block_index) 
   }
 }
 
-/// Takes row blocks [first, last) through a chunk. `sums`: the first block's.
+/// Takes row blocks [first, last) through a chunk. `sums`: those of the first block.
 void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last, Outputs* sums) {
   for (int b = first; b < last; ++b, sums += sums_of(args.segments)) {
     const Block block = row_block(args, b);
@@ -362,8 +365,8 @@ void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last,
   }
 }
 
-/// Multiplies blocks with panels whose outputs stay in the cache: chunk by chunk all blocks go
-/// through each panel.
+/// Multiplies blocks with panels [group, end), whose outputs stay in the cache: for each chunk,
+/// each panel is used with all blocks.
 void multiply_group(const LinearArgs& args, int group, int end, int first_block, int last_block) {
   const int count = last_block - first_block;
   const int steps = steps_of_segment(args.k, args.segments);
@@ -400,7 +403,7 @@ void linear(const LinearArgs& args, int first, int last, int first_block, int la
   }
 }
 
-/// Takes a row block through a chunk of gates or of ups, while the rows being gated advance.
+/// Takes a row block through a chunk of gates or of ups, while rows of earlier outputs are gated.
 void take_gated(const LinearArgs& args, const Chunk& chunk, const Block& block, int index,
                 Outputs& sums, Gating& gating) {
   if (block.tiles == 2) {
@@ -413,7 +416,7 @@ void take_gated(const LinearArgs& args, const Chunk& chunk, const Block& block, 
 
 int first_up(const LinearArgs& args) { return args.n / kPanelWidth / 2; }
 
-/// Gates one row tile: gates and ups are streamed side by side.
+/// Computes gated outputs of one row tile: gates and ups are streamed side by side.
 void gate_one(const LinearArgs& args, int first, int last, int block_index, Gating& gating) {
   const Block block = row_block(args, block_index);
   const int steps = steps_of_segment(args.k, 1);
@@ -427,7 +430,7 @@ void gate_one(const LinearArgs& args, int first, int last, int block_index, Gati
   }
 }
 
-/// Gates by whole panels: each block goes through one of gates and one of ups.
+/// Computes gated outputs by whole panels: each block takes a panel of gates and then one of ups.
 void gate_panels(const LinearArgs& args, int first, int last, int first_block, int last_block,
                  Gating& gating) {
   const int steps = steps_of_segment(args.k, 1);
@@ -451,7 +454,8 @@ void gate_panels(const LinearArgs& args, int first, int last, int first_block, i
   }
 }
 
-/// Gates chunk by chunk: panels [first, last) of gates and of ups have their outputs in the cache.
+/// Computes gated outputs chunk by chunk: the outputs of panels [first, last) of gates and of ups
+/// stay in the cache.
 void gate_group(const LinearArgs& args, int first, int last, int first_block, int last_block,
                 Gating& gating) {
   const int count = last_block - first_block;
@@ -489,8 +493,8 @@ void gate_group(const LinearArgs& args, int first, int last, int first_block, in
 void linear_swiglu(const LinearArgs& args, std::byte* out, int first, int last, int first_block,
                    int last_block) {
   const bool one = last_block - first_block == 1;
-  // Streaming stores avoid reading lines that no cache holds before they are written (gates of 128
-  // and 512 rows take 8 and 11 % less time; measured).
+  // Non-temporal stores avoid reading lines that no cache holds before they are written (gates of
+  // 128 and 512 rows take 8 and 11 % less time; measured).
   const bool past_caches = std::size_t{1} * args.rows * args.n > kInputBytes &&
                            reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
   Gating gating = {out, args.n, past_caches};

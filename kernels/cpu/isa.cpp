@@ -30,8 +30,8 @@ const cpu::KernelTable* find_table(const std::string& isa) {
 #if defined(PACELINE_TILES_IN_SOFTWARE)
 bool tiles_permitted() { return true; }
 #elif defined(PACELINE_X86)
-/// Whether the tile unit exists and the kernel lets this process use it. Threads started later
-/// inherit the permission.
+/// Whether the tile unit exists and the operating system lets this process use it. Threads started
+/// later inherit the permission.
 bool tiles_permitted() {
   unsigned a = 0;
   unsigned b = 0;
@@ -60,7 +60,7 @@ std::vector<std::string> supported_cpu_isas() {
   if (bf16 && tiles_permitted()) isas.emplace_back("amx_bf16");
   if (avx512) isas.emplace_back("avx512");
   if (bf16) {
-    // vdpbf16ps has half the multiply-add rate of fma on Intel cores and twice on others.
+    // vdpbf16ps has half the multiply-add rate of fma on Intel cores and twice the rate on others.
     isas.insert(__builtin_cpu_is("intel") ? isas.end() : isas.begin(), "avx512_bf16");
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.emplace_back("avx2");
@@ -77,7 +77,7 @@ std::size_t attention_state_floats(int heads, int row_heads, int value_dim) {
 }
 
 std::size_t attention_scratch_floats(const AttentionArgs& args, int row_heads, int path) {
-  // A tile of latent vectors, or whole groups of 16.
+  // Positions that are gathered: a tile of latent vectors, or a path in whole groups of 16.
   const std::size_t branch = args.latent ? kAttentionTile : path == 0 ? 0 : path + 2 * 15;
   return static_cast<std::size_t>(args.heads) *
              (std::size_t{kQueryStride} * row_heads + branch * (args.head_dim + args.value_dim)) +

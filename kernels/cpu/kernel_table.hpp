@@ -1,7 +1,6 @@
-// Kernels of one instruction set: plain functions on plain data, each doing a part of an operation
-// on the calling thread. The backend cuts operations into parts and shares them among threads.
-// Nothing here may become an inline function of its own (see simd.hpp), so structures hold data
-// only.
+// Kernels of one instruction set: plain functions on plain data. Each does a part of an operation
+// on the calling thread; the backend cuts operations into parts and shares them among threads. As
+// no inline function may be compiled here (see simd.hpp), structures hold data only.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +10,19 @@
 
 namespace paceline::kernels::cpu {
 
-/// Outputs of one weight panel. N is padded with zero rows to a multiple of it.
+/// Outputs of one weight panel. N is padded with zero rows to a multiple of this.
 inline constexpr int kPanelWidth = 32;
-/// Readable bytes behind a packed weight: steps over K may read past its end.
+/// Readable bytes behind a packed weight, as steps over K may read past its end.
 inline constexpr std::size_t kPanelSlack = 4096;
 /// Most partial sums of a segmented product: 2^6.
 inline constexpr int kMaxSegments = 64;
-/// Levels of their tree, the result's included.
+/// Levels of the tree over the segments, the result's included.
 inline constexpr int kMostSegmentLevels = 7;
-/// Tokens that share one skip decision of the sampler, and tokens of one unit of its work.
+/// Tokens that the sampler skips together (kChunk), and tokens of one unit of its work (kSpan).
 inline constexpr int kChunk = 64;
 inline constexpr int kSpan = 64 * kChunk;
-/// Stride of row heads' queries in attention's scratch: the widest key, and a cache line so that
-/// row heads do not all begin in the same set of a cache.
+/// Words from one row head's query to the next in attention's scratch: the widest key, plus a cache
+/// line so that row heads do not all begin in the same set of a cache.
 inline constexpr int kQueryStride = kMaxLatentDim + 16;
 /// Most row tiles that take a step of attention together.
 inline constexpr int kRowTilesAbreast = 2;
@@ -33,7 +32,7 @@ struct LinearArgs {
   const std::byte*
       weight;  ///< [panels][k][kPanelWidth] fp32, or [panels][k / 2][kPanelWidth][2] bf16
   int n, k, segments;
-  int in_width;         ///< elements of an input row: k, or k - 1 where that is odd and padded
+  int in_width;         ///< elements of an input row: k, or k - 1 if k was padded
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][in_width] of the weight's dtype
   std::byte* packed;    ///< packed input by row block, room for max_rows rows in each
@@ -58,30 +57,30 @@ struct NormArgs {
 
 /// out = silu(gate) * up.
 struct SwigluArgs {
-  const float* gate;  ///< [rows][stride], of which `width`
-  const float* up;    ///< the same
+  const float* gate;  ///< [rows][stride], of which `width` count
+  const float* up;    ///< as gate
   std::byte* out;     ///< [rows][out_stride] of bf16 or fp32
   std::ptrdiff_t stride, out_stride;
   int rows, width;
   bool bf16;
 };
 
-/// The weighted sum of a row's experts: within segments in order, segments in the binary tree.
+/// The weighted sum of a row's experts: in order within a segment, segments in the binary tree.
 struct CombineArgs {
   const float* results;        ///< [places][width]
-  const std::int32_t* places;  ///< [chosen] of the row, ascending; -1: to be left out
-  const std::int32_t* ids;     ///< [chosen] experts, ascending
+  const std::int32_t* places;  ///< [chosen] of the row, ascending; -1: left out
+  const std::int32_t* ids;     ///< [chosen] indices of experts, ascending
   const float* weights;        ///< [chosen]
   float* out;                  ///< [width]
   int chosen, width;
-  int segments, of_segment;  ///< experts of each
-  std::int32_t first;        ///< expert of the first segment
+  int segments, of_segment;  ///< number of segments, and experts of each
+  std::int32_t first;        ///< index of the first segment's first expert
 };
 
-/// One row of the q/k/v stage. Its k and v go to position `slot` of a block.
+/// A row of the q/k/v stage. Its k and v go to position `slot` of a block.
 struct RopeRow {
   const float* qkv;      ///< [(heads + 2 kv_heads) * head_dim] q | k | v
-  const float* cos_sin;  ///< [head_dim] of the row's position
+  const float* cos_sin;  ///< [head_dim] of the RopeTable, for the row's position
   std::byte* q_out;      ///< [heads * head_dim] of the kv dtype
   std::byte* layer;      ///< the layer's part of the block
   int slot;              ///< position within the block
@@ -94,13 +93,13 @@ struct RopeArgs {
   float epsilon;
 };
 
-/// One row of latent attention's stage after the projections (Operations::latent_rope_and_store()).
+/// A row of latent attention's stage after the projections (Operations::latent_rope_and_store()).
 struct LatentRow {
   const float* q;         ///< [heads * (nope + rope)]
   const float* kv;        ///< [rank + rope]
-  const float* cos_sin;   ///< [rope] of the row's position
-  std::byte* nope_out;    ///< [nope] of the first head
-  std::size_t nope_head;  ///< elements from head to head of nope_out
+  const float* cos_sin;   ///< [rope] of the RopeTable, for the row's position
+  std::byte* nope_out;    ///< [nope] for the first head
+  std::size_t nope_head;  ///< elements from one head to the next in nope_out
   std::byte* q_out;       ///< [heads * (rank + rope)]
   std::byte* vector;      ///< [rank + rope] in the cache
 };
@@ -111,11 +110,11 @@ struct LatentArgs {
   float epsilon;
 };
 
-/// One position's k and v of one kv head, copied between blocks that may differ in size.
+/// Copy of one position's k and v of one kv head, between blocks that may differ in size.
 struct SlotCopy {
-  const std::byte *from_k, *from_v;  ///< the kv head's, at the start of the block
+  const std::byte *from_k, *from_v;  ///< of the kv head, at the beginning of the block
   std::byte *to_k, *to_v;
-  int from_block, to_block;  ///< positions of the blocks
+  int from_block, to_block;  ///< positions of each block
   int from_slot, to_slot;
   int head_dim;
   bool bf16;
@@ -125,71 +124,72 @@ struct SlotCopy {
 struct AttentionRows {
   const std::int32_t* blocks;  ///< block table of the sequence
   const std::byte* q;          ///< first row's first head
-  std::byte* out;              ///< likewise
+  std::byte* out;              ///< result of the first row's first head
   int rows;
-  int first_position;  ///< of the first row
-  /// Place of position path_base + i for rows on a branch of a tree, up to the last position that
-  /// the last row sees. Null: every position lies at its own place.
+  int first_position;  ///< position of the first row
+  /// path[i] is the place of position path_base + i, for rows on a branch of a tree, up to the last
+  /// position that the last row sees. Null: every position lies in its own place.
   const std::int32_t* path;
   int path_base;
 };
 
-/// Positions of a segment, which has a softmax of its own; results are added up in order. So
-/// threads may take the segments of a row apart without changing its bits.
+/// Positions of a segment. Each segment has a softmax of its own, and the segments' results are
+/// added in order. So different threads may compute the segments of a row without changing its
+/// bits.
 inline constexpr int kAttentionSegment = 512;
 
-/// Elements from row to row, and from head to head.
+/// Elements from one row to the next, and from one head to the next.
 struct HeadStrides {
   std::size_t row, head;
 };
 
-/// Attention of rows of some sequences, for all query heads of some neighbouring kv heads.
+/// Attention of rows of one or more sequences, for all query heads of some neighbouring kv heads.
 struct AttentionArgs {
-  const std::byte* cache;   ///< of the layer: K of the first kv head in block 0, or latent vectors
+  const std::byte* cache;   ///< of the layer in block 0: K of the first kv head, or latent vectors
   std::size_t values;       ///< bytes from K to V of a kv head
-  std::size_t head_bytes;   ///< from kv head to kv head, of K and of V
-  std::size_t block_bytes;  ///< from block to block
+  std::size_t head_bytes;   ///< bytes from one kv head to the next, of K and of V
+  std::size_t block_bytes;  ///< bytes from one block to the next
   int block;                ///< positions of a block
   int head_dim;             ///< elements of a query and of a key
-  int value_dim;            ///< of a value and of a result
+  int value_dim;            ///< elements of a value and of a result
   bool latent;              ///< the cache has latent vectors, and `heads` is 1
-  float scale;              ///< of scores
+  float scale;              ///< factor of scores
   int heads;                ///< kv heads
-  int group;                ///< query heads of each
+  int group;                ///< query heads of each kv head
   bool bf16;                ///< dtype of q, out and cache
   HeadStrides q, out;
   const AttentionRows* sequences;
   int count;      ///< number of sequences
   int row_heads;  ///< row heads of a kv head: rows of all sequences times group
-  /// Common prefix: the first positions, a multiple of kAttentionTile, that lie in the same blocks
-  /// for all sequences, and that all rows see at their own place. They are read once.
+  /// Number of positions of the common prefix, a multiple of kAttentionTile: they lie in the same
+  /// blocks for all sequences, in their own places, and all rows see them. They are read once.
   int shared;
-  float* scratch;  ///< attention_scratch_floats(), 64-byte aligned
-  /// States of `segments` segments, attention_state_floats() each, from position `first` on;
-  /// attention_sum() combines them into out. Null: results go to out.
+  float* scratch;  ///< attention_scratch_floats() floats, 64-byte aligned
+  /// States of `segments` segments from position `first` on, attention_state_floats() floats each;
+  /// attention_sum() combines them into the results. Null: this call computes the results.
   float* states;
   int first, segments;
 };
 
-/// Result of a scan of tokens [begin, end); scaled logits s = logit * inverse_temperature.
+/// Result of a scan of tokens [begin, end), with scaled logits s = logit * inverse_temperature.
 struct ScanResult {
-  float max;   ///< of s
-  double sum;  ///< of exp(s - max)
-  bool bad;    ///< a NaN or +infinity was seen
+  float max;   ///< largest s
+  double sum;  ///< sum of exp(s - max)
+  bool bad;    ///< there is a NaN or +infinity
 };
 
-/// The noise of one row: Philox key and counter words (runtime/core/philox.hpp).
+/// Noise of one row: Philox key and counter words (runtime/core/philox.hpp).
 struct NoiseArgs {
   std::uint32_t key[2];
   std::uint32_t step;
   std::uint32_t stream[2];
 };
 
-/// Ranking by s + Gumbel noise, largest first, lowest id on ties, of tokens whose s is above
-/// keep_value, or equal to it with an id <= keep_id.
+/// Ranking by s + Gumbel noise, largest first, lowest id on ties. Ranked are the tokens whose s is
+/// above keep_value, or equal to it with an id <= keep_id.
 struct RankArgs {
   const float* logits;     ///< [vocab]
-  const float* chunk_max;  ///< [vocab / kChunk, rounded up] of s
+  const float* chunk_max;  ///< [vocab / kChunk, rounded up] maxima of s
   float inverse_temperature;
   float keep_value;
   std::int32_t keep_id;
@@ -199,7 +199,7 @@ struct RankArgs {
 /// Best sizes for a call of ProductKernels::linear().
 struct Blocking {
   bool packs;  ///< pack_rows() has something to do
-  int panels;  ///< where there are enough
+  int panels;  ///< panels of a unit of work
   int blocks;  ///< most row blocks
   std::size_t scratch_bytes;
 };
@@ -208,19 +208,19 @@ struct Blocking {
 struct ProductKernels {
   /// Most rows of a row block.
   int max_rows;
-  /// Blocking by a product's rows, row blocks, k and segments.
+  /// Best blocking for a product's rows, row blocks, k and segments.
   Blocking (*blocking)(const LinearArgs& args);
-  /// Bytes of one packed input row.
+  /// Bytes of an input row when packed.
   std::size_t (*packed_row_bytes)(int k, int segments);
-  /// The first row of a row block; of block `row_blocks`: all rows.
+  /// The first row of a row block; for block `row_blocks` the number of rows.
   int (*first_row)(const LinearArgs& args, int block);
-  /// Converts row blocks [first, last) of `in` to the order in which they are multiplied.
+  /// Packs row blocks [first_block, last_block) of `in` in the order in which they are multiplied.
   void (*pack_rows)(const LinearArgs& args, int first_block, int last_block);
   /// Multiplies row blocks [first_block, last_block) by panels [first, last).
   void (*linear)(const LinearArgs& args, int first, int last, int first_block, int last_block);
-  /// silu(gate) * up of a product with gates and then as many ups: panels [first, last) of the
-  /// gates, and their ups. out: [rows][n / 2] of bf16. For one segment, without a bias, n a
-  /// multiple of two panels. Null: linear() and swiglu() are as good.
+  /// Computes silu(gate) * up for a weight of gates and then as many ups: panels [first, last) of
+  /// the gates, and their ups. `out`: [rows][n / 2] of bf16. For one segment, no bias, and n a
+  /// multiple of two panels. Null: linear() and swiglu() are as fast.
   void (*linear_swiglu)(const LinearArgs& args, std::byte* out, int first, int last,
                         int first_block, int last_block);
 };
@@ -228,14 +228,14 @@ struct ProductKernels {
 struct KernelTable {
   const char* isa;
   ProductKernels f32, bf16;
-  /// Rows from which on a thread should read weights from the third-level cache by itself rather
-  /// than share every operation.
+  /// Number of rows for each thread from which on it is faster if every thread reads all weights
+  /// from the third-level cache than if threads share every operation.
   int many_rows;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
   void (*swiglu)(const SwigluArgs& args);
   void (*combine)(const CombineArgs& args);
-  /// x[i] += sigmoid(gate) * delta[i], i below width.
+  /// x[i] += sigmoid(gate) * delta[i], for i below width.
   void (*add_gated)(float* x, const float* delta, float gate, int width);
   void (*rope_and_store)(const RopeArgs& args, const RopeRow& row);
   void (*latent_rope_and_store)(const LatentArgs& args, const LatentRow& row);
@@ -247,16 +247,16 @@ struct KernelTable {
   /// Scans tokens [begin, end), begin a multiple of kChunk; fills chunk_max (indexed from token 0).
   ScanResult (*scan)(const float* logits, int begin, int end, float inverse_temperature,
                      float* chunk_max);
-  /// Appends the tokens of [begin, end) with s >= cut, in id order; returns how many.
+  /// Writes the tokens of [begin, end) with s >= cut, in id order; returns their number.
   int (*gather)(const float* logits, const float* chunk_max, int begin, int end,
                 float inverse_temperature, float cut, std::int32_t* ids, float* values);
   /// out[i] = exp(in[i] - max).
   void (*exponentials)(const float* in, float max, int count, float* out);
-  /// Improves the ordered list of the `count` best tokens so far with the tokens of [begin, end);
-  /// tokens already in it may come again. Empty places hold -infinity and the largest id.
+  /// Updates the ordered list of the `count` best tokens so far with the tokens of [begin, end);
+  /// tokens that are in it already may come again. Empty places hold -infinity and the largest id.
   void (*rank)(const RankArgs& args, int begin, int end, int count, float* values,
                std::int32_t* ids);
-  /// The bits and Gumbel noise of tokens [64 chunk, 64 chunk + 64).
+  /// Random bits and Gumbel noise of tokens [64 chunk, 64 chunk + 64).
   void (*noise_chunk)(const NoiseArgs& noise, std::uint32_t chunk, std::uint32_t* bits,
                       float* gumbel);
   /// Elementwise exp, log and Gumbel transform of 16 values, for tests of their accuracy.
@@ -264,15 +264,15 @@ struct KernelTable {
                  float* gumbel);
 };
 
-/// fp32 values of scratch for an attention call with `args`' sizes, so many row heads of a kv head,
-/// and positions of the longest path.
+/// Number of fp32 values of scratch for an attention call with the sizes in `args`. `row_heads`:
+/// most row heads of a kv head. `path`: positions of the longest path.
 [[nodiscard]] std::size_t attention_scratch_floats(const AttentionArgs& args, int row_heads,
                                                    int path);
-/// fp32 values of a segment's state, in whole cache lines.
+/// Number of fp32 values of a segment's state, in whole cache lines.
 [[nodiscard]] std::size_t attention_state_floats(int heads, int row_heads, int value_dim);
 
-/// Tables by instruction set, whatever this machine supports: calling into an unsupported one
-/// faults.
+/// Tables of all instruction sets, whether this machine supports them or not: calls into an
+/// unsupported one fault.
 namespace amx_bf16 {
 [[nodiscard]] const KernelTable& table();
 }

@@ -17,9 +17,9 @@ namespace paceline::kernels::cpu {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-/// Size from which on memory is in huge pages, the last of which may be mostly empty: that of the
-/// smaller matrices and activations of a layer. On small pages products of up to 64 rows take 3 to
-/// 10 % more time (measured).
+/// Size from which on memory is in huge pages, the last of which may be mostly unused. It is the
+/// size of the smaller matrices and activations of a layer: in small pages, products of up to 64
+/// rows take 3 to 10 % more time (measured).
 constexpr std::size_t kLarge = std::size_t{512} << 10;
 constexpr std::align_val_t kAlignment{64};
 
@@ -31,7 +31,7 @@ Memory::Memory(std::size_t bytes) : size_(bytes) {
     std::memset(data_, 0, bytes);
     return;
   }
-  // The mapping is a huge page longer, so that the data can begin on a huge page.
+  // The mapping is one huge page longer, so that the data can begin on a huge page's boundary.
   mapped_ = (bytes + 2 * kHugePage - 1) / kHugePage * kHugePage;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) {
@@ -40,7 +40,7 @@ Memory::Memory(std::size_t bytes) : size_(bytes) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
   data_ = static_cast<std::byte*>(mapping_) + (kHugePage - address % kHugePage) % kHugePage;
-  // The advice is a hint: without huge pages everything works, slower.
+  // The advice is a hint: without huge pages everything works, but is slower.
   madvise(mapping_, mapped_, MADV_HUGEPAGE);
 }
 
@@ -75,11 +75,11 @@ void Memory::reserve(std::size_t bytes) {
 
 void Memory::give_back(std::size_t from) {
   if (from >= size_) return;
-  std::size_t whole = size_;  // start of whole pages; bytes before it are cleared by hand
+  std::size_t whole = size_;  // start of whole pages; bytes before it are set to zero
   if (mapping_ != nullptr) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     whole = std::min(size_, (from + page - 1) / page * page);  // data_ begins on a page
-    // Pages go back to the end of the mapping: the last one belongs to nobody else.
+    // Pages up to the end of the last one go back: nothing else is in it.
     const std::size_t end = (size_ + page - 1) / page * page;
     if (whole < end && madvise(data_ + whole, end - whole, MADV_DONTNEED) != 0)
       throw Error(ExitCode::internal,

@@ -18,16 +18,16 @@ class Memory {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// Makes it at least `bytes` long; contents are lost when it has to grow.
+  /// Makes the memory at least `bytes` bytes long; contents are lost when it has to grow.
   void reserve(std::size_t bytes);
-  /// Gives the pages from there on back to the system; they read as zero until they are written.
-  /// Small memory, which is not mapped, is cleared.
+  /// Gives the pages from byte `from` on back to the system; they read as zero until they are
+  /// written. Small memory, which is not mapped, is set to zero.
   void give_back(std::size_t from);
 
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  void* mapping_ = nullptr;  ///< null: from operator new
+  void* mapping_ = nullptr;  ///< null: memory from operator new
   std::size_t mapped_ = 0;
 };
 

@@ -33,7 +33,7 @@ void CpuOperations::set(const Batch& batch, const RowPlan& plan, const PassRows&
   rows_ = rows;
   tokens_ = batch.tokens.subspan(rows.first_row, rows.rows);
   logit_rows_ = batch.logit_rows.subspan(rows.first_logit_row, rows.logit_rows);
-  // A pass of which a part of the rows is attended is not cut.
+  // A pass with Batch::attended is never cut into parts.
   attended_ = {.rows = rows.rows, .first_row = rows.first_row};
   if (batch.attended)
     attended_ = {.rows = batch.attended->rows, .first_row = batch.attended->first};
@@ -105,7 +105,7 @@ Product CpuOperations::prepare(const Linear& weight, const std::byte* in, int ro
 
 template <class F>
 void CpuOperations::for_panels(const Product& product, int panels, F&& f) {
-  // Units have the best number of panels, or fewer, so that the threads have equally many units.
+  // Units have the best number of panels or fewer, so that all threads have equally many units.
   const int most = pool_.size() * product.most_panels();
   const int units = std::min(panels, (panels + most - 1) / most * pool_.size());
   const auto first = [panels, units](int unit) {
@@ -167,8 +167,8 @@ void CpuOperations::add_gated(float* x, const float* delta, const float* gates, 
 
 namespace {
 
-/// cos and sin of a position of three parts: the table's, where they are equal, else put together
-/// in `composed`.
+/// cos and sin for a position of three parts: a row of the table, if the parts are equal, else
+/// composed in `composed`.
 const float* compose(const RopeTable& rope, const RotaryPosition& at, float* composed) {
   const auto of = [&rope](std::int32_t position) {
     return rope.cos_sin + static_cast<std::size_t>(position) * rope.head_dim;

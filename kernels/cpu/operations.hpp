@@ -1,4 +1,4 @@
-// The operations of a pass on the CPU, by the functions of one instruction set.
+// The operations of a pass on the CPU, with the functions of one instruction set.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,26 @@
 
 namespace paceline::kernels::cpu {
 
-/// The embedding table in its mapped file.
+/// An embedding table in its mapped file.
 class MappedEmbedding final : public Embedding {
  public:
-  /// Throws Error (internal) when the rows are not whole rows of a matrix.
+  /// Throws Error (internal) unless the slice consists of whole rows of a matrix.
   explicit MappedEmbedding(const MatrixSlice& slice);
   const MatrixSlice rows;
 };
 
-/// Operations that the threads of a pool share, which may be a pool of one.
+/// Operations that are shared by the threads of a pool, of one thread or more.
 class CpuOperations final : public Operations {
  public:
-  /// workspaces: [pool.size()]. All three must outlive it.
+  /// `workspaces`: [pool.size()]. All three must outlive this object.
   CpuOperations(const KernelTable& kernels, ThreadPool& pool, std::span<Workspace> workspaces)
       : kernels_(kernels),
         pool_(pool),
         workspaces_(workspaces),
         experts_(kernels, pool, workspaces) {}
 
-  /// Sets the rows of a pass that operations compute from now on. `batch` and `plan`, of the whole
-  /// batch, must stay as they are until the pass is over.
+  /// Sets the rows that operations compute from now on. `batch`, `plan`: of the whole batch; must
+  /// not change until the pass is over.
   void set(const Batch& batch, const RowPlan& plan, const PassRows& rows);
 
   [[nodiscard]] const PassRows& rows() const override { return rows_; }
@@ -78,15 +78,17 @@ class CpuOperations final : public Operations {
   void gather_rows(const std::byte* in, std::size_t bytes, std::byte* out) override;
 
  private:
-  /// Attention by the planned tasks. `sizes`: what the arguments of all tasks have in common.
+  /// Computes attention by the planned tasks. `sizes`: the arguments that are the same for all
+  /// tasks.
   void attend(const AttentionArgs& sizes, int layer, const std::byte* q, std::byte* out);
-  /// The product with its input packed.
+  /// Makes a product and packs its input.
   [[nodiscard]] Product prepare(const Linear& weight, const std::byte* in, int rows);
-  /// Calls f(workspace, panels, row blocks) for all of `panels` panels, each pass, on the threads.
+  /// Calls f(workspace, panels, row blocks) on the threads, for units that cover all of `panels`
+  /// panels in each of the product's passes.
   template <class F>
   void for_panels(const Product& product, int panels, F&& f);
 
-  /// The rows' part of what a batch has for each row, or for none.
+  /// The part for rows() of a span that has an element for each row of the batch, or is empty.
   template <class T>
   [[nodiscard]] std::span<const T> of_rows(std::span<const T> all) const {
     return all.empty() ? all : all.subspan(rows_.first_row, rows_.rows);
@@ -102,13 +104,13 @@ class CpuOperations final : public Operations {
 
   PassRows rows_;
   PassRows attended_;
-  const Batch* batch_ = nullptr;  ///< the whole batch; fields below are of the rows
+  const Batch* batch_ = nullptr;  ///< the whole batch; fields below are for rows()
   std::span<const TokenId> tokens_;
   std::span<const std::int32_t> logit_rows_;  ///< rows of the batch
   std::span<const RowPlace> places_;          ///< [attended rows]
-  std::span<const Chain> chains_;             ///< of the attended rows
+  std::span<const Chain> chains_;             ///< chains of the attended rows
   AttentionUnits attention_units_;
-  Memory states_;  ///< of attention's segments
+  Memory states_;  ///< states of attention's segments
   ExpertPass experts_;
 };
 

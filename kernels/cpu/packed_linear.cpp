@@ -15,7 +15,7 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Of a row that is not f8.
+/// Element i of a row that is not f8.
 float element(const SourceRow& row, int i) {
   if (row.dtype == DType::f32) {
     float x;
@@ -52,8 +52,8 @@ void pack_panel_f32(std::span<const SourceRow> rows, int k, float* out) {
   }
 }
 
-/// Replaces rows of f8 by bf16 ones in `memory`: their elements are found by columns, a panel's by
-/// outputs.
+/// Replaces f8 rows by bf16 rows in `memory`: f8 is converted along a row, but a panel is packed
+/// across rows.
 void convert_f8(std::span<SourceRow> rows, int k, std::vector<std::byte>& memory) {
   const std::size_t row_bytes = k * size_of(DType::bf16);
   for (std::size_t j = 0; j < rows.size(); ++j) {
@@ -65,7 +65,7 @@ void convert_f8(std::span<SourceRow> rows, int k, std::vector<std::byte>& memory
   }
 }
 
-/// k as packed: even for bf16.
+/// Padded k of a packed matrix: even for bf16.
 std::int64_t packed_depth(std::int64_t k, DType compute) {
   return compute == DType::bf16 ? k + k % 2 : k;
 }
@@ -108,8 +108,8 @@ void PackedLinear::pack(std::span<const MatrixSlice> slices, std::span<const Sou
                         ThreadPool& pool) {
   const std::size_t panel_bytes = static_cast<std::size_t>(depth_) * kPanelWidth * size_of(dtype_);
   std::atomic<int> first_unusable = n_;  // row
-  // Each thread packs, and so touches first, the panels that it will multiply with. Checking the
-  // rows brings them into its cache, from where they are packed.
+  // Each thread packs the panels that it will multiply with, so that its first touch allocates them
+  // near it. Checking rows brings them into the cache, from which they are then packed.
   pool.for_units(panels_, [&](int, int panel) {
     const int first = panel * kPanelWidth;
     const int count = n_ - first < kPanelWidth ? n_ - first : kPanelWidth;

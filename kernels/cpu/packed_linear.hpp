@@ -13,7 +13,7 @@
 
 namespace paceline::kernels::cpu {
 
-/// Bytes of the memory of a packed [n, k], a multiple of 64.
+/// Bytes of memory of a packed [n, k], a multiple of 64.
 [[nodiscard]] std::size_t packed_bytes(std::int64_t n, std::int64_t k, DType compute);
 
 /// A matrix packed in panels of kPanelWidth outputs: [panels][depth / 2][kPanelWidth][2] bf16 or
@@ -30,7 +30,7 @@ class PackedLinear final : public Linear {
   [[nodiscard]] std::size_t bytes() const override {
     return static_cast<std::size_t>(panels_) * kPanelWidth * depth_ * size_of(dtype_);
   }
-  /// k as packed: an even number for bf16.
+  /// Padded k of the packed matrix: even for bf16.
   [[nodiscard]] int depth() const { return depth_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
@@ -48,8 +48,8 @@ class PackedLinear final : public Linear {
   int segments_ = 1;
   DType dtype_;
   std::vector<float> bias_;    ///< [n] or empty
-  Memory memory_;              ///< empty where the place has it
-  std::byte* data_ = nullptr;  ///< in either memory
+  Memory memory_;              ///< empty if a PackPlace has the memory
+  std::byte* data_ = nullptr;  ///< in memory_ or in the place
 };
 
 }  // namespace paceline::kernels::cpu

@@ -5,7 +5,7 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-// gemm.cpp; bf16_products() of amx_bf16: gemm_amx.cpp
+// gemm.cpp; for amx_bf16, bf16_products() is in gemm_amx.cpp
 ProductKernels f32_products();
 ProductKernels bf16_products();
 

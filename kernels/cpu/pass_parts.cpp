@@ -5,20 +5,20 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-/// Bytes of weights that second-level caches hold: reading them once a thread costs little.
+/// Bytes of weights that second-level caches hold: reading them once in each thread costs little.
 constexpr std::size_t kOwnCacheBytes = std::size_t{2} << 20;
-/// Bytes of weights that any third-level cache holds: for many rows, reading them again costs less
-/// than handing rows from core to core. With 17 MB the speed is the same.
+/// Bytes of weights that any third-level cache holds: for many rows, reading them in each thread
+/// costs less than handing rows from core to core. At 17 MB both ways are equally fast.
 constexpr std::size_t kSharedCacheBytes = std::size_t{12} << 20;
-/// Cost of a row beside its attention, in positions attended to.
+/// Cost of a row without its attention, in units of one position attended to.
 constexpr double kRowWork = 64;
-/// Largest share of all work for one part: where parts differ more, operations that all threads
+/// Largest share of all work that one part may have: with a larger one, operations that all threads
 /// share are faster.
 constexpr double kMostShare = 0.75;
-/// Largest part over an even share, for weights in the third-level cache, where parts gain no more
-/// than this.
+/// Largest ratio of a part to an even share, for weights in the third-level cache, where parts gain
+/// no more than this.
 constexpr double kMostOfEvenShare = 1.15;
-/// Row positions that are too little work to share.
+/// Work, in row positions, that is too little to share.
 constexpr double kSmallWork = 1024;
 
 double work_of(const Segment& segment) {
@@ -41,13 +41,13 @@ void cut_pass(const Batch& batch, std::size_t weight_bytes, int many_rows, int t
   for (const Segment& segment : batch.segments) total += work_of(segment);
 
   double before = 0;   // work of the segments so far
-  double largest = 0;  // work of a part
+  double largest = 0;  // work of the largest part
   double own = 0;      // work of the last part
-  int last = -1;       // the last part's number, before empty ones are dropped
+  int last = -1;       // number of the last part, empty ones counted too
   for (const Segment& segment : batch.segments) {
     const double work = work_of(segment);
     const double middle = before + work / 2;
-    // A last segment without rows has its middle at the end.
+    // The middle of a last segment without rows is at the very end.
     const int part = std::min(static_cast<int>(middle / total * threads), threads - 1);
     if (part != last) {
       parts.push_back({.first_row = segment.first_row});

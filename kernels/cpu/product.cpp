@@ -54,8 +54,8 @@ void Product::multiply(Workspace& space, Span panels, Span blocks, float* out) c
   kernels_->linear(args, panels.first, panels.last, blocks.first, blocks.last);
 }
 
-// A thread multiplies the same panels of gate and of up and combines them: the products, four times
-// as large as the result, stay in its caches.
+// A thread multiplies a panel of gates and the same panel of ups, and combines them: these
+// products, four times as large as the result, stay in its caches.
 void Product::gate(Workspace& space, Span panels, Span blocks, std::byte* out) const {
   LinearArgs args = args_;
   args.scratch = space.sums.data();

@@ -18,15 +18,17 @@ struct Span {
   return (columns + kPanelWidth - 1) / kPanelWidth;
 }
 
-/// A unit is some panels by some row blocks. Row blocks go in passes whose input stays in the cache
-/// while panels go by.
+/// A product. Its units are some panels by some row blocks. Row blocks are taken in passes, whose
+/// input stays in the cache while panels are streamed.
 class Product {
  public:
-  /// in: [rows, k] of the weight's dtype. `threads`: that share the product. All must outlive it.
+  /// `in`: [rows, k] of the weight's dtype. `threads`: number of threads that share the product.
+  /// All references and `in` must outlive this object.
   Product(const KernelTable& kernels, const Linear& weight, const std::byte* in, int rows,
           int threads);
 
-  /// Bytes of the rows in the order in which they are multiplied; 0: they are read in place.
+  /// Bytes of the packed rows, in the order in which they are multiplied; 0: rows are read in
+  /// place.
   [[nodiscard]] std::size_t packed_bytes() const { return packed_bytes_; }
   void set_packed(std::byte* packed) { args_.packed = packed; }
   void pack(int block) const { kernels_->pack_rows(args_, block, block + 1); }
@@ -37,17 +39,17 @@ class Product {
   [[nodiscard]] int passes() const { return passes_; }
   [[nodiscard]] Span blocks(int pass) const;
   [[nodiscard]] int panels() const { return panels_of(args_.n); }
-  [[nodiscard]] int most_panels() const { return most_panels_; }  ///< of a unit, for best speed
+  [[nodiscard]] int most_panels() const { return most_panels_; }  ///< panels of a unit, for speed
 
-  /// Makes room for multiply() in a thread's memory, and for gate().
+  /// reserve() makes room for multiply() in a thread's memory, reserve_gated() for gate().
   void reserve(Workspace& space) const;
   void reserve_gated(Workspace& space) const;
 
-  /// out = in * weight^T (+ bias), for a unit. out: [rows, n] fp32.
+  /// out = in * weight^T (+ bias), for one unit. `out`: [rows, n] fp32.
   void multiply(Workspace& space, Span panels, Span blocks, float* out) const;
 
-  /// out = silu(gate) * up of a weight of gates and then as many ups, both in whole panels, for a
-  /// unit of gate_panels(). out: [rows, n / 2] of the weight's dtype.
+  /// out = silu(gate) * up for a weight of gates and then as many ups, both in whole panels, for a
+  /// unit of panels below gate_panels(). `out`: [rows, n / 2] of the weight's dtype.
   void gate(Workspace& space, Span panels, Span blocks, std::byte* out) const;
   [[nodiscard]] int gate_panels() const { return panels() / 2; }
 

@@ -1,7 +1,7 @@
-// The q/k/v stage: per-head RMSNorm where asked, rotary embedding, and the store into the cache;
-// also the copy of a position, which knows the layout of a block.
+// The q/k/v stage: RMSNorm of each head where the model has it, rotary embedding, and the store
+// into the cache; also the copy of a position, which depends on the layout of a block.
 //
-// Block layout per layer and kv head, in which attention loads whole vectors:
+// Block layout for each layer and kv head, in which attention loads whole vectors:
 //   bf16: K [head_dim / 2][block][2]   lanes along positions, pairs along the head
 //         V [block / 2][head_dim][2]   lanes along the head, pairs along positions
 //   fp32: K [head_dim][block]          V [block][head_dim]
@@ -14,7 +14,7 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-/// Lanes of the vector that begins at i, of `width` elements.
+/// Used lanes of the vector that begins at element i of `width`.
 PACELINE_INLINE int lanes_at(int i, int width) { return width - i < kLanes ? width - i : kLanes; }
 
 /// Rounds n elements to bf16.
@@ -40,7 +40,7 @@ PACELINE_INLINE F32 inverse_rms(const float* in, int d, float epsilon) {
   return set1(1.0F) / sqrt(mean + set1(epsilon));
 }
 
-/// x = normalised (where weight is given) and rotated head of d elements; in may be unaligned.
+/// x = normalised (if weight is not null) and rotated head of d elements. `in` may be unaligned.
 PACELINE_INLINE void rotate(const float* in, const float* weight, const float* cos_sin, int d,
                             float epsilon, float* x) {
   const F32 scale = weight != nullptr ? inverse_rms(in, d, epsilon) : set1(1.0F);
@@ -60,7 +60,7 @@ PACELINE_INLINE void rotate(const float* in, const float* weight, const float* c
   }
 }
 
-/// x = rotated pairs of neighbours, apart.
+/// Rotates pairs (2i, 2i + 1) of `in`; their results are elements i and i + d / 2 of x.
 PACELINE_INLINE void rotate_neighbours(const float* in, const float* cos_sin, int d, float* x) {
   float apart[kMaxLatentDim];
   for (int i = 0; i < d / 2; ++i) {
@@ -70,7 +70,7 @@ PACELINE_INLINE void rotate_neighbours(const float* in, const float* cos_sin, in
   rotate(apart, nullptr, cos_sin, d, 0, x);
 }
 
-/// Writes n elements from `at` on, in the dtype.
+/// Writes n elements from element `at` on, in the dtype.
 PACELINE_INLINE void write_as(std::byte* out, std::size_t at, const float* in, int n, bool bf16) {
   if (bf16) {
     round_to(reinterpret_cast<std::uint16_t*>(out) + at, in, n);

@@ -1,4 +1,4 @@
-// The sampler's passes over a row of logits (cpu_sampler.cpp combines them).
+// The sampler's passes over a row of logits. cpu_sampler.cpp combines them.
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_math.hpp"
 #include "kernels/cpu/simd_philox.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kVectors = kChunk / kLanes;
 
-/// Loads scaled logits of one chunk; tokens from `end` on are -infinity.
+/// Loads the scaled logits of one chunk; tokens from `end` on become -infinity.
 PACELINE_INLINE void load_chunk(const float* logits, int first, int end, F32 scale,
                                 F32 (&s)[kVectors]) {
   if (first + kChunk <= end) {
@@ -35,15 +35,16 @@ PACELINE_INLINE PhiloxRounds rounds_of(const NoiseArgs& noise) {
   return philox_rounds(noise.key, {noise.step, noise.stream[0], noise.stream[1]});
 }
 
-/// The bits of tokens [64 chunk, 64 chunk + 64): vector j holds word j of 16 neighbouring counters.
+/// Random bits of tokens [64 chunk, 64 chunk + 64): vector j holds word j of 16 neighbouring
+/// counters.
 PACELINE_INLINE void chunk_bits(const PhiloxRounds& rounds, std::uint32_t chunk,
                                 U32 (&bits)[kVectors]) {
   philox(lane_ids() + set1(chunk * 16U), rounds, bits);
 }
 
-/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d asks for w >=
+/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d requires w >=
 /// exp(-e^-d), which is at least 1 - e^-d. The margin covers the rounding of the noise and of
-/// scores about `score`.
+/// scores near `score`.
 PACELINE_INLINE U32 least_bits(F32 needed, float score) {
   const F32 magnitude = set1(score < 0 ? -score : score) + max(needed, set1(0.0F) - needed);
   const F32 margin = set1(1e-3F) + set1(1e-6F) * magnitude;
@@ -61,7 +62,8 @@ PACELINE_INLINE bool reach(const U32 (&bits)[kVectors], std::uint32_t least) {
   return bits_of(less_int(most ^ flip, set1(least) ^ flip)) != 0xFFFFU;
 }
 
-/// Inserts a token into the ordered list, unless it is there or comes after the last place.
+/// Inserts a token into the ordered list, unless it is in the list already or comes after the last
+/// place.
 PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* values,
                            std::int32_t* ids) {
   int place = 0;
@@ -77,7 +79,7 @@ PACELINE_INLINE void enter(float value, std::int32_t id, int count, float* value
   ids[place] = id;
 }
 
-/// Enters the tokens of the chunk at token t, with the noise of these bits.
+/// Enters the tokens of the chunk that begins at token t, with the noise of `bits`.
 PACELINE_INLINE void enter_chunk(const RankArgs& args, int t, int end, const U32 (&bits)[kVectors],
                                  int count, float* values, std::int32_t* ids) {
   const F32 none = set1(-__builtin_inff());
@@ -104,9 +106,9 @@ PACELINE_INLINE void enter_chunk(const RankArgs& args, int t, int end, const U32
 
 }  // namespace
 
-/// Two passes over at most kSpan tokens, which stay in the first-level cache; the second prefetches
-/// the tokens that most likely come next. The sum runs in four accumulators, joined (0 + 1) + (2 +
-/// 3) and then over lanes.
+/// Makes two passes over at most kSpan tokens, which stay in the first-level cache; the second pass
+/// prefetches the next span. The sum runs in four accumulators, joined as (0 + 1) + (2 + 3) and
+/// then over lanes.
 ScanResult scan(const float* logits, int begin, int end, float inverse_temperature,
                 float* chunk_max) {
   const F32 scale = set1(inverse_temperature);
@@ -114,7 +116,7 @@ ScanResult scan(const float* logits, int begin, int end, float inverse_temperatu
   F32 s[kVectors];
   F32 largest = none;
   for (int first = begin; first < end; first += kLanes * kChunk) {
-    F32 rows[kLanes];  // a chunk each; their maxima are reduced together
+    F32 rows[kLanes];  // one for each chunk; maxima are reduced together
     for (int c = 0; c < kLanes; ++c) {
       const int t = first + c * kChunk;
       rows[c] = none;
@@ -156,7 +158,7 @@ int gather(const float* logits, const float* chunk_max, int begin, int end,
     load_chunk(logits, t, end, scale, s);
     PACELINE_UNROLL for (int j = 0; j < kVectors; ++j) {
       std::uint32_t kept = bits_of(less_equal(set1(cut), s[j]));
-      if (t + j * kLanes + kLanes > end) {  // a cut of -infinity must not let the padding in
+      if (t + j * kLanes + kLanes > end) {  // a cut of -infinity must not include padding
         const int n = end - t - j * kLanes;
         kept &= n > 0 ? (1U << n) - 1U : 0U;
       }
@@ -181,10 +183,10 @@ void exponentials(const float* in, float max, int count, float* out) {
   }
 }
 
-/// A chunk is left out when no noise could lift its largest logit to the last place of the list
-/// (the sum rounds monotonically, so none of its tokens could enter or tie), and again, before the
-/// costly logarithms, when its own random bits cannot. The last place's score is looked up once for
-/// sixteen chunks: it only rises, so an old score leaves out too few chunks, never too many.
+/// Skips a chunk when no noise could lift its largest logit to the last place of the list (the sum
+/// rounds monotonically, so none of its tokens could enter or tie). Skips it too, before the
+/// expensive logarithms, when its own random bits cannot. The last place's score is read once for
+/// sixteen chunks: it only rises, so an old score skips too few chunks, never too many.
 void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids) {
   const PhiloxRounds rounds = rounds_of(args.noise);
   for (int first = begin; first < end; first += kLanes * kChunk) {

@@ -4,9 +4,9 @@
 // instruction set that has fused multiply-add.
 //
 // Sources that include this are compiled once per instruction set, with PACELINE_ISA naming the
-// namespace. They must hold everything in that namespace with internal linkage, and must not call
-// inline functions of the standard library or of shared headers: the linker keeps one copy of an
-// inline function, and it might be one compiled for another machine.
+// namespace. Everything in them must be in that namespace or have internal linkage, and they must
+// not call inline functions of the standard library or of shared headers: the linker keeps one copy
+// of an inline function, perhaps one that was compiled for another machine.
 #pragma once
 
 #include <cstddef>
@@ -52,9 +52,9 @@ PACELINE_INLINE F32 operator*(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; 
 PACELINE_INLINE F32 operator/(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
 /// a * b + c, rounded once.
 PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-/// a < b ? a : b, so b when either is NaN.
+/// a < b ? a : b, so b when one of them is NaN.
 PACELINE_INLINE F32 min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
-/// a > b ? a : b, so b when either is NaN.
+/// a > b ? a : b, so b when one of them is NaN.
 PACELINE_INLINE F32 max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
 PACELINE_INLINE F32 sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
 
@@ -79,14 +79,14 @@ PACELINE_INLINE U32 shift_right_signed(U32 a) {
 PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) { return {_mm512_max_epu32(a.v, b.v)}; }
 PACELINE_INLINE F32 as_float(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
 PACELINE_INLINE U32 as_bits(F32 a) { return {_mm512_castps_si512(a.v)}; }
-/// Conversions as signed 32-bit integers; to_int rounds to nearest even.
+/// Conversions from and to signed 32-bit integers; to_int rounds to nearest even.
 PACELINE_INLINE F32 from_int(U32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 PACELINE_INLINE U32 to_int(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
 
 PACELINE_INLINE Mask less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 PACELINE_INLINE Mask less_equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 PACELINE_INLINE Mask equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
-/// a >= b, or NaN in either.
+/// a >= b, or one of them is NaN.
 PACELINE_INLINE Mask not_less(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ)}; }
 PACELINE_INLINE Mask is_nan(F32 a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 /// Signed comparison of lanes.
@@ -101,7 +101,7 @@ PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
 PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
   return {_mm512_mask_blend_epi32(m.v, no.v, yes.v)};
 }
-/// a * 2^n, n from -126 to 127, where m is set; 0 in other lanes.
+/// a * 2^n in lanes where m is set, for n from -126 to 127; 0 in other lanes.
 PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
   return {_mm512_maskz_scalef_ps(m.v, a.v, from_int(n).v)};
 }
@@ -112,7 +112,7 @@ PACELINE_INLINE F32 load_part(const float* p, int n) {
 PACELINE_INLINE void store_part(float* p, F32 x, int n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>(0xFFFFU >> (16 - n)), x.v);
 }
-/// 16 bf16 values.
+/// Loads 16 bf16 values as fp32.
 PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
@@ -130,7 +130,7 @@ PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(x.v));
 }
 
-/// a[i] + a[i+8], then + 4, + 2, + 1: the one order of every sum over lanes.
+/// Sum of all lanes: a[i] + a[i+8], then distances 4, 2 and 1. Every sum over lanes has this order.
 PACELINE_INLINE float sum(F32 a) {
   const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
   const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), upper);
@@ -151,8 +151,8 @@ PACELINE_INLINE float max_lane(F32 a) {
   { _mm512_shuffle_f32x4(a.v, b.v, which) }
 #define PACELINE_FOURS(a, b, which) \
   { _mm512_shuffle_ps(a.v, b.v, which) }
-/// Lane r: all lanes of rows[r] reduced by `join`, in the order of sum(). Halves of two rows lie
-/// side by side, then quarters of four and so on.
+/// Lane r of the result: all lanes of rows[r] reduced by `join`, in the order of sum(). Vectors
+/// hold halves of two rows side by side, then quarters of four rows, and so on.
 template <int N, class Join>
 PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
   const F32 none = {_mm512_setzero_ps()};
@@ -166,7 +166,7 @@ PACELINE_INLINE F32 reduce_rows(const F32 (&rows)[N], Join&& join) {
     const F32 b = N > 8 ? eights(r + 8) : a;
     return join(F32 PACELINE_QUARTERS(a, b, 0x88), F32 PACELINE_QUARTERS(a, b, 0xDD));
   };
-  const auto twos = [&](int r) __attribute__((always_inline)) {  // of rows r and r + 1 in turn
+  const auto twos = [&](int r) __attribute__((always_inline)) {  // of rows r and r + 1, alternating
     const F32 a = fours(r);
     const F32 b = N > r + 1 ? fours(r + 1) : a;
     return join(F32 PACELINE_FOURS(a, b, 0x44), F32 PACELINE_FOURS(a, b, 0xEE));
@@ -407,8 +407,8 @@ PACELINE_INLINE F32 operator+(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] + b.v[i]
 PACELINE_INLINE F32 operator-(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] - b.v[i]); }
 PACELINE_INLINE F32 operator*(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] * b.v[i]); }
 PACELINE_INLINE F32 operator/(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] / b.v[i]); }
-/// a * b + c, rounded twice without a fused instruction: emulating the single rounding would cost a
-/// library call a lane. The bits of "portable" are its own.
+/// a * b + c, rounded twice if there is no fused instruction: emulating the single rounding would
+/// cost a library call for each lane. So the bits of "portable" are its own.
 PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #ifdef __FP_FAST_FMAF
   F32 out;

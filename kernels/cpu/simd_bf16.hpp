@@ -5,8 +5,8 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// fp32 to bf16 bits in the low half of each lane: nearest even, NaN to a quiet NaN, subnormals
-/// kept.
+/// Rounds fp32 to bf16, in the low half of each lane: to nearest even, NaN to a quiet NaN,
+/// subnormals kept.
 PACELINE_INLINE U32 to_bf16(F32 a) {
   const U32 bits = as_bits(a);
   const U32 odd = shift_right<16>(bits) & set1(1U);

@@ -9,13 +9,13 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 /// exp() of x <= 88.3, or NaN.
 PACELINE_INLINE F32 exp_below(F32 x) {
-  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN
-  // survives in r; its n is whatever the conversion makes of it.
+  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. A NaN stays
+  // NaN in r; its n is arbitrary.
   const U32 n = to_int(x * set1(1.44269504F));
   const F32 nf = from_int(n);
   F32 r = fma(nf, set1(-0.693145752F), x);
   r = fma(nf, set1(-1.42860682e-6F), r);
-  // Taylor to r^7 / 7!: the next term is below 6e-9.
+  // Taylor series up to r^7 / 7!: the next term is below 6e-9.
   F32 p = set1(1.0F / 5040.0F);
   p = fma(p, r, set1(1.0F / 720.0F));
   p = fma(p, r, set1(1.0F / 120.0F));
@@ -36,8 +36,8 @@ PACELINE_INLINE F32 gated(F32 gate, F32 up) {
   return gate / (set1(1.0F) + exp(set1(0.0F) - gate)) * up;
 }
 
-/// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
-/// in z^2 keeps relative precision as f goes to 0.
+/// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: ln(1 + f) = 2 atanh(z) with z = f / (2 + f), |z| <=
+/// 1/3. The series in z^2 keeps its relative precision as f goes to 0.
 PACELINE_INLINE F32 log_reduced(F32 nf, F32 f) {
   const F32 z = f / (set1(2.0F) + f);
   const F32 z2 = z * z;
@@ -70,7 +70,7 @@ PACELINE_INLINE F32 log(F32 x) {
   return log_reduced(nf, f);
 }
 
-/// Unsigned integers plus a half, as floats: (x + 0.5), rounded twice at most.
+/// Unsigned integers plus one half, as floats: x + 0.5, rounded at most twice.
 PACELINE_INLINE F32 unsigned_plus_half(U32 x) {
   const F32 high = from_int(shift_right<16>(x)) * set1(65536.0F);
   const F32 low = from_int(x & set1(0xFFFFU)) + set1(0.5F);
@@ -79,7 +79,7 @@ PACELINE_INLINE F32 unsigned_plus_half(U32 x) {
 
 /// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the bits
 /// give the complement 1 - w exactly, so -ln w = -log1p(-(1 - w)) keeps its relative precision up
-/// to the last value and both tails are right. Lies in [-3.14, 22.88].
+/// to the last value, and both tails are accurate. The result is in [-3.14, 22.88].
 PACELINE_INLINE F32 gumbel(U32 bits) {
   const U32 zero = set1(0U);
   const Mask upper = less_int(bits, zero);  // w > 0.5

@@ -1,7 +1,8 @@
 // Philox4x32-10 (runtime/core/philox.hpp) for sixteen counters at once.
 //
-// Its products have 64 bits, and instruction sets form them of every other 32-bit lane. So words
-// stay in 64-bit lanes from the first round to the last: in the lower half, with garbage above.
+// Its products have 64 bits, and instruction sets compute them from every other 32-bit lane. So
+// from the first round to the last, words stay in the lower halves of 64-bit lanes; the upper
+// halves hold arbitrary bits.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -10,12 +11,12 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 #if defined(PACELINE_SIMD_AVX512)
 
-/// Sixteen 64-bit lanes, of the even 32-bit lanes and of the odd ones.
+/// Sixteen 64-bit lanes: those of the even 32-bit lanes and those of the odd ones.
 struct Wide {
   __m512i even, odd;
 };
 
-/// Puts a into the lower halves.
+/// Puts the lanes of a into the lower halves.
 PACELINE_INLINE Wide widen(U32 a) { return {a.v, _mm512_srli_epi64(a.v, 32)}; }
 /// The lower halves.
 PACELINE_INLINE U32 narrow(Wide a) {
@@ -70,7 +71,7 @@ PACELINE_INLINE Wide all_lanes(std::uint32_t x) {
   return {{v, v}, {v, v}};
 }
 
-#else  // portable: the halves apart
+#else  // portable: halves in separate vectors
 
 struct Wide {
   U32 low, high;
@@ -95,8 +96,9 @@ PACELINE_INLINE Wide all_lanes(std::uint32_t x) { return {set1(x), set1(x)}; }
 
 inline constexpr std::uint32_t kPhilox[2] = {0xD2511F53U, 0xCD9E8D57U};
 
-/// Words that rounds xor to words 0 and 2, for counters that differ in word 0 alone. They include
-/// the products of word 2 in round 0 and of word 0 in round 1, which are the same for all counters.
+/// Words that are xored to words 0 and 2 in each round, for counters that differ only in word 0.
+/// They include the products of word 2 in round 0 and of word 0 in round 1, which are the same for
+/// all these counters.
 struct PhiloxRounds {
   std::uint32_t x0[10], x2[10];
 };
@@ -117,7 +119,7 @@ PACELINE_INLINE PhiloxRounds philox_rounds(const std::uint32_t (&key)[2],
   return rounds;
 }
 
-/// The words of sixteen counters, given their words 0.
+/// Computes the words of sixteen counters, given their words 0.
 PACELINE_INLINE void philox(U32 word0, const PhiloxRounds& rounds, U32 (&words)[4]) {
   // Rounds 0 and 1 compute the products that differ between counters.
   Wide c3 = multiply(widen(word0), kPhilox[0]);

@@ -1,4 +1,4 @@
-// Function table of one instruction set.
+// The table of functions of one instruction set.
 #include "kernels/cpu/parts.hpp"
 
 #define PACELINE_STRING2(x) #x
@@ -7,10 +7,11 @@
 namespace paceline::kernels::cpu::PACELINE_ISA {
 namespace {
 
-// Speed of two threads with the embedded target (8.5 MB) over that of shared operations, by the
-// rows of each. With the tile unit, which takes little time for a few rows, on a Xeon: 10 0.94, 12
-// 1.07, 16 1.16, 32 1.17. With vectors of any size, on Zen 4: 2 0.95 to 1.24, 3 0.90 to 1.19, 4
-// 1.04 to 1.29, 6 0.99 to 1.20, 8 1.08 to 1.19, 12 1.07 to 1.20; on that Xeon 8 1.2 to 1.3.
+// Measured with the embedded target (8.5 MB) and two threads: speed with parts over speed with
+// shared operations, by rows for each thread. With the tile unit, which takes little time for few
+// rows, on a Xeon: 10 rows 0.94, 12 rows 1.07, 16 rows 1.16, 32 rows 1.17. With vectors of any
+// size, on Zen 4: 2 rows 0.95 to 1.24, 3 rows 0.90 to 1.19, 4 rows 1.04 to 1.29, 6 rows 0.99 to
+// 1.20, 8 rows 1.08 to 1.19, 12 rows 1.07 to 1.20; on the Xeon 8 rows 1.2 to 1.3.
 #if defined(PACELINE_SIMD_AMX)
 constexpr int kManyRows = 12;
 #else

@@ -1,12 +1,12 @@
 // The one inner loop of every matrix product: a tile of MR rows by NV vectors of 16 outputs held in
 // registers, advanced over K one element (or one bf16 pair) at a time. Each output lane is a chain
 // of fused multiply-adds over K in ascending order, so a value depends on its own row and column
-// alone, not on the tile it was computed in.
+// only, not on the tile in which it is computed.
 //
 // bf16 weights are widened to fp32 in registers (a shift and a mask per pair) rather than fed to
-// vdpbf16ps. On Intel cores vdpbf16ps issues every other cycle, while fused multiply-adds issue two
-// a cycle and so do twice the work (measured 2.4 times); they also round once per product and keep
-// subnormals. Cores with the faster dot product use the avx512_bf16 build.
+// vdpbf16ps. On Intel cores vdpbf16ps issues every other cycle, but fused multiply-adds twice in
+// each cycle, so that they do twice the work (2.4 times, measured); they also round once for each
+// product and keep subnormals. Cores with a faster dot product use the avx512_bf16 build.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
@@ -28,14 +28,14 @@ inline constexpr int kTileVectors = 1;
 /// Target of the inner loop's prefetches.
 enum class Prefetch {
   none,
-  same,  ///< the operand itself, kPrefetchWords ahead: it is streamed from memory
-  next,  ///< `Ahead`: a share of the data after the operand, which was fetched before
-  each,  ///< `Ahead`: for each vector the same place of the next operand
+  same,  ///< the operand, kPrefetchWords ahead: it is streamed from memory
+  next,  ///< `Ahead`: a share of the data after the operand, which is there
+  each,  ///< `Ahead`: for each vector the same place in the next operand
 };
 inline constexpr std::ptrdiff_t kPrefetchWords = 4096 / 4;
 
-/// Cursor of prefetching; advances with the loop. `step`: bytes for each step of K, at most a cache
-/// line where there is one for all vectors.
+/// Cursor of prefetching, which advances with the loop. `step`: bytes for each step of K; at most a
+/// cache line if there is one cursor for all vectors.
 struct Ahead {
   const std::byte* next = nullptr;
   std::ptrdiff_t step = 0;
@@ -56,8 +56,8 @@ PACELINE_INLINE void clear(Tile<MR, NV>& tile) {
 template <Prefetch kPrefetch, int MR>
 PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
   if constexpr (kPrefetch == Prefetch::same) {
-    // Few rows wait for memory alone: lines go straight to the first level. With more rows the
-    // second level, which can have more lines under way, does better (measured).
+    // With few rows only memory limits: lines are prefetched to the first-level cache. With more
+    // rows the second-level cache, which can have more lines under way, is better (measured).
     if constexpr (MR <= 3) {
       prefetch(b + kPrefetchWords);
     } else {
@@ -82,14 +82,14 @@ PACELINE_INLINE U32 load_lanes(const std::uint32_t* p) {
   return load(p);
 }
 
-/// The upper 16 bits of each word, in a tile that has `sums` vectors of sums.
+/// Upper 16 bits of each word. `sums`: vectors of sums that the tile has.
 template <int sums>
 PACELINE_INLINE U32 high_halves(U32 x) {
 #if defined(PACELINE_SIMD_AVX2)
   if constexpr (sums == kMaxTileRows) {
-    // The sums take 15 of 16 registers. With the mask in the last one the compiler keeps a sum in
-    // memory, whose additions take half as long again; smaller tiles are slower with the mask in
-    // memory.
+    // Sums and operands take 15 of 16 registers. If the mask were in the last one, the compiler
+    // would keep a sum in memory, whose additions take half as long again. Smaller tiles are slower
+    // with the mask in memory.
     static constexpr std::uint64_t kMask = 0xFFFF0000FFFF0000U;
     alignas(32) static constexpr std::uint64_t kMasks[4] = {kMask, kMask, kMask, kMask};
     PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
@@ -101,9 +101,9 @@ PACELINE_INLINE U32 high_halves(U32 x) {
   return x & set1(0xFFFF0000U);
 }
 
-/// tile += a * b over `pairs` pairs of K. Row r of step i is a[r * RS + i * KS], fp32. b[v]: vector
-/// v of the first pair, [16][2] bf16 ([8][2] where kHalf); `stride`: 32-bit words from pair to
-/// pair.
+/// tile += a * b over `pairs` pairs of K. Row r of element i is a[r * RS + i * KS], fp32. first[v]:
+/// vector v of the first pair, [16][2] bf16 ([8][2] if kHalf). `stride`: 32-bit words from one pair
+/// to the next.
 template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
                                     const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,
@@ -133,8 +133,8 @@ PACELINE_INLINE void multiply_pairs(Tile<MR, NV>& tile, const float* a,
   }
 }
 
-/// tile += a * b with fp32 weights: b[v] is vector v of the first step, `stride` in words from step
-/// to step.
+/// tile += a * b with fp32 weights. first[v]: vector v of the first step. `stride`: words from one
+/// step to the next.
 template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
                                       const std::uint32_t* const (&first)[NV],
@@ -158,9 +158,9 @@ PACELINE_INLINE void multiply_singles(Tile<MR, NV>& tile, const float* a,
 }
 
 #if defined(PACELINE_SIMD_DOT)
-/// tile += a * b by the bf16 dot product: row r of pair i is the 32-bit word a[r * RS + i * KS].
+/// tile += a * b with the bf16 dot product. Row r of pair i is the 32-bit word a[r * RS + i * KS].
 /// The instruction multiplies and adds the two elements of a pair one after the other, the odd one
-/// first, with subnormals taken as zero.
+/// first, and takes subnormals as zero.
 template <int MR, int NV, int RS, int KS, Prefetch kPrefetch = Prefetch::none, bool kHalf = false>
 PACELINE_INLINE void multiply_dots(Tile<MR, NV>& tile, const std::uint32_t* a,
                                    const std::uint32_t* const (&first)[NV], std::ptrdiff_t stride,

@@ -1,7 +1,7 @@
-// Steps of row tiles through panels of weights on the tile unit, and work beside them: prefetching
-// of the next weights, and gating.
+// Steps of row tiles through panels of weights on the tile unit, and the work between them:
+// prefetching of the next weights, and gating.
 //
-// A step's 16 x 32 weights (transposed, in pairs) are 16 lines of a panel as packed.
+// A step's 16 x 32 weights (transposed, in pairs) are 16 cache lines of a packed panel.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -13,15 +13,15 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 inline constexpr int kStep = 32;                                          // elements of K
 inline constexpr std::ptrdiff_t kPanelRowBytes = kPanelWidth * 4;         // a pair of K
 inline constexpr std::ptrdiff_t kPanelStep = kStep / 2 * kPanelRowBytes;  // bytes of a panel
-/// Bytes that prefetching is ahead: 768 past the touched ones. 512 are as good; with 2,048 a
+/// Bytes by which prefetching is ahead: 768 past the touched lines. 512 are as good; with 2,048 a
 /// product of 1 to 16 rows takes a sixth longer (measured).
 inline constexpr std::ptrdiff_t kPrefetchDistance = kPanelStep + 768;
-// Slack covers the rest of a last step, which is read, and the step after it, which is touched.
+// The slack covers the rest of a last step, which is read, and the step after it, which is touched.
 static_assert(2 * kPanelStep <= kPanelSlack);
-/// Places, equally far apart, at which the next operand is prefetched in turn. The hardware runs up
-/// to 20 lines ahead in each page that is read, and 20 are too few to keep memory busy. At four
-/// places a product of 64 rows takes a fifth less time than at one, at eight no less than at four
-/// (measured).
+/// Number of places, equally far apart, at which the next operand is prefetched alternately. The
+/// hardware prefetches up to 20 lines ahead in each page that is read, and 20 are too few to keep
+/// memory busy. With four places a product of 64 rows takes a fifth less time than with one; eight
+/// are no better than four (measured).
 inline constexpr int kPlaces = 4;
 inline constexpr int kPlaceLines = static_cast<int>(kPanelStep / 64 / kPlaces);  // for each step
 static_assert(kPanelStep / 64 % kPlaces == 0);
@@ -29,8 +29,8 @@ static_assert(kPanelStep / 64 % kPlaces == 0);
 /// Operands of a block of one or two row tiles with one panel, or of one row tile with two panels.
 struct Work {
   const std::byte* rows[2];      ///< by row tile
-  std::ptrdiff_t row_bytes[2];   ///< from row to row, by row tile
-  std::ptrdiff_t step_bytes[2];  ///< from step to step, by row tile
+  std::ptrdiff_t row_bytes[2];   ///< from one row to the next, by row tile
+  std::ptrdiff_t step_bytes[2];  ///< from one step to the next, by row tile
   const std::byte* weight[2];    ///< by panel
   const std::byte* ahead;        ///< next to prefetch, at the first place
   std::ptrdiff_t ahead_place;    ///< bytes from place to place
@@ -47,11 +47,11 @@ PACELINE_INLINE void prefetch_next(Work& work) {
   }
 }
 
-/// Half a step of a panel that is streamed from memory: touches half of the next step by plain
+/// Half a step of a panel that is streamed from memory: touches half of the next step with ordinary
 /// loads and prefetches the lines after it. Tile loads alone, even of prefetched lines, reach 15 of
-/// the 19 GB/s that a core reads with plain loads; with this they reach 18. The loop must stay one:
-/// the first-level prefetcher follows one load instruction, and unrolled there are sixteen of them,
-/// which reach 15 (measured).
+/// the 19 GB/s that a core reads with ordinary loads; with this they reach 18. The loop must not be
+/// unrolled: the first-level prefetcher follows a single load instruction, and with sixteen of them
+/// 15 GB/s are reached (measured).
 PACELINE_INLINE void touch_ahead(const std::byte* p) {
 #pragma GCC unroll 1
   for (std::ptrdiff_t i = 0; i < kPanelStep / 2; i += 64) {
@@ -60,8 +60,8 @@ PACELINE_INLINE void touch_ahead(const std::byte* p) {
   }
 }
 
-/// Takes a row tile through one or two panels, or two row tiles through one. Output tile n: [row
-/// tile][vector], or vector n of both panels.
+/// Takes one row tile through one or two panels, or two row tiles through one panel. Output tile n:
+/// [row tile][vector], or vector n of both panels.
 template <int tiles, int panels, bool gated>
 PACELINE_INLINE void run_steps(Work& work, int steps, bool streamed, Gating* gating) {
   static_assert(tiles == 1 || panels == 1);

@@ -1,8 +1,8 @@
-// The tile unit (AMX) as its instructions are documented, in software, so that kernels written for
-// it are tested on machines without one (PACELINE_TILES_IN_SOFTWARE). Only tests compute with it.
+// The tile unit (AMX) in software, as its instructions are documented, so that kernels written for
+// it can be tested on machines without one (PACELINE_TILES_IN_SOFTWARE). Only tests use it.
 //
-// As the unit, it ends the program at operands that do not fit, and touches memory only in the
-// rows that the configuration has.
+// Like the unit, it ends the program at operands that do not fit, and accesses memory only for the
+// rows that are configured.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@ struct alignas(64) SoftwareTiles {
   std::uint16_t row_bytes[8];
   std::uint8_t rows[8];
 };
-/// Defined in gemm_amx.cpp, as the configuration is.
+/// Defined in gemm_amx.cpp, like configured_tiles.
 extern thread_local SoftwareTiles software_tiles;
 
 PACELINE_INLINE void require_operand(bool fits) {
@@ -60,9 +60,10 @@ PACELINE_INLINE void software_store(int tile, void* to, std::ptrdiff_t stride) {
   }
 }
 
-/// TDPBF16PS: even and odd elements of K make two chains of fused multiply-adds, whose sum is added
-/// to the output. Subnormals count as zero, whatever the thread's rounding mode says; the caller
-/// has set MXCSR so. Not inlined, so that no arithmetic leaves the span of that mode.
+/// TDPBF16PS: even and odd elements of K form two chains of fused multiply-adds, whose sum is added
+/// to the output. Subnormals count as zero and results are rounded to nearest: the caller has set
+/// MXCSR for this. Not inlined, so that the compiler moves no arithmetic out of the section with
+/// this mode.
 [[gnu::noinline]] static void software_products(SoftwareTiles& unit, int out, int rows,
                                                 int weights) {
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
@@ -100,7 +101,7 @@ PACELINE_INLINE void software_multiply(int out, int rows, int weights) {
 
 }  // namespace paceline::kernels::cpu::PACELINE_ISA
 
-// The compiler's names of the instructions, which are macros there too.
+// The compiler's names of the instructions, which are macros in its headers too.
 #undef _tile_zero
 #undef _tile_loadd
 #undef _tile_stored

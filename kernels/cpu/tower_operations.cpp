@@ -1,5 +1,5 @@
-// Operations that towers for pictures have beside a decoder's. Their sums are formed one element
-// after the other, the same on every instruction set.
+// Operations that towers for pictures need in addition to a decoder's. Their sums are formed one
+// element after the other, in the same order for every instruction set.
 #include <cmath>
 #include <cstring>
 #include <numbers>

@@ -1,4 +1,4 @@
-// Memory that one thread works with.
+// Working memory of one thread.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@ namespace paceline::kernels::cpu {
 struct Workspace {
   Memory packed_input;                   ///< [rows][k] in the kernels' order
   Memory sums;                           ///< LinearArgs::scratch
-  Memory products;                       ///< [rows][gate | up] of some columns
-  Memory scratch;                        ///< of attention
+  Memory products;                       ///< [rows][gate | up] for some columns
+  Memory scratch;                        ///< AttentionArgs::scratch
   std::vector<AttentionRows> attending;  ///< rows of a unit of attention
-  std::vector<std::int32_t> ranked;      ///< experts, those that a row uses first
-  std::vector<float> scores;             ///< [experts] of a row, not divided by their sum
-  std::vector<float> keys;               ///< [experts] that a row chooses by
-  std::vector<float> groups;             ///< [groups] sums of two keys
+  std::vector<std::int32_t> ranked;      ///< experts of a row, the chosen ones first
+  std::vector<float> scores;             ///< [experts] of a row, before division by their sum
+  std::vector<float> keys;               ///< [experts] by which a row's experts are chosen
+  std::vector<float> groups;             ///< [groups] sums of their two best keys
 };
 
 }  // namespace paceline::kernels::cpu
