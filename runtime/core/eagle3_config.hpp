@@ -33,7 +33,7 @@ struct Eagle3Config {
   /// The feature of later rows is the output after the last norm, not before it.
   bool norm_output = false;
   bool own_embeddings = false;  ///< the head has embeddings of its own
-  std::string prefix;           ///< of the layer's tensors: "midlayer." or "layers.0."
+  std::string prefix;           ///< prefix of the layer's tensors: "midlayer." or "layers.0."
   /// [draft_vocab] the target's id of each draft token; empty: the same ids.
   std::vector<std::int32_t> target_ids;
 

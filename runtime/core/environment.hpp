@@ -17,7 +17,7 @@ struct EnvironmentReply {
   GivenBy by = GivenBy::nobody;
   bool done = false;                                       ///< the conversation is over
   bool failed = false;                                     ///< there is no answer, and will be none
-  float reward = std::numeric_limits<float>::quiet_NaN();  ///< of the turn; NaN: none
+  float reward = std::numeric_limits<float>::quiet_NaN();  ///< reward of the turn; NaN: none
   std::string extra;   ///< values in addition to the reward: a JSON object, or empty
   double seconds = 0;  ///< since the turn was told
 };

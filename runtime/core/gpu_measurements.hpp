@@ -71,7 +71,7 @@ struct CollectiveMeasurement {
   std::string fabric;  ///< connection of the GPUs
   Collective collective = Collective::all_reduce;
   std::int32_t workers = 0;
-  double bytes = 0;    ///< of each worker's buffer
+  double bytes = 0;    ///< bytes of each worker's buffer
   double seconds = 0;  ///< > 0
 };
 

@@ -16,7 +16,7 @@ namespace paceline {
 struct MtpConfig {
   /// The layer's sizes, as a model of this layer alone.
   ModelConfig layer;
-  std::int32_t number = 0;  ///< of the layer in the checkpoint: the model's number of layers
+  std::int32_t number = 0;  ///< number in the checkpoint, equal to the model's number of layers
   // Published checkpoints store both twice, as the model's and as the layer's.
   bool own_embeddings = false;  ///< false: the model's are used
   bool own_output = false;      ///< false: the model's is used

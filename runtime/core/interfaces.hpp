@@ -39,10 +39,10 @@ class TrajectorySink {
 struct StepRecord {
   double start = 0;
   double duration = 0;
-  double draft_duration = 0;      ///< part of it: drafting
-  double forward_duration = 0;    ///< part of it: the forward pass, which verifies drafts
-  double sample_duration = 0;     ///< part of it: sampling and bookkeeping; the rest is other work
-  double picture_duration = 0;    ///< part of it: computing the rows of pictures
+  double draft_duration = 0;      ///< part of `duration`: drafting
+  double forward_duration = 0;    ///< part of `duration`: the forward pass, which verifies drafts
+  double sample_duration = 0;     ///< part of `duration`: sampling and bookkeeping
+  double picture_duration = 0;    ///< part of `duration`: computing the rows of pictures
   double sum_duration = 0;        ///< part of the forward pass: GroupTraffic::sum_seconds
   double exchange_duration = 0;   ///< part of sampling: GroupTraffic::exchange_seconds
   std::uint64_t group_bytes = 0;  ///< GroupTraffic::bytes
@@ -54,7 +54,7 @@ struct StepRecord {
   std::uint32_t accepted = 0;       ///< accepted tokens among `drafted`
   std::uint32_t draft_calls = 0;    ///< calls of draft models and heads, summed over the requests
   std::uint32_t kv_blocks_used = 0;
-  std::uint32_t kv_blocks = 0;  ///< in the pool
+  std::uint32_t kv_blocks = 0;  ///< blocks in the pool
   std::uint32_t role = 0;       ///< paceline::Role
   std::uint32_t late = 0;       ///< drafts asked of drafter ranks when none had arrived
   std::uint32_t queued = 0;     ///< messages that wait for a slow receiver at the step's end
@@ -90,7 +90,7 @@ struct RequestEvent {
 struct TransferRecord {
   double start = 0;       ///< time at which this end was ready
   double duration = 0;    ///< until all blocks were moved, or the transfer was given up
-  std::uint64_t key = 0;  ///< of the move; the same at both ends
+  std::uint64_t key = 0;  ///< key of the move, the same at both ends
   std::uint64_t bytes = 0;
   std::uint32_t peer = 0;  ///< rank
   std::uint8_t sends = 0;  ///< 1: to the peer; 0: from it
@@ -108,7 +108,7 @@ enum class KvPoolUse : std::uint8_t {
 struct KvPoolRecord {
   double start = 0;
   double duration = 0;
-  std::uint64_t key = 0;           ///< of the store, restore or send
+  std::uint64_t key = 0;           ///< key of the store, restore or send
   std::uint64_t bytes = 0;         ///< for a send: 0 if not all of the KV was there
   std::uint64_t memory_bytes = 0;  ///< in the rank's memory tier at the end
   std::uint64_t disk_bytes = 0;    ///< in the rank's disk tier at the end
@@ -155,7 +155,7 @@ struct RoleRecord {
   double preparing = 0;      ///< seconds until the rank could take part
   double loading = 0;        ///< part of `preparing`: loading all weights, draft models' included
   std::uint32_t role = 0;    ///< paceline::Role
-  std::uint32_t epoch = 0;   ///< of the placement
+  std::uint32_t epoch = 0;   ///< epoch of the placement
   std::int32_t leader = -1;  ///< leader of the rank's verifier group; -1: it is in no group
   std::uint32_t tp = 0;      ///< ranks of this group
 };
@@ -176,7 +176,7 @@ struct WriteRecord {
 /// Counts of draft tokens of one kind over a rank's run. A reader may sum over any dimension.
 struct AcceptanceCell {
   std::uint32_t drafter = 0;   ///< index into the rank's drafter names
-  std::uint32_t position = 0;  ///< in the draft; 1 follows the last committed token
+  std::uint32_t position = 0;  ///< position in the draft; 1 follows the last committed token
   std::uint32_t batch = 0;     ///< decoding requests in the step, rounded down to a power of two
   std::uint32_t progress = 0;  ///< response tokens so far, rounded down like `batch`; 0: none
   std::uint64_t drafted = 0;   ///< tokens verified
@@ -220,7 +220,7 @@ struct RankSummary {
   std::uint64_t invalid = 0;   ///< invalid messages from, or to, drafter ranks and servers
   // Draft servers, as a verifier uses them.
   std::uint64_t draft_update_bytes = 0;  ///< sent to draft servers
-  std::uint64_t draft_fetch_bytes = 0;   ///< of draft servers' answers
+  std::uint64_t draft_fetch_bytes = 0;   ///< bytes of draft servers' answers
   std::uint64_t draft_fetches = 0;       ///< number of answers
   std::uint64_t draft_heard = 0;         ///< tokens in the answers, the verifier's lag in all
   std::uint64_t draft_most_behind = 0;   ///< largest lag at one answer, tokens
@@ -277,7 +277,7 @@ class TelemetrySink {
 struct GroupTraffic {
   double sum_seconds = 0;       ///< in all_reduce_tree() and gather_rows(), part of forward passes
   double exchange_seconds = 0;  ///< in exchange_rows() and all_gather(), part of sampling
-  std::uint64_t bytes = 0;      ///< in all of them
+  std::uint64_t bytes = 0;      ///< bytes sent in all four
 };
 [[nodiscard]] inline GroupTraffic operator-(const GroupTraffic& a, const GroupTraffic& b) {
   return {a.sum_seconds - b.sum_seconds, a.exchange_seconds - b.exchange_seconds,

@@ -151,7 +151,7 @@ struct ModelConfig {
   bool output_bias = false;      ///< bias on o (Llama with attention_bias)
   bool mlp_bias = false;         ///< biases on gate, up, down (Llama when it says so)
   bool qk_norm = false;          ///< RMSNorm of each q and k head (Qwen3)
-  DType dtype = DType::bf16;     ///< of the stored weights; with fp8: type after conversion
+  DType dtype = DType::bf16;     ///< type of the stored weights; with fp8: after conversion
   bool fp8 = false;              ///< most weights are stored in one byte each
   std::vector<TokenId> eos;      ///< end tokens, from generation_config.json or else config.json
   std::vector<TokenId> placeholders;  ///< for images, videos, sounds: no response has these

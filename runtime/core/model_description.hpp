@@ -29,7 +29,7 @@ enum class Cut : std::uint8_t {
 
 /// A stored matrix [outputs, inputs], with an optional bias [outputs]. At most one side is cut.
 struct Projection {
-  std::string name;  ///< in the checkpoint, without ".weight" and ".bias"
+  std::string name;  ///< name in the checkpoint, without ".weight" and ".bias"
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
   Cut output_cut = Cut::whole;
@@ -53,7 +53,7 @@ struct Norm {
 
 /// Attention in which groups of query heads share kv heads.
 struct GroupedAttention {
-  std::optional<Norm> q_norm, k_norm;  ///< of each head
+  std::optional<Norm> q_norm, k_norm;  ///< norms of each head
   Projection q, k, v, output;
 };
 
@@ -179,8 +179,8 @@ struct ExpectedTensor {
 /// Attention windows that a family's config.json may ask for. None are supported.
 enum class Windows : std::uint8_t {
   unknown,   ///< transformers computes the family without windows, whatever the file says
-  all,       ///< of every layer
-  by_layer,  ///< of the layers that the file names
+  all,       ///< windows of every layer
+  by_layer,  ///< windows of the layers that the file names
 };
 
 /// Names of the keys by which config.json describes a tower.
@@ -191,7 +191,7 @@ enum class ExpertKeys : std::uint8_t { none, qwen2, qwen3, mixtral, deepseek };
 
 /// A model family: the form of its config.json, and its description. A constant.
 struct Family {
-  std::string_view class_name;  ///< in "architectures"
+  std::string_view class_name;  ///< name in "architectures"
   std::string_view model_type;
   ModelDescription (*describe)(const ModelConfig& config);
   std::string_view other_model_type = {};  ///< another model_type that files may have

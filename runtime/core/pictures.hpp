@@ -16,7 +16,7 @@ namespace paceline {
 /// A picture of a prompt. Between ranks a picture travels as its file's bytes, which are a tenth of
 /// its pixels. The ranks that compute its rows decode it.
 struct PromptPicture {
-  std::array<std::uint64_t, 2> hash{};  ///< of the file's bytes: XXH3, 128 bits, low half first
+  std::array<std::uint64_t, 2> hash{};  ///< hash of the file: XXH3, 128 bits, low half first
   PictureGrid grid;
   std::int32_t first = 0;  ///< position in the prompt of the first row; the others follow it
   bool operator==(const PromptPicture&) const = default;

@@ -20,7 +20,7 @@ struct Prompt {
   std::vector<TokenId> tokens;    ///< chat template applied; never empty
   std::string ground_truth;       ///< empty when absent
   std::string extra_json;         ///< fields of the line, messages too, as one JSON object
-  RequestSampling sampling = {};  ///< of the responses to the prompt
+  RequestSampling sampling = {};  ///< sampling of the responses to the prompt
   std::uint32_t samples = 0;      ///< number of responses by the line itself; 0: the run's number
   /// In the order of their rows. Each has rows of a placeholder in `tokens`.
   std::vector<PromptPicture> pictures = {};

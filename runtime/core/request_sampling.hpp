@@ -24,7 +24,7 @@ struct RequestSampling {
   std::optional<StopSet> stops;
   std::optional<TokenDraw> draw = {};  ///< all fields, with the run's where the line says nothing
   std::optional<std::vector<LogitBias>> logit_bias = {};
-  std::optional<std::uint64_t> seed = {};  ///< of the noise
+  std::optional<std::uint64_t> seed = {};  ///< seed of the noise
   friend bool operator==(const RequestSampling&, const RequestSampling&) = default;
 };
 

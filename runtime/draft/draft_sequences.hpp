@@ -30,9 +30,9 @@ struct DraftText {
   std::vector<TokenId> tokens;  ///< prompt, response, drafted tokens
   std::size_t prompt = 0;       ///< tokens of the prompt
   std::size_t committed = 0;    ///< tokens of prompt and response
-  NoiseKey noise;               ///< of the request
+  NoiseKey noise;               ///< noise of the request
   bool foreign = false;         ///< has a token outside the draft model's vocabulary
-  RequestSampling sampling;     ///< of the request
+  RequestSampling sampling;     ///< sampling of the request
 };
 
 /// A round is begin(), catch_up(), and extend() as often as wanted. Not thread-safe. Throws

@@ -18,8 +18,8 @@ namespace paceline::draft {
 using GroupId = std::uint32_t;
 
 struct StoreLimits {
-  int depth = 64;                                ///< of the trees, tokens
-  std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
+  int depth = 64;                                ///< depth of the trees, tokens
+  std::size_t max_bytes = std::size_t{2} << 30;  ///< most bytes of all groups together
   std::size_t max_group_bytes = std::size_t{1} << 28;
   double default_ttl = 3600;  ///< seconds, for groups that were never registered
 };
@@ -45,7 +45,7 @@ struct EarlierTree {
   EarlierTree(std::uint32_t steps, int depth) : age(steps), tree(depth) {}
   struct Told {
     SuffixTree::Sequence sequence = 0;
-    std::uint64_t tokens = 0;  ///< of the response
+    std::uint64_t tokens = 0;  ///< tokens of the response
   };
   std::uint32_t age;  ///< steps since, >= 1
   SuffixTree tree;
@@ -129,7 +129,7 @@ class DraftStore {
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
   std::size_t bytes_ = 0;
-  std::uint64_t last_version_ = 0;  ///< of trees of earlier steps
+  std::uint64_t last_version_ = 0;  ///< last EarlierTree::version given
 };
 
 }  // namespace paceline::draft

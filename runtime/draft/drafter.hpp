@@ -31,7 +31,7 @@ struct DraftStart {
   std::span<const TokenId> prompt;    ///< [prompt] never empty
   std::span<const TokenId> response;  ///< [response] committed so far
   NoiseKey noise;                     ///< the noise that the target samples with
-  std::uint64_t version = 0;          ///< of the request's holder (Admission::version); rises
+  std::uint64_t version = 0;          ///< version of the request's holder (Admission); rises
   bool wanted = true;                 ///< false: only other drafters are asked for drafts
   RequestSampling sampling = {};
 };
@@ -59,7 +59,7 @@ struct DraftSlot {
 /// A draft that may have a further level.
 struct GrowingDraft {
   RequestId id;
-  NoiseKey noise;          ///< of the request
+  NoiseKey noise;          ///< noise of the request
   std::int32_t first = 0;  ///< index in the response of the draft's first token
   /// The drafter's log-probabilities of the paths to those tokens of the draft's last level that
   /// are to be expanded, the likeliest first. Valid during the call.

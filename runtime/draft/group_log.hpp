@@ -23,7 +23,7 @@ namespace paceline::draft {
 /// The place up to which a client has read a group's log. The client keeps it, so that a server
 /// knows nothing of its clients.
 struct LogPlace {
-  std::uint64_t epoch = 0;  ///< of the log; 0: nothing was read
+  std::uint64_t epoch = 0;  ///< epoch of the log; 0: nothing was read
   std::uint32_t entry = 0;  ///< the next entry to read
   GroupId group = 0;
   std::uint32_t earlier = 0;         ///< the next text of earlier steps to read
@@ -40,7 +40,7 @@ struct LoggedText {
 };
 
 struct LogLimits {
-  std::size_t max_bytes = std::size_t{2} << 30;  ///< of all groups
+  std::size_t max_bytes = std::size_t{2} << 30;  ///< most bytes of all groups together
   std::uint32_t samples = 0;  ///< responses to a prompt: a group ends when all have; 0: never
   std::vector<std::uint32_t> own_samples = {};  ///< [prompts]; empty: `samples` to every prompt
   double ttl = 3600;  ///< seconds that a group lives without being asked for or added to

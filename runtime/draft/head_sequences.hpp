@@ -66,12 +66,12 @@ class HeadSequences final : public DraftSequences {
   /// The state that a prompt's requests share.
   struct Prompt {
     int requests = 0;   ///< number of requests that are here
-    Features features;  ///< of positions before the prompt's last
+    Features features;  ///< features of positions before the prompt's last
   };
   struct Sequence {
     DraftText text;
     Prompt* prompt = nullptr;
-    Features features;             ///< from the prompt's last position on, or from a later one
+    Features features;             ///< features from the prompt's last position on, or later
     std::optional<kv::Handle> kv;  ///< none: no KV is held
     bool shares = false;           ///< its KV begins with the prompt's
     std::int64_t origin = 0;       ///< position of its first row

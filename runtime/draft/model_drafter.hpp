@@ -59,7 +59,7 @@ class ModelDrafter final : public SequenceDrafter {
     int paths = 1;
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;
-    float log_probability = 0;  ///< of the main path, if drafts are judged
+    float log_probability = 0;  ///< log-probability of the main path, if drafts are judged
     [[nodiscard]] int levels() const { return static_cast<int>(ranked.size()) / (paths + 1); }
     [[nodiscard]] std::span<const kernels::Ranked> level(int i) const {
       return std::span(ranked).subspan(static_cast<std::size_t>(i) * (paths + 1), paths + 1);

@@ -57,17 +57,17 @@ class SuffixDrafter final : public Drafter, public SiblingLearner {
     struct Next {
       int age_class = 0;
       TokenId token = 0;
-      double probability = 0;  ///< by the tree
+      double probability = 0;  ///< probability by the tree
     };
     std::vector<Next> next;  ///< likeliest next token of this step's trees, and of each other tree
-    int age_class = 0;       ///< of the proposed draft below; 0: no draft is kept
+    int age_class = 0;       ///< class of the proposed draft below; 0: no draft is kept
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
   };
   /// The last match of a request's text in a tree of an earlier step. While the tree is unchanged,
   /// the next match is longer by at most the number of tokens said since.
   struct Match {
-    std::uint64_t version = 0;  ///< of the tree; 0: the match may have been longer
+    std::uint64_t version = 0;  ///< version of the tree; 0: the match may have been longer
     std::size_t at = 0;         ///< number of response tokens at the time of the match
     int length = 0;
     [[nodiscard]] int bound(const EarlierTree& texts, std::size_t now, int most) const;

@@ -85,7 +85,7 @@ class Executor final : public StepRunner {
 
   kv::BlockOwner owner_;  ///< this rank, if ranks have the KV of their own requests
   kv::Work own_work_;
-  BlockTables tables_;      ///< of this rank's sequences, by their numbers in its pool
+  BlockTables tables_;      ///< tables of this rank's sequences, by their numbers in its pool
   std::vector<int> owned_;  ///< for model::Decoder::forward()
 
   std::optional<model::Tower> tower_;

@@ -22,7 +22,7 @@ class SampleNotes {
 
  private:
   const Step& step_;
-  TokenNotes notes_;  ///< of last_
+  TokenNotes notes_;  ///< notes of last_
   StepSample last_;   ///< the last sample with StepSample::since > 0
 };
 

@@ -31,8 +31,8 @@ struct PackedPrefillLimits {
   /// to the runner; null: none are given. Called when the response's first rows are planned.
   std::function<std::vector<std::int16_t>(RequestId)> routing = {};
   std::int32_t logprobs = 0;               ///< SamplingParams::logprobs
-  TokenDraw draw = {};                     ///< of responses without their own
-  std::vector<LogitBias> logit_bias = {};  ///< of responses without their own
+  TokenDraw draw = {};                     ///< parameters of responses without their own
+  std::vector<LogitBias> logit_bias = {};  ///< biases of responses without their own
   std::int32_t picture_merge = 0;          ///< BatcherLimits::picture_merge
   std::int64_t picture_rows = 0;           ///< BatcherLimits::picture_rows
   /// The files of a prompt's pictures, by the prompt's index. Called before the first response to a
@@ -50,7 +50,7 @@ struct GivenResponse {
   std::optional<TokenDraw> draw = {};  ///< the response's own; absent: the run's
   const std::vector<LogitBias>* logit_bias = nullptr;  ///< the response's own; null: the run's
   std::span<const AnsweredTurn> turns = {};            ///< turns, with tokens given in between
-  std::span<const PromptPicture> pictures = {};        ///< of the prompt
+  std::span<const PromptPicture> pictures = {};        ///< pictures of the prompt
 };
 
 /// Scores of a response, as in Trajectory, from the distributions that these weights sample from.
@@ -111,7 +111,7 @@ class PackedPrefill {
   std::size_t next_ = 0;  ///< index of the first of responses_ not yet admitted
   kv::Sequences kv_;
   PictureSlots pictures_;
-  TextPictures shown_;             ///< of the last prompt that read_pictures() read
+  TextPictures shown_;             ///< pictures of the last prompt that read_pictures() read
   std::vector<TokenId> identity_;  ///< PictureSlots::identity() of this prompt, if it has pictures
   std::list<Active> active_;       ///< in the order of responses_
   Step step_;

@@ -56,7 +56,7 @@ class PictureSlots {
 
  private:
   struct Kept {
-    std::int32_t number = -1;  ///< of the picture; -1: the slot is empty
+    std::int32_t number = -1;  ///< number of the picture; -1: the slot is empty
     std::int64_t rows = 0;
     std::uint64_t used = 0;  ///< the last step that had rows of the picture
   };

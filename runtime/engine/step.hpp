@@ -31,7 +31,7 @@ struct StepPart {
 struct StepSample {
   NoiseKey noise;
   std::int32_t row = 0;
-  std::int32_t index = 0;  ///< of the sampled token within its response
+  std::int32_t index = 0;  ///< index of the sampled token within its response
   /// Stop ids that are banned before min_tokens, in addition to SamplingParams::masked.
   enum Ban : std::int32_t { none = 0, run_stops = 1, own_stops = 2 };
   std::int32_t ban = none;

@@ -76,7 +76,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel named(Parcel parcel, const BlockOwner& owner) const;
 
   std::vector<Sequences> pools_;  ///< [owners]
-  Work work_;                     ///< of one pool
+  Work work_;                     ///< work of one pool
 };
 
 }  // namespace paceline::kv

@@ -1,6 +1,6 @@
 // The places of sequences' KV in one pool of blocks, for the target's sequences or a draft model's.
-// Bookkeeping only: the bytes are the backend's, and moves and copies of them come out as work to
-// be done before the next forward pass.
+// Bookkeeping only: the bytes are the backend's. Moves and copies of bytes are handed over as work
+// to be done before the next forward pass.
 //
 // The n responses to a prompt share its blocks. The first to be opened computes them; the others
 // wait for it and then fork: they share every block but the one that holds the prompt's last
@@ -181,7 +181,7 @@ class Sequences {
     std::int32_t length = 0;
     /// Blocks by position; -1 for prompt blocks but the last while the sequence waits.
     std::vector<std::int32_t> table;
-    bool waits = false;     ///< for a sibling that computes the prompt
+    bool waits = false;     ///< waits for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings
     bool branched = false;  ///< is a branch, or has had branches
     /// An owner's block for its copy of the prompt's last block, whose original its siblings get.
@@ -194,7 +194,7 @@ class Sequences {
   };
   struct PendingMove {
     Handle sequence;
-    std::int32_t position;  ///< of the moved row
+    std::int32_t position;  ///< position of the moved row
     kernels::Backend::SlotMove move;
   };
 

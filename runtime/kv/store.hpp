@@ -103,7 +103,7 @@ class Store {
     Key key = 0;
     std::uint64_t serial = 0;
     std::uint64_t order = 0;    ///< place in by_order_: the smaller, the sooner it is needed
-    std::vector<Block> blocks;  ///< of the request's table
+    std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
     std::int32_t valid = 0;     ///< blocks from this one on are freed as soon as nothing uses them
     int users = 0;              ///< gets under way, and holds not yet let go
@@ -128,7 +128,7 @@ class Store {
   struct Job {
     EntryRef entry;
     std::vector<std::int32_t> index;  ///< indices of its blocks in the entry
-    Ticket ticket = 0;                ///< of the job's operation; 0: none
+    Ticket ticket = 0;                ///< ticket of the job's operation; 0: none
   };
 
   Ticket begin(Operation operation);

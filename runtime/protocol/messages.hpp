@@ -84,7 +84,7 @@ struct Ready {
 struct Move {
   RequestId id;
   std::uint64_t key = 0;  ///< names the move, and is the new holder's version
-  policy::GroupRanks to;  ///< of degree 0: the coordinator
+  policy::GroupRanks to;  ///< the receiver; with degree 0: the coordinator
 };
 
 /// Coordinator to verifier: let another group race for this request, unless it has ended.
@@ -97,7 +97,7 @@ struct Race {
 
 /// Verifier to coordinator: the request goes back to you, with its tokens so far.
 struct Returned {
-  std::uint64_t key = 0;  ///< of the move
+  std::uint64_t key = 0;  ///< key of the move
   Trajectory trajectory;
   std::int32_t positions = 0;  ///< number whose KV the group has stored under the key
   OptionalIndex owner = {};    ///< policy::StoredKv::owner
@@ -116,7 +116,7 @@ struct Offer {
 /// Between verifiers that race for a request: these tokens of its response are committed.
 struct RaceCommit {
   RequestId id;
-  std::uint64_t key = 0;  ///< of the race: commits of earlier races do not count
+  std::uint64_t key = 0;  ///< key of the race: commits of earlier races do not count
   std::int32_t base = 0;  ///< response tokens before `tokens`
   std::int32_t over = 0;  ///< 1: no more comes; the response ended, or is raced for no longer
   std::vector<TokenId> tokens;
@@ -144,7 +144,7 @@ struct Foresee {
 /// Leader to members, before all else: from this message on the sender leads their group. Its
 /// earlier messages were meant for earlier roles; a leader that drafted may have sent anything.
 struct Lead {
-  std::uint32_t epoch = 0;  ///< of the placement that made the group
+  std::uint32_t epoch = 0;  ///< epoch of the placement that made the group
 };
 
 /// Leader to members: run this step with me.
@@ -219,13 +219,13 @@ struct Costs {
 struct DraftedFor {
   RequestId id;
   std::int32_t method = 0;  ///< index of the drafter
-  float acceptance = 0;     ///< of its drafts for the request
+  float acceptance = 0;     ///< acceptance of its drafts for the request
 };
 
 /// Verifier to coordinator, whenever something changed and at least every half second while it
 /// works.
 struct Status {
-  std::uint32_t epoch = 0;  ///< of the placement that made the rank a verifier
+  std::uint32_t epoch = 0;  ///< epoch of the placement that made the rank a verifier
   std::int32_t room = 0;    ///< further requests that fit in addition to those received
   std::int32_t active = 0;
   std::int32_t unflushed = 0;  ///< finished, and not on disk yet

@@ -332,10 +332,10 @@ void Coordinator::change_some(const policy::RunState& run) {
   }
 }
 
-/// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by what the
-/// request buffer knows). Done once in as many reports as there are groups, to save messages.
+/// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by the request
+/// buffer's order). To save messages, done once per as many reports as there are groups.
 void Coordinator::foresee(const policy::RunState& run) {
-  constexpr std::size_t kOfAGroup = 16;  // requests: a few chunks' leases
+  constexpr std::size_t kOfAGroup = 16;  // requests per group: the next few leases
   if (requests_.given_back().empty() || ++unforeseen_ < run.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, Foresee> keys;  // by leader
@@ -462,7 +462,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // Statuses are not of one moment: a request that moves may be in two of them, or in none.
+  // Statuses are of different moments: a request that moves may be in two of them, or in none.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

@@ -31,7 +31,7 @@ struct Progress {
   std::size_t finished_before = 0;  ///< those of `finished` that earlier attempts finished
   std::size_t unflushed = 0;        ///< finished, but not on disk yet
   std::size_t active = 0;           ///< in a batch
-  std::size_t partial = 0;          ///< handed in by a stop
+  std::size_t partial = 0;          ///< handed in unfinished at a stop
   std::size_t waiting = 0;          ///< not leased, or leased but without room in a batch
   int loading = 0;                  ///< groups that have yet to send their first report
   std::size_t moves = 0;            ///< requests that changed groups

@@ -30,7 +30,7 @@ namespace paceline::roles {
 inline constexpr std::size_t kFewRequests = 16;
 
 struct DrafterOptions {
-  policy::DrafterPlace place;  ///< of this rank
+  policy::DrafterPlace place;  ///< place of this rank
   /// Draft window, in tokens. With w the larger of this window and `longest`, a draft is at most
   /// most_ahead(w) tokens ahead of the verifier.
   int window = 4;
@@ -44,7 +44,7 @@ struct DrafterOptions {
   /// drafts branches. Without points nothing is drafted for outcomes.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< not 0: outcomes are chosen at random, with this seed
-  DType features = DType::bf16;  ///< of the target's features, where a drafter reads them
+  DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
 /// The rank drafts a few tokens for each of its requests in turn, as far ahead of the verifier's
@@ -83,7 +83,7 @@ class DrafterRank final : public protocol::Participant {
  private:
   struct OpenRequest {
     int verifier = 0;
-    std::uint64_t version = 0;  ///< of the request's holder, the verifier
+    std::uint64_t version = 0;  ///< version of the request's holder, the verifier
     std::int32_t response = 0;  ///< committed tokens
     DraftedText ahead;          ///< drafted after the committed tokens
   };

@@ -21,7 +21,7 @@ struct KnownGroup {
   /// A lease or a renewal that the group's last status does not count yet.
   struct Order {
     int requests = 0;
-    int blocks = 0;  ///< of KV
+    int blocks = 0;  ///< KV blocks
   };
   std::deque<Order> on_their_way;
   std::uint64_t orders_sent = 0;

@@ -21,7 +21,7 @@ namespace paceline::roles {
 
 /// Where the KV of an offered or leased request is.
 struct KvOrigin {
-  std::uint64_t key = 0;  ///< of the move or race, or of the stored KV
+  std::uint64_t key = 0;  ///< key of the move or race, or of the stored KV
   policy::GroupRanks from;
   std::int32_t positions = 0;  ///< number with KV there; 0: there is no KV
   OptionalIndex owner = {};    ///< index of the rank with all the KV; absent: each has a part

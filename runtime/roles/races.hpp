@@ -56,7 +56,7 @@ class Races {
   /// Another group that generates the request.
   struct Other {
     int leader = 0;
-    std::uint64_t key = 0;  ///< of the race
+    std::uint64_t key = 0;  ///< key of the race
     std::size_t knows = 0;  ///< response tokens that the group has sent, or was sent
   };
   struct RacedRequest {
@@ -64,7 +64,7 @@ class Races {
     std::vector<TokenId> ahead = {};  ///< the tokens after `own` that some other group committed
     bool held = true;                 ///< this verifier is the holder; false: it is a racer
     std::vector<Other> others = {};   ///< a holder's racers; a racer's holder, until the race ends
-    std::uint64_t key = 0;            ///< of the race, if this verifier is a racer
+    std::uint64_t key = 0;            ///< key of the race, if this verifier is a racer
     [[nodiscard]] std::size_t known() const { return own + ahead.size(); }
   };
   void tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh);

@@ -10,10 +10,10 @@
 
 namespace paceline::roles {
 
-/// Ranks change roles in three steps. The groups that are to end are leased nothing more, and their
-/// requests go to groups that stay, or back to the table where none does (drain). Then every rank
-/// that changes is told its new place, takes it, and says so, and verifiers that stay part from
-/// drafters that end (tell, took). Once all have (done), the next placement holds.
+/// Ranks change roles in three steps. First, groups that are to end are leased nothing more, and
+/// their requests go to groups that stay, or back to the table if none stays (drain). Then every
+/// rank that changes is told its new place, takes it, and says so; verifiers that stay part from
+/// drafters that end (tell, took). Once all ranks have done so (done), the next placement holds.
 ///
 /// This class says which messages are due; the coordinator sends them.
 class RoleChange {
@@ -27,7 +27,7 @@ class RoleChange {
   [[nodiscard]] bool ends(int leader) const { return changing_.contains(leader); }
 
   struct Drain {
-    std::vector<policy::RequestMove> moves;  ///< to be ordered
+    std::vector<policy::RequestMove> moves;  ///< moves to be ordered
     bool done = false;                       ///< groups that end hold no request, and get none
   };
   [[nodiscard]] Drain drain(const policy::RequestTable& requests) const;

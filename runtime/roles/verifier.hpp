@@ -49,11 +49,11 @@ struct VerifierPorts {
 };
 
 struct VerifierOptions {
-  policy::GroupRanks ranks;  ///< of the verifier's group
-  std::uint32_t epoch = 0;   ///< of the placement that made the group
+  policy::GroupRanks ranks;  ///< ranks of the verifier's group
+  std::uint32_t epoch = 0;   ///< epoch of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
-  /// The coordinator is told that a lease is near its end so many response tokens before the end.
+  /// Response tokens before a lease's end at which the coordinator is told that the end is near.
   std::uint32_t lease_notice = 0;
   /// Finished responses are flushed at least this often (and before any idling).
   double flush_seconds = 5;

@@ -32,7 +32,7 @@ class CommitLog {
   };
   std::vector<UntoldCommit> entries_;  ///< never shrinks, so that entries' memory is used again
   std::size_t requests_ = 0;           ///< number of entries in use, the first ones
-  std::size_t tokens_ = 0;             ///< of all entries
+  std::size_t tokens_ = 0;             ///< tokens of all entries
   std::size_t next_ = 0;               ///< entry of the request that is likely committed next
 };
 

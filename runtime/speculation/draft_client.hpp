@@ -59,8 +59,8 @@ class DraftClient final : public draft::Drafter {
   void receive(int from, std::span<const std::byte> message);
 
   struct Counts {
-    std::uint64_t update_bytes = 0;  ///< of updates sent to servers
-    std::uint64_t fetch_bytes = 0;   ///< of the servers' answers
+    std::uint64_t update_bytes = 0;  ///< bytes of updates sent to servers
+    std::uint64_t fetch_bytes = 0;   ///< bytes of the servers' answers
     std::uint64_t fetches = 0;       ///< answered fetches
     double fetch_seconds = 0;        ///< sum over fetches, from asking until the answer was read
     std::uint64_t heard = 0;         ///< tokens that came with answers
@@ -90,7 +90,7 @@ class DraftClient final : public draft::Drafter {
     Address at;
     std::vector<Rest> rests;
     std::size_t rest_tokens = 0;
-    std::uint64_t ticket = 0;  ///< of the fetch in flight; 0: none
+    std::uint64_t ticket = 0;  ///< ticket of the fetch in flight; 0: none
     double asked = 0;
     // The exchange under way.
     bool reads = true;  ///< its mailbox has room

@@ -21,10 +21,10 @@ enum class DrafterKind : std::uint8_t {
 
 /// One drafter with all that belongs to it.
 struct RosterEntry {
-  std::string name = {};  ///< in telemetry
+  std::string name = {};  ///< name in telemetry
   DrafterKind kind = DrafterKind::own;
   std::int32_t place = 0;  ///< index among the run's drafters; 0 for `ahead`
-  /// How likely the drafter's tokens are accepted, as known before the run.
+  /// Probability that the drafter's tokens are accepted, as known before the run.
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< on the ranks that draft; absent: unknown
   bool reserved = false;                   ///< drafts only in races and on trial

@@ -43,7 +43,7 @@ class DrafterWatch {
  private:
   struct Trouble {
     std::uint64_t count = 0;
-    double warned = 0;  ///< when the user last heard of it
+    double warned = 0;  ///< time at which the user last heard of it
   };
   void trouble(Trouble& what, const std::string& text);
   void warn(const std::string& text) const;
@@ -52,7 +52,7 @@ class DrafterWatch {
   double patience_;
   const Clock& clock_;
   Warn warn_;
-  double unanswered_since_ = -1;  ///< when the rank was told something; -1: it has answered
+  double unanswered_since_ = -1;  ///< time at which the rank was told something; -1: answered
   bool silent_ = false;
   bool reads_ = true;
   int useless_ = 0;  ///< useless messages since the last step

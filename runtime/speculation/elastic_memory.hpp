@@ -19,7 +19,7 @@ namespace paceline::speculation {
 struct ElasticMemoryPorts {
   const Clock& clock;
   engine::Batcher& batcher;
-  engine::StepRunner& runner;    ///< of the whole group
+  engine::StepRunner& runner;    ///< runs steps on the whole group
   const Speculator& speculator;  ///< its drafters give memory
   TelemetrySink& telemetry;
 };
@@ -51,7 +51,7 @@ class ElasticMemory {
   std::int32_t gain_;
   bool expanded_ = false;
   bool resuming_ = false;
-  DraftMemoryRecord resumed_;  ///< of the resumption under way
+  DraftMemoryRecord resumed_;  ///< record of the resumption under way
 };
 
 }  // namespace paceline::speculation

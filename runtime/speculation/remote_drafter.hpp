@@ -23,7 +23,7 @@ struct RemoteOptions {
   int window = 4;                 ///< DrafterOptions::window of the ranks
   int longest = 0;                ///< DrafterOptions::longest; the larger one bounds tokens ahead
   double patience = 2;            ///< seconds (DrafterWatch)
-  std::size_t feature_bytes = 0;  ///< of a position's features; 0: the ranks read no features
+  std::size_t feature_bytes = 0;  ///< bytes of a position's features; 0: the ranks read none
 };
 
 /// A verifier's drafter ranks, as a drafter among others. Tokens that have arrived are proposed at
@@ -65,7 +65,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   }
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
-  /// Takes a message of a drafter rank, whatever it holds.
+  /// Takes a message of a drafter rank, which may have any contents.
   void receive(int from, std::span<const std::byte> message);
   /// Tells the user the totals of each rank's troubles.
   void close();
@@ -90,9 +90,9 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::deque<Ahead> ahead;  ///< drafted tokens after `instead`
   };
   struct RemoteRequest {
-    int rank = -1;  ///< of the request's drafter; -1: none
+    int rank = -1;  ///< rank of the request's drafter; -1: none
     NoiseKey noise;
-    std::uint64_t version = 0;  ///< of the request's holder
+    std::uint64_t version = 0;  ///< version of the request's holder
     bool wanted = true;         ///< false: no rank drafts for the request
     RequestSampling sampling;
     std::vector<TokenId> response;            ///< committed tokens

@@ -28,7 +28,7 @@ class RemoteDrafters {
   /// Takes the drafter ranks' places that hold from now on.
   void use(std::span<const policy::DrafterPlace> places);
   [[nodiscard]] bool is_drafter(int rank) const;
-  /// Takes a message of a drafter rank, whatever it holds.
+  /// Takes a message of a drafter rank, which may have any contents.
   void receive(int from, std::span<const std::byte> message);
   /// Tells the user the totals of each rank's troubles.
   void close();

@@ -42,7 +42,7 @@ struct SpeculatorOptions {
 /// branch that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of
 /// one verifier).
 ///
-/// Expectations are drafters' scores calibrated by what the target accepted. Not thread-safe.
+/// Expectations are drafters' scores, calibrated by the target's acceptance. Not thread-safe.
 class Speculator {
  public:
   /// `roster`: not empty, with a drafter in each entry. The policy names drafters by index in the

@@ -89,7 +89,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Watch watch(pending.point);
   head_->propose({&whole, 1}, now, &watch);
   slot.calls = whole.calls;
-  // A tree shorter than it might be ends with the response, or for want of KV.
+  // A tree of fewer levels is not recorded: it ends with the response, or because KV is short.
   pending.tokens.resize(whole.count);
   pending.parents.resize(whole.count);
   scores.resize(whole.count);

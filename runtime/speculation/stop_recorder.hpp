@@ -68,7 +68,7 @@ class StopRecorder final : public draft::Drafter {
  private:
   struct Progress {
     NoiseKey noise;
-    std::int64_t tokens = 0;  ///< of the response
+    std::int64_t tokens = 0;  ///< response tokens so far
     std::int64_t due = 0;     ///< response tokens from which on the next point may be recorded
   };
   /// A point that is being made: the whole tree, in the order of its growth.
