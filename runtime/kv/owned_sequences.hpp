@@ -58,7 +58,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes each pool to `blocks` blocks: all of them, or none.
+  /// Resizes every pool to `blocks` blocks. If one cannot be, returns false and changes none.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< of all pools together

@@ -79,7 +79,7 @@ class Coordinator final : public protocol::Participant {
 
   /// A counter for the watchdog: grows whenever a message has shown progress.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
-  /// Messages from each rank so far.
+  /// [ranks] Number of messages from each rank so far.
   [[nodiscard]] std::span<const std::uint64_t> heard() const { return heard_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
   /// Ranks that have yet to report. At the end: ranks that sent no summary. Before: the leaders of

@@ -1,5 +1,5 @@
-// The grouped draft server: keeps the tokens that verifiers of all ranks have generated, to draft
-// for the siblings of their requests (Seer, section 4.4 and table 3).
+// The grouped draft server: keeps the tokens that all verifiers have generated, so that verifiers
+// can draft for siblings generated elsewhere (Seer, section 4.4 and table 3).
 #pragma once
 
 #include <cstdint>

@@ -19,11 +19,11 @@
 
 namespace paceline::roles {
 
-/// Where the KV of an offered or leased request is.
+/// The place of an offered or leased request's KV.
 struct KvOrigin {
   std::uint64_t key = 0;  ///< key of the move or race, or of the stored KV
   policy::GroupRanks from;
-  std::int32_t positions = 0;  ///< number with KV there; 0: there is no KV
+  std::int32_t positions = 0;  ///< number of positions with KV there; 0: there is no KV
   OptionalIndex owner = {};    ///< index of the rank with all the KV; absent: each has a part
 };
 
@@ -48,7 +48,7 @@ class KvExchange {
   /// Stores the KV of a request that goes back to the coordinator. Returns how many positions can
   /// be restored under the key.
   std::int32_t store(std::uint64_t key, kv::Parcel parcel);
-  /// Stored KV will be wanted in this order of keys.
+  /// Says in which order of keys stored KV will be wanted.
   void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
   /// Forgets the KV stored under the key: nobody will want it.
   void forget(std::uint64_t key);
@@ -57,7 +57,7 @@ class KvExchange {
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the group that keeps the KV that nobody wants it. Does nothing where there is no KV.
+  /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
   void decline(KvOrigin& origin);
   /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
   /// request that has a place in the batch.

@@ -40,7 +40,7 @@ class KvShare {
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
-  /// Runs a step, which may grow or shrink the KV memory (kv::Work). Memory that goes is
+  /// Runs a step, which may grow or shrink the KV memory (kv::Work). Memory that is given back is
   /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
   std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
 

@@ -178,7 +178,7 @@ void Verifier::become(policy::Placement placement) {
 }
 
 void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex method) {
-  // A verifier that holds a request races for it no longer. The old holder's last message may come.
+  // The request is held from now on, not raced for: the old holder's last message may be late.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {

@@ -11,10 +11,10 @@
 
 namespace paceline::speculation {
 
-/// Drafters hear of commits only before they may be asked next. Telling them after each step would
-/// fetch each request's state into a cache that the step has emptied, which takes a hundredth of a
-/// plain step of a small model at 64 requests. Drafters also get each request's tokens together: if
-/// they came one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
+/// Drafters hear of commits only before they may be asked next. To tell them after each step would
+/// take a hundredth of a plain step of a small model at 64 requests, because the step has evicted
+/// each request's state from the caches. Drafters also get each request's tokens together: if they
+/// came one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
 class CommitLog {
  public:
   void add(const engine::Committed& committed);

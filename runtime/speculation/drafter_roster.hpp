@@ -30,7 +30,7 @@ struct RosterEntry {
   bool reserved = false;                   ///< drafts only in races and on trial
   /// Judges after each level whether a draft grows; null: drafts are as long as is asked for.
   std::shared_ptr<draft::Levels> levels = {};
-  std::unique_ptr<draft::Drafter> drafter = {};  ///< null where nobody drafts yet
+  std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 
   [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead; }
 };
