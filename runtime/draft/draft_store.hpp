@@ -70,7 +70,7 @@ class DraftStore {
   void register_group(GroupId group, double ttl, double now, std::span<const TokenId> prompt = {});
   /// Appends tokens [offset, offset + tokens) of a request's response. Tokens held already are
   /// skipped. On a gap (offset past the held tokens) nothing is done. Returns the number of tokens
-  /// now held, dropped ones included: below offset + tokens: send again from this number on.
+  /// now held, dropped ones included. If it is below offset + tokens, send again from it on.
   std::uint64_t update(GroupId group, std::uint32_t sample, std::uint64_t offset,
                        std::span<const TokenId> tokens, double now);
   /// Gives memory back: the response is not expected to grow further (it may).

@@ -7,9 +7,9 @@
 // which share its blocks. After they have ended the prompt's KV stays while there is room
 // (kv::Sequences).
 //
-// A branch is a sequence of its own. It shares KV with its request's own sequence up to the token
-// where it leaves it. Branches that the target contradicts are dropped. A branch that the target
-// follows further than the request's own sequence takes this sequence's place.
+// A branch is a sequence of its own, which shares KV with its request's own sequence before the
+// token where the two part. Branches that the target contradicts are dropped. A branch that the
+// target follows further than the request's own sequence takes this sequence's place.
 #pragma once
 
 #include <cstdint>
