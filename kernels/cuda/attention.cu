@@ -1,4 +1,4 @@
-// Launches the kernels of attention.
+// Launches of the attention kernels.
 #include "kernels/cuda/attention.hpp"
 
 #include <bit>
@@ -21,7 +21,8 @@ void attention(const QkvParams& params, const KvShape& kv, int layer, const std:
   args.keys = cache + layer * strides.layer * size;
   args.kv_head = strides.head * size;
   args.values = strides.value * size;
-  // Division by multiplication: n / block = (n * magic / 2^32 + n) / 2^shift for all n below 2^31.
+  // Kernels divide by multiplication: n / block = (n * magic / 2^32 + n) / 2^shift for all n below
+  // 2^31.
   args.block = block;
   args.block_shift = std::bit_width(block - 1);
   args.block_magic = static_cast<std::uint32_t>(

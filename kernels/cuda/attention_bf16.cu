@@ -1,36 +1,37 @@
 // Attention with tensor cores: a block of threads walks an item for one kv head.
 //
 // The (row, query head) pairs are the rows of the products, in tiles of 16. Four warps share a tile
-// of 64 positions: each computes the scores of 16 of them for all pairs, and then, weights
-// exchanged through shared memory, a quarter of the columns of the weighted values. So no sum
-// depends on the number of pairs, and each score, weight and value has one place in one order. With
-// few blocks to run, eight warps take two tiles at a time, with the same results: the scores of the
-// two tiles merely do not wait for one another.
+// of 64 positions: each computes the scores of 16 of them for all pairs. Then the warps exchange
+// weights through shared memory, and each computes a quarter of the columns of the weighted values.
+// So no sum depends on the number of pairs, and the order in which scores, weights and values are
+// added is fixed. If there are few blocks to run, eight warps take two tiles at a time. The results
+// are the same: the scores of the two tiles merely do not wait for one another.
 //
-// K and V come through rings of stages in shared memory, copied asynchronously while earlier stages
-// are worked on. Rows of 16-byte pieces are stored with the pieces exchanged (swizzled), so that
-// eight neighbouring rows can be read at once.
+// K and V come through rings of stages in shared memory, copied asynchronously while the block
+// computes with earlier stages. A row consists of 16-byte pieces, which are stored in exchanged
+// order (swizzled), so that eight neighbouring rows can be read at once.
 #include "kernels/cuda/attention_parts.cuh"
 
 namespace paceline::kernels::cuda {
 namespace {
 
-/// width: head_dim padded with zeros to this many columns. step: tiles that are walked at a time.
-/// stages: of the rings of K and V.
+/// width: head_dim padded with zeros to this many columns. step: number of tiles that are walked at
+/// a time. stages: number of stages in each of the rings of K and V.
 template <int width, int pair_tiles, int step, int stages>
 struct Shape {
   static constexpr int kThreads = 128 * step;
-  /// Blocks of a multiprocessor: as many as its shared memory holds, and registers must allow.
+  /// Blocks that a multiprocessor runs at once: as many as its shared memory holds. The compiler
+  /// must limit registers accordingly.
   static constexpr int kBlocks = width == 256 || step > 1 ? 1 : pair_tiles > 1 ? 2 : 3;
   static constexpr int kPairs = kAttentionPairs * pair_tiles;
   static constexpr int kStages = stages;
-  static constexpr int kColumns = width / (4 * step);  ///< columns of the values, of a warp
+  static constexpr int kColumns = width / (4 * step);  ///< columns of the values for one warp
   static constexpr int kColumnTiles = kColumns / 8;
 
   // Shared memory, in bytes.
   static constexpr int kRowBytes = width * 2;
   static constexpr int kStageBytes = step * kAttentionTile * kRowBytes;
-  static constexpr int kWeightBytes = kPairs * kAttentionTile * 2;  ///< of one tile's weights
+  static constexpr int kWeightBytes = kPairs * kAttentionTile * 2;  ///< weights of one tile
   static constexpr int kKeys = 0;                                   ///< [stages][positions][width]
   static constexpr int kValues = kKeys + kStages * kStageBytes;     ///< the same
   static constexpr int kQueries = kValues + kStages * kStageBytes;  ///< [pairs][width]
@@ -43,7 +44,7 @@ struct Shape {
   static_assert(width % 64 == 0 && kColumns % 8 == 0);
 };
 
-/// Byte offset of piece `piece` (8 elements) of a row.
+/// Byte offset of piece `piece` (8 elements) in a row.
 template <int row_bytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * row_bytes + ((piece ^ (row & 7)) << 4);
@@ -55,7 +56,7 @@ __device__ __forceinline__ void copy_tiles(const AttentionArgs& args, const std:
                                            const std::uint32_t* addresses, int tiles,
                                            std::byte* stage) {
   constexpr int kPieces = S::kRowBytes / 16;
-  constexpr int kRows = S::kThreads / kPieces;  // copied at a time
+  constexpr int kRows = S::kThreads / kPieces;  // rows copied at a time
   const int piece = static_cast<int>(threadIdx.x) % kPieces;
   const bool column = piece * 8 < args.head_dim;
   const int rows = tiles * kAttentionTile;
@@ -83,7 +84,8 @@ __device__ __forceinline__ void copy_queries(const AttentionArgs& args, const At
   }
 }
 
-/// scores = queries * keys^T for all pairs and 16 positions, with keys from row `first` on.
+/// scores = queries * keys^T for all pairs and 16 positions, with keys from row `first` of the
+/// stage on.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void score(const std::byte* queries, const std::byte* keys, int first,
                                       int used_tiles, float (&scores)[pair_tiles][2][4]) {
@@ -111,8 +113,8 @@ __device__ __forceinline__ void score(const std::byte* queries, const std::byte*
   }
 }
 
-/// values += weights * V over the 64 positions of a tile, with values from row `first` on; columns
-/// of this warp.
+/// values += weights * V over the 64 positions of a tile, with values from row `first` of the stage
+/// on, for the columns of this warp.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void accumulate(const std::byte* weights, const std::byte* stage,
                                            int first, int used_tiles,
@@ -151,7 +153,7 @@ __device__ __forceinline__ void accumulate(const std::byte* weights, const std::
   }
 }
 
-/// The maximum over the four lanes that hold a row of a product.
+/// Returns the maximum over the four lanes that hold a row of a product.
 __device__ __forceinline__ float row_maximum(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, 2));
@@ -161,18 +163,18 @@ __device__ __forceinline__ float row_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFFU, x, 2);
 }
 
-/// A thread's state of two pairs for each tile of pairs, g = lane / 4 and g + 8: of the splits
-/// before (`fold`), and of the current split.
+/// A thread's state for two pairs in each tile of pairs, g = lane / 4 and g + 8. There is one for
+/// the splits before (`fold`) and one for the current split.
 template <class S, int pair_tiles>
 struct State {
   float folded_maximum[pair_tiles][2];
   float folded_sum[pair_tiles][2];
-  float maximum[pair_tiles][2];  ///< of the scores, before they are scaled
-  float sum[pair_tiles][2];      ///< of the weights
+  float maximum[pair_tiles][2];  ///< maximum of the scores before scaling
+  float sum[pair_tiles][2];      ///< sum of the weights
   float values[pair_tiles][S::kColumnTiles][4];
 };
 
-/// Stores the state of a split at its end, or the result.
+/// Stores the state at the end of a split, or the result.
 template <class S, int pair_tiles>
 __device__ __forceinline__ void finish_split(const AttentionArgs& args, const AttentionItem& item,
                                              int split, const AttentionPair* pairs,
@@ -192,7 +194,7 @@ __device__ __forceinline__ void finish_split(const AttentionArgs& args, const At
       const bool result = last && (folds || split == 0);
       float* stored =
           pair.slot < 0 ? nullptr : attention_state(args, pair.slot + (folds ? 0 : split), head);
-      const bool onto = folds && split > 0;  // onto the splits before
+      const bool onto = folds && split > 0;  // added to the splits before
       Fold f{state.maximum[p][half], state.sum[p][half], 0, 0};
       if (onto) {
         f = fold(args.scale, state.folded_maximum[p][half], state.folded_sum[p][half], f.maximum,
@@ -261,7 +263,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
                                            State<S, pair_tiles>& state) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int own_tile = warp / 4;  // of a step
+  const int own_tile = warp / 4;  // index in a step
   const int quarter = warp % 4;
   const auto* addresses = reinterpret_cast<const std::uint32_t*>(shared + S::kAddresses);
   const auto* pairs = reinterpret_cast<const AttentionPair*>(shared + S::kPairList);
@@ -269,7 +271,8 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   auto* sums = reinterpret_cast<float4*>(shared + S::kSums);
   const std::byte* keys = args.keys + kv_head_of_block(args) * args.kv_head;
   const int steps = (end - first + step - 1) / step;
-  // Starts a step's copies of keys or values; an empty group of copies where there is no such step.
+  // Starts a step's copies of keys or values. If there is no such step, the group of copies is
+  // empty.
   const auto copy = [&](const std::byte* from, int ring, int s) {
     if (s < steps) {
       copy_tiles<S>(args, from, addresses + s * step * kAttentionTile,
@@ -288,7 +291,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
     const int tiles = min(step, end - tile);
     const int stage = s % S::kStages * S::kStageBytes;
     // Groups come in the order K 0, V 0, K 1, V 1, ...; the V for the stage that the step before
-    // freed is not yet requested.
+    // freed has not been requested yet.
     if (s == 0) {
       cp_async_wait<2 * S::kStages - 1>();
     } else {
@@ -331,9 +334,9 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
     __syncthreads();
     copy(keys, S::kKeys, s + S::kStages);
 
-    // The maximum after each tile, the factor of the state before it, and the warp's own weights.
-    // Pairs that have seen nothing of the split so far see nothing of it at all: their results are
-    // NaN, and never read.
+    // Computes the maximum after each tile, the factor for the state before it, and the warp's own
+    // weights. A pair that has not seen a position of the split so far will not see one later
+    // either: its results are NaN, and are never read.
     float scale_before[step][pair_tiles][2];
 #pragma unroll
     for (int p = 0; p < pair_tiles; ++p) {
@@ -341,7 +344,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int pair = p * 16 + half * 8 + lane / 4;
-        float own = 0;  // scaled maximum that the warp's weights refer to
+        float own = 0;  // scaled maximum to which the warp's weights refer
 #pragma unroll
         for (int t = 0; t < step; ++t) {
           if (t >= tiles) break;
@@ -400,7 +403,7 @@ __device__ __forceinline__ void walk_tiles(const AttentionArgs& args, const Atte
   }
 }
 
-/// Attends to one item for one kv head a block. Grid: items * kv heads.
+/// Attends to one item for one kv head in each block. Grid: items * kv heads.
 template <int width, int pair_tiles, int step, int stages>
 __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThreads,
                                   Shape<width, pair_tiles, step, stages>::kBlocks)
@@ -420,7 +423,8 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
   for (int first = item.first_tile; first < end;) {
     const int split = first / kAttentionSplitTiles;
     const int next = min(end, (split + 1) * kAttentionSplitTiles);
-    // Barriers since the last copies of the split before allow its addresses to be overwritten.
+    // The addresses of the split before may be overwritten, since barriers have followed its last
+    // copies.
     for (int i = thread; i < (next - first) * kAttentionTile; i += S::kThreads) {
       addresses[i] = key_address(args, item, first * kAttentionTile + i);
     }
@@ -431,11 +435,12 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
     finish_split<S, pair_tiles>(args, item, split, pairs, state);
     first = next;
   }
-  // Reuses the place of the maxima, which are not read after the last tile's barriers.
+  // The counters reuse the memory of the maxima, which are not read after the last tile's barriers.
   merge_ended_rows<__nv_bfloat16>(args, item, pairs, reinterpret_cast<int*>(shared + S::kMaxima));
 }
 
-/// Blocks of threads that the device runs at once, about; with fewer, each is made fast.
+/// About as many blocks of threads as the device runs at once. With fewer, a block uses more
+/// threads.
 constexpr int kFewBlocks = 132;
 
 template <int width, int pair_tiles, int step, int stages = 2>
@@ -445,8 +450,8 @@ void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
          dim3(S::kThreads), S::kBytes, stream, args);
 }
 
-// Shapes that devices with the least shared memory must hold. Two stages, or two tiles at a time,
-// serve speed alone.
+// Devices with the least shared memory must be able to run these shapes. Two stages, or two tiles
+// at a time, are only faster.
 static_assert(Shape<64, 1, 2, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<64, 4, 1, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<128, 1, 1, 2>::kBytes <= kLeastBlockShared);

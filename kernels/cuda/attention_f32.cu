@@ -1,6 +1,6 @@
 // Attention in fp32 without tensor cores, for models computed in fp32: the same items, tiles and
 // splits, in plain code. A score is one chain of fused multiply-adds over the head; a sum of
-// weights and a value are chains over the positions in order.
+// weights and a weighted value are chains over the positions in order.
 #include "kernels/cuda/attention_parts.cuh"
 
 namespace paceline::kernels::cuda {
@@ -8,12 +8,12 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// Shared memory of an item.
+/// Shared memory for an item.
 struct Shared {
   float* q;                  ///< [pairs][head_dim]
   float* values;             ///< [pairs][head_dim] weighted values of the split
   float* weights;            ///< [pairs][kAttentionTile] scores, then weights
-  float* maximum;            ///< [pairs] of the split
+  float* maximum;            ///< [pairs] of this split
   float* sum;                ///< [pairs]
   float* folded_maximum;     ///< [pairs] of the splits before
   float* folded_sum;         ///< [pairs]
@@ -42,7 +42,7 @@ __device__ Shared cut_shared(std::byte* memory, int pairs, int head_dim) {
   return s;
 }
 
-/// Positions of a tile that a pair sees, from its first on.
+/// Returns how many positions of a tile a pair sees, counted from the tile's first.
 __device__ __forceinline__ int visible(const AttentionPair& pair, int tile) {
   return min(max(pair.position + 1 - tile * kAttentionTile, 0), kAttentionTile);
 }
@@ -118,7 +118,7 @@ __device__ void finish_split(const AttentionArgs& args, const AttentionItem& ite
                              int pairs, int split) {
   const int thread = static_cast<int>(threadIdx.x);
   const bool folds = item.end == AttentionEnd::fold;
-  const bool onto = folds && split > 0;  // onto the splits before
+  const bool onto = folds && split > 0;  // added to the splits before
   for (int i = thread; i < pairs * args.head_dim; i += kThreads) {
     const int pair = i / args.head_dim;
     const int column = i % args.head_dim;
@@ -159,7 +159,7 @@ __device__ void finish_split(const AttentionArgs& args, const AttentionItem& ite
   }
 }
 
-/// Attends to one item for one kv head a block. Grid: items * kv heads.
+/// Attends to one item for one kv head in each block. Grid: items * kv heads.
 __global__ void __launch_bounds__(kThreads, 2)
     attend_f32(const AttentionArgs args, int most_pairs) {
   const AttentionItem item = item_of_block(args);

@@ -13,13 +13,13 @@ namespace paceline::kernels::cuda {
 
 struct AttentionArgs {
   const std::int32_t* plan;                ///< AttentionPlan::words
-  std::size_t first_item;                  ///< word of the plan where this launch's items begin
+  std::size_t first_item;                  ///< word of the plan at which this launch's items begin
   const std::byte* keys;                   ///< keys of the layer's first kv head in block 0
   std::size_t values;                      ///< bytes from a kv head's keys to its values
-  std::size_t kv_head;                     ///< bytes from one kv head to the next
+  std::size_t kv_head;                     ///< bytes between two kv heads
   std::uint32_t block;                     ///< positions of a KV block
-  std::uint32_t block_magic, block_shift;  ///< of the division by `block`
-  std::uint32_t block_rows;                ///< from one KV block to the next, in units of row_bytes
+  std::uint32_t block_magic, block_shift;  ///< for division by `block`
+  std::uint32_t block_rows;                ///< KV block to KV block, in units of row_bytes
   std::uint32_t row_bytes;                 ///< bytes of a position's keys
   const std::byte* q;                      ///< [rows][heads][head_dim]
   std::byte* out;                          ///< the same shape
@@ -27,24 +27,25 @@ struct AttentionArgs {
   unsigned* arrivals;                      ///< AttentionWorkspace::arrivals
   int heads;
   int kv_heads;
-  int group;  ///< query heads of a kv head
+  int group;  ///< query heads that share a kv head
   int head_dim;
   float scale;  ///< log2(e) / sqrt(head_dim)
 };
 
 inline constexpr std::uint32_t kNoKey = 0xFFFFFFFFU;
 
-/// A row and a query head of an item's kv head.
+/// A row and a query head that uses the item's kv head.
 struct AttentionPair {
   int row_head;  ///< row * heads + head; -1: none
-  int position;  ///< the last one it sees; -1: none
+  int position;  ///< last position that it sees; -1: none
   int slot;      ///< AttentionRow::slot
 };
 
 inline constexpr float kNothingSeen = -__builtin_inff();
 
-/// Kv head of a block. Grid: kv heads of the first item, of the second, ... So the longest items
-/// begin first, and neighbours in a KV block are read at about the same time.
+/// The kv head for which a block works. Grid: kv heads of the first item, of the second, ... So the
+/// longest items begin first, and kv heads that are neighbours in a KV block are read at about the
+/// same time.
 __device__ __forceinline__ int kv_head_of_block(const AttentionArgs& args) {
   return static_cast<int>(blockIdx.x) % args.kv_heads;
 }
@@ -62,7 +63,8 @@ __device__ __forceinline__ AttentionPair attention_pair(const AttentionArgs& arg
   return {row.row * args.heads + head, row.position, row.slot};
 }
 
-/// Address of a position's keys, in rows from args.keys; kNoKey for a position that no row sees.
+/// Returns the address of a position's keys, in rows from args.keys, or kNoKey if no row sees the
+/// position.
 __device__ __forceinline__ std::uint32_t key_address(const AttentionArgs& args,
                                                      const AttentionItem& item, int position) {
   if (position > item.last_position) return kNoKey;
@@ -72,13 +74,13 @@ __device__ __forceinline__ std::uint32_t key_address(const AttentionArgs& args,
   return args.plan[item.table + block] * args.block_rows + (at - block * args.block);
 }
 
-/// The state of a (row, head) in the workspace: head_dim values, then maximum and sum.
+/// Returns the state of a (row, head) in the workspace: head_dim values, then maximum and sum.
 __device__ __forceinline__ float* attention_state(const AttentionArgs& args, int slot, int head) {
   return args.states + (static_cast<std::size_t>(slot) * args.heads + head) * (args.head_dim + 2);
 }
 
-/// Factors by which the states of the splits so far and of the next one are added, and the maximum
-/// and sum of both.
+/// Factors by which the state of the splits so far and that of the next split are multiplied before
+/// they are added, and the maximum and sum of both.
 struct Fold {
   float maximum, sum;
   float before, next;
@@ -96,24 +98,25 @@ __device__ __forceinline__ float fold_value(const Fold& f, float before, float n
   return __fmaf_rn(before, f.before, next * f.next);
 }
 
-/// The softmax's result. Adding +0 makes a zero positive: its sign could tell how many unseen
-/// positions were added.
+/// The softmax's result. Adding +0 makes a zero positive. Otherwise the zero's sign could depend on
+/// how many unseen positions were added.
 __device__ __forceinline__ float attention_result(float value, float inverse_sum) {
   return value * inverse_sum + 0.0F;
 }
 
-/// Folds the states of a pair's splits in ascending order, and writes its result. Run by a warp.
+/// Folds the states of a pair's splits in ascending order, and writes the pair's result. A whole
+/// warp runs it.
 template <class T>
 __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const AttentionPair& pair) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int head = pair.row_head % args.heads;
-  constexpr int kMost = kMaxHeadDim / 64;  // pairs of values of a lane
+  constexpr int kMost = kMaxHeadDim / 64;  // pairs of values in a lane
   float values[kMost][2];
   float maximum = 0;
   float sum = 0;
-  // All loads of four splits are issued before any is used, for a load takes as long as folding
-  // several splits. So they are unconditional: past the last split, the last is loaded again and
-  // dropped.
+  // All loads of four splits are issued before any is used, because a load takes as long as folding
+  // several splits. For this the loads are unconditional: past the last split, the last one is
+  // loaded again and dropped.
   constexpr int kAtOnce = 4;
   const int last = pair.position / kAttentionSplit;
   for (int first = 0; first <= last; first += kAtOnce) {
@@ -163,8 +166,9 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
 }
 
 /// Counts an item for its rows that have several splits, once all threads of its block have stored
-/// their states, and merges the rows of which it was the last. The result does not depend on which
-/// item that is. pairs: of the item, shared; last: shared, for as many rows.
+/// their states, and merges those rows for which it was the last item. The result does not depend
+/// on which item that is. pairs: the item's pairs, in shared memory; last: shared memory, with room
+/// for as many rows.
 template <class T>
 __device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
                                                  const AttentionItem& item,
@@ -185,7 +189,7 @@ __device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
       const unsigned others = mine.position / kAttentionSplit;
       if (atomicAdd(arrivals, 1U) == others) {
         last[thread] = 1;
-        *arrivals = 0;  // for the next layer, and the next pass
+        *arrivals = 0;  // for the next layer and the next pass
       }
       __threadfence();
     }

@@ -16,10 +16,10 @@ void expect(bool condition, const std::string& what) {
   if (!condition) throw Error(ExitCode::internal, "cuda attention: " + what);
 }
 
-/// Tiles of positions before the segment's own alone.
+/// Number of tiles that hold only positions before the segment's own.
 int tiles_before(const Segment& segment) { return segment.first_position / kAttentionTile; }
 
-/// Tiles, up to `most`, that lie in the same blocks for both sequences.
+/// Number of leading tiles, at most `most`, that lie in the same blocks for both sequences.
 int tiles_shared(const Segment& a, const Segment& b, int block, int most) {
   const int blocks = (most * kAttentionTile + block - 1) / block;
   const auto [end, other] = std::mismatch(a.blocks, a.blocks + blocks, b.blocks);
@@ -83,7 +83,7 @@ bool AttentionPlanner::folds(const Segment& segment) const {
   return all_fold_ || (segment.parents == nullptr && segment.rows >= options_.fold_rows);
 }
 
-// Sharing pays where rows of several sequences fit into one item.
+// Sharing is worth it only if rows of several sequences fit into one item.
 bool AttentionPlanner::may_share(const Segment& segment) const {
   return share_ && !folds(segment) && 2 * segment.rows <= rows_of_item_;
 }
@@ -106,8 +106,8 @@ void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item
   for (const Group& group : groups_) add_group(segments, group);
 }
 
-// Siblings are neighbours where their sequences begin in the same block. Chains come before trees,
-// so that sequences that may resume from a common state are neighbours too.
+// Siblings become neighbours: sequences that begin in the same block. Chains come before trees, so
+// that sequences that may resume from a common state are neighbours too.
 void AttentionPlanner::find_groups(std::span<const Segment> segments) {
   order_.clear();
   groups_.clear();
@@ -273,7 +273,7 @@ void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_t
     for (int tile = first_tile; tile < tiles;) {
       const int split = tile / kAttentionSplitTiles;
       const int next = std::min(tiles, (split + 1) * kAttentionSplitTiles);
-      // The first row that sees a position of the split.
+      // This is the first row that sees a position of the split.
       const int from = std::max(row, split * kAttentionSplit - chain.first_position);
       AttentionItem item;
       item.first_row = first_row + from;
@@ -327,7 +327,7 @@ void AttentionPlanner::add_tree(const Member& member, int first_tile) {
 // Puts the lists into one array. The longest items come first, so that the last ones to run are
 // short.
 void AttentionPlanner::assemble(const AttentionGrid& at_least) {
-  int rows = 0;  // rows of the largest item
+  int rows = 0;  // number of rows in the largest item
   for (int phase = 0; phase < 2; ++phase) {
     std::stable_sort(
         items_[phase].begin(), items_[phase].end(),

@@ -18,7 +18,7 @@ namespace paceline::kernels::cuda {
 
 }  // namespace paceline::kernels::cuda
 
-/// Throws Error (internal) with the expression, its place and CUDA's own words.
+/// Throws Error (internal) with the expression, its place in the source and CUDA's own message.
 #define PACELINE_CUDA_CHECK(expression)                                                            \
   do {                                                                                             \
     if (const cudaError_t paceline_code = (expression); paceline_code != cudaSuccess) {            \

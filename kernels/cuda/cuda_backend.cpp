@@ -21,7 +21,7 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Pinned memory of one piece of an upload.
+/// Pinned memory for one piece of an upload.
 constexpr std::size_t kUploadBytes = std::size_t{8} << 20;
 
 void expect(bool condition, const char* what) {
@@ -40,7 +40,7 @@ class DeviceBuffer final : public Buffer {
 
 class PackedLinear final : public Linear {
  public:
-  /// `place`: memory that outlives this; null: the weight gets its own.
+  /// `place`: memory for the weight, which must outlive this object; null: the weight gets its own.
   PackedLinear(const LinearLayout& layout, std::byte* place)
       : layout_(layout),
         own_(place == nullptr ? DeviceMemory(layout.bytes()) : DeviceMemory()),
@@ -62,13 +62,13 @@ class PackedLinear final : public Linear {
   std::unique_ptr<Buffer> bias_;  ///< [n] fp32 or null
 };
 
-/// A copy of the rows as stored, or a head that has all their bits.
+/// An embedding: a copy of the rows as they are stored, or a head that contains all their bits.
 struct DeviceEmbedding final : Embedding {
   EmbeddingRows rows;
-  std::int64_t vocab = 0;  ///< rows of the whole table
+  std::int64_t vocab = 0;  ///< number of rows in the whole table
   DType stored = DType::bf16;
   DeviceMemory copy;
-  const PackedLinear* head = nullptr;  ///< null: there is a copy
+  const PackedLinear* head = nullptr;  ///< null: the rows are a copy
 };
 
 class ElasticDeviceBuffer final : public ElasticBuffer {
@@ -94,7 +94,7 @@ class ElasticDeviceBuffer final : public ElasticBuffer {
   std::size_t size_ = 0;
 };
 
-/// Memory of a fixed size: plain memory, which every transport of a fabric knows.
+/// Memory of a fixed size: plain memory, which every transport of a fabric can use.
 class FixedDeviceBuffer final : public ElasticBuffer {
  public:
   explicit FixedDeviceBuffer(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
@@ -113,7 +113,7 @@ class FixedDeviceBuffer final : public ElasticBuffer {
                        " has a NaN or infinite logit, or no token left to sample");
 }
 
-/// Pads rows to sizes few enough that passes repeat, and close enough that little is wasted.
+/// Pads rows to sizes that are few enough for passes to repeat, and close enough to waste little.
 int bucket(int rows) {
   if (rows <= 2) return rows;
   int step = 4;
@@ -121,7 +121,7 @@ int bucket(int rows) {
   return (rows + step - 1) / step * step;
 }
 
-/// Assigns places one after the other in a piece of memory.
+/// Assigns places in a piece of memory, one after another.
 class Layout {
  public:
   template <class T>
@@ -177,7 +177,7 @@ void CudaBackend::wait() const {
   }
 }
 
-// Yields the core between two polls, as a synchronisation that spins does too.
+// The core is yielded between two polls. A synchronisation that spins does this too.
 void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetween(1);
@@ -185,7 +185,7 @@ void CudaBackend::watch_until(const std::function<cudaError_t()>& done) const {
   Clock::time_point next = began + kBetween;
   for (cudaError_t code = done(); code != cudaSuccess; code = done()) {
     if (code != cudaErrorNotReady) PACELINE_CUDA_CHECK(code);
-    static_cast<void>(cudaGetLastError());  // clears a status that is no error
+    static_cast<void>(cudaGetLastError());  // clears the status, which is not an error
     const Clock::time_point now = Clock::now();
     if (now < next) {
       std::this_thread::yield();
@@ -246,7 +246,7 @@ std::size_t CudaBackend::expert_bytes(std::int64_t n, std::int64_t k, DType comp
   return (layout.bytes() + kAligned - 1) / kAligned * kAligned;
 }
 
-// Rows go from the mapped file through pinned memory to the device and are packed there.
+// Rows go from the mapped file to the device by way of pinned memory, and are packed on the device.
 std::unique_ptr<Linear> CudaBackend::pack(std::span<const MatrixSlice> slices,
                                           std::span<const float> bias, int segments, DType compute,
                                           bool gated, const PackPlace& place) {
@@ -349,14 +349,15 @@ void CudaBackend::begin(const Batch& batch) {
     latent_words(row_plan_, batch.kv.block, padded({static_cast<int>(batch.tokens.size()), 0}).rows,
                  latent_plan_.words);
     plan_ = &latent_plan_;
-  } else {  // no attention follows without heads
+  } else {  // without heads, no attention follows
     plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
   }
   given_ = batch;
   begin_.record(stream_);
 }
 
-// The batch's place on the device belongs to the recording: other owners' passes do not move it.
+// The memory for the batch on the device belongs to the recording, so passes of other owners do not
+// move it.
 void CudaBackend::send_batch(GraphRecording& recording) {
   const Batch& batch = given_;
   const PassRows rows =
@@ -371,7 +372,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   std::size_t arrivals = 0;
   if (plan_->slots > 0) {
     arrivals = std::size_t{sizeof(unsigned)} * rows.rows * batch.kv.kv_heads;
-    // Room is made for most passes at once, and grows beyond by the rows, which come in few sizes.
+    // The first room is enough for most passes. Larger passes get room by their rows, of which
+    // there are few sizes.
     const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
     const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
     states = fits ? kAttentionWorkspaceBytes : rows.rows * state;
@@ -574,8 +576,8 @@ void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<cons
   cuda::move_slots(kv, cache, send(std::span(groups)), static_cast<int>(groups.size()), stream_);
 }
 
-// Sends rows and, behind them, their lists of banned tokens, as one copy. Rows share few lists,
-// which may be long: those before and after min_tokens.
+// Rows and, behind them, their lists of banned tokens are sent as one copy. The rows share a few
+// lists, which may be long: those for before and after min_tokens.
 SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
   struct List {
     std::span<const TokenId> tokens;
@@ -632,7 +634,7 @@ T* CudaBackend::results(std::size_t count) {
   return reinterpret_cast<T*>(results_.data());
 }
 
-/// The step's one read-back. The span is valid until the next.
+/// Does the one read-back of a step. The span is valid until the next one.
 template <class T>
 std::span<const T> CudaBackend::read_results(std::size_t count) {
   sampled_.record(stream_);
@@ -648,7 +650,7 @@ void CudaBackend::sample(const float* logits, std::size_t stride, int vocab,
   if (rows.empty()) return;
   const int count = static_cast<int>(rows.size());
   const SampleRows device = send_rows(rows);
-  // Kept tokens come behind the samples, so that all is read back at once.
+  // Kept tokens lie behind the samples, so that everything is read back at once.
   const std::size_t head = rows.size() * sizeof(Sampled);
   const std::size_t bytes = head + kept.size_bytes();
   std::byte* const memory = results<std::byte>(bytes);

@@ -1,4 +1,4 @@
-// The CUDA backend: one device, one stream, in the order of the calls.
+// The CUDA backend: one device and one stream, which works in the order of the calls.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,36 +18,38 @@
 
 namespace paceline::kernels::cuda {
 
-/// Facts about a device of this machine that plans need. Throws Error (internal) in CUDA's words.
+/// Facts about a device of this machine that plans need. Throws Error (internal) with CUDA's
+/// message.
 [[nodiscard]] LinearDevice facts_of(int device);
 
-/// The batch of a pass in device memory, with rows padded to a bucket; uploaded as one copy.
+/// The batch of a pass in device memory, with rows padded to a bucket. It is uploaded as one copy.
 struct DeviceBatch {
   PassRows rows;
-  const TokenId* tokens = nullptr;          ///< [rows] 0 in padding
-  const std::int32_t* positions = nullptr;  ///< [rows] -1 in padding, which stores nothing
-  const std::int64_t* slots = nullptr;  ///< [rows] block * kv.block + slot of its k and v, or -1
+  const TokenId* tokens = nullptr;           ///< [rows] 0 in padding
+  const std::int32_t* positions = nullptr;   ///< [rows] -1 in padding, which stores nothing
+  const std::int64_t* slots = nullptr;       ///< [rows] block * kv.block + slot of k and v, or -1
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
   AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
 };
 
-/// A watch that runs while the host waits for the device's work.
+/// A watch that is called while the host waits for the device's work.
 class StreamWatch {
  public:
   virtual ~StreamWatch() = default;
-  /// Called a thousand times a second with the seconds waited so far; does not return where the
+  /// Is called a thousand times a second with the seconds waited so far. Does not return if the
   /// work will never end.
   virtual void waiting(double seconds) = 0;
 };
 
-/// Rows to sample, in device memory.
+/// The rows to sample, in device memory.
 struct SampleRows {
   const DeviceSampleRow* rows = nullptr;
-  const TokenId* banned = nullptr;  ///< lists of all rows, one after the other
+  const TokenId* banned = nullptr;  ///< lists of all rows, one after another
 };
 
-/// The backend of one device. It is itself the operations, which are of whole passes.
+/// The backend of one device. It implements the operations itself, because they apply to whole
+/// passes.
 class CudaBackend final : public Backend, private Operations {
  public:
   explicit CudaBackend(int device);
@@ -55,12 +57,12 @@ class CudaBackend final : public Backend, private Operations {
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
-  /// The stream, on which new work follows all earlier work of the backend.
+  /// Returns the stream, on which new work follows all earlier work of the backend.
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] int device() const { return device_; }
   /// Waits for all earlier work.
   void wait() const;
-  /// Adds a watch to all waits, until it is removed.
+  /// Adds a watch to all waits until it is removed.
   void add_watch(StreamWatch& watch) { watches_.push_back(&watch); }
   void remove_watch(StreamWatch& watch) { std::erase(watches_, &watch); }
 
@@ -135,7 +137,7 @@ class CudaBackend final : public Backend, private Operations {
                DType dtype, std::byte* work, float* out) override;
   void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
 
-  /// A planner for each shape of heads: the target's and those of draft models.
+  /// The planners, one for each shape of heads: the target's and those of draft models.
   struct Planner {
     AttentionPlannerOptions options;
     AttentionPlanner planner;
@@ -162,21 +164,21 @@ class CudaBackend final : public Backend, private Operations {
   std::vector<StreamWatch*> watches_;
   cudaStream_t stream_ = nullptr;
 
-  // The pass.
+  // State of the pass.
   RowPlan row_plan_;
   std::vector<Planner> planners_;
   Batch given_;
   const AttentionPlan* plan_ = nullptr;  ///< owned by a planner, or latent_plan_
-  AttentionPlan latent_plan_;            ///< of latent vectors: latent_words() alone
+  AttentionPlan latent_plan_;            ///< plan for latent vectors: only latent_words()
   DeviceBatch batch_;
-  DeviceMemory expert_starts_;  ///< of the bank at work
+  DeviceMemory expert_starts_;  ///< expert starts of the bank in use
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};
   Event sampled_{true};
 
-  // Between passes.
-  Stage upload_stages_[2];  ///< used in turn: one is filled while the other is copied
+  // State between passes.
+  Stage upload_stages_[2];  ///< used in turn: one is filled while the other is being copied
   int next_upload_ = 0;
   DeviceMemory pack_scratch_;
   MirroredStage list_stage_;  ///< block copies, slot moves, rows to sample

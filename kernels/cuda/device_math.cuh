@@ -1,5 +1,5 @@
-// Common parts of the row-wise kernels: fixed reduction trees and access to four elements at a
-// time.
+// Common parts of the row-wise kernels: reduction trees of fixed order, and access to four elements
+// at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@ namespace paceline::kernels::cuda {
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 inline constexpr int kWarp = 32;
 
-/// The sum over a warp, in every lane: lanes 16 apart first, neighbours last.
+/// Returns the sum over a warp, in every lane. Lanes 16 apart are added first, neighbours last.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -22,8 +22,9 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-/// The sum over a block of a multiple of 32 threads, in every thread: over warps, then over the
-/// warps' sums. sums: [32] shared, free for use again after a barrier.
+/// Returns the sum over a block, in every thread: first over each warp, then over the warps' sums.
+/// The block has a multiple of 32 threads. sums: [32] in shared memory, which may be used again
+/// after a barrier.
 __device__ __forceinline__ float block_sum(float x, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -33,8 +34,8 @@ __device__ __forceinline__ float block_sum(float x, float* sums) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? sums[lane] : 0.0F);
 }
 
-/// Loads elements [0, count) of four; the others are 0. `aligned`: all four exist, at a multiple of
-/// their size.
+/// Loads elements [0, count) of four; the others are 0. `aligned`: all four exist, and their
+/// address is a multiple of their size.
 template <bool aligned>
 __device__ __forceinline__ void load4(const float* from, int count, float (&x)[4]) {
   if constexpr (aligned) {
@@ -84,7 +85,8 @@ __device__ __forceinline__ void store4(__nv_bfloat16* to, int count, const float
   }
 }
 
-/// Whether all rows of `width` elements at these addresses can be read and written by fours.
+/// Returns whether all rows of `width` elements at these addresses can be read and written four
+/// elements at a time.
 template <class... Pointers>
 [[nodiscard]] bool fours_aligned(int width, const Pointers*... rows) {
   const auto aligned = [](const auto* p) {

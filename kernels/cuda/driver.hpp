@@ -1,4 +1,4 @@
-// Functions of the CUDA driver, which is not linked: the program starts where there is none.
+// Functions of the CUDA driver. The driver is not linked, so that the program starts without one.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace paceline::kernels::cuda {
 
-/// Finds a function of the driver by name. Throws Error (internal) where it has none.
+/// Finds a function of the driver by name. Throws Error (internal) if it has none.
 template <class Function>
 Function* of_driver(const char* name) {
   void* found = nullptr;

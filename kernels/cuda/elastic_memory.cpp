@@ -51,7 +51,7 @@ ElasticMemory::ElasticMemory(int device, std::size_t most) : device_(device) {
     check(driver().MemAddressReserve(&base_, reserved_, 0, 0, 0), "addresses", reserved_);
 }
 
-// Giving back fails only when the device has failed, which the next checked call reports.
+// Giving back fails only if the device has failed, and then the next checked call reports it.
 ElasticMemory::~ElasticMemory() {
   shrink(0);
   if (reserved_ > 0) static_cast<void>(driver().MemAddressFree(base_, reserved_));

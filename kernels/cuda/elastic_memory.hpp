@@ -8,13 +8,14 @@
 
 namespace paceline::kernels::cuda {
 
-/// A range of device addresses whose first part is mapped: recorded graphs, and others that know an
-/// address, need not hear of changes. Memory comes in pieces of whole pages of the device, one for
-/// each growth, and is given back piece by piece. Memory that is given back must not be in use.
-/// Used by one thread.
+/// A range of device addresses whose first part is mapped. Addresses stay the same when it grows or
+/// shrinks, so recorded graphs and others that hold one need not be told. Memory comes in pieces of
+/// whole pages of the device, one for each growth, and is given back piece by piece. Memory that is
+/// given back must not be in use. Only one thread may use it.
 class ElasticMemory {
  public:
-  /// Reserves addresses for `most` bytes, without memory. Throws Error (internal) in CUDA's words.
+  /// Reserves addresses for `most` bytes, without memory. Throws Error (internal) with CUDA's
+  /// message.
   ElasticMemory(int device, std::size_t most);
   ~ElasticMemory();
   ElasticMemory(const ElasticMemory&) = delete;
@@ -22,10 +23,10 @@ class ElasticMemory {
 
   [[nodiscard]] std::byte* data() const { return reinterpret_cast<std::byte*>(base_); }
   [[nodiscard]] std::size_t mapped() const { return mapped_; }  ///< bytes
-  /// Maps memory for at least so many bytes, uninitialised where it is new. Throws as the
-  /// constructor.
+  /// Maps memory for at least the given number of bytes; new memory is uninitialised. Throws the
+  /// same errors as the constructor.
   void grow(std::size_t bytes);
-  /// Gives back the pieces that lie past so many bytes.
+  /// Gives back the pieces that lie past the given number of bytes.
   void shrink(std::size_t bytes);
 
  private:

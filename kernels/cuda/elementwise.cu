@@ -12,13 +12,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
 
-/// Blocks of kThreads for a row, with four elements a thread.
+/// Returns how many blocks of kThreads a row needs, with four elements for each thread.
 unsigned blocks_of(int width) {
   return static_cast<unsigned>((width + 4 * kThreads - 1) / (4 * kThreads));
 }
 
-/// First element of a thread: thread t of a row's block y has elements [4 u, 4 u + 4), u = t +
-/// kThreads y.
+/// Returns the first element of a thread. Thread t of a row's block y has elements [4 u, 4 u + 4)
+/// with u = t + kThreads y.
 __device__ __forceinline__ int first_element() {
   return 4 * static_cast<int>(threadIdx.x + blockIdx.y * blockDim.x);
 }
@@ -36,8 +36,8 @@ __global__ void embed_kernel(const T* table, const EmbeddingRows range, const st
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * width + i, width - i, x);
 }
 
-/// One row a block; thread t has elements [4 u, 4 u + 4), u = t, t + threads, ..., and sums them in
-/// this order before the block's tree.
+/// Normalises one row in each block. Thread t has elements [4 u, 4 u + 4) with u = t, t + threads,
+/// ..., and sums them in this order before the tree over the block.
 template <class T, int vectors, bool aligned>
 __global__ void __launch_bounds__(kMaxThreads)
     add_rmsnorm_kernel(float* x, const float* delta, const float* weight, float epsilon, int width,
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-/// Threads of a row, a function of its width alone.
+/// Returns the number of threads for a row, which depends only on its width.
 int norm_threads(int width) { return width <= 1024 ? 256 : width <= 2048 ? 512 : kMaxThreads; }
 
 template <class T, int vectors>
@@ -144,7 +144,7 @@ __global__ void store_columns_kernel(const float* in, int width, T* out, int out
   store4<aligned>(out + static_cast<std::size_t>(blockIdx.x) * out_width + i, width - i, x);
 }
 
-/// Stores columns. `out`: from the first column on.
+/// Stores columns. `out` begins at the first column.
 template <class T>
 void store_columns_of(const float* in, int rows, int width, T* out, int out_width,
                       cudaStream_t stream) {
@@ -162,7 +162,7 @@ __global__ void scatter_columns_kernel(const float* in, int width, const std::in
       in[static_cast<std::size_t>(blockIdx.x) * width + i];
 }
 
-/// Gathers rows of `count` elements of T each.
+/// Gathers rows of `count` elements of type T.
 template <class T>
 __global__ void gather_rows_kernel(const T* in, const std::int32_t* index, std::size_t count,
                                    T* out) {

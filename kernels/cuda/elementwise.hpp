@@ -1,5 +1,6 @@
 // Row-wise operations on the device: embedding, norm, bias, gated activation, gathers. Pointers are
-// to device memory; Backend specifies the results. A row's bits depend on its width alone.
+// to device memory; Operations specifies the results. Each row's bits depend on the row and its
+// width, never on other rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +13,15 @@
 
 namespace paceline::kernels::cuda {
 
-/// Rows of an embedding table, for tokens [first, first + count), of `width` elements each.
+/// The rows of an embedding table for tokens [first, first + count), with `width` elements each.
 struct EmbeddingRows {
   int first = 0;
   int count = 0;
   int width = 0;
 };
 
-/// out[r, :] = the row of tokens[r], or -0 where the table has none. table: [range.count,
-/// range.width] of `dtype`; out: [rows, range.width].
+/// out[r, :] = the row of tokens[r], or -0 if the table has none. table: [range.count, range.width]
+/// of `dtype`; out: [rows, range.width].
 void embed(const std::byte* table, DType dtype, const EmbeddingRows& range,
            const std::int32_t* tokens, int rows, float* out, cudaStream_t stream);
 

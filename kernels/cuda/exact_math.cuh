@@ -1,5 +1,5 @@
-// e^x, ln x and the noise of tokens in IEEE operations of a fixed order, so that their bits depend
-// on no mathematical library: the polynomials of the CPU backend's vector code.
+// e^x, ln x and the noise of tokens in IEEE operations of a fixed order, so that their bits do not
+// depend on a mathematical library. The polynomials are those of the CPU backend's vector code.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,13 +14,13 @@ namespace paceline::kernels::cuda {
 /// NaN stays NaN.
 __device__ __forceinline__ float exponential(float x) {
   const float bounded = x < -87.3F ? -87.3F : x > 88.3F ? 88.3F : x;
-  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts so that r is nearly exact. Adding 1.5 *
-  // 2^23 rounds to the nearest integer, which is then the lower bits.
+  // x = n ln 2 + r, |r| <= ln 2 / 2, where ln 2 has two parts so that r is nearly exact. Adding 1.5
+  // * 2^23 rounds to the nearest integer, which is then the lower bits.
   const float shifted = __fadd_rn(__fmul_rn(bounded, 1.44269504F), 12582912.0F);
   const float n = __fsub_rn(shifted, 12582912.0F);
   float r = __fmaf_rn(n, -0.693145752F, bounded);
   r = __fmaf_rn(n, -1.42860682e-6F, r);
-  // Taylor to r^7 / 7!: the next term is below 6e-9.
+  // The Taylor series is summed up to r^7 / 7!; the next term is below 6e-9.
   float p = 1.0F / 5040.0F;
   p = __fmaf_rn(p, r, 1.0F / 720.0F);
   p = __fmaf_rn(p, r, 1.0F / 120.0F);
@@ -33,13 +33,13 @@ __device__ __forceinline__ float exponential(float x) {
   return x < -87.3F ? 0.0F : __fmul_rn(p, scale);
 }
 
-/// silu(gate) * up.
+/// Returns silu(gate) * up.
 __device__ __forceinline__ float swiglu_value(float gate, float up) {
   return __fdiv_rn(gate, 1.0F + exponential(-gate)) * up;
 }
 
 /// n ln 2 + ln(1 + f) for f in [-0.5, 1/3]: 2 atanh(z) with z = f / (2 + f), |z| <= 1/3. The series
-/// in z^2 keeps relative precision as f goes to 0.
+/// in z^2 keeps relative precision when f goes to 0.
 __device__ __forceinline__ float log_reduced(float n, float f) {
   const float z = __fdiv_rn(f, __fadd_rn(2.0F, f));
   const float z2 = __fmul_rn(z, z);
@@ -64,11 +64,11 @@ __device__ __forceinline__ void split_exponent(float x, float& n, float& f) {
                 1.0F);
 }
 
-/// Upper bound of all noise.
+/// Upper bound of the noise of any bits.
 inline constexpr float kGumbelBound = 22.9F;
 
-/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half the bits
-/// give the complement 1 - w exactly, so that both tails keep their precision.
+/// Gumbel noise of 32 random bits: -ln(-ln w), w = (bits + 0.5) / 2^32. Above one half, the
+/// complement 1 - w is computed exactly from the bits, so that both tails keep their precision.
 __device__ __forceinline__ float gumbel(std::uint32_t bits) {
   const bool upper = (bits & 0x80000000U) != 0;
   const std::uint32_t below = upper ? ~bits : bits;
@@ -83,7 +83,7 @@ __device__ __forceinline__ float gumbel(std::uint32_t bits) {
   return -log_reduced(n, f);
 }
 
-/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d asks for w >=
+/// Lower bound of the bits whose noise can reach `needed`: -ln(-ln w) >= d requires w >=
 /// exp(-e^-d), which is at least 1 - e^-d. The margin covers the rounding of the noise and of
 /// scores about `score`.
 __device__ __forceinline__ std::uint32_t least_bits(float needed, float score) {

@@ -13,15 +13,16 @@ namespace paceline::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kOfLane = kMaxExperts / kWarp;  ///< experts that a lane looks at
+constexpr int kOfLane = kMaxExperts / kWarp;  ///< number of experts for each lane
 
-/// Whether expert `id` of logit `key` comes before another. Negative ids are nobody.
+/// Returns whether expert `id` with logit `key` comes before another. A negative id is no expert.
 __device__ __forceinline__ bool comes_first(float key, int id, float other_key, int other) {
   if (id < 0 || other < 0) return other < 0 && id >= 0;
   return key > other_key || (key == other_key && id < other);
 }
 
-/// Sets the scores and keys of a lane's experts: a row's sigmoids, and those with their correction.
+/// Sets the scores and keys of a lane's experts: the row's sigmoids, and the sigmoids with their
+/// correction.
 __device__ __forceinline__ void score(const float* logits, const Routing& routing, int lane,
                                       float (&scores)[kOfLane], float (&keys)[kOfLane]) {
 #pragma unroll
@@ -35,12 +36,14 @@ __device__ __forceinline__ void score(const float* logits, const Routing& routin
       scores[i] = __fdiv_rn(scores[i] < 0 ? e : 1.0F, 1.0F + e);
       keys[i] = scores[i] + (routing.correction == nullptr ? 0.0F : routing.correction[id]);
     }
-    // A NaN comes last, so that there is an order. Its row's weights are NaN whoever is chosen.
+    // A NaN comes last, so that there is an order. The weights of its row are NaN, whichever
+    // experts are chosen.
     if (isnan(keys[i])) keys[i] = -INFINITY;
   }
 }
 
-/// Makes sure that only experts of the best groups are taken. bests: [groups] of the warp, shared.
+/// Makes sure that only experts of the best groups are taken. bests: [groups] for this warp, in
+/// shared memory.
 __device__ __forceinline__ void keep_groups(const Routing& routing, int lane, float* bests,
                                             float (&keys)[kOfLane]) {
   const int size = routing.experts / routing.groups;
@@ -76,8 +79,8 @@ __device__ __forceinline__ void keep_groups(const Routing& routing, int lane, fl
   }
 }
 
-/// One row a warp. Lane l looks at experts l, l + 32, ...; sums are over a lane's experts in
-/// ascending order, then over lanes.
+/// Chooses the experts of one row in each warp. Lane l has experts l, l + 32, ...; sums are over a
+/// lane's experts in ascending order, then over lanes.
 __global__ void __launch_bounds__(kThreads)
     choose_kernel(const float* logits, int rows, Routing routing, int chosen, bool given,
                   std::int32_t* ids, float* weights) {
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A choice of a row a thread.
+/// Each thread handles one choice of one row.
 __global__ void __launch_bounds__(kThreads)
     store_kernel(const std::int32_t* ids, int chosen, int first, const RoutingPlaces places,
                  const std::int32_t* positions, const std::int64_t* slots, int rows) {
@@ -166,12 +169,12 @@ __global__ void __launch_bounds__(kThreads)
   of_row[first + i % chosen] = static_cast<std::int16_t>(ids[i]);
 }
 
-/// Gives each choice of an expert of the bank a place: places of an expert are neighbours, in any
-/// order. One block of a thread for each expert there may be.
+/// Gives each choice of an expert of the bank a place: the places of one expert are neighbours, in
+/// any order. Runs as one block, with a thread for each possible expert.
 __global__ void __launch_bounds__(kMaxExperts)
     place_kernel(const std::int32_t* ids, int choices, int chosen, int first, int experts,
                  int tile_rows, const ExpertPlaces places) {
-  auto* const counts = reinterpret_cast<int*>(dynamic_shared());  // then next places
+  auto* const counts = reinterpret_cast<int*>(dynamic_shared());  // later the next places
   int* const row_ends = counts + kMaxExperts;
   int* const tile_ends = row_ends + kMaxExperts;
   const int t = static_cast<int>(threadIdx.x);
@@ -220,13 +223,13 @@ struct CombineArgs {
   int chosen, width, segments, of_segment, first;
 };
 
-/// An element of a row a thread.
+/// Each thread computes one element of one row.
 __global__ void __launch_bounds__(kThreads) combine_kernel(const CombineArgs args) {
   const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   if (i >= args.width) return;
   const std::size_t of_row = static_cast<std::size_t>(blockIdx.x) * args.chosen;
   constexpr int kLevels = tree_levels(kMaxLinearSegments) + 1;
-  float waiting[kLevels] = {};  // by level of the tree, until the neighbour's sum exists
+  float waiting[kLevels] = {};  // by level of the tree, until the neighbour's sum is there
   float sum = 0;
   int choice = 0;
   for (int segment = 0; segment < args.segments; ++segment) {

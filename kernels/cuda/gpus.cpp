@@ -12,8 +12,8 @@ GpuList visible_gpus() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // clears it for the next call
-    // A missing driver counts as version 0: the runtime is linked in, the driver is not.
+    static_cast<void>(cudaGetLastError());  // clears the error for the next call
+    // A missing driver counts as version 0; the runtime is linked in, but the driver is not.
     int driver = 0;
     const bool none = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
     list.why_none = none ? "no NVIDIA driver is installed"

@@ -7,10 +7,11 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Kinds of passes that an owner remembers. A graph of a large model takes a megabyte or two.
+/// Number of kinds of passes that an owner remembers. A graph of a large model takes a megabyte or
+/// two.
 constexpr std::size_t kMostPasses = 256;
-/// Bytes of arrivals for as many rows as most owners ever have: 2,048 of 8 kv heads. Growing with
-/// each larger pass would drop the graphs.
+/// Bytes of arrivals for as many rows as most owners ever have: 2,048 rows with 8 kv heads. If the
+/// memory grew with each larger pass, the graphs would be dropped each time.
 constexpr std::size_t kArrivalBytes = std::size_t{64} << 10;
 
 }  // namespace
@@ -26,7 +27,7 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
   if (stage_.device() != before) passes_.clear();
   if (states_.size() < states) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    passes_.clear();  // they hold the old addresses, and the next line may throw
+    passes_.clear();  // the graphs hold the old addresses, and the next line may throw
     states_ = DeviceMemory(states);
   }
   if (arrivals_.size() < arrivals) {
@@ -73,7 +74,7 @@ GraphRecording::Graph GraphRecording::capture(cudaStream_t stream,
   try {
     operations();
   } catch (...) {
-    static_cast<void>(end());  // the first exception tells more
+    static_cast<void>(end());  // the first exception says more
     throw;
   }
   PACELINE_CUDA_CHECK(end());

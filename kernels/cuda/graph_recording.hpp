@@ -1,4 +1,4 @@
-// Passes as CUDA graphs: one launch for the hundreds of kernels of a pass.
+// Passes as CUDA graphs: one launch for the hundreds of kernels in a pass.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,28 +14,28 @@
 
 namespace paceline::kernels::cuda {
 
-/// Constants baked into a captured pass. All other variables are read from memory.
+/// Values that a captured pass contains as constants. All others are read from memory.
 struct PassKey {
   PassRows rows;
   AttentionGrid attention;
   bool operator==(const PassKey&) const = default;
 };
 
-/// The graphs of one owner, and the memory that its passes alone read their batch from and keep
-/// states of attention in. A pass of a new kind is launched operation by operation, and captured
-/// when it comes again, since prompts end in many sizes that never do. Least recently used graphs
-/// make room for others.
+/// The graphs of one owner, and the memory from which only its passes read their batch and in which
+/// they keep states of attention. A pass of a new kind is launched operation by operation. It is
+/// captured when its kind comes again, since the ends of prompts have many sizes that never come
+/// again. The least recently used graph is dropped to make room for another.
 ///
-/// An owner's own passes alone decide between these. So the ranks of a tensor-parallel group, whose
-/// passes are the same, launch, capture and replay in step, as NCCL requires, though only the
-/// leader has draft models beside the target.
+/// Which of these happens depends only on the owner's own passes. So the ranks of a tensor-parallel
+/// group, whose passes are the same, launch, capture and replay in step, as NCCL requires, even
+/// though only the leader has draft models in addition to the target.
 class GraphRecording final : public Recording {
  public:
-  /// `recordable`: false launches every pass operation by operation.
+  /// `recordable`: if false, every pass is launched operation by operation.
   explicit GraphRecording(bool recordable) : recordable_(recordable) {}
 
-  /// Makes room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. Where one
-  /// of them has to move, it waits for the stream and drops the graphs, which hold the old place.
+  /// Makes room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. If one of
+  /// them has to move, it waits for the stream and drops the graphs, which hold the old address.
   void make_room(std::size_t batch, std::size_t states, std::size_t arrivals, cudaStream_t stream);
   [[nodiscard]] MirroredStage& stage() { return stage_; }
   [[nodiscard]] std::byte* states() const { return states_.data(); }

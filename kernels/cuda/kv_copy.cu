@@ -7,12 +7,14 @@ namespace paceline::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// 16-byte loads in flight of a thread; with kThreads they make the tile of a thread block.
+/// Number of 16-byte loads that a thread has in flight. With kThreads threads they make the tile of
+/// a thread block.
 constexpr int kInFlight = 4;
 constexpr int kTile = kThreads * kInFlight;
 
 /// Copies tile blockIdx.x of item blockIdx.y. The item's place in `from` and `to`, in items of
-/// `vectors` 16-byte words, is from_index[stride * item], or its own number where that is null.
+/// `vectors` 16-byte words, is from_index[stride * item] or to_index[stride * item], or the item's
+/// own number if the index is null.
 __global__ void copy_tiles(const uint4* from, const std::int32_t* from_index, uint4* to,
                            const std::int32_t* to_index, int stride, std::int64_t vectors) {
   const std::int64_t item = blockIdx.y;
@@ -30,12 +32,13 @@ __global__ void copy_tiles(const uint4* from, const std::int32_t* from_index, ui
   for (std::int64_t i = first; i < vectors; i += kThreads) to[i] = __ldcs(from + i);
 }
 
-/// Thread u of blocks blockIdx.y has one vector of a slot in one layer, of K or V of one head, in
-/// all moves of group blockIdx.x: data that a later move reads was written by the same thread.
+/// Thread u of blocks blockIdx.y has one vector of a slot in one layer, of K or V of one head. It
+/// has this vector in all moves of group blockIdx.x, so data that a later move reads was written by
+/// the same thread.
 template <class T>
 __global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
                                   const GroupedMove* moves) {
-  constexpr int kElements = static_cast<int>(sizeof(T));  // in elements: strides are in bytes here
+  constexpr int kElements = static_cast<int>(sizeof(T));  // in elements, which are bytes in kv
   const GroupedMove* group = moves + blockIdx.x;
   const int vectors = kv.head_dim / kElements;
   const std::int64_t u = static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -51,7 +54,7 @@ __global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
   }
 }
 
-/// A group of moves a thread block; a thread has the same elements in all of them.
+/// Does one group of moves in each thread block. A thread has the same elements in all of them.
 __global__ void move_experts_kernel(const RoutingPlaces places, const GroupedMove* moves) {
   const GroupedMove* group = moves + blockIdx.x;
   for (std::int32_t i = 0; i < group->group; ++i) {
@@ -67,7 +70,7 @@ void copy_items(const KvShape& kv, const std::byte* from, const std::int32_t* fr
                 cudaStream_t stream) {
   const auto vectors = static_cast<std::int64_t>(kv.block_bytes() / sizeof(uint4));
   const auto tiles = static_cast<unsigned>((vectors + kTile - 1) / kTile);
-  constexpr int kMost = 65535;  // limit of a grid's second dimension
+  constexpr int kMost = 65535;  // largest second dimension of a grid
   for (int done = 0; done < count; done += kMost) {
     const auto skip = [&](const std::int32_t* index) {
       return index != nullptr ? index + static_cast<std::ptrdiff_t>(stride) * done : nullptr;

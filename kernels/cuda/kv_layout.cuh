@@ -1,6 +1,6 @@
 // Layout of the pool: in each block [layer][K, V][kv_head][position][head_dim] of kv.dtype, or of
-// latent vectors [layer][position][head_dim], and then [position][routed] experts, so that a block
-// is one contiguous piece and a head's positions are rows.
+// latent vectors [layer][position][head_dim], followed by [position][routed] experts. So a block is
+// one contiguous piece, and the positions of a head are rows.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace paceline::kernels::cuda {
 
-/// KvShape as kernels use it; sizes in elements.
+/// KvShape in the form that kernels use, with sizes in elements.
 struct KvStrides {
   std::int64_t block = 0;
   std::int64_t layer = 0;
-  std::int64_t value = 0;  ///< from a K to its V
+  std::int64_t value = 0;  ///< distance from a K to its V
   std::int64_t head = 0;
   int positions = 0;  ///< of a block
   int head_dim = 0;
@@ -27,7 +27,7 @@ inline KvStrides strides_of(const KvShape& kv) {
   return {block, layer, head * kv.kv_heads, head, kv.block, kv.head_dim};
 }
 
-/// Index of the K of layer 0 and head 0 at a slot, block * positions + offset.
+/// Returns the index of the K of layer 0 and head 0 at a slot, which is block * positions + offset.
 #if defined(__CUDACC__)
 __host__ __device__
 #endif
@@ -36,11 +36,11 @@ __host__ __device__
   return slot / strides.positions * strides.block + slot % strides.positions * strides.head_dim;
 }
 
-/// Where positions' experts are in the pool, for kernels.
+/// The place of positions' experts in the pool, for kernels.
 struct RoutingPlaces {
   std::byte* cache = nullptr;
   std::int64_t block_bytes = 0;
-  std::int64_t offset = 0;  ///< in a block
+  std::int64_t offset = 0;  ///< offset in a block
   int positions = 0;        ///< of a block
   int routed = 0;
 };
@@ -50,7 +50,7 @@ inline RoutingPlaces routing_places(const KvShape& kv, std::byte* cache) {
           static_cast<std::int64_t>(kv.routing_offset()), kv.block, kv.routed};
 }
 
-/// The experts of the position at a slot of a block. [routed]
+/// Returns the experts of the position at a slot of a block: [routed].
 #if defined(__CUDACC__)
 __host__ __device__
 #endif

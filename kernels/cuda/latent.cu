@@ -1,7 +1,7 @@
 // Latent attention: a block of threads for each row and head, which walks the positions in tiles of
-// kAttentionTile with one softmax state. Every warp takes positions of a tile in turn for scores,
-// every thread elements of the values. Heads of a row read the same vectors, which the second-level
-// cache has by then.
+// kAttentionTile with one softmax state. For scores, every warp takes positions of a tile in turn;
+// for values, every thread takes elements. The heads of a row read the same vectors, which are in
+// the second-level cache after the first read.
 #include "kernels/cuda/latent.hpp"
 
 #include <cuda_bf16.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-/// Elements of the values that a thread has.
+/// Number of elements of the values that a thread has.
 constexpr int kOfThread = kMaxLatentValues / kThreads;
 
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
@@ -29,7 +29,7 @@ struct StoreArguments {
   LatentParams params;
   const float* cos_sin;  ///< [positions][rope]
   KvStrides kv;
-  std::int64_t layer_element;  ///< of the layer in a block
+  std::int64_t layer_element;  ///< first element of the layer in a block
   const std::int32_t* positions;
   const std::int64_t* slots;
   int rows;
@@ -37,7 +37,8 @@ struct StoreArguments {
   const float* latent;
 };
 
-/// Rotates pairs of neighbours, which come out apart. Lane l has pairs l, l + 32 and so on.
+/// Rotates pairs of neighbours, which are stored apart from each other. Lane l has pairs l, l + 32
+/// and so on.
 template <class T>
 __device__ __forceinline__ void rotate(const float* in, const float* cos_sin, int size, T* out) {
   const int half = size / 2;
@@ -51,7 +52,7 @@ __device__ __forceinline__ void rotate(const float* in, const float* cos_sin, in
   }
 }
 
-/// One head a warp (x: row, y: heads by kWarps), and behind the heads the latent vector.
+/// Each warp handles one head (x: row, y: heads by kWarps). The latent vector follows the heads.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     store_kernel(StoreArguments args, T* cache, T* nope_out, T* q_out) {
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls f with a null pointer of the type that stands for `dtype` on the device.
+/// Calls f with a null pointer whose type is that of `dtype` on the device.
 template <class F>
 void with_type(DType dtype, const F& f) {
   if (dtype == DType::bf16) {

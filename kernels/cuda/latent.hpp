@@ -13,25 +13,25 @@
 
 namespace paceline::kernels::cuda {
 
-/// What a row sees, as words for the device: indices are into latent_words().
+/// The positions that a row sees, as words for the device. Indices refer to latent_words().
 struct LatentRowWords {
-  std::int32_t positions;  ///< that it sees; 0: a row of padding
-  std::int32_t base;       ///< position from which on its path says where they lie
+  std::int32_t positions;  ///< number that it sees; 0: a row of padding
+  std::int32_t base;       ///< first position whose place is on its path
   std::int32_t path;       ///< index of the path's first word
   std::int32_t blocks;     ///< index of the block table's first word
 };
 
-/// Makes the words of a pass: LatentRowWords of `padded` rows, then block tables and paths.
+/// Makes the words for a pass: LatentRowWords of `padded` rows, then block tables and paths.
 void latent_words(const RowPlan& plan, int block, int padded, std::vector<std::int32_t>& words);
 
 /// See Operations::latent_rope_and_store(). positions, slots: [rows] of DeviceBatch; a row at
-/// position -1 is left out.
+/// position -1 is skipped.
 void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, const KvShape& kv,
                            int layer, std::byte* cache, const std::int32_t* positions,
                            const std::int64_t* slots, int rows, const float* q, const float* latent,
                            std::byte* nope_out, std::byte* q_out, cudaStream_t stream);
 
-/// See Operations::latent_attention(). words: latent_words() of the pass.
+/// See Operations::latent_attention(). words: those that latent_words() made for the pass.
 void latent_attention(const LatentParams& params, const KvShape& kv, int layer,
                       const std::byte* cache, const std::int32_t* words, int rows,
                       const std::byte* q, std::byte* out, cudaStream_t stream);

@@ -1,5 +1,5 @@
-// Checked kernel launches. Kernels are started by this function alone and keep all shared memory in
-// dynamic_shared(), so that they are plain C++ to a host compiler (tests/kernels/cuda_host).
+// Checked kernel launches. Only this function starts kernels, and kernels keep all shared memory in
+// dynamic_shared(). So a host compiler can compile them as plain C++ (tests/kernels/cuda_host).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,11 +12,11 @@
 
 namespace paceline::kernels::cuda {
 
-/// Dynamic shared memory that a kernel gets without asking for it.
+/// Dynamic shared memory that a kernel gets without requesting it.
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 
 /// Launches a kernel. The attribute belongs to the kernel on the current device, so it is set again
-/// each time: that costs less than a launch, and steps replay graphs.
+/// each time. This costs less than a launch, and steps mostly replay graphs.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             cudaStream_t stream, Arguments&&... arguments) {

@@ -20,7 +20,7 @@ void launch_product(const LinearPlan& plan, ProductArgs args, cudaStream_t strea
   args.feature_tiles = (args.n + Shape::kFeatures - 1) / Shape::kFeatures;
   args.row_tiles = (args.rows + Shape::kRows - 1) / Shape::kRows;
   args.units = args.feature_tiles * args.row_tiles * args.splits;
-  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // quads of a tile
+  constexpr std::size_t kSum = std::size_t{Shape::kQuads} * Shape::kOwners;  // quads in a tile
   args.parts = args.waiting + plan.grid * args.levels * kSum;
   start_product<Shape>(plan.grid, args, MatrixUnits{}, stream);
 }

@@ -1,4 +1,4 @@
-// Packing of weights into the layout of the matrix products, and unpacking of rows.
+// Packs weights into the layout of the matrix products, and unpacks rows.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ __device__ unsigned bits_of(const __nv_bfloat16* x) {
   return *reinterpret_cast<const unsigned*>(x);
 }
 
-/// Byte offset, in a bf16 layout, of the register with elements [element, element + 2) of a
-/// feature, in the order of the lanes that multiply them.
+/// Returns the byte offset, in a bf16 layout, of the register that has elements [element, element +
+/// 2) of a feature. Registers are in the order of the lanes that multiply them.
 __device__ std::size_t place_of_pair(int feature, int element, int segments, int segment_length,
                                      int segment_steps) {
   const int segment = element / segment_length;
@@ -39,12 +39,12 @@ __device__ std::size_t place_of_pair(int feature, int element, int segments, int
   return fragment * 512 + lane * 16 + reg * 4;
 }
 
-/// Index of an element in an fp32 layout.
+/// Returns the index of an element in an fp32 layout.
 __device__ std::size_t place_of_element(int feature, int element, int k) {
   return (static_cast<std::size_t>(feature / 32) * k + element) * 32 + feature % 32;
 }
 
-/// Packs a pair of elements a thread.
+/// Packs one pair of elements in each thread.
 template <class Stored>
 __global__ void __launch_bounds__(256) pack_bf16(const PackArgs args) {
   const int element = 2 * static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(256) pack_f32(const PackArgs args) {
   }
 }
 
-/// Unpacks row x by blocks of column x; a thread has a pair of elements, for k is even.
+/// Unpacks row x by the blocks of column x. A thread has a pair of elements, since k is even.
 template <bool bf16>
 __global__ void __launch_bounds__(256)
     unpack_kernel(const std::byte* weight, int n, int k, int steps, int first,

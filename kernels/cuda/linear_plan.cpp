@@ -12,23 +12,23 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-// In bytes or operations a clock (of 1.7 GHz), fitted to the times of 2,200 plans on an H100: those
-// of all products of Qwen2.5 0.5B, 7B and 32B at 1 to 4,096 rows (tests/bench/linear_bench.cpp
-// --plans). The plans that they choose take 1.9 % longer than the best on average. They serve only
-// to order plans.
-constexpr double kMemoryBytes = 2040;        ///< HBM, whole device
-constexpr double kMemoryLatency = 2750;      ///< clocks; bytes in flight over bandwidth
+// These are in bytes or operations a clock (of 1.7 GHz). They were fitted to the times of 2,200
+// plans on an H100: all plans for all products of Qwen2.5 0.5B, 7B and 32B at 1 to 4,096 rows
+// (tests/bench/linear_bench.cpp --plans). The plans chosen with them take 1.9 % longer than the
+// best on average. They are used only to order plans.
+constexpr double kMemoryBytes = 2040;        ///< from HBM, whole device
+constexpr double kMemoryLatency = 2750;      ///< clocks: bytes in flight / bandwidth
 constexpr double kCacheBytes = 4450;         ///< L2 to multiprocessors, whole device
 constexpr double kPortBytes = 69;            ///< L2 to one multiprocessor
-constexpr double kSumBytes = 47;             ///< the same, of waiting sums
-constexpr double kSharedBytes = 103;         ///< of one multiprocessor
-constexpr double kWarpProductClocks = 12.4;  ///< mma.m16n8k16 of one of the four partitions
-constexpr double kWarpgroupClocks = 6.05;    ///< the same as a part of wgmma
-constexpr double kProductLatency = 40;       ///< of a dependent product
+constexpr double kSumBytes = 47;             ///< the same, for waiting sums
+constexpr double kSharedBytes = 103;         ///< in one multiprocessor
+constexpr double kWarpProductClocks = 12.4;  ///< mma.m16n8k16, one of four partitions
+constexpr double kWarpgroupClocks = 6.05;    ///< the same product as part of a wgmma
+constexpr double kProductLatency = 40;       ///< clocks for a dependent product
 constexpr double kStageClocks = 97;          ///< barrier and first fragments of a stage
 constexpr double kExposed = 0.15;
-constexpr double kArrivalClocks = 1640;  ///< fence and counter of a shared tile
-constexpr double kRoundClocks = 900;     ///< eight loads of partial sums of a shared tile
+constexpr double kArrivalClocks = 1640;  ///< fence and counter for a shared tile
+constexpr double kRoundClocks = 900;     ///< eight loads of partial sums in a shared tile
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -43,10 +43,10 @@ TileTraits traits_of() {
   t.blocks = Shape::kBlocks;
   t.shared_bytes = Shape::kSharedBytes;
   t.flight = (Shape::kStages - 1) * Shape::kWeightBytes;
-  // Rows are read once by a warp, or by a warpgroup.
+  // A warp, or a warpgroup, reads rows once.
   const int inputs = Shape::kWarpgroups ? Shape::kN * 64 : Shape::kN * 256;
   t.step_operands =
-      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and writes
+      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and the writes
   t.warp_products = Shape::kQuads;
   t.tile_bytes = std::size_t{Shape::kQuads} * Shape::kOwners * 16;
   return t;
@@ -57,8 +57,8 @@ std::vector<TileTraits> all_traits(std::index_sequence<I...>) {
   return {traits_of<std::tuple_element_t<I, TileShapes>>()...};
 }
 
-/// Whether the copy engine can take the rows of a product: their length is one of a row_map(), and
-/// segments are whole steps, since a box does not end where a segment does.
+/// Returns whether the copy engine can copy the rows of a product. Their length must be valid for a
+/// row_map(). Segments must be whole steps, since a box does not end where a segment does.
 bool copied_as_boxes(const LinearLayout& layout) {
   return layout.k % 8 == 0 && layout.segment_length() % kStep == 0;
 }
@@ -68,12 +68,13 @@ bool usable(const TileTraits& shape, const LinearLayout& layout, const LinearDev
   return shape.shared_bytes <= device.block_shared;
 }
 
-/// Blocks of a tile that a multiprocessor runs at once. The system takes a kilobyte beside each.
+/// Number of blocks with this tile that a multiprocessor runs at once. The system takes another
+/// kilobyte for each.
 int resident_blocks(const TileTraits& shape, const LinearDevice& device) {
   return std::min(shape.blocks, device.shared / (shape.shared_bytes + 1024));
 }
 
-/// Blocks of a plan, or 0 when the workspace has no room for it.
+/// Returns the number of blocks in a plan, or 0 if the workspace has no room for it.
 int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int rows,
             const LinearDevice& device) {
   const std::int64_t tiles =
@@ -83,7 +84,7 @@ int grid_of(const TileTraits& shape, int splits, const LinearLayout& layout, int
   const std::size_t room = kLinearWorkspaceBytes - kLinearCounters * sizeof(std::uint32_t);
   auto slots = static_cast<std::int64_t>(room / shape.tile_bytes);
   if (splits > 1) {
-    // The sums of a tile's splits stay until its last block has come.
+    // The sums of a tile's splits stay until its last block has arrived.
     slots -= tiles * splits;
     if (slots < 0 || tiles > kLinearCounters) return 0;
   }
@@ -135,13 +136,13 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
   const TileTraits& shape = tile_traits()[plan.shape];
   const int row_tiles = ceil_div(rows, shape.rows);
   const int places = ceil_div(layout.n, shape.features) * row_tiles * plan.splits;
-  // Blocks take turns of one place each; the last turn may be short.
+  // In each turn, every block takes one place; the last turn may be short.
   const int turns = ceil_div(places, plan.grid);
   const int last = places - (turns - 1) * plan.grid;
   const double busiest = ceil_div(places, std::min(plan.grid, device.multiprocessors));
   const double depth = static_cast<double>(layout.k) / plan.splits;
 
-  // Weights come from memory once where the row tiles of a feature tile run together.
+  // Weights are read from memory once, because the row tiles of a feature tile run together.
   const auto memory_of = [&](double blocks, double in_flight) {
     return 2.0 * layout.n * layout.k * blocks / places / kMemoryBytes *
            std::hypot(1.0, kMemoryBytes * kMemoryLatency / (in_flight * shape.flight));
@@ -150,7 +151,8 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
                         rows * layout.row_bytes() / kMemoryBytes;
   const double operands = 2.0 * depth * (shape.features + static_cast<double>(rows) / row_tiles);
   const double cache = std::max(places * operands / kCacheBytes, busiest * operands / kPortBytes);
-  // Clocks of one stage of one block: all warps together, and the chain of one.
+  // These are the clocks of one stage in one block: for all warps together, and for the chain of
+  // one warp.
   const double product = shape.warpgroups ? kWarpgroupClocks : kWarpProductClocks;
   const double products = shape.warps / 4.0 * shape.warp_products * product;
   const double throughput = kStageSteps * std::max(products, shape.step_operands / kSharedBytes);
@@ -160,7 +162,7 @@ double estimated_clocks(const LinearPlan& plan, const LinearLayout& layout, int 
   const double stages = static_cast<double>(ceil_div(chunks, shape.slices)) * kStagesPerChunk;
   const double compute = stages * std::max(busiest * throughput, turns * chain);
 
-  // Waiting sums are written and read, in the walk of each place and between the places of a tile.
+  // Waiting sums are written and read while a place is walked, and between the places of a tile.
   const int waiting = layout.segments / plan.splits - 1 + (plan.splits > 1 ? 1 : 0);
   const double sums = 2.0 * busiest * waiting * static_cast<double>(shape.tile_bytes) / kSumBytes;
   const double rounds = std::max(1.0, shape.warp_products * plan.splits / 8.0);
@@ -184,8 +186,8 @@ LinearPlan plan_linear(const LinearLayout& layout, int rows, const LinearDevice&
   return best;
 }
 
-// A product is taken for that by one matrix with the features of all experts that rows may choose,
-// of as many rows as each of these has on average.
+// A product is planned like a product by one matrix with the features of all experts that rows may
+// choose. The number of rows is the average for each of these experts.
 ExpertPlans plan_experts(const LinearLayout& gate_up, const LinearLayout& down, int rows, int count,
                          const LinearDevice& device) {
   ExpertPlans best;

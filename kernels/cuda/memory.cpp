@@ -8,7 +8,8 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-/// Growing memory gets half as much again, so that it seldom has to grow.
+/// Returns the size for memory that grows to `bytes`: half as much again, so that it seldom has to
+/// grow.
 std::size_t grown(std::size_t bytes) { return bytes + bytes / 2; }
 
 }  // namespace
@@ -18,7 +19,7 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : size_(bytes) {
   void* memory = nullptr;
   const cudaError_t code = cudaMalloc(&memory, bytes);
   if (code == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // clears it for the next call
+    static_cast<void>(cudaGetLastError());  // clears the error for the next call
     std::size_t left = 0;
     std::size_t total = 0;
     PACELINE_CUDA_CHECK(cudaMemGetInfo(&left, &total));
@@ -30,7 +31,7 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : size_(bytes) {
   data_.reset(static_cast<std::byte*>(memory));
 }
 
-// Freeing fails only when the device has failed, which the next checked call reports.
+// Freeing fails only if the device has failed, and then the next checked call reports it.
 void DeviceMemory::Free::operator()(std::byte* memory) const {
   static_cast<void>(cudaFree(memory));
 }
@@ -79,7 +80,7 @@ std::byte* MirroredStage::room(std::size_t bytes, cudaStream_t stream) {
   std::byte* const room = stage_.room(bytes);
   if (mirror_.size() < bytes) {
     PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream));
-    mirror_ = DeviceMemory(grown(bytes));  // nothing throws after the move
+    mirror_ = DeviceMemory(grown(bytes));  // nothing may throw after the move
   }
   return room;
 }

@@ -1,4 +1,4 @@
-// Memory owned by the backend: on the device, and pinned on the host for copies between the two.
+// Memory owned by the backend: on the device, and pinned on the host for copies between both.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 namespace paceline::kernels::cuda {
 
 /// Device memory of plain cudaMalloc, aligned to 256 bytes, uninitialised. Throws Error (internal),
-/// with the bytes that are left, when there is not enough.
+/// which states the bytes that are left, if there is not enough.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -26,7 +26,7 @@ class DeviceMemory {
   std::size_t size_ = 0;
 };
 
-/// Page-locked host memory, which copy engines access directly.
+/// Page-locked host memory, which copy engines can access directly.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -44,28 +44,28 @@ class PinnedMemory {
 
 class Event {
  public:
-  /// `timed`: records when it happens.
+  /// `timed`: the event records when it happens.
   explicit Event(bool timed);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream);
   [[nodiscard]] cudaError_t query() const { return cudaEventQuery(event_); }
-  void wait() const;  ///< returns at once where nothing was recorded
-  /// Seconds between two timed events that have happened.
+  void wait() const;  ///< returns at once if nothing was recorded
+  /// Returns the seconds between two timed events that have happened.
   [[nodiscard]] static double seconds(const Event& from, const Event& to);
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// Pinned memory that is written, copied from in stream order, and written again once the copy is
-/// done.
+/// Pinned memory that is written, copied from in stream order, and written again after the copy has
+/// ended.
 class Stage {
  public:
-  /// Returns room for at least `bytes`; waits for the copy before.
+  /// Returns room for at least `bytes`. Waits until the previous copy has ended.
   std::byte* room(std::size_t bytes);
-  /// Copies the first bytes of the room to the device.
+  /// Copies the first `bytes` bytes of the room to the device.
   void copy(std::byte* to, std::size_t bytes, cudaStream_t stream);
 
  private:
@@ -76,8 +76,8 @@ class Stage {
 /// A stage with its counterpart on the device.
 class MirroredStage {
  public:
-  /// Returns room for at least `bytes` on both sides. Waits for the stream where the counterpart
-  /// has to move.
+  /// Returns room for at least `bytes` on both sides. Waits for the stream if the counterpart has
+  /// to move.
   std::byte* room(std::size_t bytes, cudaStream_t stream);
   void copy(std::size_t bytes, cudaStream_t stream) { stage_.copy(mirror_.data(), bytes, stream); }
   [[nodiscard]] std::byte* device() const { return mirror_.data(); }

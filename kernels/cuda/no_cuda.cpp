@@ -1,4 +1,4 @@
-// The CUDA backend of builds without CUDA: none.
+// The functions for CUDA in builds without CUDA, which have no CUDA backend.
 #include "kernels/gpus.hpp"
 #include "runtime/core/error.hpp"
 

@@ -1,14 +1,14 @@
 // The bf16 matrix product by warps (mma). See linear.hpp for the arithmetic and linear_plan.hpp for
 // the layouts.
 //
-// A block walks over its tiles as one sequence of stages (kStageSteps steps of each chunk at work),
-// so that copies of the next tile are under way while the last one is finished. Weights are copied
-// fragment by fragment, input rows 128 bytes at a time with their 16-byte pieces permuted by row,
-// so that ldmatrix finds the eight rows of a matrix in different banks.
+// A block walks over its tiles as one sequence of stages (kStageSteps steps of each chunk in
+// progress), so that copies for the next tile are in flight while the block finishes the last one.
+// Weights are copied fragment by fragment, input rows 128 bytes at a time. Their 16-byte pieces are
+// permuted by row, so that ldmatrix reads the eight rows of a matrix from different banks.
 //
-// The chain of a chunk stays in `chain`, the sum of a segment in `sum`: a second set of registers
-// and one addition for every 16 mma, where partial sums in shared memory would cost 8 bytes of its
-// traffic for each.
+// The chain of a chunk stays in `chain`, the sum of a segment in `sum`. This takes a second set of
+// registers and one addition for every 16 mma. Partial sums in shared memory would cost 8 bytes of
+// its traffic for each addition.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,23 +22,24 @@
 
 namespace paceline::kernels::cuda {
 
-/// Part `part` of a chunk: its steps within its segment.
+/// Part `part` of a chunk, by its steps within the segment.
 struct Part {
   int segment;
   int first_step;
-  int steps;  ///< none, or fewer than none, past the last chunk
+  int steps;  ///< zero or negative past the last chunk
 };
 
-/// The segment of the unit that a chunk belongs to.
+/// Returns the segment of the unit to which a chunk belongs.
 __device__ __forceinline__ int segment_of(const ProductArgs& args, int chunk) {
   return args.segment_chunks == 1
              ? chunk
              : static_cast<int>(__umulhi(static_cast<unsigned>(chunk), args.chunks_reciprocal));
 }
 
-/// The part of a chunk. chunk: counted from the first segment of the unit. Steps are not raised to
-/// zero: from "max(0, min(left, 4)) == 4" ptxas 13.0 makes one VIMNMX.RELU whose predicate is also
-/// true where nothing is left, so that a device multiplied stages that had not been loaded.
+/// Returns part `part` of a chunk. chunk: counted from the first segment of the unit. Negative
+/// steps are not raised to zero: from "max(0, min(left, 4)) == 4" ptxas 13.0 makes one VIMNMX.RELU
+/// whose predicate is also true if nothing is left. A device then multiplied stages that had not
+/// been loaded.
 template <class Unit>
 __device__ __forceinline__ Part part_of(const ProductArgs& args, const Unit& unit, int chunk,
                                         int part) {
@@ -48,8 +49,8 @@ __device__ __forceinline__ Part part_of(const ProductArgs& args, const Unit& uni
   return {unit.first_segment + segment, step, min(left, kStageSteps)};
 }
 
-/// Starts the copies of a stage: part `part` of the chunk that the thread's slice has at work. Each
-/// slice copies for itself.
+/// Starts the copies of a stage: part `part` of the current chunk of the thread's slice. Each slice
+/// copies for itself.
 template <class Shape, class Unit>
 __device__ __forceinline__ void load_stage(const ProductArgs& args, const Unit& unit,
                                            const Position<Shape>& position, int chunk, int part,
@@ -84,12 +85,12 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Unit& 
     to += kTilesAtOnce * kTileVectors * 16;
   }
 
-  constexpr int kPieces = kStageSteps * kStep / 8;  // of a row, 16 bytes each
+  constexpr int kPieces = kStageSteps * kStep / 8;  // pieces of a row, 16 bytes each
   constexpr int kRowsAtOnce = Shape::kOwners / kPieces;
   const int piece = owner % kPieces;
-  const int element = at.first_step * kStep + piece * 8;  // of the segment
+  const int element = at.first_step * kStep + piece * 8;  // element in the segment
   if (piece / 2 >= at.steps) return;
-  int row = owner / kPieces;  // of the tile
+  int row = owner / kPieces;  // row in the tile
   int input_row = unit.template first_row<Shape>() + row;
   const std::size_t row_bytes = static_cast<std::size_t>(args.k) * 2;
   const std::byte* row_from =
@@ -105,7 +106,8 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Unit& 
     if (aligned) {
       cp_async_16(piece_to, valid ? row_from : args.in, valid);
     } else {
-      // Segments that are no multiple of 16 bytes are copied by pairs, as many as the segment has.
+      // Segments whose length is not a multiple of 16 bytes are copied in pairs, as many as the
+      // segment has.
       unsigned pairs[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void load_stage(const ProductArgs& args, const Unit& 
   }
 }
 
-/// Takes one step of every chain of the warp.
+/// Computes one step of every chain of the warp.
 template <class Shape>
 __device__ __forceinline__ void multiply_step(const std::byte* a_base, const std::byte* b_base,
                                               int lane, int step, Accumulators<Shape>& chain) {
@@ -159,8 +161,8 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
       ((position.slice * Shape::kFeatureTiles + position.warp_m * Shape::kM) * kStageSteps * 32 +
        lane) *
           16;
-  // Lanes 8 i to 8 i + 7 point at the rows of matrix i: of row tiles n and n + 1, the lower and the
-  // upper half of a step each.
+  // Lanes 8 i to 8 i + 7 point at the rows of matrix i. The matrices are the lower and the upper
+  // half of a step, for row tiles n and n + 1 each.
   const int row = position.warp_n * Shape::kN * 8 + (Shape::kN == 1 ? 0 : lane / 16 * 8) + lane % 8;
   const std::byte* b_base =
       stage + Shape::kWeightBytes + (position.slice * Shape::kRows + row) * (kStageSteps * 32);
@@ -177,7 +179,7 @@ __device__ __forceinline__ void multiply_stage(const std::byte* stage,
   }
 }
 
-/// Adds the slices' finished chunks, first_chunk first, to `sum` in ascending order; a complete
+/// Adds the slices' finished chunks, first_chunk first, to `sum` in ascending order. A complete
 /// segment goes up the tree.
 template <class Shape>
 __device__ __forceinline__ void fold(const ProductArgs& args, const Position<Shape>& position,
@@ -195,7 +197,8 @@ __device__ __forceinline__ void fold(const ProductArgs& args, const Position<Sha
         }
       }
     }
-    // The barriers of the next stages keep the next round from overwriting data that is read here.
+    // Because of the barriers of the next stages, the next round cannot overwrite data that is read
+    // here.
     __syncthreads();
     if (position.slice > 0) return;
   }
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int count = units.count(args);
   if (static_cast<int>(blockIdx.x) >= count) return;
 
-  // The next copy runs so many stages ahead:
+  // Copies run this many stages ahead:
   constexpr int kAhead = Shape::kStages - 1;
   int copy_index = static_cast<int>(blockIdx.x);
   int copy_chunk = 0;
@@ -275,7 +278,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 #pragma unroll 1
       for (int part = 0; part < kStagesPerChunk; ++part) {
         cp_async_wait<kAhead - 1>();
-        // After the barrier all copies of this stage have come, and all threads are done with the
+        // After the barrier all copies of this stage have arrived, and no thread still uses the
         // stage before.
         __syncthreads();
         copy_next(free_slot);

@@ -20,7 +20,7 @@ void launch_experts(int grid, ProductArgs args, ExpertUnits units, cudaStream_t 
   start_product<Shape>(grid, args, units, stream);
 }
 
-/// By index into TileShapes; null for tiles that experts do without.
+/// Entries by index into TileShapes; null for tiles that are not used for experts.
 template <std::size_t... I>
 constexpr auto launchers(std::index_sequence<I...>) {
   std::array<Launcher, std::tuple_size_v<TileShapes>> all{};
@@ -29,7 +29,7 @@ constexpr auto launchers(std::index_sequence<I...>) {
   return all;
 }
 
-/// A tile of features of one expert a block, for all its rows.
+/// Computes one tile of features of one expert in each block, for all its rows.
 __global__ void __launch_bounds__(32 * kProductWarps)
     product_experts_f32(const Product32Args args, const int* starts,
                         const __grid_constant__ ExpertMatrices matrices) {

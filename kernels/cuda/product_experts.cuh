@@ -1,5 +1,5 @@
-// Units of the products by experts: each expert's matrix times the rows that chose it. How many
-// there are is known on the device alone, so that a recorded pass serves any choice.
+// Units of the products by experts: each expert's matrix times the rows that chose it. Their number
+// is known only on the device, so that a recorded pass is valid for any choice.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace paceline::kernels::cuda {
 struct ExpertUnit {
   const std::byte* matrix;
   int feature_tile;
-  int first;  ///< row
-  int end;    ///< row past the expert's last
+  int first;  ///< first row
+  int end;    ///< row after the expert's last
   static constexpr int first_segment = 0;
 
   __device__ const std::byte* weight(const ProductArgs&) const { return matrix; }
@@ -24,15 +24,15 @@ struct ExpertUnit {
   __device__ int end_row(const ProductArgs&) const { return end; }
 };
 
-/// Units by expert, feature tile and row tile; row tiles come last, so that a weight is read from
-/// memory once.
+/// Units ordered by expert, feature tile and row tile. Row tiles come last, so that a weight is
+/// read from memory once.
 struct ExpertUnits {
   static constexpr bool kShared = false;
 
   const int* starts;     ///< see ExpertPlaces
   const int* row_tiles;  ///< see ExpertPlaces
   int experts;
-  int tile_rows;  ///< of the block's shape
+  int tile_rows;  ///< rows of a tile of the block's shape
   ExpertMatrices matrices;
 
   __device__ int count(const ProductArgs& args) const {
@@ -40,7 +40,7 @@ struct ExpertUnits {
   }
   __device__ ExpertUnit unit(const ProductArgs& args, int index) const {
     const int wanted = index / args.feature_tiles;
-    int expert = 0;  // the last with row_tiles[expert] <= wanted
+    int expert = 0;  // becomes the last with row_tiles[expert] <= wanted
     for (int end = experts; end - expert > 1;) {
       const int middle = (expert + end) / 2;
       (row_tiles[middle] <= wanted ? expert : end) = middle;

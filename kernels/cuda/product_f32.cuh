@@ -11,9 +11,9 @@
 
 namespace paceline::kernels::cuda {
 
-// For checks against other programs and for small models, not for speed: a lane computes one
-// feature of kRowsPerWarp rows, straight from global memory, where the lanes of a warp read 128
-// bytes of weights and one element of each row.
+// These kernels are for checks against other programs and for small models, not for speed. A lane
+// computes one feature of kRowsPerWarp rows directly from global memory: the lanes of a warp read
+// 128 bytes of weights and one element of each row at a time.
 inline constexpr int kRowsPerWarp = 4;
 inline constexpr int kProductWarps = 8;
 inline constexpr int kProductLevels = 7;  ///< log2(kMaxLinearSegments) + 1
@@ -22,7 +22,7 @@ struct Product32Args {
   const float* weight;  ///< [tiles][k][32]
   const float* bias;    ///< [n] or null
   const float* in;      ///< [rows, k]
-  void* out;            ///< see ProductArgs; of fp32
+  void* out;            ///< see ProductArgs; in fp32
   int rows, n, k;
   int segments;
   bool gated;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void multiply_rows_f32(const Product32Args& args, con
 
   const int length = args.k / args.segments;
   float waiting[kProductLevels]
-               [kRowsPerWarp];  // by level of the tree, until the neighbour's sum exists
+               [kRowsPerWarp];  // by level of the tree, until the neighbour's sum is there
   float sum[kRowsPerWarp];
   for (int segment = 0; segment < args.segments; ++segment) {
 #pragma unroll
@@ -79,8 +79,8 @@ __device__ __forceinline__ void multiply_rows_f32(const Product32Args& args, con
 
   const int feature = static_cast<int>(blockIdx.x) * 32 + lane;
   const bool valid = feature < args.n;
-  // Where gates and ups alternate, even lanes write the result of their own and their neighbour's
-  // value.
+  // If gates and ups alternate, even lanes write the result of their own value and their
+  // neighbour's.
   const int width = args.gated ? args.n / 2 : args.n;
   const int column = args.gated ? feature / 2 : feature;
   const bool writes = valid && (!args.gated || lane % 2 == 0);

@@ -1,4 +1,4 @@
-// Launches of the bf16 product of any tile and kind of units.
+// Launches of the bf16 product for any tile and kind of units.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace paceline::kernels::cuda {
 
-/// Arguments of a product with weights of this layout, but for the weight itself, its bias, tiles
-/// and sums. in, rows, out: see ProductArgs.
+/// Returns the arguments of a product with a weight of this layout, without the weight itself, its
+/// bias, its tiles and its sums. in, rows, out: see ProductArgs.
 inline ProductArgs product_args(const LinearLayout& layout, const std::byte* in, int rows,
                                 void* out) {
   ProductArgs args{};

@@ -1,13 +1,15 @@
-// What the two kernels of the bf16 matrix product (product.cuh by warps, product_warpgroups.cuh by
-// warpgroups) share: their units of work, a thread's accumulators, and where finished sums go.
+// Common parts of the two kernels of the bf16 matrix product (product.cuh by warps,
+// product_warpgroups.cuh by warpgroups): units of work, a thread's accumulators, and the places of
+// finished sums.
 //
-// Segment sums that wait for their neighbour in the tree do not fit in registers: they go through
+// Segment sums that wait for their neighbour in the tree do not fit in registers. They go through
 // L2, one for each level, and the thread that wrote one reads it back. For 192 x 128 tiles and 4
-// segments this is 2 x 295 KB a tile beside 2.3 MB of operands at k = 3584 and 12 MB at k = 18944.
+// segments this is 2 x 295 KB a tile, compared with 2.3 MB of operands at k = 3584 and 12 MB at k =
+// 18944.
 //
-// Where blocks share the segments of a tile (splits), each adds up its own, which are a branch of
-// the tree, and leaves one sum; the last block to arrive adds these in the order of the tree and
-// writes the tile. Nobody waits, so any number of them may run at a time.
+// If blocks share the segments of a tile (splits), each adds up its own, which are a branch of the
+// tree, and stores one sum. The last block to arrive adds these sums in the order of the tree and
+// writes the tile. No block waits for another, so any number of them may run at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,29 +28,29 @@ struct ProductArgs {
   const float* bias;        ///< [n] or null
   const std::byte* in;      ///< [rows, k] bf16
   void* out;                ///< [rows, n] fp32; `gated`: [rows, n / 2] bf16
-  unsigned* arrivals;       ///< [tiles]: blocks that have finished their share of a tile
+  unsigned* arrivals;       ///< [tiles]: number of blocks that have finished their share
   float4* waiting;          ///< [blocks][levels][quads][owners]: waiting segment sums
-  float4* parts;            ///< [units][quads][owners]: sums of splits, if there are several
+  float4* parts;            ///< [units][quads][owners]: sums of splits if there are several
   int rows, n, k;
   int segments, segment_length, segment_steps, segment_chunks;
   bool gated;                  ///< LinearLayout::gated
   unsigned chunks_reciprocal;  ///< ceil(2^32 / segment_chunks), for fewer than 2^16 chunks
-  int weight_tiles;            ///< of 16 features
-  int feature_tiles;           ///< of the block's shape
+  int weight_tiles;            ///< tiles of 16 features
+  int feature_tiles;           ///< tiles of the block's shape
   int row_tiles;
   int splits;
   int levels;  ///< tree_levels() of the segments of a split
   int units;   ///< feature_tiles * row_tiles * splits
 };
 
-/// Row tiles that run beside each other before the next feature tile: weights are then read from
-/// memory once, and the grid's input stays in L2.
+/// Number of row tiles that run at the same time before the next feature tile. Weights are then
+/// read from memory once, and the grid's input stays in L2.
 inline constexpr int kRasterRows = 16;
 
-/// A unit of a block's work: a tile, or its part of one.
+/// A unit of a block's work: a tile, or the block's part of one.
 struct WorkUnit {
-  int tile;          ///< without the split
-  int feature_tile;  ///< of the block's shape
+  int tile;          ///< index that does not count splits
+  int feature_tile;  ///< counted in tiles of the block's shape
   int row_tile;
   int first_segment;
 
@@ -60,7 +62,7 @@ struct WorkUnit {
   __device__ static int end_row(const ProductArgs& args) { return args.rows; }
 };
 
-/// The units of the product by one matrix. Other kinds of units are to have the same members
+/// The units of the product by one matrix. Other kinds of units must have the same members
 /// (product_experts.cuh).
 struct MatrixUnits {
   static constexpr bool kShared = true;  ///< blocks may share a tile
@@ -93,11 +95,11 @@ __device__ __forceinline__ void clear(Accumulators<Shape>& values) {
   }
 }
 
-/// Position of a thread in its block.
+/// The position of a thread in its block.
 template <class Shape>
 struct Position {
   int lane, slice, warp_m, warp_n;
-  int owner;  ///< index among the kOwners threads of its slice
+  int owner;  ///< index in the kOwners threads of its slice
 
   __device__ Position() {
     const int thread = static_cast<int>(threadIdx.x);
@@ -111,7 +113,7 @@ struct Position {
 };
 
 /// Writes quad (m, n) of a thread: two neighbouring features of two neighbouring rows, or the
-/// results of gate and up.
+/// results of their gates and ups.
 template <class Shape, class Unit>
 __device__ __forceinline__ void write_quad(const ProductArgs& args, const Unit& unit,
                                            const Position<Shape>& position, int m, int n,
@@ -145,7 +147,7 @@ __device__ __forceinline__ void write_quad(const ProductArgs& args, const Unit& 
   }
 }
 
-/// A thread's first quad of sum `index` among many in memory.
+/// Returns the address of a thread's first quad in sum `index` of many in memory.
 template <class Shape>
 __device__ __forceinline__ float4* stored_sum(float4* sums, int index,
                                               const Position<Shape>& position) {
@@ -164,8 +166,9 @@ __device__ __forceinline__ void store_sum(float4* to, const Accumulators<Shape>&
   }
 }
 
-/// Takes the sum of segment `segment` of the unit up the tree: it joins the neighbours that wait
-/// for it, and then waits itself. The last segment's sum contains all the others, and stays.
+/// Takes the sum of segment `segment` of the unit up the tree. It is added to the neighbours that
+/// wait for it, and then waits itself. The last segment's sum then contains all the others, and
+/// stays in `sum`.
 template <class Shape>
 __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Shape>& position,
                                       int segment, Accumulators<Shape>& sum) {
@@ -192,7 +195,7 @@ __device__ __forceinline__ void climb(const ProductArgs& args, const Position<Sh
   clear<Shape>(sum);
 }
 
-/// Writes the tile, by the owners.
+/// Writes the tile; the owners run it.
 template <class Shape, class Unit>
 __device__ __forceinline__ void write_sum(const ProductArgs& args, const Unit& unit,
                                           const Position<Shape>& position,
@@ -208,8 +211,8 @@ __device__ __forceinline__ void write_sum(const ProductArgs& args, const Unit& u
   }
 }
 
-/// Adds the sums of a tile's kSplits splits (2, 4, 8) and writes the tile, by the owners. Eight
-/// loads are under way at a time: the block that writes is one that others may wait for.
+/// Adds the sums of a tile's kSplits splits (2, 4, 8) and writes the tile; the owners run it. Eight
+/// loads are in flight at a time, because later work may wait for the block that writes.
 template <class Shape, int kSplits>
 __device__ __forceinline__ void write_few_splits(const ProductArgs& args, const WorkUnit& unit,
                                                  const Position<Shape>& position,
@@ -238,7 +241,7 @@ __device__ __forceinline__ void write_few_splits(const ProductArgs& args, const 
   }
 }
 
-/// Adds the sums of a tile's splits and writes the tile, by the owners.
+/// Adds the sums of a tile's splits and writes the tile; the owners run it.
 template <class Shape>
 __device__ __forceinline__ void write_splits(const ProductArgs& args, const WorkUnit& unit,
                                              const Position<Shape>& position) {
@@ -265,9 +268,9 @@ __device__ __forceinline__ void write_splits(const ProductArgs& args, const Work
   }
 }
 
-/// Returns true in all threads that hold sums, of the block that is the last of those that share
-/// the tile, which then sees the others' stores. `ticket`: shared memory. barrier: of these
-/// threads.
+/// Returns true in all threads that hold sums if their block is the last to arrive of those that
+/// share the tile. It then sees the others' stores. `ticket`: shared memory. barrier: a barrier of
+/// these threads.
 template <class Barrier>
 __device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const WorkUnit& unit,
                                                unsigned* ticket, const Barrier& barrier) {

@@ -1,18 +1,18 @@
 // The bf16 matrix product by warpgroups (wgmma), for sm_90a. See linear.hpp for the arithmetic and
 // linear_plan.hpp for the layouts.
 //
-// One warp of a block copies, the others multiply. The copying warp walks over all stages of the
+// One warp of a block copies; the others multiply. The copying warp walks over all stages of the
 // block's units, kStageSteps steps of a segment each, and fills a ring of slots: weights fragment
-// by fragment, a box of input rows by the copy engine. A slot has two barriers: `full` counts its
-// bytes, `empty` the warps that are done with it. Nobody else waits, so copies run ahead over the
-// ends of chunks, segments and units.
+// by fragment, and a box of input rows by the copy engine. A slot has two barriers: `full` counts
+// its bytes, `empty` the warps that no longer need it. There are no other waits, so copies run
+// ahead past the ends of chunks, segments and units.
 //
 // A warpgroup multiplies 64 features by all rows of the tile. Its warps' fragments of the weight
-// are their registers of A, and the rows are in the hardware's 128-byte permutation. It waits for
-// its own products at the end of each stage: the tensor cores then have those of the other
-// warpgroups. Instructions are 16 elements of k deep, so the chain of a chunk is that of mma; the
-// bits are the same if wgmma adds 16 products and the accumulator as mma does, as it does on sm_90
-// (tests/gpu/test_tensor_cores.cu asks a device).
+// are their registers of A, and the rows are in the hardware's 128-byte permutation. At the end of
+// each stage the warpgroup waits for its own products; meanwhile the tensor cores have those of the
+// other warpgroups. Instructions are 16 elements of k deep, so the chain of a chunk is that of mma.
+// The bits are the same if wgmma adds 16 products and the accumulator like mma. On sm_90 it does
+// (tests/gpu/test_tensor_cores.cu tests a device).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,7 +26,7 @@
 
 namespace paceline::kernels::cuda {
 
-/// The ring of a block in shared memory.
+/// The ring of a block, in shared memory.
 template <class Shape>
 struct Ring {
   std::byte* stages;
@@ -54,7 +54,7 @@ struct RingPlace {
   }
 };
 
-/// Fills the ring with all stages of the block's units, by one warp.
+/// Fills the ring with all stages of the block's units; one warp runs it.
 template <class Shape, class Units>
 __device__ __forceinline__ void copy_units(const ProductArgs& args, const Units& units,
                                            const CUtensorMap* rows, const Ring<Shape>& ring) {
@@ -96,8 +96,8 @@ __device__ __forceinline__ void copy_units(const ProductArgs& args, const Units&
   }
 }
 
-/// Multiplies the stages of a chunk of `steps` steps into `chain`. Each stage is waited for: to run
-/// half a stage ahead was measured to be 4 to 6 % slower on an H100.
+/// Multiplies the stages of a chunk of `steps` steps into `chain`. Waits for each stage, because
+/// running half a stage ahead was measured to be 4 to 6 % slower on an H100.
 template <class Shape>
 __device__ __forceinline__ void multiply_chunk(const Ring<Shape>& ring, RingPlace<Shape>& place,
                                                const Position<Shape>& position, int steps,
@@ -144,7 +144,7 @@ __device__ __forceinline__ void multiply_chunk(const Ring<Shape>& ring, RingPlac
   }
 }
 
-/// Computes the block's units from the ring, by the threads that hold sums.
+/// Computes the block's units from the ring; the threads that hold sums run it.
 template <class Shape, class Units>
 __device__ __forceinline__ void multiply_units(const ProductArgs& args, const Units& units,
                                                const Ring<Shape>& ring, unsigned* ticket) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_units(const ProductArgs& args, const Un
       }
       climb<Shape>(args, position, segment, sum);
     }
-    const auto unit = units.unit(args, index);  // not before: all registers have been at work
+    const auto unit = units.unit(args, index);  // only now: all registers were in use
     if (!Units::kShared || args.splits == 1) {
       write_sum<Shape>(args, unit, position, sum);
       continue;

@@ -1,5 +1,5 @@
-// Instructions that C++ cannot name. No other file contains assembly: the host emulation of the
-// tests (tests/kernels/cuda_host) replaces this file alone.
+// Instructions that C++ cannot express. Only this file and warpgroup_ptx.cuh contain assembly, so
+// the host emulation of the tests (tests/kernels/cuda_host) replaces only these.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace paceline::kernels::cuda {
 
-/// The block's dynamic shared memory, aligned to 1024 bytes.
+/// Returns the block's dynamic shared memory, aligned to 1024 bytes.
 __device__ __forceinline__ std::byte* dynamic_shared() {
   extern __shared__ __align__(1024) std::byte paceline_dynamic_shared[];
   return paceline_dynamic_shared;
@@ -33,10 +33,10 @@ __device__ __forceinline__ void mma_bf16_16816(float (&d)[4], const std::uint32_
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Loads 8 x 8 matrices of 16-bit elements. Lane 8 i + r gives the address of row r of matrix i (16
-/// bytes, so aligned); each lane gets elements 2 (lane % 4) and the next of row lane / 4 of matrix
-/// i in registers[i]. `_trans`: of the transposed matrices. x2 reads the addresses of lanes 0 to 15
-/// alone.
+/// Loads 8 x 8 matrices of 16-bit elements. Lane 8 i + r gives the address of row r of matrix i,
+/// which has 16 bytes and is aligned to 16. In registers[i] each lane gets two elements of row lane
+/// / 4 of matrix i, from element 2 (lane % 4) on. `_trans`: the matrices are transposed. x2 reads
+/// only the addresses of lanes 0 to 15.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&registers)[4], const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
@@ -64,8 +64,9 @@ __device__ __forceinline__ void ldmatrix_x2_trans(std::uint32_t (&registers)[2],
                : "memory");
 }
 
-/// Copies 16 bytes asynchronously, or zeros where not `valid` (global must be a mapped address all
-/// the same); both addresses aligned to 16. Arrives with cp_async_wait() of its group.
+/// Copies 16 bytes asynchronously, or zeros if not `valid`; even then `global` must be a mapped
+/// address. Both addresses are aligned to 16. The bytes have arrived after cp_async_wait() for
+/// their group.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -73,12 +74,12 @@ __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bo
                  "r"(valid ? 16 : 0)
                : "memory");
 }
-/// Ends the group of this thread's copies since the last one.
+/// Ends a group: this thread's copies since the last group.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most `pending` of this thread's latest groups are under way. Other threads'
-/// copies are there after a barrier.
+/// Waits until at most `pending` of this thread's latest groups are in flight. Other threads'
+/// copies have arrived after a barrier.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

@@ -9,7 +9,7 @@
 namespace paceline::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4;  ///< of a block, a head each
+constexpr int kWarps = 4;  ///< warps of a block; each has one head
 
 struct RopeArguments {
   const float* cos_sin;  ///< [positions][head_dim]
@@ -20,7 +20,7 @@ struct RopeArguments {
   int kv_heads;
   int head_dim;
   KvStrides kv;
-  std::int64_t layer_element;  ///< of the layer in a block
+  std::int64_t layer_element;  ///< first element of the layer in a block
   const std::int32_t* positions;
   const std::int64_t* slots;
   const float* qkv;
@@ -35,7 +35,7 @@ __device__ __forceinline__ void store2(__nv_bfloat16* to, float x, float y) {
   *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
 }
 
-/// Loads two neighbouring elements, or one where only one is left (the other is 0). `even`: rows
+/// Loads two neighbouring elements, or one if only one is left (the other is then 0). `even`: rows
 /// have an even number of elements, so two exist and are aligned.
 template <bool even>
 __device__ __forceinline__ float2 load_two(const float* from, int left) {
@@ -52,8 +52,8 @@ __device__ __forceinline__ void store_two(T* to, int left, float2 x) {
   }
 }
 
-/// Rotates a head by a warp: lane l has elements 2 l and 2 l + 1, 64 more each time, of both
-/// halves.
+/// Rotates a head with one warp. Lane l has elements 2 l and 2 l + 1 of both halves, and those at
+/// steps of 64 after these.
 template <bool even, class T>
 __device__ __forceinline__ void rotate(const float* in, const float* weight, float epsilon,
                                        const float* cos_sin, int head_dim, T* out) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void rotate(const float* in, const float* weight, flo
   }
 }
 
-/// One head a warp (x: row, y: heads by kWarps): query heads first, then k, then v.
+/// Each warp handles one head (x: row, y: heads by kWarps): query heads first, then k, then v.
 template <bool even, class T>
 __global__ void rope_and_store_kernel(RopeArguments args, T* cache, T* q_out) {
   const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -143,7 +143,7 @@ void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShap
                   static_cast<unsigned>((heads + kWarps - 1) / kWarps));
   const auto start = [&](auto* typed_cache, auto* typed_q) {
     using T = std::remove_pointer_t<decltype(typed_cache)>;
-    const bool even = params.head_dim % 4 == 0;  // halves are even too
+    const bool even = params.head_dim % 4 == 0;  // halves are then even too
     launch(even ? rope_and_store_kernel<true, T> : rope_and_store_kernel<false, T>, grid,
            kWarps * kWarp, 0, stream, args, typed_cache, typed_q);
   };

@@ -1,5 +1,5 @@
-// The q/k/v stage on the device: head norms where asked, rotary embedding, the store into the paged
-// cache. Layout of the cache: kv_layout.cuh.
+// The q/k/v stage on the device: head norms if requested, rotary embedding, and the store into the
+// paged cache. Layout of the cache: kv_layout.cuh.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,9 +11,9 @@
 
 namespace paceline::kernels::cuda {
 
-/// See Backend::rope_and_store. All pointers, those of `params` and `rope` included, are to device
-/// memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is left out. qkv: [rows,
-/// (heads + 2 kv_heads) * head_dim]; q_out: [rows, heads * head_dim] of kv.dtype.
+/// See Operations::rope_and_store(). All pointers, including those of `params` and `rope`, are to
+/// device memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is skipped. qkv:
+/// [rows, (heads + 2 kv_heads) * head_dim]; q_out: [rows, heads * head_dim] of kv.dtype.
 void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
                     std::byte* cache, const std::int32_t* positions, const std::int64_t* slots,
                     int rows, const float* qkv, std::byte* q_out, cudaStream_t stream);

@@ -10,7 +10,7 @@ namespace {
 constexpr int kSpanThreads = 256;
 constexpr int kSpanWarps = kSpanThreads / kWarp;
 constexpr int kPerThread = kSpan / kSpanThreads;
-/// Threads for a row's filters, whose results do not depend on their number.
+/// Number of threads for a row's filters. The results do not depend on it.
 constexpr int kRowThreads = 1024;
 constexpr int kSmallRowThreads = 256;
 constexpr int kSmallVocab = 8192;
@@ -23,7 +23,7 @@ struct ScanShared {
   float sums[kWarp];
 };
 
-/// Fills shared.chunk_max; returns the span's largest s and its sum of exp(s - largest). Thread t
+/// Fills shared.chunk_max. Returns the span's largest s and its sum of exp(s - largest). Thread t
 /// sums tokens 4 (t + 256 i) + j in the order of (i, j).
 __device__ __forceinline__ float2 sum_span(ScanShared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -55,7 +55,7 @@ __device__ __forceinline__ float2 sum_span(ScanShared& shared) {
   return make_float2(largest, block_sum(sum, shared.sums));
 }
 
-/// Scans a span a block (x: span, y: row).
+/// Scans one span in each block (x: span, y: row).
 __global__ void __launch_bounds__(kSpanThreads)
     scan_spans(SampleInput in, SampleWorkspace workspace, int spans) {
   auto& shared = *reinterpret_cast<ScanShared*>(dynamic_shared());
@@ -121,7 +121,8 @@ __device__ __forceinline__ double warp_sum(double x) {
   return x;
 }
 
-/// Joins the spans' sums by a warp: lane l those of spans l, l + 32, ..., then over lanes.
+/// Joins the spans' sums with one warp: lane l joins those of spans l, l + 32, ..., then the lanes
+/// are joined.
 __device__ __forceinline__ void join_spans(const SpanSums* sums, int spans, RowState& state) {
   const int lane = static_cast<int>(threadIdx.x);
   float full_max = -INFINITY;
@@ -160,7 +161,7 @@ __device__ __forceinline__ void join_spans(const SpanSums* sums, int spans, RowS
   }
 }
 
-/// Prepares a row a block.
+/// Prepares one row in each block.
 __global__ void __launch_bounds__(kRowThreads)
     prepare_rows(SampleInput in, SampleWorkspace workspace, int spans, int best) {
   auto& shared = *reinterpret_cast<RowShared*>(dynamic_shared());
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kRowThreads)
     apply_filters(filter, state);
   }
 
-  // Scores of the chunk of the largest logit give a first bound.
+  // Scores of the chunk with the largest logit give a first bound.
   Key largest = 0;
   for (int i = thread; i < spans * kSpanChunks; i += static_cast<int>(blockDim.x)) {
     const Key key = key_of(chunk_max[i], i);
@@ -212,7 +213,7 @@ struct ScoreShared {
   Key lists[kSpanWarps][kMaxRanked];
 };
 
-/// Scores a span a block (x: span, y: row): half-warps take the span's chunks in turn.
+/// Scores one span in each block (x: span, y: row). Half-warps take the span's chunks in turn.
 __global__ void __launch_bounds__(kSpanThreads)
     score_spans(SampleInput in, SampleWorkspace workspace, int spans, int best) {
   constexpr int kHalves = kSpanThreads / 16;
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(kSpanThreads)
   }
   __syncthreads();
   if (thread >= kWarp) return;
-  Key heads[kSpanWarps];  // lane l has place l of every list
+  Key heads[kSpanWarps];  // lane l has place l in every list
 #pragma unroll
   for (int w = 0; w < kSpanWarps; ++w) heads[w] = lane < best ? shared.lists[w][lane] : 0;
   last = ~Key{0};
@@ -259,7 +260,7 @@ __global__ void __launch_bounds__(kSpanThreads)
 
 // ---- the last kernels --------------------------------------------------------------------------
 
-/// The largest of a row's keys below `before`, by a warp.
+/// Returns the largest of a row's keys below `before`; one warp runs it.
 __device__ __forceinline__ Key next_best(const Key* keys, int count, Key before) {
   Key best = 0;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarp) {
@@ -273,7 +274,7 @@ __device__ __forceinline__ float log_probability(float s, float max, double sum)
   return static_cast<float>(static_cast<double>(s) - static_cast<double>(max) - log(sum));
 }
 
-/// Writes a row's sample, by a warp.
+/// Writes a row's sample; one warp runs it.
 __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spans, Sampled* out) {
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) {
@@ -300,12 +301,13 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
   out[blockIdx.x] = sampled;
 }
 
-/// Writes the tokens that a row can sample, ascending, by a block, after write_samples. Threads
-/// take neighbours, in turns; a turn's tokens come after those of the turns before.
+/// Writes the tokens that a row can sample, in ascending order; one block runs it, after
+/// write_samples. In each turn, the threads take neighbours. The tokens of a turn come after those
+/// of the turns before.
 __global__ void __launch_bounds__(kRowThreads)
     write_kept(SampleInput in, SampleWorkspace workspace, int spans, KeptOutput kept,
                Sampled* out) {
-  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp, this turn
+  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp in this turn
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) return;
   const DeviceSampleRow row = in.rows[blockIdx.x];
@@ -343,7 +345,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (thread == 0) out[blockIdx.x].kept = written;
 }
 
-/// Writes a row's ranking, by a warp.
+/// Writes a row's ranking; one warp runs it.
 __global__ void write_ranks(SampleWorkspace workspace, int spans, int best, Ranked* out) {
   out += static_cast<std::size_t>(blockIdx.x) * best;
   const bool fault = workspace.states[blockIdx.x].fault != 0;
@@ -366,7 +368,7 @@ T* take(std::byte*& at, std::size_t count) {
   return taken;
 }
 
-/// Cuts memory from `base` on into the workspace; `end`: its end.
+/// Divides memory from `base` on into the parts of the workspace. `end`: the end of the workspace.
 SampleWorkspace cut(std::byte* base, int rows, int spans, int best, std::byte*& end) {
   const std::size_t all = static_cast<std::size_t>(rows) * spans;
   SampleWorkspace workspace;
@@ -378,7 +380,7 @@ SampleWorkspace cut(std::byte* base, int rows, int spans, int best, std::byte*& 
   return workspace;
 }
 
-/// Runs the kernels up to the last.
+/// Runs all kernels except the last.
 SampleWorkspace find_best(const SampleInput& in, int count, int best, std::byte* memory,
                           cudaStream_t stream) {
   const int spans = spans_of(in.vocab);

@@ -1,7 +1,7 @@
-// top-k, top-p and min-p of one row by a thread block. Each keeps a prefix of the tokens ordered by
-// s (largest first, lowest id on ties), so its result is the last token of that prefix. Counting
-// finds this token: histograms of ever narrower ranges of s, in which probabilities are whole
-// multiples of 2^-40 so that the order of the atomic additions does not matter.
+// The filters top-k, top-p and min-p for one row, by a thread block. Each keeps a prefix of the
+// tokens ordered by s (largest first, lowest id on ties), so its result is the last token of that
+// prefix. This token is found by counting in histograms of ever narrower ranges of s. Probabilities
+// in them are whole multiples of 2^-40, so that the order of the atomic additions does not matter.
 #pragma once
 
 #include "kernels/cuda/sample_row.cuh"
@@ -10,12 +10,12 @@ namespace paceline::kernels::cuda {
 
 inline constexpr int kBins = 2048;
 inline constexpr float kBinsPerUnit = 64;
-/// exp(s - max) of 1 as a whole number.
+/// The whole number that stands for exp(s - max) = 1.
 inline constexpr float kMassUnit = 1099511627776.0F;
-/// Bins below the maximum of the first look: a depth of 8.
+/// Number of bins below the maximum that are counted first: a depth of 8.
 inline constexpr int kFirstBins = 8 * 64;
 
-/// Tokens and their probabilities, in units of 1 / kMassUnit.
+/// The count of tokens and the sum of their probabilities, in units of 1 / kMassUnit.
 struct Tally {
   unsigned long long count, mass;
 };
@@ -24,12 +24,12 @@ struct FilterShared {
   unsigned long long masses[kBins];
   unsigned counts[kBins];
   Tally warps[kWarp];  ///< [warps] sums
-  Tally above, group;  ///< before the found bin, and in it
+  Tally above, group;  ///< tallies before the found bin and in it
   unsigned long long mass;
   int found;
 };
 
-/// The last kept token, and the mass of all kept ones.
+/// The last kept token, and the mass of all kept tokens.
 struct Kept {
   float value;
   int id;
@@ -42,7 +42,7 @@ struct Filter {
   const float* logits;     ///< [vocab]
   const float* chunk_max;  ///< [chunks]
   float scale;
-  float max;  ///< of s
+  float max;  ///< largest s
   FilterShared& shared;
 };
 
@@ -50,17 +50,17 @@ __device__ __forceinline__ unsigned long long mass_of(float s, float max) {
   return static_cast<unsigned long long>(exponential(s - max) * kMassUnit);
 }
 
-/// The bin of a depth below the maximum; s falls with it.
+/// Returns the bin for the depth of s below the maximum. A later bin has lower s.
 __device__ __forceinline__ int depth_bin(float s, float max) {
   const float depth = (max - s) * kBinsPerUnit;
   return depth < static_cast<float>(kBins - 1) ? static_cast<int>(depth) : kBins - 1;
 }
 
-/// Calls f(s, token) for the allowed tokens of all chunks whose largest is not below bin `last`,
-/// tokens of lower values included.
+/// Calls f(s, token) for the allowed tokens of all chunks whose largest is not below bin `last`.
+/// Tokens of lower values in these chunks are included.
 template <class F>
 __device__ __forceinline__ void for_tokens(const Filter& filter, int last, const F& f) {
-  constexpr int kLanes = 8;  // of a chunk
+  constexpr int kLanes = 8;  // lanes of a chunk
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const bool aligned = reinterpret_cast<std::uintptr_t>(filter.logits) % 16 == 0;
   const int vocab = filter.in.vocab;
@@ -103,8 +103,8 @@ __device__ __forceinline__ void enter(FilterShared& shared, int bin, unsigned lo
   atomicAdd(&shared.masses[bin], mass);
 }
 
-/// Finds the first bin in which the count or mass, from `above` on, reaches the target:
-/// shared.found (-1: none), with the tally before it and in it.
+/// Finds the first bin in which the count or mass, which begin at `above`, reach the target. Sets
+/// shared.found (-1: none) and the tallies before the bin and in it.
 __device__ __forceinline__ void find_bin(FilterShared& shared, Tally above, bool by_count,
                                          unsigned long long target) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -150,7 +150,8 @@ __device__ __forceinline__ void find_bin(FilterShared& shared, Tally above, bool
   __syncthreads();
 }
 
-/// The id of the `wanted`-th token, by id, among more than that with s == value.
+/// Returns the id of the `wanted`-th token, by id, of those with s == value. There must be more
+/// than `wanted` of these.
 __device__ __forceinline__ int find_tie(const Filter& filter, float value,
                                         unsigned long long wanted) {
   FilterShared& shared = filter.shared;
@@ -169,7 +170,7 @@ __device__ __forceinline__ int find_tie(const Filter& filter, float value,
     const unsigned mask = __ballot_sync(kAllLanes, ties ? 1 : 0);
     if (thread % kWarp == 0) shared.counts[thread / kWarp] = static_cast<unsigned>(__popc(mask));
     __syncthreads();
-    int rank = __popc(mask & ((2U << (thread % kWarp)) - 1U));  // itself included
+    int rank = __popc(mask & ((2U << (thread % kWarp)) - 1U));  // counts itself
     for (int i = 0; i < thread / kWarp; ++i) rank += static_cast<int>(shared.counts[i]);
     if (ties && rank == left) shared.found = token;
     __syncthreads();
@@ -178,14 +179,15 @@ __device__ __forceinline__ int find_tie(const Filter& filter, float value,
   return filter.in.vocab - 1;
 }
 
-/// The shortest prefix of the allowed tokens of at least `target` tokens, or of at least that mass;
-/// all of them (value -infinity) where there is less. target >= 1. The same in every thread.
+/// Returns the shortest prefix of the allowed tokens that has at least `target` tokens, or at least
+/// that mass. If all have less, returns all (value -infinity). target >= 1. The result is the same
+/// in every thread.
 __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
                                        unsigned long long target) {
   FilterShared& shared = filter.shared;
   const float max = filter.max;
-  // Bins are by depth below the maximum, near it first: most rows have everything that matters
-  // there.
+  // Bins are first by depth below the maximum, beginning with those near it: in most rows they
+  // contain everything that matters.
   for (const int last : {kFirstBins - 1, kBins - 1}) {
     clear_histogram(shared);
     for_tokens(filter, last, [&](float s, int) {
@@ -197,7 +199,7 @@ __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
   }
   if (shared.found < 0) return {-INFINITY, filter.in.vocab - 1, 0};
   const int depth = shared.found;
-  // Then bins are by the bits of s, highest value first.
+  // After this, bins are by the bits of s, highest value first.
   std::uint32_t prefix = 0;
   Tally above = shared.above;
   int shift = 32;
@@ -215,7 +217,7 @@ __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
     prefix = prefix << bits | (mask - static_cast<std::uint32_t>(shared.found));
     above = shared.above;
   }
-  const Tally group = shared.group;  // all of one value
+  const Tally group = shared.group;  // all have the same value
   Kept kept;
   kept.value = from_ascending_bits(prefix);
   const unsigned long long each = group.mass / group.count;
@@ -227,7 +229,7 @@ __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
   return kept;
 }
 
-/// Mass of the allowed tokens with s >= cut. The same in every thread.
+/// Returns the mass of the allowed tokens with s >= cut. The result is the same in every thread.
 __device__ __forceinline__ unsigned long long mass_from(const Filter& filter, float cut) {
   FilterShared& shared = filter.shared;
   __syncthreads();
@@ -275,7 +277,7 @@ __device__ inline void apply_filters(const Filter& filter, RowState& state) {
       kept_sum = static_cast<double>(kept.mass) / unit;
     }
   }
-  __syncthreads();  // all have read the state
+  __syncthreads();  // after this, all have read the state
   if (threadIdx.x == 0) {
     state.keep_value = kept.value;
     state.keep_id = kept.id;

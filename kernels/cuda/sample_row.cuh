@@ -1,4 +1,4 @@
-// Common parts of the sampler's kernels: cuts of a row, its state, and its order of tokens.
+// Common parts of the sampler's kernels: the division of a row, its state, and its order of tokens.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,9 +12,10 @@
 
 namespace paceline::kernels::cuda {
 
-/// Tokens that share a decision to be skipped: the 16 counters of their noise are neighbours.
+/// Number of tokens in a chunk. They are skipped together or not at all; the 16 counters of their
+/// noise are neighbours.
 inline constexpr int kChunk = 64;
-/// Tokens of one thread block, and of one partial sum.
+/// Number of tokens for one thread block and in one partial sum: a span.
 inline constexpr int kSpan = 4096;
 inline constexpr int kSpanChunks = kSpan / kChunk;
 
@@ -24,27 +25,27 @@ inline constexpr int kSpanChunks = kSpan / kChunk;
 /// 0 is no token.
 using Key = unsigned long long;
 
-/// Sums of one span; `full`: of all tokens, `allowed`: without the banned ones.
+/// Sums of one span. `full`: of all tokens; `allowed`: without the banned ones.
 struct SpanSums {
   float full_max, full_sum;
   float allowed_max, allowed_sum;
-  int bad;  ///< a NaN or infinite logit
+  int bad;  ///< whether a logit is NaN or infinite
 };
 
 /// The tokens that a row's noise chooses from.
 struct RowState {
-  double full_sum;  ///< of exp(s - full_max)
-  double kept_sum;  ///< of exp(s - allowed_max), of the kept tokens
+  double full_sum;  ///< sum of exp(s - full_max)
+  double kept_sum;  ///< sum of exp(s - allowed_max) over the kept tokens
   float full_max;
   float allowed_max;
   float scale;       ///< 1 / T; 1 at temperature 0
-  float keep_value;  ///< kept: s above it, or equal to it with an id up to keep_id
+  float keep_value;  ///< kept if s is above it, or equal and id <= keep_id
   std::int32_t keep_id;
   float floor;  ///< a score that enough tokens reach
   int fault;
 };
 
-/// Results that a kernel leaves for the next one.
+/// Results that a kernel stores for the next one.
 struct SampleWorkspace {
   RowState* states;  ///< [rows]
   Key* keys;         ///< [rows, spans, best], descending
@@ -61,7 +62,7 @@ struct SampleInput {
   const TokenId* banned;
 };
 
-/// Bits of floats that sort as unsigned integers; -0 and +0 are one value.
+/// Returns a float as bits that sort as unsigned integers. -0 and +0 have the same bits.
 __device__ __forceinline__ std::uint32_t ascending_bits(float x) {
   const std::uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0F));
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -79,7 +80,7 @@ __device__ __forceinline__ int id_of(Key key) {
   return static_cast<int>(~static_cast<std::uint32_t>(key));
 }
 
-/// The largest key of a warp, in every lane.
+/// Returns the largest key of a warp, in every lane.
 __device__ __forceinline__ Key warp_max(Key key) {
   const auto high = static_cast<std::uint32_t>(key >> 32);
   const std::uint32_t top = __reduce_max_sync(kAllLanes, high);
@@ -92,7 +93,7 @@ __device__ __forceinline__ float scale_of(const DeviceSampleRow& row) {
   return row.temperature == 0.0F ? 1.0F : __fdiv_rn(1.0F, row.temperature);
 }
 
-/// Number of the row's banned tokens, which are ascending, below `token`.
+/// Returns how many of the row's banned tokens, which are ascending, are below `token`.
 __device__ __forceinline__ int banned_below(const SampleInput& in, const DeviceSampleRow& row,
                                             int token) {
   int first = 0;
@@ -110,21 +111,22 @@ __device__ __forceinline__ bool is_banned(const SampleInput& in, const DeviceSam
   return place < row.banned && in.banned[row.first_banned + place] == token;
 }
 
-/// Whether the filters keep the token, be it banned or not.
+/// Returns whether the filters keep the token, which may be banned.
 __device__ __forceinline__ bool is_kept(const RowState& state, float s, int token) {
   return s > state.keep_value || (s == state.keep_value && token <= state.keep_id);
 }
 
-/// The scores of a half-warp's chunk that reach state.floor, as keys: token 16 j + lane % 16 of the
-/// chunk in keys[j], 0 for others. `chunk` may differ between the halves; -1: none.
+/// Computes the scores of a half-warp's chunk that reach state.floor, as keys. keys[j] is for token
+/// 16 j + lane % 16 of the chunk, and 0 if the score is lower. `chunk` may differ between the
+/// halves; -1: none.
 __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceSampleRow& row,
                                             const float* logits, const RowState& state, int chunk,
                                             float chunk_max, Key (&keys)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const bool greedy = row.temperature == 0.0F;
   const float bound = greedy ? 0.0F : kGumbelBound;
-  // Noise does not matter to a given token; at temperature 0 it matters whether it is the best
-  // logit.
+  // Noise does not matter for a given token. At temperature 0 it matters only whether the token has
+  // the best logit.
   bool possible = chunk >= 0 && (row.given < 0 || greedy) && chunk_max >= state.keep_value &&
                   __fadd_rn(chunk_max, bound) >= state.floor && chunk_max > -INFINITY;
   std::uint32_t bits[4] = {0, 0, 0, 0};
@@ -147,7 +149,7 @@ __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceS
   }
 }
 
-/// The largest of a lane's keys below `before`.
+/// Returns the largest of a lane's keys below `before`.
 template <int count>
 __device__ __forceinline__ Key best_below(const Key (&keys)[count], Key before) {
   Key best = 0;

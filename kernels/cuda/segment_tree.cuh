@@ -11,14 +11,14 @@ __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// Sums segments in the tree. load(s): four sums of segment s, from memory. segments: a power of
-/// two, 4 to kMaxLinearSegments.
+/// Sums segments in the tree. load(s): loads four sums of segment s from memory. segments: a power
+/// of two, 4 to kMaxLinearSegments.
 template <class Load>
 __device__ __forceinline__ float4 segment_tree(int segments, const Load& load) {
-  // Four loads are issued at a time; their sums wait by level for the neighbour's.
+  // Four loads are issued at a time. Their sums wait, by level, for the neighbour's sum.
   constexpr int kLevels = 5;  // log2(kMaxLinearSegments / 4) + 1
   static_assert(kMaxLinearSegments == 4 << (kLevels - 1));
-  float4 waiting[kLevels] = {};  // never read before written; without it registers are kept for it
+  float4 waiting[kLevels] = {};  // never read unwritten; uninitialised, it would take registers
   float4 sum;
 #pragma unroll 1
   for (int first = 0; first < segments; first += 4) {

@@ -1,5 +1,6 @@
-// Groups of slot moves that must wait for one another: they have a slot in common, directly or
-// through others. The sequences of a batch have none in common, so a step's moves run side by side.
+// Groups of slot moves that must wait for one another because they share a slot, directly or
+// through other moves. The sequences of a batch share no slots, so their moves in a step run at the
+// same time.
 #include <algorithm>
 #include <unordered_map>
 

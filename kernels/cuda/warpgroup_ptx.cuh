@@ -1,6 +1,7 @@
-// Instructions of sm_90a as functions: warpgroups (four warps, the first a multiple of four in its
-// block) that multiply together, the copy engine, and barriers in shared memory that count both
-// threads and bytes. Elsewhere they are never reached: plans have no warpgroups there.
+// Instructions of sm_90a as functions: products by warpgroups (four warps together; the index of
+// the first is a multiple of four), the copy engine, and barriers in shared memory that count both
+// threads and bytes. On other devices they are never reached, because plans have no warpgroups
+// there.
 #pragma once
 
 #include <cuda.h>
@@ -12,22 +13,22 @@
 
 namespace paceline::kernels::cuda {
 
-/// A barrier in shared memory, for the phases of a slot of a pipeline.
+/// A barrier in shared memory, for the phases of a slot in a pipeline.
 using Mbarrier = std::uint64_t;
 
-/// d[64, 8 tiles] = a[64, 16] * b[16, 8 tiles] (+ d where `accumulate`) for a warpgroup,
+/// d[64, 8 tiles] = a[64, 16] * b[16, 8 tiles] (+ d if `accumulate`) for a warpgroup,
 /// asynchronously: a warp has the fragments of its 16 rows of a and d as mma_bf16_16816() has them.
-/// rows: b, 128 bytes a row of which step `step` has 32, the 16-byte pieces permuted (piece ^ row %
-/// 8), at an address that is a multiple of 1024. Between wgmma_begin() and the wait for its group
-/// nothing may touch d, a or the rows. tiles: 1, 4, 8, 16 or 24.
+/// rows: b, with 128 bytes in each row, of which step `step` uses 32. The 16-byte pieces are
+/// permuted (piece ^ row % 8), and the address is a multiple of 1024. Between wgmma_begin() and the
+/// wait for its group nothing may touch d, a or the rows. tiles: 1, 4, 8, 16 or 24.
 template <int tiles>
 __device__ void wgmma_bf16(float (&d)[tiles][4], const std::uint32_t (&a)[4], const std::byte* rows,
                            int step, bool accumulate);
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-/// Descriptor of b for wgmma.
+/// Returns the descriptor of b for wgmma.
 __device__ __forceinline__ std::uint64_t wgmma_rows(const std::byte* rows, int step) {
-  constexpr std::uint64_t kNextRows = 1024 >> 4;  // of 8
+  constexpr std::uint64_t kNextRows = 1024 >> 4;  // distance to the next 8 rows
   constexpr std::uint64_t kPermuted128 = std::uint64_t{1} << 62;
   const std::uint64_t start = shared_address(rows) + step * 32;
   return (start & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | kNextRows << 32 | kPermuted128;
@@ -116,11 +117,11 @@ __device__ __forceinline__ void wgmma_bf16<24>(float (&d)[24][4], const std::uin
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-/// Ends the group of the warpgroup's wgmma since the last one.
+/// Ends a group: the warpgroup's wgmma since the last group.
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits until at most `pending` of the latest groups are under way.
+/// Waits until at most `pending` of the latest groups are in flight.
 template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
@@ -134,13 +135,14 @@ __device__ __forceinline__ void wgmma_settle(float (&d)[tiles][4]) {
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(d[t][i])::"memory");
   }
 }
-/// Makes stores of this thread to shared memory visible to wgmma and the copy engine, once a
-/// barrier has followed.
+/// Makes stores of this thread to shared memory visible to wgmma and the copy engine after the next
+/// barrier.
 __device__ __forceinline__ void fence_shared_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// A phase ends when `arrivals` threads have come and all bytes that were announced.
+/// Initialises a barrier whose phases end when `arrivals` threads and all announced bytes have
+/// arrived.
 __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                :
@@ -148,7 +150,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, int arrivals) {
                : "memory");
 }
 /// Makes barriers that this thread has initialised visible to the copy engine; other threads see
-/// them after a barrier of the block.
+/// these barriers after a barrier of the block.
 __device__ __forceinline__ void mbarrier_publish() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -158,15 +160,15 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
                : "r"(shared_address(barrier))
                : "memory");
 }
-/// Arrives, and announces bytes that copies of this phase bring.
+/// Arrives, and announces the bytes that copies will bring in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(Mbarrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :
                : "r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-/// Waits for the end of the barrier's latest phase of this parity; phases count from 0, and one of
-/// parity 1 is taken to have ended before the first.
+/// Waits for the end of the barrier's latest phase with this parity. Phases count from 0, and a
+/// phase of parity 1 counts as ended before the first.
 __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, unsigned parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -178,8 +180,8 @@ __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, unsigned parity
       : "memory");
 }
 
-/// Copies bytes to shared memory in the background; the barrier counts them as they land. Addresses
-/// and `bytes`: multiples of 16.
+/// Copies bytes to shared memory in the background; the barrier counts them when they arrive.
+/// Addresses and `bytes` are multiples of 16.
 __device__ __forceinline__ void bulk_copy(std::byte* shared, const std::byte* global, int bytes,
                                           Mbarrier* barrier) {
   asm volatile(
@@ -189,8 +191,8 @@ __device__ __forceinline__ void bulk_copy(std::byte* shared, const std::byte* gl
         "r"(shared_address(barrier))
       : "memory");
 }
-/// Copies the box of a row_map() at (column, row) in the same way; `shared`: aligned to 1024. All
-/// bytes of the box are counted, those beyond the ends too.
+/// Copies the box of a row_map() at (column, row) in the same way. `shared` is aligned to 1024. All
+/// bytes of the box are counted, including those beyond the ends.
 __device__ __forceinline__ void box_copy(std::byte* shared, const CUtensorMap* map, int column,
                                          int row, Mbarrier* barrier) {
   asm volatile(
@@ -201,7 +203,7 @@ __device__ __forceinline__ void box_copy(std::byte* shared, const CUtensorMap* m
       : "memory");
 }
 
-/// Takes registers for every thread of a warpgroup, or gives some back.
+/// Takes registers for each thread of a warpgroup, or gives some back.
 template <int registers>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
@@ -210,7 +212,7 @@ template <int registers>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
-/// A barrier of the block's first `threads` threads, whole warps.
+/// A barrier for the block's first `threads` threads, which are whole warps.
 __device__ __forceinline__ void meet_first(int threads) {
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
 }
