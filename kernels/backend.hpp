@@ -1,8 +1,8 @@
 // The operations of a decoder, behind one interface. A backend (cpu/, cuda/) implements each with
 // batch-invariant arithmetic:
 //
-//  * every output row is a function of its own input row alone: it is reduced over K in one fixed
-//    order, whatever the number of rows or threads and whatever the other rows;
+//  * every output row depends only on its own input row: it is reduced over K in one fixed order,
+//    which depends neither on the number of rows or threads nor on the other rows;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
 //    with online softmax in tile order; a backend may split them, and adds the splits in order,
 //    whatever the KV block size, the rows computed together or the number of threads;
@@ -73,7 +73,7 @@ class Embedding {
 };
 
 /// Number of segments of a matrix that is not cut along K at any degree of tensor parallelism: the
-/// backend chooses it, by k alone.
+/// backend chooses it from k only.
 inline constexpr int kAnySegments = 0;
 
 /// A weight matrix [n, k] packed for this backend, with an optional bias [n].

@@ -9,8 +9,8 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// Destination of a call's outputs, and the outputs under way, which are those of one row block and
-/// panel.
+/// Destination of a call's outputs, and the unfinished outputs, which are those of one row block
+/// and panel.
 struct Gating {
   std::byte* out;  ///< [rows][row_bytes] of bf16
   std::ptrdiff_t row_bytes;
@@ -45,7 +45,7 @@ PACELINE_INLINE void gate_rows(Gating& gating, int count) {
 }
 
 /// Begins with the outputs of a row block and a panel, to be finished within `steps` steps.
-/// Finishes outputs under way first.
+/// Completes unfinished outputs first.
 PACELINE_INLINE void gate_block(Gating& gating, const float* gates, const float* ups, int first_row,
                                 int rows, int panel, int steps) {
   gate_rows(gating, gating.rows);

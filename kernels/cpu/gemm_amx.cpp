@@ -48,9 +48,9 @@ constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
 constexpr int kStreamedPanels = 4;
 /// Bytes of packed rows that fit a second-level cache.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-/// Bytes of outputs under way where rows stay in the cache: enough panels for chunks to pay.
+/// Bytes of unfinished outputs if rows stay in the cache: enough panels for chunks to pay.
 constexpr std::size_t kSumBytes = std::size_t{128} << 10;
-/// Bytes of outputs under way where rows are fetched again for each group of panels: as many as the
+/// Bytes of unfinished outputs if rows are fetched again for each group of panels: as many as the
 /// cache holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
 /// Row blocks up to which rows are read in place, as packing would take longer than it saves.
@@ -172,8 +172,8 @@ void finish(const LinearArgs& args, const float* tile, int rows, int row, int co
   }
 }
 
-/// Number of Outputs that a row block has under way with a panel (or two): the segment's sum so
-/// far, and for each level of the tree over segments the sum that waits there for its neighbour.
+/// Number of unfinished Outputs of a row block with a panel (or two): the segment's sum so far, and
+/// for each level of the tree over segments the sum that waits there for its neighbour.
 std::size_t sums_of(int segments) {
   return 1 + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(segments)));
 }

@@ -57,7 +57,7 @@ template <Prefetch kPrefetch, int MR>
 PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
   if constexpr (kPrefetch == Prefetch::same) {
     // With few rows only memory limits: lines are prefetched to the first-level cache. With more
-    // rows the second-level cache, which can have more lines under way, is better (measured).
+    // rows the second-level cache, which can have more lines in flight, is better (measured).
     if constexpr (MR <= 3) {
       prefetch(b + kPrefetchWords);
     } else {

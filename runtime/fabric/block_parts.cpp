@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kMessageId = 2;
 constexpr std::uint32_t kMagic = 0x6b6f6c62;
-/// Most data parts under way to one rank: enough to keep a connection busy, and few enough that a
+/// Most data parts in flight to one rank: enough to keep a connection busy, and few enough that a
 /// transfer that begins later need not wait long.
 constexpr int kMostParts = 16;
 

@@ -20,7 +20,7 @@ struct TransportPlace {
   std::vector<std::byte> worker;  ///< UcxWorker::address()
 };
 
-/// One end of a transfer under way.
+/// One end of a transfer in progress.
 struct Transfer {
   using Name = std::pair<int, std::uint64_t>;  ///< the other rank; the key
   Ticket ticket = 0;
@@ -30,7 +30,7 @@ struct Transfer {
   std::vector<std::size_t> ends;  ///< ends of the pieces, from the transfer's beginning
   std::size_t moved = 0;          ///< bytes that the sender gave to UCX, or the receiver took
   int under_way = 0;              ///< parts that UCX works on
-  std::string failure;  ///< reason of failure; ends the transfer once nothing is under way
+  std::string failure;  ///< reason of failure; ends the transfer once nothing is in flight
   // Fields of the sender.
   bool begun = false;                   ///< the receiver has asked for the data
   std::vector<std::size_t> their_ends;  ///< ends of the receiver's pieces
@@ -93,12 +93,12 @@ class BlockParts {
   [[nodiscard]] const std::vector<TransportPlace>& places() const { return places_; }  ///< [ranks]
 
   void say(int rank, Word word, std::uint64_t key, std::uint64_t at, std::vector<std::byte> body);
-  /// Whether so much is under way to the rank that further parts should wait.
+  /// Whether so much is in flight to the rank that further parts should wait.
   [[nodiscard]] bool busy(int rank) const;
   /// Gives UCX the transfer's next part: as many bytes as are contiguous at both ends.
   void send(Transfer& transfer);
   /// Ignores parts to and from the rank from now on, and sends it nothing. UCX keeps the parts that
-  /// it has; as the rank is gone, nobody accesses their memory.
+  /// it has; since the rank has ended, it does not access their memory.
   void abandon(int rank);
 
  private:
@@ -131,7 +131,7 @@ class BlockParts {
   std::uint64_t run_ = 0;
   std::vector<TransportPlace> places_;   ///< [ranks]
   std::vector<UcxEndpoint*> endpoints_;  ///< [ranks]; made at first use
-  std::vector<int> parts_to_;            ///< [ranks] data parts under way
+  std::vector<int> parts_to_;            ///< [ranks] data parts in flight
   std::vector<bool> abandoned_;          ///< [ranks]
   std::list<Part> parts_;
   std::vector<std::byte*> free_stages_;

@@ -8,7 +8,7 @@
 
 namespace paceline::fabric {
 
-/// What bounds the memory that a process may take.
+/// The limit that bounds the memory of a process.
 enum class MemoryBound : std::int32_t {
   unknown = 0,
   free = 1,       ///< free memory
@@ -32,7 +32,7 @@ struct HostMemory {
 [[nodiscard]] std::uint64_t numa_nodes(std::span<const std::uint64_t> cores,
                                        const std::string& root = "");
 
-/// Whether the system may give huge pages to memory that asks for them.
+/// Whether the system may give huge pages to memory that requests them.
 [[nodiscard]] bool huge_pages(const std::string& root = "");
 
 }  // namespace paceline::fabric

@@ -52,9 +52,9 @@ class Decoder {
   /// named by `logit_rows`: [logit_rows, vocabulary of the share] fp32, this rank's columns, in
   /// memory of the backend. Valid until the next call. `cache`: as kv_shape() says, the same in
   /// every call. `pictures`: for models with ModelConfig::vision; else empty. `owned`: [ranks + 1]
-  /// where each rank has the KV of its own requests (AttentionLayout::data), else empty. Rank r
-  /// then computes the attention of rows [owned[r], owned[r + 1]), and its `segments` cover these
-  /// rows alone.
+  /// if each rank has the KV of its own requests (AttentionLayout::data), else empty. Rank r then
+  /// computes the attention of rows [owned[r], owned[r + 1]), and its `segments` cover only these
+  /// rows.
   const float* forward(std::span<const TokenId> tokens, std::span<const kernels::Segment> segments,
                        std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                        std::byte* cache, const kernels::PictureInput& pictures = {},

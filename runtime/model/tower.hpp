@@ -68,9 +68,8 @@ class TowerWeights {
 [[nodiscard]] std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute,
                                              std::int64_t patches);
 
-/// Computes with a tower. A picture's rows are a function of its patches alone: each picture is
-/// computed by itself, with batch-invariant operations. Only on the cpu backend. Used by one
-/// thread.
+/// Computes with a tower. A picture's rows depend only on its patches: each picture is computed by
+/// itself, with batch-invariant operations. Only on the cpu backend. Used by one thread.
 class Tower {
  public:
   /// `backend` must outlive this object.

@@ -93,9 +93,9 @@ class Weights {
  public:
   /// Packs the share. `compute`: dtype of weights, matrix inputs and KV. `backend` and `source`
   /// must outlive this object (a backend may read embedding rows from the mapped file). With
-  /// `shared` this call packs a part, and nobody may compute before every process has packed its
-  /// own. Throws DataError on a missing tensor, on weights that are NaN or infinite (with `shared`,
-  /// in the part that it packs) and on sizes that the backend does not support.
+  /// `shared` this call packs a part, and no process may compute before every process has packed
+  /// its own. Throws DataError on a missing tensor, on weights that are NaN or infinite (with
+  /// `shared`, in the part that it packs) and on sizes that the backend does not support.
   Weights(kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
           const Shard& shard, DType compute, const SharedPacking& shared = {});
   ~Weights();
@@ -136,7 +136,7 @@ class Weights {
   std::unique_ptr<kernels::Embedding> embedding_;
 };
 
-/// Loads the target's embeddings alone, for a rank that has no other weights of the target.
+/// Loads only the target's embeddings, for a rank that has no other weights of the target.
 /// `backend` and `source` as for Weights. Does not check the values: ranks with the target do.
 [[nodiscard]] std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backend,
                                                                        const ModelConfig& config,

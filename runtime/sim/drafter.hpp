@@ -66,7 +66,7 @@ class ModelledDrafter : public draft::Drafter,
   [[nodiscard]] std::int32_t right(const DraftedRequest& r, const draft::DraftSlot& slot) const;
   /// Charges the seconds of a draft of the batch. `deep`: [levels] number of slots with a token at
   /// the level. `right`: [batch] number of tokens after the committed text, assumed ones included,
-  /// that agree with the response. `beside`: further seconds that the draft took.
+  /// that agree with the response. `beside`: additional seconds that the draft took.
   void spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
              std::span<const std::int32_t> right, double beside = 0);
 

@@ -19,7 +19,7 @@ constexpr double kDecodeRows[] = {1,   2,   4,    8,    16,   24,   32,  48,  64
                                   640, 768, 1024, 1536, 2048, 3072, 4096};
 constexpr double kPrefillRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-/// Bytes of an activation or KV element: bf16, whatever the dtype of weights.
+/// Bytes of an activation or KV element: bf16 for any dtype of weights.
 constexpr double kValueBytes = 2;
 
 void check_parts(int gpus, int parts, const char* what) {

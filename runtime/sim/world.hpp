@@ -1,6 +1,6 @@
 // Virtual time. Each actor has a clock, which its modelled work advances, and an event queue gives
 // turns in the order of time. An actor's message reaches others later than the actor's own time, so
-// that nobody receives a message from the future.
+// that no actor receives a message from the future.
 #pragma once
 
 #include <cstdint>

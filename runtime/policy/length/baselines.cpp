@@ -55,8 +55,8 @@ int Nightjar::best(const Batch& batch, double switching) const {
   return best;
 }
 
-/// Returns false, so that nobody computes lags, where plain decoding is best without the cost of
-/// switching: plain decoding is then best with this cost too.
+/// Returns false if plain decoding is best even without the cost of switching, since it is then
+/// best with this cost too. Lags need not be computed for this.
 bool Nightjar::considers(const DraftQuery& query) {
   step_ = {};
   if (query.requests == 0) return false;

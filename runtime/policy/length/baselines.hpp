@@ -25,13 +25,13 @@ namespace paceline::policy {
 /// equation 3. c_prefill is the cost table's catching up of B requests by the largest lag L_max of
 /// the batch (the paper: the largest lag determines a batch's latency).
 ///
-/// Where the paper leaves something open:
+/// Choices that the paper leaves open:
 /// - A block of H explores 2 H^(3/4) of its steps (bin_greedy.hpp), so that regret grows with the
 ///   power 3/4 of the steps, not with their root as lemma 2 and theorem 1 have it. Regret by step:
 ///   tests/bench/README.md.
 /// - Exploration samples a length at each round of the bin, for lines 9 to 11 stand in the loop
 ///   over steps.
-/// - An unvisited arm has an infinite 1 / goodput, for its mean begins at 0: exploration alone
+/// - An unvisited arm has an infinite 1 / goodput, since its mean begins at 0: only exploration
 ///   visits arms.
 /// - Both terms of equation 3 are seconds a token. But the first counts tokens that the batch
 ///   commits, and the second tokens that one request drafts in one step: a single step is charged
@@ -39,7 +39,7 @@ namespace paceline::policy {
 ///   exploration, after which going on costs nothing.
 /// - "Observed goodput" includes the drafter's catching up, which equation 3 charges too. Goodput
 ///   is used as measured.
-/// - gamma_{t-1} is the last step's, whatever its batch size.
+/// - gamma_{t-1} is the last step's, for any batch size.
 /// - A step with prompt rows is no round, for its time says little: it plays the arm of equation 3,
 ///   and nothing is learned from it. (vLLM does not mix prompts with decoding; the paper does not
 ///   speak of it.)
@@ -58,10 +58,10 @@ class Nightjar final : public DraftLengthPolicy {
  private:
   struct Batch {
     BinSchedule schedule;
-    bool explores = false;          ///< the bin under way
+    bool explores = false;          ///< whether the bin explores
     std::vector<MeanGoodput> arms;  ///< [max_length + 1]
   };
-  /// Decision for the step under way.
+  /// Decision for the current step.
   struct Step {
     int requests = 0;
     int length = 0;
@@ -105,7 +105,7 @@ class BanditSpec final : public DraftLengthPolicy {
 
   std::vector<MeanGoodput> arms_;  ///< [max_length + 1]
   double highest_ = 0;             ///< highest mean goodput seen of an arm, tokens a second
-  int length_ = 0;                 ///< length of the step under way
+  int length_ = 0;                 ///< length of the current step
   bool is_round_ = false;
 };
 

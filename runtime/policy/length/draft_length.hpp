@@ -53,20 +53,20 @@ struct StepOutcome {
 };
 
 /// Decides speculation step by step: considers(); if true, choose(); if any length is not 0,
-/// select(); in the end observe(). A state machine without a clock, random by a seed alone: equal
-/// calls, equal answers. No answer can change a trajectory. Not thread-safe.
+/// select(); in the end observe(). It is a state machine without a clock whose only randomness is a
+/// seed: equal calls get equal answers. No answer can change a trajectory. Not thread-safe.
 class DraftLengthPolicy {
  public:
   virtual ~DraftLengthPolicy() = default;
 
-  /// Whether the step may be other than plain. Reads the query's numbers alone: its spans may still
+  /// Whether the step may be other than plain. Reads only the query's numbers; its spans may still
   /// be empty.
   virtual bool considers(const DraftQuery& query) = 0;
   /// Chooses before drafting: the longest path to draft for each request, at most its
   /// longest_draft. All 0 is plain decoding: no drafter is called.
   virtual void choose(const DraftQuery& query, std::span<int> lengths) = 0;
-  /// Number of parallel paths to ask for, for a request that is drafted for; at most `most`. Called
-  /// after choose(); not all of the paths need be verified.
+  /// Number of parallel paths to draft for a request of the step, at most `most`. Called after
+  /// choose(); not all of the paths need be verified.
   [[nodiscard]] virtual int paths(const DraftQuery& /*query*/, int /*request*/, int most) const {
     return most;
   }

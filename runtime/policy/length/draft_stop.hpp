@@ -54,8 +54,8 @@ class StopNetwork {
 inline constexpr int kMostExpansions = 7;
 
 /// Draws whether to stop, with the network's probability. The draw is stochastic as in training,
-/// but uses the request's own noise, so that a draft is a function of its request alone. `step`:
-/// index in the response of the draft's first token. `expansion`: number of expansions made so far.
+/// but uses the request's own noise, so that a draft depends only on its request. `step`: index in
+/// the response of the draft's first token. `expansion`: number of expansions made so far.
 [[nodiscard]] bool stops(float probability, const NoiseKey& noise, std::uint32_t step,
                          int expansion);
 

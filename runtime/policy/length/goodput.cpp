@@ -38,8 +38,8 @@ double PaceRatio::value() const {
   return *middle;
 }
 
-// Offers grow drafter by drafter, for an offer always asks the drafters before its last one too.
-// There is one offer for each drafter that costs anything, and one for the free drafters alone.
+// Offers grow drafter by drafter, since an offer always includes the drafters before its last one
+// too. There is one offer for each drafter that costs anything, and one for only the free drafters.
 Goodput::Goodput(CostTable costs, int max_length)
     : costs_(std::move(costs)), max_length_(max_length) {
   const std::size_t drafters = costs_.drafters.size();
@@ -180,8 +180,8 @@ void Goodput::consider_trial(const DraftQuery& query) {
   const double as_plain = plain * (query.requests + plan.gain) / query.requests;
   const double speculative = plan.seconds * speculative_ratio() / plain_.value();
   const double loss = on_ ? plain * (1 - speculative / as_plain) : speculative - as_plain;
-  // A trial whose plan has a rate must outlast settling() and turn the median; one without a rate
-  // tells acceptance alone.
+  // A trial whose plan has a rate must outlast settling() and change the median. A trial without a
+  // rate only measures acceptance.
   const int steps = plan.rate > 0 ? settling() + PaceRatio::kSteps / 2 + 1 : kProbeSteps;
   double total = steps * std::max(loss, kLeastLoss * plain);
   if (!on_) {

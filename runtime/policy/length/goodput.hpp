@@ -67,7 +67,7 @@ class Goodput final : public DraftLengthPolicy {
   void observe(const StepOutcome& measured) override;
 
  private:
-  /// Decision for the step under way.
+  /// Decision for the current step.
   struct Step {
     StepShape shape;           ///< without drafts
     int asked = 0;             ///< tokens asked for
@@ -81,7 +81,7 @@ class Goodput final : public DraftLengthPolicy {
   struct Offer {
     std::size_t leading = 0;
     FadingShare rows;  ///< share of the tokens asked for that was verified
-    // The plan of the step under way, and its inputs.
+    // The plan of the current step, and its inputs.
     DraftPlan plan;
     DraftPlanner planner;
     DraftPrices prices;

@@ -1,10 +1,10 @@
 // Drafts for outcomes: the branches that a drafter rank drafts in addition to its requests' chains.
 //
-// While a draft is verified, nobody knows where the target will leave it. A branch follows the
-// chain for k tokens and then takes the drafter's second choice. It is of use where the target says
+// While a draft is verified, it is unknown where the target will leave it. A branch follows the
+// chain for k tokens and then takes the drafter's second choice. It is useful if the target says
 // these k tokens and then the second choice, which has the probability p1 p2 ... pk (1 - pk+1) h.
 // Here pi is the probability that the chain's i-th token is the target's, and h is the share of
-// second choices that are right where the first ones are wrong.
+// second choices that are right if the first ones are wrong.
 #pragma once
 
 #include <cstddef>

@@ -42,8 +42,8 @@ struct DrafterPlace {
   return drafters.empty() ? nullptr : &drafters[prompt % drafters.size()];
 }
 
-/// Ranks that draft for this group alone, by `method`. Where `method` is absent: the ranks that
-/// draft for all groups, by all drafters.
+/// Ranks that draft by `method` only for this group. If `method` is absent: the ranks that draft
+/// for all groups, by all drafters.
 [[nodiscard]] std::vector<DrafterPlace> drafters_of(std::int32_t group, OptionalIndex method,
                                                     std::span<const DrafterPlace> drafters);
 

@@ -50,9 +50,9 @@ struct RankedMethod {
 };
 
 /// Initial selection: methods by falling speedup at the acceptance that the history has for each;
-/// methods of equal speed in the ladders' order. In the paper a batch gets the first method alone,
-/// for every method asks for the same verification (Figure 10b). Here a request has one draft
-/// verified, whichever method made it. So all methods stay, and are asked in this order
+/// methods of equal speed in the ladders' order. In the paper a batch gets only the first method,
+/// since every method needs the same verification (Figure 10b). Here one draft of a request is
+/// verified, whichever method made it. So all methods stay, and are tried in this order
 /// (app/assembly/speculation_choice.hpp). DraftLengthPolicy decides how far to draft, if at all.
 [[nodiscard]] std::vector<RankedMethod> rank_methods(const std::vector<Ladder>& ladders,
                                                      const DraftHistory& history);

@@ -12,9 +12,9 @@ double geometric_sum(double p, double n) { return p < 1 ? (1 - std::pow(p, n)) /
 /// Most rounds of the fixed-point iteration for a step's seconds; it ends once a round changes
 /// nothing.
 constexpr int kRounds = 32;
-/// The search looks at windows up to so many times the paper's bound. The bound alone lost up to 7
-/// % in the cases tried, for a verifier that does not wait still gains beyond it. Four times the
-/// bound lost nothing against a search of all windows in 3,000 random cases.
+/// Windows are searched up to this many times the paper's bound. The bound itself lost up to 7 % in
+/// the cases tried, since a verifier that does not wait still gains beyond it. Four times the bound
+/// lost nothing against a search of all windows in 3,000 random cases.
 constexpr double kFurther = 4;
 
 }  // namespace

@@ -109,10 +109,10 @@ struct Speed {
 ///
 ///   w_max = max(ceil(V' / D'), ceil(beta / alpha)),
 ///
-/// beyond which drafting takes longer than verifying, whatever the batch, and a verifier that waits
-/// gains nothing. Ours does not wait, so a larger window may still gain a little, for only its
-/// first token costs more: the search goes on to four times this bound, which misses nothing. V and
-/// D are computed for this w. The first window that is not useful ends the search.
+/// beyond which drafting takes longer than verifying for every batch, and a verifier that waits
+/// gains nothing. Ours does not wait, so a larger window may still gain a little, because only its
+/// first token costs more. So the search goes on to four times this bound, which misses nothing. V
+/// and D are computed for this w. The first window that is not useful ends the search.
 [[nodiscard]] bool useful_window(const SpeculationCosts& costs, int w, double b,
                                  double drafted_for);
 

@@ -14,15 +14,15 @@
 namespace paceline::policy {
 
 /// Keeps the first prompts, in their order, whose responses' rewards are not all alike: a prompt
-/// whose rewards are alike gives no advantage to learn from. The selection is a function of the
-/// rewards alone, whatever the order in which they arrive: a prompt is decided once it and all
-/// prompts before it have their rewards.
+/// whose rewards are alike gives no advantage to learn from. The selection depends only on the
+/// rewards, not on the order in which they arrive: a prompt is decided once it and all prompts
+/// before it have their rewards.
 ///
 /// Prompts begin in order, as many as are expected to be needed. Let `judged` prompts have their
 /// rewards, `mixed` of them with rewards that differ, and let `wanted` more be needed. Then up to
 ///   ceil(wanted * (judged + 2) / (mixed + 1))
-/// prompts are under way: as many as would yield `wanted` mixed ones at the rate seen so far, which
-/// begins at one half. There are never fewer than `wanted`, which are needed in any case.
+/// prompts are in progress: as many as would yield `wanted` mixed ones at the rate seen so far,
+/// which begins at one half. There are never fewer than `wanted`, which are needed in any case.
 ///
 /// Not thread-safe.
 class DynamicSampling {
@@ -61,7 +61,7 @@ class DynamicSampling {
   struct Prompt {
     std::uint32_t place = 0;                 ///< index in the order
     std::uint32_t samples = 0;               ///< responses to it
-    std::map<std::uint32_t, float> rewards;  ///< by sample; emptied once all are there
+    std::map<std::uint32_t, float> rewards;  ///< by sample; emptied when all are there
     Verdict verdict = Verdict::open;
   };
   void judge(Prompt& prompt);
@@ -72,11 +72,11 @@ class DynamicSampling {
   std::vector<Prompt> prompts_;  ///< by index
   std::size_t enough_;
   std::size_t judged_ = 0;   ///< prompts with a verdict
-  std::size_t mixed_ = 0;    ///< of them
+  std::size_t mixed_ = 0;    ///< judged prompts whose rewards differ
   std::size_t decided_ = 0;  ///< places before this one are decided
-  std::size_t kept_ = 0;     ///< of them
+  std::size_t kept_ = 0;     ///< decided prompts that are kept
   std::size_t begun_ = 0;    ///< places before this one may begin
-  std::size_t open_ = 0;     ///< of them, without a verdict
+  std::size_t open_ = 0;     ///< begun prompts without a verdict
   std::size_t end_;          ///< places from this one on cannot count
 };
 

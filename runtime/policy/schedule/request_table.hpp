@@ -136,7 +136,7 @@ class RequestTable {
   [[nodiscard]] const std::map<RequestId, LeasedRequest>& leased() const { return leased_; }
   /// Leased requests that the group holds.
   [[nodiscard]] int held_by(int group) const;
-  /// Moves under way, by key. A request may have finished before its group heard of the move.
+  /// Moves in progress, by key. A request may have finished before its group heard of the move.
   [[nodiscard]] const std::map<std::uint64_t, RequestMove>& moves() const { return moves_; }
   /// Planned and running races, by key.
   [[nodiscard]] const std::map<std::uint64_t, Race>& races() const { return races_; }

@@ -70,7 +70,7 @@ class Scheduler {
   /// Best-of-N: races for leased requests that are on no move. Asked after each moves().
   [[nodiscard]] virtual std::vector<RaceOrder> races(const RunState& /*run*/) { return {}; }
   /// The placement of the next epoch; absent where all ranks keep their roles. Asked whenever a
-  /// group has reported and no change of roles is under way.
+  /// group has reported and no change of roles is in progress.
   [[nodiscard]] virtual std::optional<Placement> placement(const RunState& run) = 0;
 };
 

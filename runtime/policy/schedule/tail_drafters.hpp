@@ -42,10 +42,10 @@ struct TailGroup {
   double requests = 1;
   double context = 0;        ///< positions that a request attends to, on average
   double acceptance = 0;     ///< mean measured acceptance of its requests' current drafters
-  std::vector<int> methods;  ///< drafters of ranks that draft for this group alone
+  std::vector<int> methods;  ///< drafters of ranks that draft only for this group
 };
 
-/// Tokens a second of each request of the group where the drafters `beside`, on freed ranks, draft
+/// Tokens a second of each request of the group if the drafters `beside`, on freed ranks, draft
 /// ahead in addition to the usual drafter. The model is the speculation plan's
 /// (speculation_speed.hpp), with two additions.
 ///
@@ -54,9 +54,9 @@ struct TailGroup {
 ///
 ///   committed = 1 + sum over k of (1 - product over drafters of (1 - P(its first k agree))).
 ///
-/// The product takes drafters to agree with the target independently. As all drafters agree on easy
-/// tokens, the result is too large: by 3 to 5 % where half of the tokens are easy for both of two
-/// drafters.
+/// The product assumes that drafters agree with the target independently. As all drafters agree on
+/// easy tokens, the result is too large: by 3 to 5 % where half of the tokens are easy for both of
+/// two drafters.
 ///
 /// Second, a freed rank drafts and sends token by token, d tokens within a step, beginning where
 /// its draft was last refuted (roles/drafter_rank.hpp). It is ahead again once it agrees with the m
@@ -66,8 +66,8 @@ struct TailGroup {
 [[nodiscard]] double tail_speed(const TailGroup& group, std::span<const TailMethod* const> beside,
                                 const TailOptions& options);
 
-/// Tokens a second of each request of the group in a racer that drafts by one drafter alone.
-/// `method`: its index in TailOptions::raced.
+/// Tokens a second of each request of the group in a racer that uses only one drafter. `method`:
+/// its index in TailOptions::raced.
 [[nodiscard]] double raced_speed(const TailGroup& group, std::size_t method,
                                  const TailOptions& options);
 
@@ -98,14 +98,14 @@ struct TailDraft {
 [[nodiscard]] std::vector<TailGroup> tail_groups(const RunState& run, const TailOptions& options);
 
 /// The placement in which freed ranks draft for the last requests, or in which groups that were
-/// taken apart are formed again. Absent where all ranks keep their roles, and while a change of
-/// roles is under way. No rank begins to draft while requests wait.
+/// taken apart are formed again. Absent if all ranks keep their roles, and during a change of
+/// roles. No rank begins to draft while requests wait.
 ///
 /// Freed ranks are taken in this order: spare ranks and drafters of groups whose requests have
 /// ended; ranks of groups that hold no request; ranks of racing groups. The group of rank 0, which
-/// cannot draft, is never taken. A group is taken apart where one of its ranks gets something to
+/// cannot draft, is never taken. A group is taken apart if one of its ranks gets something to
 /// draft; its other ranks are then spare. It is formed again when more requests wait than groups
-/// have room for, or when its ranks have nobody to draft for and `wanted` says that it would get
+/// have room for, or when its ranks have no group to draft for and `wanted` says that it would get
 /// requests of others: "a freed rank goes back to verification".
 [[nodiscard]] std::optional<Placement> tail_placement(
     const RunState& run, const TailOptions& options,
