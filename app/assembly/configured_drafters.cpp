@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "runtime/core/error.hpp"
@@ -57,6 +58,12 @@ MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
   return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
 }
 
+/// Whether both paths lead to one folder, by links too.
+bool same_folder(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return a == b || std::filesystem::equivalent(a, b, ignored);
+}
+
 /// Reads all drafters. `read_model` reads the draft model of a path. `read_eagle3` and `read_mtp`
 /// fill in a head; an EAGLE-3 head has a path.
 template <typename ReadModel, typename ReadEagle3, typename ReadMtp>
@@ -88,7 +95,7 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         drafter.name = "model:" + setting.name.value_or(setting.path);
         for (const ConfiguredDrafter& other : drafters) {
           if (other.setting.method != setting.method) continue;
-          if (other.setting.path == setting.path) {
+          if (same_folder(other.setting.path, setting.path)) {
             throw UsageError(fmt::format(
                 "speculation.drafters: {} is there twice; it would draft the same twice",
                 setting.path));

@@ -31,9 +31,14 @@ std::string shape_text(const ModelConfig& model, DType compute) {
   return text + fmt::format(", {}", name_of(compute));
 }
 
+std::string shape_text(const ConfiguredDrafter& drafter, DType target) {
+  if (drafter.model) return shape_text(drafter.model->config, drafter.model->compute);
+  return drafter.head ? shape_text(layer_of(drafter.head->config), target) : "";
+}
+
 std::string difference(const CostTable& profile, const CostConditions& now,
                        std::span<const int> degrees, std::span<const ConfiguredDrafter> drafters,
-                       const char* whose) {
+                       DType target, const char* whose) {
   const CostConditions& then = profile.conditions;
   const auto differs = [&](const char* what, const auto& was, const auto& is) {
     return fmt::format("it was measured with {} {}, {} has {}", what, was, whose, is);
@@ -45,10 +50,14 @@ std::string difference(const CostTable& profile, const CostConditions& now,
   if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
   if (then.model != now.model) return differs("a model of", then.model, now.model);
   for (const ConfiguredDrafter& drafter : drafters) {
-    const bool there =
-        std::any_of(profile.drafters.begin(), profile.drafters.end(),
-                    [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
-    if (!there) return fmt::format("it knows no drafter {}", drafter.name);
+    const auto known =
+        std::find_if(profile.drafters.begin(), profile.drafters.end(),
+                     [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
+    if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
+    // A name that stays from step to step may come to mean another model.
+    const std::string shape = shape_text(drafter, target);
+    if (!known->model.empty() && known->model != shape)
+      return differs(("as drafter " + drafter.name + " a model of").c_str(), known->model, shape);
   }
   return "";
 }

@@ -23,11 +23,16 @@ struct ProfiledCosts {
 /// The shape of a model or of a head's layer, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
-/// Text for the user: how `profile`'s conditions differ from `now`, or which drafter it lacks;
-/// empty: it holds. `degrees`: of the groups, rising. `whose`: the name for `now`, as "this run".
+/// Likewise of a drafter's model or head; empty: it has none. `target`: what the target computes
+/// in.
+[[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
+
+/// Text for the user: how `profile`'s conditions differ from `now`, or which drafter it lacks or
+/// knows with another shape; empty: it holds. `degrees`: of the groups, rising. `target`: the dtype
+/// that the target computes in. `whose`: the name for `now`, as "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
-                                     std::span<const ConfiguredDrafter> drafters,
+                                     std::span<const ConfiguredDrafter> drafters, DType target,
                                      const char* whose);
 
 }  // namespace paceline::app

@@ -103,6 +103,10 @@ CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budg
   measured.table.transfer =
       measure_transfers_of(rank, measured.seconds * kTransferShare / (1 - kTransferShare));
   measured.table.conditions = rank.plan.costs.conditions;
+  for (DrafterCosts& costs : measured.table.drafters) {
+    for (const ConfiguredDrafter& drafter : rank.inputs.drafters)
+      if (drafter.name == costs.name) costs.model = shape_text(drafter, rank.inputs.target.compute);
+  }
   const policy::Placement& placement = rank.plan.layout.placement;
   if (const int group = placement.group(rank.mpi.rank()); group >= 0)
     measured.table.conditions.tp = placement.groups[group].tp;

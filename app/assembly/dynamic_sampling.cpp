@@ -62,6 +62,11 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
+      if (reward.method == io::RewardMethod::none && reward.required == io::RewardsRequired::all) {
+        throw DataError(what +
+                        " from its environment (reward.required: all; with some such prompts "
+                        "are dropped); nothing is lost");
+      }
       if (reward.method != io::RewardMethod::none && wanted) {
         throw DataError(
             fmt::format("{} (reward.required), and {} of the {} wanted have rewards that differ "

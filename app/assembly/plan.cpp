@@ -83,7 +83,7 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
     text = io::read_yaml_file(path, "the cost profile");
     costs.profile = io::parse_cost_profile(text, path);
     costs.fault = difference(*costs.profile, costs.conditions, placement.degrees(), inputs.drafters,
-                             "this run");
+                             inputs.target.compute, "this run");
   });
   broadcast(mpi, text, costs.fault);
   if (mpi.rank() != 0) costs.profile = io::parse_cost_profile(text, path);

@@ -283,7 +283,16 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
 
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
   const io::RewardSection& settings = inputs.config.reward;
-  if (settings.method == io::RewardMethod::none) return;
+  if (settings.method == io::RewardMethod::none) {
+    // What an environment did not give is given by nobody later.
+    if (!inputs.config.converses() || settings.required != io::RewardsRequired::all ||
+        rewards == inputs.sizes.responses)
+      return;
+    throw DataError(fmt::format(
+        "{} of {} responses got no reward from their environment (reward.required: all); {} has "
+        "the trajectories",
+        inputs.sizes.responses - rewards, inputs.sizes.responses, inputs.config.output.directory));
+  }
   const bool enough = settings.required == io::RewardsRequired::none ||
                       (settings.required == io::RewardsRequired::some && rewards > 0) ||
                       rewards == inputs.sizes.responses;

@@ -70,7 +70,8 @@ TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& in
       throw UsageError(fmt::format(
           "layout.tail_tp: expected at most {}, the degree of engine.tail_profile, found {}", tp,
           *wanted));
-    fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters, "this run");
+    fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters, inputs.target.compute,
+                       "this run");
     if (fault.empty() && !costs.hold())
       fault = "costs of the layout's groups are not known beforehand (engine.profile)";
   });

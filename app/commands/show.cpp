@@ -49,6 +49,7 @@ class Show {
       throw UsageError("'" + io::printable_start(which, 64) +
                        "': expected PROMPT:SAMPLE, as 4:1, or PROMPT alone");
     }
+    if (run_.prompts.empty()) throw UsageError(which + ": the run has no prompts");
     if (*prompt >= run_.prompts.size()) {
       throw UsageError(fmt::format("{}: there is no prompt {}: the run has {}, from 0 to {}", which,
                                    *prompt, run_.prompts.size(), run_.prompts.size() - 1));
@@ -140,7 +141,11 @@ class Show {
 
   void print_prompt(std::uint64_t index) const {
     const Prompt& prompt = run_.prompts[index];
-    fmt::print("prompt {} ({}), {}", index, io::printable_start(prompt.uid, 64),
+    const auto& choice = run_.manifest.choice;
+    fmt::print("prompt {} ({}), {}{}", index, io::printable_start(prompt.uid, 64),
+               run_.complete && choice
+                   ? fmt::format("number {} in the run, ", choice->kept.at(index))
+                   : "",
                counted(prompt.tokens.size(), "token"));
     if (!prompt.ground_truth.empty())
       fmt::print(", ground truth {}", io::printable_start(prompt.ground_truth, 64));

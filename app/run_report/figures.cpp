@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "runtime/core/quantile.hpp"
 
@@ -174,6 +175,10 @@ class Builder {
       figures.kv_bytes = summary.row.kv_bytes;
       figures_.tokens += summary.row.response_tokens;
       figures_.moves += summary.row.moved;
+      figures_.stored_kv.stored += summary.row.pool_stored_bytes;
+      figures_.stored_kv.from_memory += summary.row.pool_memory_bytes;
+      figures_.stored_kv.from_disk += summary.row.pool_disk_bytes;
+      figures_.stored_kv.lost += summary.row.pool_lost;
       present_[{summary.rank, summary.attempt}] = true;
     }
   }
@@ -293,6 +298,8 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
+      std::set<std::uint32_t> turns;            // tokens at their ends: after a kill some end again
+      std::optional<double> turn_ended;         // the last, until its answer comes
       std::optional<ResponseFigures> response;  // the last: after a kill, some are generated again
     };
     std::map<RequestId, Known> known;
@@ -305,6 +312,15 @@ class Builder {
         case RequestEventKind::resumed:
           if (request.leased < 0) request.leased = time;
           request.stopped = false;
+          request.turn_ended.reset();
+          break;
+        case RequestEventKind::turn_ended:
+          request.turns.insert(event.tokens);
+          request.turn_ended = time;
+          break;
+        case RequestEventKind::answered:
+          if (request.turn_ended) figures_.turns.waits.push_back(time - *request.turn_ended);
+          request.turn_ended.reset();
           break;
         case RequestEventKind::arrived:
           ++request.moves;
@@ -323,11 +339,20 @@ class Builder {
     }
     for (const auto& [id, request] : known) {
       figures_.partial += request.stopped ? 1 : 0;
-      if (request.response) figures_.responses.push_back(*request.response);
+      if (!request.response) continue;
+      figures_.responses.push_back(*request.response);
+      if (!request.turns.empty()) count_turns(request.turns.size());
     }
+    std::sort(figures_.turns.waits.begin(), figures_.turns.waits.end());
     std::stable_sort(figures_.responses.begin(), figures_.responses.end(),
                      [](const auto& a, const auto& b) { return a.finished < b.finished; });
     groups();
+  }
+
+  void count_turns(std::size_t turns) {
+    std::vector<std::uint64_t>& responses = figures_.turns.responses;
+    responses.resize(std::max(responses.size(), turns + 1));
+    ++responses[turns];
   }
 
   void groups() {
@@ -379,6 +404,23 @@ double PhaseSeconds::sum() const { return std::accumulate(of.begin(), of.end(), 
 
 Phase PhaseSeconds::largest() const {
   return static_cast<Phase>(std::max_element(of.begin(), of.end()) - of.begin());
+}
+
+double TurnFigures::mean() const {
+  double turns = 0;
+  double count = 0;
+  for (std::size_t i = 0; i < responses.size(); ++i) {
+    turns += static_cast<double>(i) * static_cast<double>(responses[i]);
+    count += static_cast<double>(responses[i]);
+  }
+  return count > 0 ? turns / count : 0;
+}
+
+std::string RunFigures::number_of(std::uint32_t prompt) const {
+  if (!kept) return fmt::format("{}", prompt);
+  const auto at = std::lower_bound(kept->begin(), kept->end(), prompt);
+  if (at == kept->end() || *at != prompt) return fmt::format("({})", prompt);
+  return fmt::format("{}", at - kept->begin());
 }
 
 double RunFigures::finished_by(double share) const {

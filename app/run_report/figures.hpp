@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,23 @@ struct GroupFigures {
   double finished = 0;        ///< time at which the last one finished
 };
 
+/// Conversations: turns that a model's responses ended, and their waits for answers.
+struct TurnFigures {
+  std::vector<std::uint64_t>
+      responses;  ///< [turns] that came to their ends; empty: no conversations
+  std::vector<double>
+      waits;  ///< seconds from a turn's end to its answer, rising; last turns have none
+  [[nodiscard]] double mean() const;  ///< turns of a response; 0 where there are none
+};
+
+/// KV in the pool while requests waited for room or for answers, or moved. Bytes of all ranks.
+struct StoredKvFigures {
+  std::uint64_t stored = 0;
+  std::uint64_t from_memory = 0;  ///< fetched
+  std::uint64_t from_disk = 0;    ///< likewise
+  std::uint64_t lost = 0;         ///< requests' KV for which there was no room
+};
+
 /// Counts of draft tokens at one position of one drafter's drafts.
 struct AcceptanceFigures {
   std::uint64_t drafted = 0;
@@ -100,6 +118,13 @@ struct NodeFigures {
 };
 
 struct RunFigures {
+  /// Dynamic sampling: the prompts that the run's file has, by their numbers in the run, ascending;
+  /// absent: it has all.
+  std::optional<std::vector<std::uint32_t>> kept;
+  /// A prompt's number in the run's file, as `paceline show` takes it; "(5)" where the file lacks
+  /// prompt 5 of the run.
+  [[nodiscard]] std::string number_of(std::uint32_t prompt) const;
+
   double seconds = 0;                ///< wall time, all attempts together
   double started = 0;                ///< Unix time of the first attempt; 0: simulated
   double ended = 0;                  ///< Unix time of the last attempt's end
@@ -118,6 +143,8 @@ struct RunFigures {
   std::uint64_t drafted = 0;                               ///< draft tokens verified
   std::uint64_t accepted = 0;                              ///< draft tokens accepted
   std::vector<StepFigures> steps;                          ///< requests rise
+  TurnFigures turns;
+  StoredKvFigures stored_kv;
 
   /// Means over time bins of equal length; there are bins() bins.
   struct Bin {

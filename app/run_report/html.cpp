@@ -9,6 +9,7 @@
 
 #include "app/run_report/reward_views.hpp"
 #include "app/run_report/svg.hpp"
+#include "app/run_report/turn_views.hpp"
 
 namespace paceline::app {
 namespace {
@@ -195,6 +196,7 @@ std::string html_of(const NamedRun& run) {
   text += picture("Response tokens a second",
                   over_time(figures, "tokens/s", [](const auto& bin) { return bin.tokens; }));
   text += picture("Response lengths", lengths(figures));
+  text += picture("Turns of responses", turns_of_responses(figures.turns));
   if (figures.drafted > 0) text += picture("Drafts", drafts_over_time(figures));
   text += picture("KV blocks in use, % of the groups' pools",
                   over_time(figures, "%", [](const auto& bin) { return 100 * bin.kv_used; }));
@@ -214,6 +216,7 @@ std::string html_of(const std::vector<NamedRun>& runs) {
       "</head><body>\n<h1>paceline report</h1>\n";
   if (const Table rewards = reward_table(runs); !rewards.rows.empty()) text += html_of(rewards);
   text += picture("Mean reward, run by run", reward_curve(runs));
+  text += picture("Turns a response, run by run", turn_curve(runs));
   if (runs.size() > 1) text += html_of(comparison_of(runs));
   for (const NamedRun& run : runs) text += html_of(run);
   return text + "</body></html>\n";

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "runtime/core/quantile.hpp"
 
 namespace paceline::app {
 namespace {
@@ -57,7 +60,11 @@ Json responses_json(const NamedRun& run) {
     ++reasons[paceline::name_of(response.reason)];
     tokens += response.tokens;
   }
-  Json json = {{"finished", f.responses.size()},
+  // Of a run that kept some of its prompts, those of its file: others finished besides.
+  const bool chosen = run.rewards && run.rewards->choice;
+  const std::uint64_t finished = chosen ? run.rewards->responses : f.responses.size();
+  Json json = {{"finished", finished},
+               {"finished_besides", f.responses.size() - std::min(f.responses.size(), finished)},
                {"expected", run.rewards ? Json(run.rewards->expected) : Json(nullptr)},
                {"partial", f.partial},
                {"reasons", reasons},
@@ -139,6 +146,29 @@ Json choice_json(const NamedRun& run) {
           {"cancelled_responses", run.figures.partial}};
 }
 
+Json turns_json(const TurnFigures& turns) {
+  if (turns.responses.empty()) return nullptr;
+  Json responses = Json::object();
+  for (std::size_t i = 0; i < turns.responses.size(); ++i)
+    if (turns.responses[i] > 0) responses[std::to_string(i)] = turns.responses[i];
+  Json waits = nullptr;
+  if (!turns.waits.empty()) {
+    waits = {{"answers", turns.waits.size()},
+             {"p50", number(quantile(turns.waits, 0.5))},
+             {"p95", number(quantile(turns.waits, 0.95))},
+             {"max", number(turns.waits.back())},
+             {"sum", number(std::accumulate(turns.waits.begin(), turns.waits.end(), 0.0))}};
+  }
+  return {{"mean", number(turns.mean())}, {"responses", responses}, {"wait_seconds", waits}};
+}
+
+Json stored_kv_json(const StoredKvFigures& kv) {
+  return {{"stored_bytes", kv.stored},
+          {"memory_bytes", kv.from_memory},
+          {"disk_bytes", kv.from_disk},
+          {"lost_requests", kv.lost}};
+}
+
 Json run_json(const NamedRun& run) {
   const RunFigures& f = run.figures;
   const bool known = run.rewards.has_value();
@@ -158,6 +188,8 @@ Json run_json(const NamedRun& run) {
           {"cores", f.cores},
           {"gpus", f.gpus},
           {"responses", responses_json(run)},
+          {"turns", turns_json(f.turns)},
+          {"stored_kv", stored_kv_json(f.stored_kv)},
           {"phases", phases_json(f)},
           {"largest_loss", largest_loss(f)},
           {"drafts", drafts_json(f)},

@@ -73,6 +73,7 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
     figures.weight_version = run.manifest.weight_version;
     if (const auto& choice = run.manifest.choice; choice && run.complete)
       figures.choice = {choice->prompts, run.manifest.prompts, choice->dropped};
+    if (figures.choice) into.figures.kept = run.manifest.choice->kept;
     into.rewards = std::move(figures);
     if (shows) into.pictured = pictured_prompts(run);
   } catch (const IoError& error) {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <map>
 
 #include "app/run_report/reward_views.hpp"
+#include "app/run_report/turn_views.hpp"
 #include "runtime/core/counted.hpp"
 
 namespace paceline::app {
@@ -24,7 +26,14 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f}", 100 * part / whole) : "-";
 }
 
-std::string name_of(RequestId id) { return fmt::format("{}:{}", id.prompt, id.sample); }
+std::string name_of(const RunFigures& figures, RequestId id) {
+  return fmt::format("{}:{}", figures.number_of(id.prompt), id.sample);
+}
+
+/// What is said of prompts' numbers where some are those of the run.
+std::string of_numbers(const RunFigures& figures) {
+  return figures.kept ? "; in brackets numbers in the run, of prompts that were not kept" : "";
+}
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
@@ -74,11 +83,11 @@ Table lengths(const RunFigures& figures) {
 }
 
 Table groups(const RunFigures& figures) {
-  Table table{"Prompts, longest response first",
+  Table table{"Prompts, longest response first" + of_numbers(figures),
               {{"prompt", "responses", "longest", "mean", "last finished, s"}}};
   for (std::size_t i = 0; i < std::min(kGroups, figures.groups.size()); ++i) {
     const GroupFigures& group = figures.groups[i];
-    table.rows.push_back({fmt::format("{}", group.prompt), fmt::format("{}", group.responses),
+    table.rows.push_back({figures.number_of(group.prompt), fmt::format("{}", group.responses),
                           fmt::format("{}", group.longest), fmt::format("{:.1f}", group.mean),
                           fmt::format("{:.3f}", group.finished)});
   }
@@ -87,7 +96,7 @@ Table groups(const RunFigures& figures) {
 
 Table slowest(const RunFigures& figures) {
   Table table{
-      "Slowest responses",
+      "Slowest responses" + of_numbers(figures),
       {{"prompt:sample", "tokens", "first leased, s", "finished, s", "ms a token", "moves"}}};
   std::vector<const ResponseFigures*> order;
   for (const ResponseFigures& response : figures.responses) order.push_back(&response);
@@ -96,7 +105,7 @@ Table slowest(const RunFigures& figures) {
                    [&](const auto* a, const auto* b) { return seconds(a) > seconds(b); });
   order.resize(std::min(kSlowest, order.size()));
   for (const ResponseFigures* r : order) {
-    table.rows.push_back({name_of(r->id), fmt::format("{}", r->tokens),
+    table.rows.push_back({name_of(figures, r->id), fmt::format("{}", r->tokens),
                           fmt::format("{:.3f}", r->leased), fmt::format("{:.3f}", r->finished),
                           fmt::format("{:.3f}", 1e3 * seconds(r) / std::max(1U, r->tokens)),
                           fmt::format("{}", r->moves)});
@@ -257,12 +266,12 @@ std::string progress_of(const std::optional<RewardFigures>& rewards) {
 }
 
 std::vector<Table> tables_of(const RunFigures& figures) {
-  std::vector<Table> tables;
-  for (Table& table : std::vector<Table>{phases(figures), progress(figures), lengths(figures),
-                                         groups(figures), slowest(figures), acceptance(figures),
-                                         memory(figures), nodes(figures), steps(figures)}) {
-    if (table.rows.size() > 1) tables.push_back(std::move(table));
-  }
+  std::vector<Table> tables{phases(figures), progress(figures), lengths(figures)};
+  std::ranges::move(turn_tables(figures), std::back_inserter(tables));
+  std::ranges::move(std::vector<Table>{groups(figures), slowest(figures), acceptance(figures),
+                                       memory(figures), nodes(figures), steps(figures)},
+                    std::back_inserter(tables));
+  std::erase_if(tables, [](const Table& table) { return table.rows.size() <= 1; });
   return tables;
 }
 
@@ -270,6 +279,9 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
   Table table{"Runs",
               {{"run", "seconds", "tokens", "tokens/s", "finished", "last tenth, s", "idle, %",
                 "accepted, %"}}};
+  const bool converses = std::ranges::any_of(
+      runs, [](const NamedRun& run) { return !run.figures.turns.responses.empty(); });
+  if (converses) table.rows[0].emplace_back("turns a response");
   for (const auto& [name, figures, rewards, pictured] : runs) {
     const PhaseSeconds all = figures.all_ranks();
     table.rows.push_back(
@@ -278,6 +290,7 @@ Table comparison_of(const std::vector<NamedRun>& runs) {
          fmt::format("{:.3f}", figures.finished_by(1) - figures.finished_by(0.9)),
          percent(all[Phase::idle], all.sum()),
          percent(static_cast<double>(figures.accepted), static_cast<double>(figures.drafted))});
+    if (converses) table.rows.back().push_back(fmt::format("{:.2f}", figures.turns.mean()));
   }
   return table;
 }

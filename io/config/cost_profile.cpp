@@ -67,9 +67,12 @@ CostTable read_table(const YamlNode& root) {
     if (node.kind != YamlNode::Kind::list) throw BadValue(node, "a list of drafters");
     for (const YamlNode& item : node.items) {
       DrafterCosts& drafter = table.drafters.emplace_back();
-      read_map(item,
-               {field("name", drafter.name, Text{}), curve("first", drafter.first, false),
-                curve("round", drafter.round, false), curve("catch_up", drafter.catch_up, false)});
+      read_map(item, {field("name", drafter.name, Text{}),
+                      {"model", false,
+                       [&](const YamlNode& value) { drafter.model = Text{}.read(value, ""); }},
+                      curve("first", drafter.first, false),
+                      curve("round", drafter.round, false),
+                      curve("catch_up", drafter.catch_up, false)});
     }
   };
   const auto transfer = [&](const YamlNode& node) {
@@ -117,6 +120,7 @@ std::string cost_profile_text(const CostTable& table) {
   if (!table.drafters.empty()) text += "drafters:\n";
   for (const DrafterCosts& drafter : table.drafters) {
     text += "  - name: " + quote_yaml(drafter.name) + "\n" +
+            (drafter.model.empty() ? "" : "    model: " + quote_yaml(drafter.model) + "\n") +
             curve_text("first", drafter.first, "    ") +
             curve_text("round", drafter.round, "    ") +
             curve_text("catch_up", drafter.catch_up, "    ");

@@ -144,6 +144,13 @@ auto in_entry(const YamlEntry& entry, const Read& read) {
   throw bad;
 }
 
+// Names are printed in tables and are keys of files.
+bool is_name(std::string_view name) {
+  const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  return !name.empty() && name.front() != ' ' && name.back() != ' ' &&
+         std::none_of(name.begin(), name.end(), control);
+}
+
 DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
   const YamlEntry* method = find_entry(map, "method");
   if (method == nullptr) {
@@ -163,6 +170,12 @@ DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
     if (key.method == setting.method && key.required && find_entry(map, key.name) == nullptr) {
       throw BadValue(map, "the key " + std::string(key.name) + ": " + key.type);
     }
+  }
+  while (setting.path.size() > 1 && setting.path.ends_with('/')) setting.path.pop_back();
+  if (setting.name && !is_name(*setting.name)) {
+    in_entry(*find_entry(map, "name"), [](const YamlNode& node) {
+      throw BadValue(node, "a name without line feeds and the like, that no space begins or ends");
+    });
   }
   if (setting.min_match > setting.max_match) {
     const YamlEntry* given = find_entry(map, "min_match");

@@ -380,6 +380,7 @@ void keep_prompts(ShardIndex& index, EarlierSpans& spans, std::span<const std::u
 RunManifest manifest_of_kept(RunManifest manifest, const KeptPrompts& choice,
                              std::span<const Prompt> prompts) {
   manifest.choice = choice;
+  manifest.choice->fingerprint = manifest.prompts_fingerprint;
   manifest.prompts = choice.kept.size();
   manifest.prompts_fingerprint = prompts_fingerprint(prompts);
   if (manifest.own_samples.empty()) return manifest;

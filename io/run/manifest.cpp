@@ -170,6 +170,7 @@ Json manifest_to_json(const RunManifest& m) {
     if (m.choice->prompts > 0) {
       choice["prompts"] = m.choice->prompts;
       choice["dropped"] = m.choice->dropped;
+      if (!m.choice->fingerprint.empty()) choice["prompts_fingerprint"] = m.choice->fingerprint;
     }
   }
   json["config"] = m.config_text;
@@ -229,6 +230,7 @@ RunManifest manifest_of_json(const Json& json, const std::string& name) {
       choice.shuffled = terms.value("shuffled", false);
       choice.prompts = terms.value("prompts", std::uint64_t{0});
       choice.dropped = terms.value("dropped", std::uint64_t{0});
+      choice.fingerprint = terms.value("prompts_fingerprint", std::string());
     }
     json.at("seed").get_to(m.sampling.seed);
     json.at("weight_version").get_to(m.weight_version);
@@ -296,8 +298,14 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
     };
     return has(now.repeated) && !has(earlier.by_line);
   });
-  const Json was = manifest_to_json(earlier);
+  Json was = manifest_to_json(earlier);
   const Json is = manifest_to_json(as_then);
+  if (earlier.choice && !earlier.choice->fingerprint.empty()) {
+    // A final file names the prompts that it has: those of the run decide. Theirs decide samples.
+    was["prompts"] = earlier.choice->prompts;
+    was["prompts_fingerprint"] = earlier.choice->fingerprint;
+    was["sampling"]["samples"] = is["sampling"].value("samples", Json());
+  }
   for (const char* key : {"model_fingerprint", "prompts_fingerprint", "prompts", "samples", "seed",
                           "weight_version", "dtype", "backend", "isa"}) {
     if (auto found = difference(key, was[key], is[key])) return found;

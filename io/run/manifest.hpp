@@ -44,6 +44,8 @@ struct KeptPrompts {
   bool shuffled = false;      ///< prompts are decided in the order of prompts.shuffle
   std::uint64_t prompts = 0;  ///< all prompts of the run, kept or not; 0: not a final file
   std::uint64_t dropped = 0;  ///< prompts that were decided, and not kept
+  /// prompts_fingerprint() of all prompts of the run, in a final file; empty in older ones.
+  std::string fingerprint = {};
   /// [RunManifest::prompts] In a final file, each kept prompt's index among all prompts, ascending.
   /// Stored as /prompts/index.
   std::vector<std::uint32_t> kept = {};

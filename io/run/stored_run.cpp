@@ -7,6 +7,7 @@
 #include "io/hdf5/shards.hpp"
 #include "io/run/final_entries.hpp"
 #include "io/run/final_file.hpp"
+#include "io/run/prompt_table.hpp"
 #include "io/run/shard_format.hpp"
 #include "io/run/shard_index.hpp"
 #include "io/run/window_reader.hpp"
@@ -60,6 +61,7 @@ StoredRun open_stored_run(const std::string& path) {
   }
   StoredRun run = open_stored_responses(path);
   run.prompts = std::move(prompts);
+  if (run.complete && run.manifest.choice) run.manifest.choice->kept = read_prompt_index(source);
   if (run.complete) run.extras = final_extras(source, run.finished);
   return run;
 }

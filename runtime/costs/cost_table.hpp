@@ -57,6 +57,9 @@ struct DrafterCosts {
   CostCurve first;     ///< a first token for each of so many requests, after a step
   CostCurve round;     ///< one more token for each request
   CostCurve catch_up;  ///< so many committed tokens to compute; empty: it never lags
+  /// Shape and dtype of its draft model or head, as CostConditions::model; empty: it has none, or
+  /// an earlier version measured it.
+  std::string model = {};
 };
 
 /// Costs of moving bytes to another rank.

@@ -123,8 +123,37 @@ same "lines of one sample, which never count: exit code" 0 "$code"
 says "$work/none" "^kept 0 of 4 prompts"
 same "and an empty run: prompts" "" "$(chosen "$work/none")"
 
+# Without its run.json, which a complete run does not need.
+rm "$work/cut/run.json"
+code=0; rollout 2 "$work/cut" "${dynamic[@]}" --resume || code=$?
+same "a complete run without run.json: exit code" 0 "$code"
+says "$work/cut" "holds a complete run: nothing to generate"
+code=0; at_once rollout 1 "$work/cut" "${dynamic[@]}" --set prompts.path="$work/few.jsonl" --resume || code=$?
+same "and with other prompts: exit code" 64 "$code"
+says "$work/cut" "cannot resume .*prompts"
+
 # What is told of it.
 "$paceline" report "$work/one" >"$work/report.log"
+if "$paceline" report "$work/one" --json | "$python" -c 'import json, sys
+said = json.load(sys.stdin)["runs"][0]["responses"]
+assert said["finished"] == said["expected"] == 3 * int(sys.argv[1]) and said["finished_besides"] > 0, said' "$enough"
+then ok "responses of the file, and others"; else fail "responses of the file, and others"; fi
+# Its tables name prompts as the file and `show` do, and those that are not there by their numbers in the run, in brackets.
+"$python" - "$work/report.log" $(chosen "$work/one") <<'PY' && ok "prompts' numbers" || fail "prompts' numbers: $(cat "$work/report.log")"
+import re, sys
+kept = len(sys.argv) - 2
+table = re.search(r"Prompts, longest response first; in brackets .*\n.*\n((?:  .*\n)+)", open(sys.argv[1]).read())[1]
+names = [line.split()[0] for line in table.splitlines()]
+there = [int(n) for n in names if n[0] != "("]
+gone = {n[1:-1] for n in names if n[0] == "("}
+assert there and max(there) < kept and gone and not gone & set(sys.argv[2:]), names
+PY
+"$paceline" show "$work/one" 1:0 >"$work/show.log"
+read -ra numbers <<<"$(chosen "$work/one")"
+says "$work/show" "^prompt 1 \(quickstart-000*${numbers[1]}\), number ${numbers[1]} in the run, "
+code=0; "$paceline" show "$work/none" 0 >"$work/show.log" 2>&1 || code=$?
+same "a response of an empty run: exit code" 64 "$code"
+says "$work/show" "^paceline: 0: the run has no prompts"
 says "$work/report" "$enough of 32 prompts kept, [0-9]+ dropped, [0-9]+ left over; [0-9]+ responses? finished besides, [0-9]+ cancelled"
 "$paceline" check "$config" --output "$work/new" "${dynamic[@]}" >"$work/check.log" 2>&1 || true
 says "$work/check" "the run ends when the rewards of $enough prompts differ \(prompts.enough\), of 32 at most"
@@ -180,6 +209,16 @@ expected=$(by_hand "$work/spoken" 5)
 rollout 1 "$work/talked" "${talk[@]}" "${mixed[@]}" --set prompts.enough=5 ||
   fail "an environment's rewards: $(tail -n 3 "$work/talked.log")"
 reference=$(digest "$work/talked")
+# One that gives none at all: who wants all is told so.
+echo 'def tool() -> str: return "x"' >"$work/mute.py"
+mute=(--set environment.method=command --set "environment.command=[$python, -m, tool_worker, $work/mute.py]"
+  --set prompts.samples=2 --set reward.required=all)
+code=0; rollout 1 "$work/mute" "${mute[@]}" || code=$?
+same "an environment without rewards, and all are required: exit code" 65 "$code"
+says "$work/mute" "^paceline: 64 of 64 responses got no reward from their environment \(reward.required: all\)"
+code=0; rollout 1 "$work/muted" "${mute[@]}" "${mixed[@]}" --set prompts.enough=2 || code=$?
+same "likewise of kept prompts: exit code" 65 "$code"
+says "$work/muted" "^paceline: .*prompts? of which a response has no reward from its environment"
 kept "an environment's rewards, on 2 ranks" 2 "${talk[@]}" "${mixed[@]}" --set prompts.enough=5 --set environment.workers=3
 
 # What cannot be is refused at once.

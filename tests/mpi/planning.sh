@@ -60,6 +60,16 @@ if [ "$(wc -l <<<"$shown")" -gt 20 ]; then ok "profile prints the draft ladder";
 same "and it is that of runs with the profile" "$shown" "$("$paceline" check "$config" --ranks 2 --output "$work/none" "${backend[@]}" \
   "${small[@]}" "${drafters[@]}" --set layout.drafters=0 --set engine.profile="$costs" | ladder)"
 
+# A drafter's name may come to mean another model, whose costs these are not.
+sed -e 's|model:.*/draft"|model:along"|' -e '/    model:/s/3 layers/4 layers/' "$costs" >"$work/along.yaml"
+"$paceline" check "$config" --ranks 2 --output "$work/none" "${backend[@]}" "${small[@]}" --set engine.profile="$work/along.yaml" \
+  --set "speculation.drafters=[{method: model, path: $root/configs/models/draft/, name: along}]" >"$work/along.log" 2>&1 || true
+if [ "$(grep -c 'it was measured with as drafter model:along a model of qwen2 4 layers.*, this run has qwen2 3 layers' "$work/along.log")" -gt 0 ]; then
+  ok "a drafter of another shape"; else fail "a drafter of another shape: $(cat "$work/along.log")"; fi
+code=0
+at_once rollout 1 "$work/none" --set "speculation.drafters=[{method: model, path: $root/configs/models/draft}, {method: model, path: $root/configs/../configs/models/draft/}]" || code=$?
+same "a draft model twice, by another path" 64 $code
+
 # A simulation takes them for those of the same model, and of no other. Its prompts are the configuration's.
 simulated=$("$paceline" simulate "$config" --output "$work/simulated" "${backend[@]}" "${small[@]}" "${drafters[@]}" --set engine.profile="$costs" \
   2>&1) || true

@@ -12,7 +12,8 @@ roles, and delays of messages. With --kills, at a random moment one rank, mpirun
 --resume goes on, with other settings, until the run is done. Then its digest, and what mixtures record of their experts,
 must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
 attempt may hang, or fail but for the kill. What fails is kept for a look. With --conversations responses are conversations
-of up to six turns with workers that answer at random moments, die and talk nonsense; many kills come while some wait.
+of up to six turns, answered as in the plain run was recorded, by workers that do so at random moments, die and talk
+nonsense; many kills come while some wait.
 
 Where h5py is there, each line says how many requests have come to which mode, and how often a group raced for another's
 request: a soak that saw none of some mode has not tried it.
@@ -62,6 +63,7 @@ DRAFTERS = {
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02, servers: %(servers)s}",
     "mtp": "{method: mtp}",
+    "eagle3": "{method: eagle3, path: %s}" % (ROOT / "configs/models/eagle3"),
 }
 # Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
 # model. Measured ones make the same plan again and again.
@@ -161,6 +163,7 @@ class Soak:
                 self.seconds = max(self.seconds, time.monotonic() - begin)
                 model.digests[name] = self.digest(directory)
                 self.files = self.listing(directory)
+            self.made_plain(number)
             for degree in model.degrees if self.profiles else []:
                 self.profile(model, degree, work / f"costs-{number}-{degree}")
 
@@ -192,6 +195,9 @@ class Soak:
             Model([f"prompts.path={ROOT / 'configs/prompts/pictures.jsonl'}", f"model.path={ROOT / 'configs/models/pictures'}"],
                   ROOT / "configs/models/pictures", [1, 2]),
         ]
+
+    def made_plain(self, number: int) -> None:
+        """After the plain runs of a model."""
 
     def begin_attempt(self) -> None:
         pass
@@ -448,11 +454,28 @@ class Conversing(Soak):
         self.in_waits = 0
         prompts = work / "prompts.jsonl"
         prompts.write_text("\n".join((ROOT / "configs/prompts/unseen.jsonl").read_text().splitlines()[:32]) + "\n")
-        worker = [sys.executable, str(HERE / "turns_worker.py"), str(self.told), "1", "slower", "dies", "garbles"]
-        return [Model([f"prompts.path={prompts}", "prompts.samples=2", "sampling.max_tokens=150", "environment.method=command",
-                       f"environment.command=[{', '.join(worker)}]", "environment.max_turns=6", "environment.workers=3",
-                       "environment.max_tokens_turn=20", "environment.attempts=20",
-                       "environment.timeout=10"], ROOT / "configs/models/draft", [1, 2])]
+        tokens = work / "tokens.jsonl"
+        tokens.write_text("\n".join(json.dumps(prompt) for prompt in TOKENS) + "\n")
+        latent = work / "latent"
+        subprocess.run([sys.executable, str(HERE / "random_model.py"), str(latent), "num_key_value_heads=4",
+                        "EXPERTS=deepseek_v3", "num_nextn_predict_layers=1", "vocab_size=512"], check=True)
+        return [
+            Model([f"prompts.path={prompts}", "prompts.samples=2", *self.talk(work / "answers-0")],
+                  ROOT / "configs/models/draft", [1, 2], ["model", "eagle3", "ngram", "suffix"]),
+            Model([f"prompts.path={tokens}", f"model.path={latent}", f"model.tokenizer={ROOT / 'configs/models/target'}",
+                   "sampling.ignore_eos=true", *self.talk(work / "answers-1"), "sampling.max_tokens=100"], latent, [1, 2, 4], ["mtp", "ngram", "suffix"]),
+        ]
+
+    def talk(self, record: pathlib.Path) -> List[str]:
+        """Settings of conversations whose answers are recorded by the first run, and then given again."""
+        worker = [sys.executable, str(HERE / "turns_worker.py"), str(self.told), "1", "slower", "dies", "garbles",
+                  f"recorded={record}"]
+        return ["sampling.max_tokens=150", "environment.method=command", f"environment.command=[{', '.join(worker)}]",
+                "environment.max_turns=6", "environment.workers=3", "environment.max_tokens_turn=20",
+                "environment.attempts=20", "environment.timeout=10"]
+
+    def made_plain(self, number: int) -> None:
+        os.rename(self.work / f"answers-{number}.new", self.work / f"answers-{number}")
 
     def begin_attempt(self) -> None:
         shutil.rmtree(self.told, ignore_errors=True)  # a worker of the last attempt may still write

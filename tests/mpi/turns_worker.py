@@ -7,6 +7,8 @@ its answer. Modes:
   slower   the same, of moments as long as turns
   dies, hangs, garbles   once for some turns
   refuses  the conversations of one sample are errors from their second turn on
+  recorded=FILE  answers are those of FILE, which a run writes to FILE.new where there is none yet; of a conversation that
+           differs in a token from those of that run there is none, and it fails
 """
 import hashlib
 import json
@@ -17,6 +19,11 @@ import time
 
 folder, seed, modes = sys.argv[1], sys.argv[2], set(sys.argv[3:])
 chance = random.Random(f"{seed} {os.getpid()}")
+record = next((mode.partition("=")[2] for mode in modes if mode.startswith("recorded=")), None)
+answers = None  # by the hash of all turns up to the one that is answered
+if record and os.path.exists(record):
+    with open(record) as recorded:
+        answers = {key: said for key, said in map(json.loads, recorded)}
 history = {}  # hash of each conversation's turns so far
 
 
@@ -47,6 +54,11 @@ def answer(line):
         asked.write(f"{name} {turn}\n")
     if "refuses" in modes and name.endswith(":1") and turn > 0:
         return {"error": "not this one"}
+    if answers is not None:
+        said = answers.get(now, {"error": f"turn {turn} of a conversation that was never recorded"})
+        if said.get("done"):
+            del history[name]
+        return said
     end = 1 + int(digest(line["uid"], name), 16) % 6
     last = turn + 1 == end
     if last:
@@ -57,7 +69,11 @@ def answer(line):
         [5 + byte % 200 for byte in bytes.fromhex(now[:12])],
     )
     said = {"done": True} if last else {"observation": forms[int(now, 16) % 3]}
-    return {**said, "reward": (turn + 1) / 4, "extra": {"turns": turn + 1}}
+    said = {**said, "reward": (turn + 1) / 4, "extra": {"turns": turn + 1}}
+    if record:
+        with open(f"{record}.new", "a") as recorded:
+            recorded.write(json.dumps([now, said]) + "\n")
+    return said
 
 
 for text in sys.stdin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -44,6 +45,10 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
     those that are not finished. Call it again later for what came since. A shard that cannot be
     read at this moment is passed over, and so is what cannot be a response of this run. Checksums
     are not verified (a resumed run does that). Of a complete run, all responses.
+
+    While a run goes on `prompt_index` is the prompt's number in the run (live_prompts), also of what
+    is given by an iteration during which it ends; of a complete run, its number in the file. They
+    differ where prompts.enough kept some (Prompt.run_index).
     """
     name = os.fspath(directory)
     if os.path.exists(os.path.join(name, "trajectories.h5")):
@@ -75,8 +80,9 @@ def iter_live(directory: PathLike, partial: bool = False) -> Iterator[Response]:
         # The run ended meanwhile, and its shards may have gone before they were read.
         with open_run(name) as run:
             for response in run.responses():
-                if (response.prompt_index, response.sample_index) not in seen:
-                    yield response
+                number = run.prompts[response.prompt_index].run_index
+                if (number, response.sample_index) not in seen:
+                    yield dataclasses.replace(response, prompt_index=number)
         return
     if not partial:
         return

@@ -203,6 +203,42 @@ TEST(RunFigures, AResponseCountsOnce) {
   EXPECT_DOUBLE_EQ(figures.groups[0].mean, 50);
 }
 
+TEST(RunFigures, TurnsAndTheirWaits) {
+  RecordedTelemetry run = small_run();
+  EXPECT_EQ(text_of({{"run", figures_of(run, 16)}}).find("Conversations"), std::string::npos);
+  const auto event = [&](double time, std::uint32_t sample, RequestEventKind kind,
+                         std::uint32_t tokens, std::uint32_t attempt) {
+    RequestEvent e;
+    e.time = time;
+    e.id = {7, sample};
+    e.kind = kind;
+    e.tokens = tokens;
+    run.events.insert(run.events.end() - 4, {e, attempt, 0});  // before both resume
+  };
+  event(3, 0, RequestEventKind::turn_ended, 10, 1);
+  event(5, 0, RequestEventKind::answered, 16, 1);
+  event(6, 0, RequestEventKind::turn_ended, 40, 1);  // and is lost
+  event(9, 1, RequestEventKind::turn_ended, 20, 1);  // a wait that a kill ended
+  for (auto& e : run.events)
+    if (e.row.kind == RequestEventKind::finished) e.row.tokens += 1000;
+  run.events.insert(run.events.end() - 2, {{3, {7, 0}, RequestEventKind::turn_ended, 40}, 2, 0});
+  run.events.insert(run.events.end() - 2, {{3, {7, 1}, RequestEventKind::answered, 30}, 2, 0});
+  run.summaries[0].row.pool_stored_bytes = 3 << 20;
+  run.summaries[2].row.pool_disk_bytes = 1 << 20;
+  const RunFigures figures = figures_of(run, 16);
+  EXPECT_EQ(figures.turns.responses, (std::vector<std::uint64_t>{0, 1, 1}));
+  EXPECT_DOUBLE_EQ(figures.turns.mean(), 1.5);
+  EXPECT_EQ(figures.turns.waits, std::vector<double>{2});
+  const std::string text = text_of({{"run", figures}, {"plain", figures_of(small_run(), 16)}});
+  for (const char* said : {"Conversations, 1.50 turns a response\n", "Waits for answers, s\n",
+                           "KV of requests that waited, MiB\n", "turns a response\n"})
+    EXPECT_NE(text.find(said), std::string::npos) << said << text;
+  const std::string html = html_of({{"run", figures}, {"again", figures}});
+  EXPECT_NE(html.find("Turns a response, run by run"), std::string::npos);
+  EXPECT_NE(html.find("Turns of responses"), std::string::npos);
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
 /// How wide what is drawn in each rank's row is, by the row's place.
 std::map<double, double> drawn_widths(const std::string& html) {
   const std::size_t begin = html.find("<svg");

@@ -23,6 +23,7 @@ CostTable example() {
   table.drafters.push_back({"suffix", CostCurve({{1, 1e-6}}), CostCurve({{1, 1e-9}}), {}});
   table.drafters.push_back({"model:/a \"b\"", CostCurve({{1, 3e-3}}),
                             CostCurve({{1, 1e-3}, {64, 2e-3}}, 3e-11), CostCurve({{16, 4e-3}})});
+  table.drafters.back().model = "qwen2 3 layers, bf16";
   table.transfer = TransferCosts{1e-5, 1.25e10};
   return table;
 }
@@ -60,6 +61,7 @@ TEST(CostProfile, ReadsBackWhatWasWritten) {
   ASSERT_EQ(read.drafters.size(), 2U);
   for (int d = 0; d < 2; ++d) {
     EXPECT_EQ(read.drafters[d].name, table.drafters[d].name);
+    EXPECT_EQ(read.drafters[d].model, table.drafters[d].model);
     expect_equal(read.drafters[d].first, table.drafters[d].first);
     expect_equal(read.drafters[d].round, table.drafters[d].round);
     expect_equal(read.drafters[d].catch_up, table.drafters[d].catch_up);

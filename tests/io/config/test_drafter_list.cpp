@@ -149,6 +149,20 @@ TEST(DrafterList, OnlyModelsComeTwice) {
       "speculation: {drafters: [{method: model, path: a}, {method: model, path: a}]}\n"));
 }
 
+TEST(DrafterList, NamesArePrinted) {
+  for (const char* name : {"' '", "\"a\\nb\"", "' a'", "'a '"}) {
+    const std::string error =
+        error_list("[{method: model, path: a, name: " + std::string(name) + "}]");
+    EXPECT_NE(error.find("drafters[0].name: expected a name without line feeds"), std::string::npos)
+        << name << error;
+  }
+  const std::vector<DrafterSetting> drafters =
+      parse("speculation: {drafters: [{method: model, path: a//, name: é b}]}\n")
+          .speculation.drafters;
+  EXPECT_EQ(drafters[0].name, "é b");
+  EXPECT_TRUE(drafters[0].path.ends_with("/a"));
+}
+
 TEST(DrafterList, OneHeadAtMost) {
   const auto drafters =
       parse("speculation: {drafters: [{method: mtp, noise: true, max_tokens: 7}]}\n")

@@ -862,6 +862,24 @@ class LiveRun(Base):
             self.assertEqual(partial.tokens.tolist(), tokens_of(0, 1, 3))
             self.assertIn("1 finished of 2", reader.summary(path))
 
+    def test_a_run_that_ends_meanwhile_with_some_of_its_prompts(self):
+        import h5py
+
+        with tempfile.TemporaryDirectory() as scratch:
+            path, other = os.path.join(scratch, "run"), os.path.join(scratch, "other")
+            subprocess.run([PROGRAM, "stopped", path, "1", "2"], check=True)
+            subprocess.run([PROGRAM, "top", other, "3", "4"], check=True)
+            final = os.path.join(other, "trajectories.h5")
+            with h5py.File(final, "r+") as file:
+                file["prompts/index"] = np.array([1, 3, 9], dtype=np.int32)
+            responses = reader.iter_live(path)
+            first = next(responses)
+            os.rename(final, os.path.join(path, "trajectories.h5"))
+            found = [(r.prompt_index, r.sample_index) for r in (first, *responses)]
+            self.assertEqual(found, [(0, 0)] + [(p, s) for p in (1, 3, 9) for s in range(4)])
+            found = {r.prompt_index for r in reader.iter_live(path)}
+            self.assertEqual(found, {0, 1, 2})
+
     def test_samples_that_a_prompt_does_not_have_are_passed_over(self):
         with tempfile.TemporaryDirectory() as scratch:
             path = os.path.join(scratch, "run")
