@@ -126,7 +126,8 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
   if (engine.backend != "auto") now.backend = engine.backend;
   if (engine.isa != "auto" && now.backend == "cpu") now.isa = engine.isa;
   now.threads = engine.threads.value_or(now.threads);
-  const std::string fault = difference(profile, now, {&now.tp, 1}, {}, inputs.target.compute, "this simulation");
+  const std::string fault =
+      difference(profile, now, {&now.tp, 1}, {}, inputs.target.compute, "this simulation");
   if (fault.empty()) return;
   throw UsageError(
       fmt::format("engine.profile: {} does not hold here: {}; measure what is simulated (paceline "

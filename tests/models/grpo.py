@@ -42,6 +42,7 @@ from grpo_update import Policy, Sample, advantages, agreement, chosen_anew, reco
 from model import Shape
 from paceline_reader import Prompt, ReaderError, Steps, acceptance, open_run
 from pictures import seen_of
+from tasks import TASKS as ALL_TASKS
 from tower import Seen
 from train_eagle3 import read_documents
 
@@ -97,15 +98,18 @@ def read_samples(directory: Path, shape: Shape) -> list[Sample]:
         groups = advantages(rewards.view(len(run.prompts), -1)).flatten().tolist()
         prompts = [prompt.tokens.tolist() for prompt in run.prompts]
         seen = [seen_by(prompt, shape) for prompt in run.prompts]
+        sampled = [torch.from_numpy(response.loss_mask).bool() for response in run]
         return [
             Sample(
                 tokens=prompts[response.prompt_index] + response.tokens.tolist(),
                 prompt=len(prompts[response.prompt_index]),
-                logprobs=torch.from_numpy(response.sampling_logprob.copy()),
+                logprobs=torch.from_numpy(response.sampling_logprob.copy())[sampled[index]],
                 reward=response.reward,
                 advantage=advantage,
                 routing=torch.from_numpy(run.routed_experts(index)).long() if run.keeps_routing else None,
                 seen=seen[response.prompt_index],
+                sampled=sampled[index],
+                turns=len(response.turns) + (len(response.tokens) > (response.turns[-1].end if response.turns else 0)),
             )
             for index, (response, advantage) in enumerate(zip(run, groups))
         ]
@@ -150,14 +154,13 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = time.monotonic() - started
 
 
-def prompt_lines(path: Path, reads_pictures: bool) -> list[str]:
-    """The lines of a prompt file that are taken: of a model that reads pictures, all."""
-    if reads_pictures:
-        return path.read_text().splitlines(keepends=True)
+def prompt_lines(path: Path) -> list[str]:
+    """The lines of a prompt file that are taken: of the target's tasks some, all others."""
     chosen = []
     for line in path.read_text().splitlines(keepends=True):
         row = json.loads(line)
-        if row["extra_info"]["task"] in TASKS and len(row["prompt"][0]["content"]) <= LONGEST_QUESTION:
+        task, question = row["extra_info"]["task"], row["prompt"][0]["content"]
+        if task not in ALL_TASKS or (task in TASKS and len(question) <= LONGEST_QUESTION):
             chosen.append(line)
     return chosen
 
@@ -228,7 +231,8 @@ class Loop:
             new = recomputed(self.policy.model, samples)
         run = Path(self.job.folder) / name
         figures = {
-            "step": number, "reward": mean_reward(samples), "digest": digest_of(self.program, run),
+            "step": number, "reward": mean_reward(samples),
+            "turns": sum(sample.turns for sample in samples) / len(samples), "digest": digest_of(self.program, run),
             "tokens": len(old), "accepted": int(acceptance(run)["accepted"].sum()),
             **agreement(new, old), "seconds": seconds,
         }
@@ -249,13 +253,13 @@ class Loop:
         figures: dict = {"steps": [], "unseen": {}}
         if self.unseen:
             figures["unseen"]["before"] = self.examine(0)
-        print("step  reward  ratio: mean    spread  largest |difference|  tokens  rollout, s  tokens/s  train, s"
+        print("step  reward  turns  ratio: mean    spread  largest |difference|  tokens  rollout, s  tokens/s  train, s"
               + ("  plain rollout, s" if self.plain else "") + ("  drafts taken" if self.along else "") + ("  experts chosen anew: mean    spread" if self.replays else ""))
         for number in range(self.steps):
             row = self.step(number)
             figures["steps"].append(row)
             seconds = row["seconds"]
-            print(f"{number:4}  {row['reward']:6.4f}  {row['ratio_mean']:11.6f}  {row['ratio_std']:8.6f}  "
+            print(f"{number:4}  {row['reward']:6.4f}  {row['turns']:5.2f}  {row['ratio_mean']:11.6f}  {row['ratio_std']:8.6f}  "
                   f"{row['largest_difference']:20.4f}  {row['tokens']:6}  {seconds['rollout']:10.2f}  "
                   f"{row['tokens'] / seconds['rollout']:8.0f}  "
                   f"{seconds['log-probabilities'] + seconds['updates']:8.2f}"
@@ -331,7 +335,7 @@ def main() -> None:
     pictured = policy.model.shape.tower is not None
     arguments.prompts = arguments.prompts or PROMPTS / ("pictures-train.jsonl" if pictured else "train.jsonl")
     arguments.unseen = arguments.unseen or PROMPTS / ("pictures-unseen.jsonl" if pictured else "unseen.jsonl")
-    prompts = prompt_lines(arguments.prompts, pictured)
+    prompts = prompt_lines(arguments.prompts)
     if len(prompts) < arguments.prompts_per_step:
         sys.exit(f"grpo: {arguments.prompts} has {len(prompts)} prompts to take, and a step needs "
                  f"{arguments.prompts_per_step}")
@@ -367,7 +371,7 @@ def main() -> None:
                 steps=arguments.steps,
                 prompts=prompts,
                 prompts_per_step=arguments.prompts_per_step,
-                unseen=prompt_lines(arguments.unseen, pictured)[: arguments.unseen_prompts],
+                unseen=prompt_lines(arguments.unseen)[: arguments.unseen_prompts],
                 replays=arguments.replay,
                 along=along,
             )

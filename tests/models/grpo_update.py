@@ -32,11 +32,20 @@ TOGETHER = 64
 class Sample:
     tokens: list[int]  # prompt and response
     prompt: int  # tokens of the prompt
-    logprobs: Tensor  # [response] as the rollout has them
+    logprobs: Tensor  # [sampled tokens of the response] as the rollout has them
     reward: float
     advantage: float
     routing: Tensor | None = None  # [tokens - 1, layers, k] the experts of each token, to be taken again
     seen: Seen | None = None  # the pictures of the prompt
+    sampled: Tensor | None = None  # [response] False of tokens that an environment gave; none: all were sampled
+    turns: int = 1
+
+    def counted(self) -> Tensor:
+        """Of each token but the last, whether the next one was sampled."""
+        counted = torch.arange(len(self.tokens) - 1) >= self.prompt - 1
+        if self.sampled is not None:
+            counted[self.prompt - 1 :] = self.sampled
+        return counted
 
 
 def advantages(rewards: Tensor) -> Tensor:
@@ -90,11 +99,11 @@ def replay(model: Qwen2, routing: list[Tensor | None]) -> None:
 
 
 def response_logprobs(model: Qwen2, samples: list[Sample]) -> Tensor:
-    """Log-probabilities [tokens] of the responses' tokens at T = 1, one sample after the other."""
+    """Log-probabilities [tokens] of the responses' sampled tokens at T = 1, one sample after the other."""
     lengths = [len(sample.tokens) - 1 for sample in samples]
     given = torch.tensor([token for sample in samples for token in sample.tokens[:-1]])
     following = torch.tensor([token for sample in samples for token in sample.tokens[1:]])
-    counted = torch.cat([torch.arange(n) >= sample.prompt - 1 for n, sample in zip(lengths, samples)])
+    counted = torch.cat([sample.counted() for sample in samples])
     replay(model, [sample.routing for sample in samples])
     packing = pack(lengths, len(given))
     if model.shape.tower:

@@ -1,4 +1,5 @@
-"""Write the prompt files in verl's columns: train, unseen and a small quickstart; and those with pictures.
+"""Write the prompt files in verl's columns: train, unseen and a small quickstart; those with pictures; and those for
+the model that calls a calculator.
 
     python make_prompts.py ../../configs/prompts
 """
@@ -10,12 +11,14 @@ import json
 import random
 from pathlib import Path
 
+from calculator_tasks import make_calculator_problem
 from picture_tasks import PICTURE_TASKS, PictureProblem, make_picture_problem
 from pictures import data_uri, png_of
 from tasks import TASKS, make_problem
 
 # Pictures of the first lie beside it, and are few; the others hold their own.
 PICTURE_FILES = (("pictures", "unseen", 16, 14), ("pictures-train", "train", 240, 15), ("pictures-unseen", "unseen", 64, 16))
+CALCULATOR_FILES = (("calculator", "unseen", 16, 17), ("calculator-train", "train", 400, 18), ("calculator-unseen", "unseen", 64, 19))
 FILES = (("train", "train", 2000, 11), ("unseen", "unseen", 512, 12), ("quickstart", "unseen", 32, 13))
 
 
@@ -76,6 +79,27 @@ def write_picture_prompts(directory: Path, name: str, split: str, count: int, se
     (directory / f"{name}.jsonl").write_text("".join(lines))
 
 
+def write_calculator_prompts(path: Path, name: str, split: str, count: int, seed: int) -> None:
+    rng = random.Random(seed)
+    lines: list[str] = []
+    seen: set[str] = set()
+    while len(lines) < count:
+        problem = make_calculator_problem(rng, split)
+        if problem.key in seen:
+            continue
+        seen.add(problem.key)
+        row = {
+            "uid": f"{name}-{len(lines):03d}",
+            "data_source": "paceline/calculator",
+            "prompt": [{"role": "user", "content": problem.question}],
+            "ability": "tools",
+            "reward_model": {"style": "rule", "ground_truth": problem.answer},
+            "extra_info": {"task": "calculator", "split": split, "index": len(lines)},
+        }
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
@@ -85,6 +109,8 @@ def main() -> None:
         write_prompts(directory / f"{name}.jsonl", name, split, count, seed)
     for name, split, count, seed in PICTURE_FILES:
         write_picture_prompts(directory, name, split, count, seed)
+    for name, split, count, seed in CALCULATOR_FILES:
+        write_calculator_prompts(directory / f"{name}.jsonl", name, split, count, seed)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from train_eagle3 import Document
 CONFIGS = HERE.parents[1] / "configs"
 TARGET = CONFIGS / "models" / "target"
 PICTURES = CONFIGS / "models" / "pictures"
+CALCULATOR = CONFIGS / "models" / "calculator"
 LAUNCH = HERE.parent / "mpi" / "launch.sh"
 STEPS = 3
 # One thread a rank, whatever else runs on the machine, and responses that are short enough for a test.
@@ -319,6 +320,43 @@ class PictureLoop(unittest.TestCase):
         kept = [torch.equal(a, b) for a, b in zip(load_directory(last).visual.parameters(),
                                                   load_directory(PICTURES).visual.parameters())]
         self.assertFalse(all(kept), "the tower is trained too")
+
+
+@unittest.skipUnless("PACELINE" in os.environ, "PACELINE names no program")
+class ConversationLoop(unittest.TestCase):
+    """The same loop with the model that calls a calculator, by its own configuration."""
+
+    def test_sampled_tokens_alone_are_trained_on(self) -> None:
+        prompts = CONFIGS / "prompts"
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder)
+            command = [
+                sys.executable, str(HERE / "grpo.py"), str(work / "loop"), "--paceline", os.environ["PACELINE"],
+                "--config", str(CONFIGS / "calculator.yaml"), "--model", str(CALCULATOR),
+                "--prompts", str(prompts / "calculator-train.jsonl"), "--unseen-prompts", "0",
+                "--launch", shlex.join([str(LAUNCH), "2"]), "--steps", "1", "--prompts-per-step", "8", "--threads", "1",
+                "--figures", str(work / "figures.json"), "--compare", "--set", "engine.threads=1",
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            print(f"conversations:\n{done.stdout}", flush=True)
+            samples = read_samples(work / "loop" / "rollouts" / "step-000", shape_at(CALCULATOR))
+            model = load_directory(work / "loop" / "policy-000")
+            old = torch.cat([sample.logprobs for sample in samples])
+            exact = recomputed(model, samples)
+            noise = agreement(recomputed(model, samples, bf16=True), exact)
+            found = agreement(exact, old)
+            self.assertLess(found["ratio_std"], 1.5 * noise["ratio_std"])
+            # What the environment gave is what the model reads, and says nothing of what it would say.
+            given = [replace(sample, sampled=None) for sample in samples]
+            self.assertGreater(len(recomputed(model, given)), len(old))
+            for sample in samples:
+                self.assertTrue(sample.sampled[0] and sample.sampled[-1])
+                self.assertEqual(int(sample.sampled.sum()), len(sample.logprobs))
+                begins = sample.sampled[1:] & ~sample.sampled[:-1]
+                self.assertEqual(int(begins.sum()) + 1, sample.turns)
+            turns = json.loads((work / "figures.json").read_text())["steps"][0]["turns"]
+            self.assertGreater(turns, 1.2)
 
 
 if __name__ == "__main__":

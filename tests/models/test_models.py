@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
+from calculator_tasks import NO_SUCH_TOOL, make_calculator_problem, turns
 from eagle3 import Eagle3Config, Eagle3Head, draft_chain, features_of, grow_tree, load_head, unroll
 from evaluate import load_directory
 from evaluate_eagle3 import noise_given
@@ -28,10 +29,11 @@ from model import Cache, Qwen2, Shape, pack
 from radar import CALLS, Outcome, Reward, StopPolicy, calls_of, costs_of, fixed, outcome, stop_probabilities, train
 from radar_data import Rows, check as check_lengths, length_distributions, points_of, tail_probability, target_probabilities
 from tasks import TASKS, check, make_problem, prompt_text, solve
+from train import Batch, conversation
 from train_eagle3 import Document
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-MODELS = [CONFIGS / "models" / name for name in ("target", "draft", "experts")]
+MODELS = [CONFIGS / "models" / name for name in ("target", "draft", "experts", "calculator")]
 
 
 def prompt_rows(name: str) -> list[dict]:
@@ -55,6 +57,40 @@ class Tasks(unittest.TestCase):
         for name in ("train", "unseen", "quickstart"):
             rows = prompt_rows(name)
             self.assertEqual(len({row["uid"] for row in rows}), len(rows))
+
+
+class Calculator(unittest.TestCase):
+    def test_conversations_are_what_the_tools_answer(self) -> None:
+        sys.path[:0] = [str(CONFIGS), str(CONFIGS.parent / "io" / "python")]
+        import calculator
+        from tool_worker import Conversations
+
+        habits = set()
+        for seed in range(300):
+            rng = random.Random(seed)
+            problem = make_calculator_problem(rng, "train")
+            worker = Conversations(calculator)
+            said = turns(problem, rng)
+            for number, (text, told) in enumerate(said):
+                answer = worker({"id": "0:0", "turn": number, "text": text, "last": False, "data_source": "",
+                                 "ground_truth": problem.answer, "extra_info": None})
+                if told is None:
+                    self.assertEqual(answer, {"id": "0:0", "done": True, "reward": 1.0})
+                else:
+                    self.assertEqual(answer["observation"], told)
+            habits.add((len(said) > len(problem.verbs), any(told == NO_SUCH_TOOL for _, told in said)))
+        self.assertEqual(len(habits), 4, "all habits")
+
+    def test_what_the_model_says_is_what_it_is_trained_on(self) -> None:
+        tokenizer = Tokenizer.from_file(str(CONFIGS / "models" / "calculator" / "tokenizer.json"))
+        batch = Batch(tokenizer, 5, 0, 4096, 4000, conversation)
+        said = batch.targets >= 0
+        next_one = batch.targets[:-1] == batch.tokens[1:]
+        at_ends = batch.targets[:-1] == tokenizer.token_to_id("<|im_end|>")  # that of a document is no input
+        self.assertTrue(bool((next_one | at_ends | ~said[:-1]).all()))
+        text = tokenizer.decode(batch.targets[said].tolist(), skip_special_tokens=False)
+        self.assertNotIn("<|im_start|>", text)
+        self.assertNotIn("Error", text)
 
 
 class Models(unittest.TestCase):

@@ -1,8 +1,10 @@
-"""Train the target on generated solutions, the draft on them by distillation from the target, or a mixture of experts.
+"""Train the target on generated solutions, the draft on them by distillation from the target, a mixture of experts, or
+the model that calls a calculator.
 
     python train.py target
     python train.py draft --teacher checkpoints/target.pt
     python train.py experts --begin ../../configs/models/draft
+    python train.py calculator --begin ../../configs/models/draft
 
 Each step draws its documents from (seed, step), so a run that was cut goes on as if it had not
 been. Muon for the matrices of the layers, AdamW for the rest; warm-up, then constant, then linear
@@ -16,6 +18,7 @@ import random
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +26,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from build_tokenizer import build
+from calculator_tasks import make_calculator_problem, spans
 from evaluate import load_directory
 from model import DRAFT, EXPERTS, TARGET, Layer, Packing, Qwen2, Shape, balance_loss, made_of, pack
 from tasks import make_problem, prompt_text, solve
@@ -31,10 +35,25 @@ HERE = Path(__file__).parent
 BALANCE = 0.01  # weight of the loss that keeps all experts in use
 
 
-class Batch:
-    """A flat row of whole documents; `weight` is 1 where the next token belongs to a response."""
+# A document: its task, and its text in parts, of which the model says some.
+Document = tuple[str, list[tuple[str, bool]]]
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, step: int, size: int, cap: int) -> None:
+
+def solved(rng: random.Random) -> Document:
+    problem = make_problem(rng, "train")
+    return problem.task, [(prompt_text(problem.question), False), (solve(problem, rng) + "<|im_end|>", True)]
+
+
+def conversation(rng: random.Random) -> Document:
+    problem = make_calculator_problem(rng, "train")
+    return f"{len(problem.verbs)} steps", spans(problem, rng)
+
+
+class Batch:
+    """A flat row of whole documents; targets are -100 but where the next token is one that the model says."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, step: int, size: int, cap: int,
+                 document: Callable[[random.Random], Document] = solved) -> None:
         rng = random.Random(seed * 1_000_003 + step)
         pad = tokenizer.token_to_id("<|endoftext|>")
         tokens: list[int] = []
@@ -43,19 +62,22 @@ class Batch:
         lengths: list[int] = []
         misses = 0
         while misses < 6:
-            problem = make_problem(rng, "train")
-            prompt = tokenizer.encode(prompt_text(problem.question)).ids
-            response = tokenizer.encode(solve(problem, rng) + "<|im_end|>").ids
-            length = len(prompt) + len(response) - 1
+            task, parts = document(rng)
+            ids: list[int] = []
+            said: list[int] = []
+            for text, by_model in parts:
+                part = tokenizer.encode(text).ids
+                ids += part
+                said += part if by_model else [-100] * len(part)
+            length = len(ids) - 1
             if length > cap:
                 continue
             if len(tokens) + length > size:
                 misses += 1
                 continue
-            document = prompt + response
-            tokens += document[:-1]
-            targets += [-100] * (len(prompt) - 1) + response
-            tasks += [problem.task] * length
+            tokens += ids[:-1]
+            targets += said[1:]
+            tasks += [task] * length
             lengths.append(length)
         self.documents = len(lengths)
         self.used = len(tokens)
@@ -118,8 +140,8 @@ def load_model(path: Path) -> Qwen2:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("target", "draft", "experts"))
-    parser.add_argument("--begin", type=Path, help="directory of the dense model that experts are made of")
+    parser.add_argument("which", choices=("target", "draft", "experts", "calculator"))
+    parser.add_argument("--begin", type=Path, help="directory of the model to begin with (experts, calculator)")
     parser.add_argument("--teacher", type=Path, help="checkpoint to distil from (draft)")
     parser.add_argument("--steps", type=int, default=780, help="where the rates reach zero")
     parser.add_argument("--decay-from", type=int, default=400, help="step at which the rates start to fall")
@@ -145,8 +167,11 @@ def main() -> None:
         Layer.after = torch.compile(Layer.after, dynamic=False)
     if arguments.which == "experts":
         model = made_of(load_directory(arguments.begin), EXPERTS)
+    elif arguments.which == "calculator":
+        model = load_directory(arguments.begin)
     else:
         model = Qwen2(TARGET if arguments.which == "target" else DRAFT)
+    document = conversation if arguments.which == "calculator" else solved
     teacher = load_model(arguments.teacher).eval() if arguments.teacher else None
     opts = optimizers(model, arguments.muon_lr, arguments.adam_lr)
     base = [[g["lr"] for g in o.param_groups] for o in opts]
@@ -163,7 +188,7 @@ def main() -> None:
     last = min(arguments.steps, arguments.until or arguments.steps)
     while step < last:
         cap = length_cap(step, arguments.ramp)
-        batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, cap)
+        batch = Batch(tokenizer, arguments.seed, step, arguments.tokens_per_step, cap, document)
         factor = schedule(step, arguments.steps, arguments.decay_from)
         for optimizer, rates in zip(opts, base):
             for group, rate in zip(optimizer.param_groups, rates):

@@ -20,6 +20,11 @@ mixture="experts --begin ../../configs/models/draft --seed 3 --ramp 0 --muon-lr 
 python train.py $mixture --steps 53 --decay-from 25
 python train.py $mixture --steps 330 --decay-from 130 --until 125
 python train.py $mixture --steps 200 --decay-from 115
+# The model that calls a calculator begins as the exported draft too; its rates were planned anew along the way.
+caller="calculator --begin ../../configs/models/draft --seed 5 --ramp 0 --muon-lr 0.01 --adam-lr 2e-3 --tokens-per-step 4096"
+python train.py $caller --steps 900 --decay-from 500 --until 149
+python train.py $caller --steps 450 --decay-from 250 --until 225
+python train.py $caller --steps 300 --decay-from 225
 # The model that reads pictures begins as the exported draft too.
 python train_pictures.py --steps 3000 --decay-from 1500 --until 363
 python train_pictures.py --steps 900 --decay-from 550

@@ -22,6 +22,17 @@ from needs import needs  # noqa: E402
 from paceline_reader import Steps  # noqa: E402
 
 SAMPLES = 4
+CALLER = os.path.join(ROOT, "configs", "models", "calculator")
+# Conversations of several turns, in place of what is set for all.
+TALK = {
+    "model.path": CALLER,
+    "sampling.max_tokens": 512,
+    "environment.method": "command",
+    "environment.command": f"[{sys.executable}, -m, tool_worker, {os.path.join(ROOT, 'configs', 'calculator.py')}]",
+    "environment.max_turns": 6,
+    "environment.max_tokens_turn": 128,
+    "reward.method": "none",
+}
 MODEL = os.path.join(ROOT, "configs", "models", "target")
 END = 509  # <|endoftext|>, which pads
 
@@ -43,8 +54,11 @@ class Trainer(unittest.TestCase):
                 self.skipTest("paceline was not built")
             Trainer.folder = tempfile.TemporaryDirectory()
             self.generate(program, Trainer.folder.name, "run", prompts()[:6], {})
-        self.run_ = reader.open_run(os.path.join(Trainer.folder.name, "run"))
+            with open(os.path.join(ROOT, "configs", "prompts", "calculator-train.jsonl"), encoding="utf-8") as file:
+                self.generate(program, Trainer.folder.name, "talk", [next(file) for _ in range(6)], TALK)
+        self.run_, self.talk = (reader.open_run(os.path.join(Trainer.folder.name, name)) for name in ("run", "talk"))
         self.addCleanup(self.run_.close)
+        self.addCleanup(self.talk.close)
 
     @staticmethod
     def generate(program, folder, name, lines, settings):
@@ -52,7 +66,6 @@ class Trainer(unittest.TestCase):
         with open(few, "w", encoding="utf-8") as file:
             file.writelines(lines)
         settings = {
-            **settings,
             "prompts.path": few,
             "prompts.samples": SAMPLES,
             "sampling.max_tokens": 96,
@@ -61,6 +74,7 @@ class Trainer(unittest.TestCase):
             "reward.method": "match",
             "reward.rule": "regex",
             "reward.pattern": r"'####\s*(.*?)\s*$'",
+            **settings,
         }
         arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         launch = os.path.join(ROOT, "tests", "mpi", "launch.sh")
@@ -114,6 +128,56 @@ class Verl(Trainer):
         np.testing.assert_allclose(advantages.numpy(), expected * mask, rtol=1e-4, atol=1e-5)
 
 
+    def test_conversations(self):
+        import torch
+        from transformers import AutoModelForCausalLM
+        from verl.trainer.ppo import core_algos
+
+        run = self.talk
+        self.assertGreater(max(len(response.turns) for response in run), 2)
+        data = run.to_dataproto(80, 512, pad_token_id=END)
+        mask = data.batch["response_mask"].numpy()
+        for row, response in enumerate(run):
+            count = len(response.tokens)
+            np.testing.assert_array_equal(mask[row, :count], response.loss_mask)
+            self.assertFalse(mask[row, count:].any())
+            self.assertEqual(int(data.batch["attention_mask"][row, 80:].sum()), count)
+            np.testing.assert_array_equal(data.batch["responses"][row, :count].numpy(), response.tokens)
+            np.testing.assert_array_equal(
+                data.batch["rollout_log_probs"][row, :count].numpy(), response.sampling_logprob
+            )
+            self.assertEqual(data.non_tensor_batch["__num_turns__"][row], response.num_turns)
+            said = response.loss_mask.astype(bool)
+            self.assertTrue(response.sampling_logprob[said].any())
+            self.assertFalse(response.sampling_logprob[~said].any())
+
+        # A step of GRPO by verl's own advantages and loss: what was given has no part in it.
+        model = AutoModelForCausalLM.from_pretrained(CALLER, dtype=torch.float32)
+        run.reward[::SAMPLES] += 1  # so that they differ within the groups
+        data = run.to_dataproto(80, 512, pad_token_id=END)
+        kept = data.batch["response_mask"]
+        advantages, _ = core_algos.compute_grpo_outcome_advantage(
+            token_level_rewards=data.batch["rm_scores"], response_mask=kept, index=data.non_tensor_batch["uid"]
+        )
+        self.assertFalse(advantages[kept == 0].any())
+        logits = model(
+            input_ids=data.batch["input_ids"], attention_mask=data.batch["attention_mask"],
+            position_ids=data.batch["position_ids"],
+        ).logits[:, 79:-1]
+        logits.retain_grad()
+        now = torch.log_softmax(logits, -1).gather(-1, data.batch["responses"].long()[..., None])[..., 0]
+        old = data.batch["rollout_log_probs"]
+        self.assertLess(float((now - old)[kept == 1].abs().mean()), 0.01)
+        ratio = (now - old).exp()
+        clipped = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
+        core_algos.agg_loss(loss_mat=clipped, loss_mask=kept, loss_agg_mode="token-mean").backward()
+        moved = logits.grad.abs().sum(-1) > 0
+        self.assertFalse(moved[kept == 0].any())
+        self.assertTrue(moved[kept == 1].any())
+        before = model.lm_head.weight.detach().clone()
+        torch.optim.SGD(model.parameters(), lr=1e-2).step()
+        self.assertFalse(torch.equal(before, model.lm_head.weight))
+
     def test_runs_concatenated_keep_their_groups(self):
         from verl import DataProto
         from verl.trainer.ppo import core_algos
@@ -162,15 +226,37 @@ class Slime(Trainer):
             self.assertEqual(sample.tokens[-sample.response_length :], response.tokens.tolist())
             self.assertEqual(sample.response, self.run_.text(response))
 
+    def test_conversations(self):
+        from slime.utils.types import Sample
+
+        samples = [sample for group in self.talk.to_slime() for sample in group]
+        for sample, response in zip(samples, self.talk):
+            self.assertIs(type(sample), Sample)
+            self.assertEqual(sample.loss_mask, response.loss_mask.tolist())
+            self.assertEqual(len(sample.loss_mask), sample.response_length)
+            self.assertEqual(sample.effective_response_length, int(response.loss_mask.sum()))
+            self.assertEqual(sample.rollout_log_probs, response.sampling_logprob.tolist())
+            self.assertEqual(sample.tokens[-sample.response_length :], response.tokens.tolist())
+
 
 @needs("trl", "transformers", "torch", "datasets")
 class Trl(Trainer):
     def test_a_trainers_step(self):
+        self.step(self.run_, MODEL, 128)
+
+    def test_a_step_of_conversations(self):
+        self.assertGreater(max(len(response.turns) for response in self.talk), 2)
+        self.step(self.talk, CALLER, 512)
+        masks = self.talk.to_trl(pad_token_id=END)["tool_mask"]
+        for row, response in enumerate(self.talk):
+            np.testing.assert_array_equal(masks[row, : len(response.tokens)], response.loss_mask)
+
+    def step(self, run, model, longest):
+        """A trainer's step by the run's responses, whose arrays are to be those of to_trl."""
         import torch
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
 
-        run = self.run_
         returned, scored, batches = [], [], []
 
         def rollout(prompts, _):
@@ -191,7 +277,7 @@ class Trl(Trainer):
 
         with tempfile.TemporaryDirectory() as folder:
             trainer = Watched(
-                model=MODEL,
+                model=model,
                 reward_funcs=[given, shorter],
                 rollout_func=rollout,
                 train_dataset=Dataset.from_list([{"prompt": p.source} for p in run.prompts]),
@@ -199,7 +285,7 @@ class Trl(Trainer):
                     output_dir=folder,
                     per_device_train_batch_size=len(run),
                     num_generations=SAMPLES,
-                    max_completion_length=128,
+                    max_completion_length=longest,
                     max_steps=1,
                     learning_rate=0.01,
                     logging_steps=1,
