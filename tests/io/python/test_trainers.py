@@ -89,6 +89,46 @@ class Trainer(unittest.TestCase):
             raise AssertionError(done.stdout)
 
 
+@needs("transformers", "torch")
+class Processors(Trainer):
+    def test_penalties_and_biases_are_those_of_transformers(self):
+        import torch
+        from transformers import AutoModelForCausalLM, RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
+
+        penalty, bias = 1.3, {30: -2.0, 16: 1.0}
+        settings = {
+            "model.dtype": "fp32",
+            "sampling.repetition_penalty": penalty,
+            "sampling.logit_bias": json.dumps(bias).replace('"', ""),
+            "sampling.logprobs": 4,
+            "sampling.max_tokens": 48,
+        }
+        self.generate(os.environ["PACELINE_PROGRAM"], Trainer.folder.name, "changed", prompts()[:3], settings)
+        model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+        biased = SequenceBiasLogitsProcessor({(token,): value for token, value in bias.items()})
+        repeated = RepetitionPenaltyLogitsProcessor(penalty)
+        changed = 0
+        with reader.open_run(os.path.join(Trainer.folder.name, "changed")) as run, torch.no_grad():
+            for response in run:
+                begin = len(run.prompts[response.prompt_index].tokens)
+                text = np.concatenate([run.prompts[response.prompt_index].tokens, response.tokens])
+                text = torch.from_numpy(text.astype(np.int64))[None]
+                own = model(text).logits[0, begin - 1 : -1]
+                rows = [repeated(text[:, :at], biased(text[:, :at], row[None].clone()))
+                        for at, row in enumerate(own, start=begin)]
+                chosen = torch.from_numpy(response.tokens.astype(np.int64))[:, None]
+                expected = torch.log_softmax(torch.cat(rows), -1).gather(-1, chosen)[:, 0].numpy()
+                np.testing.assert_allclose(response.sampling_logprob, expected, atol=2e-4)
+                plain = torch.log_softmax(own, -1)
+                np.testing.assert_allclose(response.logprob, plain.gather(-1, chosen)[:, 0].numpy(), atol=2e-4)
+                changed += int((np.abs(response.sampling_logprob - response.logprob) > 0.01).sum())
+                # The most probable, recomputed.
+                best = torch.from_numpy(response.top_ids.astype(np.int64))
+                np.testing.assert_allclose(response.top_logprob, plain.gather(-1, best).numpy(), atol=2e-4)
+                np.testing.assert_allclose(response.top_logprob, plain.topk(4).values.numpy(), atol=2e-4)
+        self.assertGreater(changed, 20)
+
+
 @needs("verl", "torch")
 class Verl(Trainer):
     def test_dataproto(self):
