@@ -151,8 +151,10 @@ struct UnusableLogits : DataError {
 struct KvShape {
   int layers = 0;
   int kv_heads = 0;  ///< on this rank; 1 for latent vectors
-  int head_dim = 0;  ///< elements of k and of v, or of a latent vector
-  int block = 16;    ///< positions; a multiple of 16
+  /// Elements of k and of v, or of a latent vector. On the cpu backend it may exceed the heads'
+  /// size, to be a multiple of the tile unit's step: k and v then end in zeros.
+  int head_dim = 0;
+  int block = 16;  ///< positions; a multiple of 16
   DType dtype = DType::bf16;
   /// Number of leading elements of a latent vector that are its value; all its elements are its
   /// key. Every rank of a group keeps latent vectors whole. 0: there are k and v by head instead.
@@ -204,6 +206,10 @@ struct Segment {
   /// row has none and is at first_position. Null: a chain.
   const std::int32_t* parents = nullptr;
   int before = 0;  ///< rows of the tree that earlier passes computed
+  /// Number of positions that every row of a chain sees, from 0 on, later ones than its own
+  /// included: earlier passes or other ranks have stored the rest. 0: each row sees the positions
+  /// up to its own. Only the cpu backend supports it.
+  int seen = 0;
 };
 
 /// Further input of a batch that has rows of pictures. Only the cpu backend supports it; others
@@ -371,13 +377,14 @@ class Operations {
 
   /// Normalises q and k (where params has norms) and rotates them, writes q rounded to kv.dtype,
   /// and stores k and v in the cache. qkv: [rows, (heads + 2 kv_heads) * head_dim] fp32, q | k | v.
-  /// q_out: [rows, heads * head_dim] of kv.dtype.
+  /// q_out: [rows, heads * kv.head_dim] of kv.dtype.
   virtual void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                               const float* qkv, std::byte* q_out) = 0;
 
-  /// Causal attention of every row over its sequence's cache, scaled by 1/sqrt(head_dim). q: [rows,
-  /// heads * head_dim] of kv.dtype; out the same shape and dtype. v must be finite at all positions
-  /// of a sequence: otherwise even rows that do not see the position may become NaN.
+  /// Attention of every row over the positions that it sees of its sequence's cache, scaled by
+  /// 1/sqrt(head_dim). q: [rows, heads * kv.head_dim] of kv.dtype; out: [rows, heads * head_dim] of
+  /// kv.dtype. v must be finite at all positions of a sequence: otherwise even rows that do not see
+  /// the position may become NaN.
   virtual void attention(const QkvParams& params, int layer, const std::byte* q,
                          std::byte* out) = 0;
 

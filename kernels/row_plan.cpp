@@ -28,7 +28,7 @@ void RowPlan::set(const Batch& batch) {
     const std::size_t first = chains_.size();
     if (segment.parents == nullptr) {
       chains_.push_back({segment.first_row, segment.rows, segment.first_position,
-                         segment.first_position, segment.blocks, nullptr});
+                         segment.first_position, segment.blocks, nullptr, segment.seen});
       first_path_.push_back(-1);
     } else {
       cut(segment);

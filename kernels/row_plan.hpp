@@ -28,6 +28,7 @@ struct Chain {
   /// Places of the rows' ancestors in the tree and of the rows themselves: position base + i lies
   /// in the cache in the place of position path[i]. Null: every position lies in its own place.
   const std::int32_t* path = nullptr;
+  int seen = 0;  ///< Segment::seen
 };
 
 class RowPlan {

@@ -1,8 +1,8 @@
-// Causal attention over a paged cache (layout: rope.cpp), for rows of one sequence or several. All
-// query heads of one kv head are computed together; a row head is a row and a query head. A common
-// prefix is walked once, with the row heads of all sequences; then each sequence's row heads walk
-// its own positions. While a tile is used, the next one is prefetched, even if it is another
-// sequence's.
+// Attention over a paged cache (layout: rope.cpp), for rows of one sequence or several. It is
+// causal unless a chain's rows all see the same positions (Segment::seen). All query heads of one
+// kv head are computed together; a row head is a row and a query head. A common prefix is walked
+// once, with the row heads of all sequences; then each sequence's row heads walk its own positions.
+// While a tile is used, the next one is prefetched, even if it is another sequence's.
 //
 // Keys are walked in tiles of 64 absolute positions. Within a tile every score is one chain of
 // fused multiply-adds over the head, the softmax runs online from tile to tile, and every output
@@ -203,7 +203,8 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
   const int row_tiles = row_tiles_of<way>(stretch);
   const int base_rows = stretch.row_heads / row_tiles;
   const int larger = stretch.row_heads % row_tiles;
-  const bool all_seen = start + kTile <= stretch.first_position + 1;
+  const bool all_seen =
+      start + kTile <= (stretch.seen > 0 ? stretch.seen : stretch.first_position + 1);
   const int most_abreast = row_tiles_abreast<way>(args);
   for (int t = 0, of_stretch = 0; t < row_tiles;) {
     RowTile abreast[kRowTilesAbreast];
@@ -221,8 +222,10 @@ void visit_tile(const AttentionArgs& args, const Scratch& scratch, const State& 
                          visit.branch_size, row_tile.scores);
       if (!all_seen) {
         int visible[kLanes];
-        for (int r = 0; r < rows; ++r)
-          visible[r] = stretch.first_position + (of_stretch + r) / args.group + 1 - start;
+        for (int r = 0; r < rows; ++r) {
+          const int own = stretch.first_position + (of_stretch + r) / args.group;
+          visible[r] = (stretch.seen > 0 ? stretch.seen : own + 1) - start;
+        }
         hide(row_tile.scores, rows, visible);
       }
       of_stretch += rows;
@@ -348,8 +351,8 @@ PACELINE_INLINE void for_row_heads(const AttentionArgs& args, F&& f) {
 /// Writes the softmax's result.
 template <bool bf16>
 void write_out(const AttentionArgs& args, const State& state) {
-  const int d = args.value_dim;
-  const int width = whole_vectors(d);
+  const int d = args.out_dim;
+  const int width = whole_vectors(args.value_dim);
   for_row_heads(args, [&](const AttentionRows& rows, int row_head, int row, int head) {
     const std::size_t at = row * args.out.row + head * args.out.head;
     const float* out = state.out + static_cast<std::ptrdiff_t>(row_head) * width;

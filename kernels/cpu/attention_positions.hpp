@@ -40,6 +40,7 @@ struct Stretch {
   int in_cache;    ///< positions below it are in the cache, others in a branch
   int first_head, row_heads;
   int first_position;         ///< position of the first row
+  int seen;                   ///< Segment::seen
   const AttentionRows* path;  ///< the sequence, if its rows have a path
 };
 
@@ -57,17 +58,18 @@ PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) 
 PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
   // All rows see the whole stretch.
   return in_segments(args, {args.sequences[0].blocks, 0, args.shared, args.latent ? 0 : args.shared,
-                            0, args.row_heads, args.shared, nullptr});
+                            0, args.row_heads, args.shared, 0, nullptr});
 }
 
 PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
                                     int first_head) {
-  const int end = rows.first_position + rows.rows;  // past the last position that any row sees
+  // Past the last position that any row sees.
+  const int end = rows.seen > 0 ? rows.seen : rows.first_position + rows.rows;
   const bool displaced = rows.path != nullptr;
   const int in_cache = args.latent ? 0 : displaced ? rows.path_base / kLanes * kLanes : end;
   return in_segments(args,
                      {rows.blocks, args.shared, end, in_cache, first_head, rows.rows * args.group,
-                      rows.first_position, displaced ? &rows : nullptr});
+                      rows.first_position, rows.seen, displaced ? &rows : nullptr});
 }
 
 /// Positions gathered into one block for each kv head, all its K and then all its V. They are a

@@ -24,6 +24,7 @@ constexpr int kFewRowHeads = 24;
 constexpr std::size_t kTileBytes = std::size_t{128} << 10;
 
 std::int64_t work_of(const Chain& chain, int first, int rows) {
+  if (chain.seen > 0) return std::int64_t{rows} * chain.seen;
   return rows * (std::int64_t{chain.first_position} + first) + rows * (rows + 1LL) / 2;
 }
 
@@ -116,8 +117,9 @@ void AttentionUnits::set_tasks(std::span<const Chain> chains, const KvShape& kv,
     int positions = 0;                           // most positions that a row sees
     for (const AttentionPiece& piece : pieces(unit)) {
       rows = std::max(rows, piece.rows);
-      positions =
-          std::max(positions, chains[piece.chain].first_position + piece.first + piece.rows);
+      const Chain& chain = chains[piece.chain];
+      const int own = chain.first_position + piece.first + piece.rows;
+      positions = std::max(positions, chain.seen > 0 ? chain.seen : own);
     }
     const int heads = rows * group > kFewRowHeads ? 1 : std::clamp(most, 1, kv.kv_heads);
     most_heads_ = std::max(most_heads_, heads);

@@ -44,11 +44,12 @@ struct LinearArgs {
   int threads;  ///< threads that share the panels
 };
 
-/// RMSNorm of rows [first, last), after adding delta.
+/// RMSNorm or LayerNorm of rows [first, last), after adding delta.
 struct NormArgs {
   float* x;             ///< [rows][width]
   const float* delta;   ///< [rows][width] or null
   const float* weight;  ///< [width]
+  const float* bias;    ///< [width], of a LayerNorm
   std::byte* out;       ///< [rows][width] of bf16 or fp32
   float epsilon;
   int width;
@@ -81,12 +82,14 @@ struct CombineArgs {
 struct RopeRow {
   const float* qkv;      ///< [(heads + 2 kv_heads) * head_dim] q | k | v
   const float* cos_sin;  ///< [head_dim] of the RopeTable, for the row's position
-  std::byte* q_out;      ///< [heads * head_dim] of the kv dtype
+  std::byte* q_out;      ///< [heads * stored_dim] of the kv dtype
   std::byte* layer;      ///< the layer's part of the block
   int slot;              ///< position within the block
 };
 struct RopeArgs {
-  int heads, kv_heads, head_dim, block;
+  int heads, kv_heads, head_dim;
+  int stored_dim;  ///< elements of a head in q_out and in the cache: zeros follow head_dim
+  int block;
   bool bf16;
   const float* q_norm;  ///< [head_dim] or null
   const float* k_norm;
@@ -127,6 +130,7 @@ struct AttentionRows {
   std::byte* out;              ///< result of the first row's first head
   int rows;
   int first_position;  ///< position of the first row
+  int seen;            ///< Segment::seen
   /// path[i] is the place of position path_base + i, for rows on a branch of a tree, up to the last
   /// position that the last row sees. Null: every position lies in its own place.
   const std::int32_t* path;
@@ -151,7 +155,8 @@ struct AttentionArgs {
   std::size_t block_bytes;  ///< bytes from one block to the next
   int block;                ///< positions of a block
   int head_dim;             ///< elements of a query and of a key
-  int value_dim;            ///< elements of a value and of a result
+  int value_dim;            ///< elements of a value
+  int out_dim;              ///< elements of a result: the first ones of a value that ends in zeros
   bool latent;              ///< the cache has latent vectors, and `heads` is 1
   float scale;              ///< factor of scores
   int heads;                ///< kv heads
@@ -233,6 +238,9 @@ struct KernelTable {
   int many_rows;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);
+  void (*add_layernorm)(const NormArgs& args, int first, int last);
+  /// out[i] = in[i] * sigmoid(1.702 in[i]), i below width, of bf16 or fp32.
+  void (*quick_gelu)(const float* in, int width, bool bf16, std::byte* out);
   void (*swiglu)(const SwigluArgs& args);
   void (*combine)(const CombineArgs& args);
   /// x[i] += sigmoid(gate) * delta[i], for i below width.

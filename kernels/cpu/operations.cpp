@@ -67,7 +67,7 @@ void CpuOperations::embed(const Embedding& embedding, float* out) {
 
 void CpuOperations::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
                                 int rows, int width, DType dtype, std::byte* out) {
-  const NormArgs args = {x, delta, weight, out, epsilon, width, dtype == DType::bf16};
+  const NormArgs args = {x, delta, weight, nullptr, out, epsilon, width, dtype == DType::bf16};
   for_each(pool_, rows, static_cast<std::int64_t>(rows) * width,
            [&](int r) { kernels_.add_rmsnorm(args, r, r + 1); });
 }
@@ -199,13 +199,16 @@ void CpuOperations::rope_and_store(const QkvParams& params, const RopeTable& rop
   expect(rotary.empty() ||
              2 * std::accumulate(rope.sections.begin(), rope.sections.end(), 0) == params.head_dim,
          "rotary positions of three parts, of a model without them");
-  const RopeArgs args = {params.heads,  params.kv_heads,         params.head_dim,
-                         kv.block,      kv.dtype == DType::bf16, params.q_norm,
-                         params.k_norm, params.norm_epsilon};
+  expect(params.head_dim <= kv.head_dim && kv.head_dim <= kMaxHeadDim &&
+             kv.head_dim % kHeadDimStep == 0,
+         "heads of another model");
+  const RopeArgs args = {params.heads,  params.kv_heads, params.head_dim,
+                         kv.head_dim,   kv.block,        kv.dtype == DType::bf16,
+                         params.q_norm, params.k_norm,   params.norm_epsilon};
   const std::size_t qkv_width =
       static_cast<std::size_t>(params.heads + 2 * params.kv_heads) * params.head_dim;
   const std::size_t q_bytes =
-      static_cast<std::size_t>(params.heads) * params.head_dim * size_of(kv.dtype);
+      static_cast<std::size_t>(params.heads) * kv.head_dim * size_of(kv.dtype);
   for_each(
       pool_, attended_.rows, attended_.rows * static_cast<std::int64_t>(qkv_width), [&](int r) {
         const RowPlace& place = places_[r];
@@ -230,11 +233,14 @@ void CpuOperations::attention(const QkvParams& params, int layer, const std::byt
   expect(params.heads == batch_->heads && params.kv_heads == kv.kv_heads && !kv.latent(),
          "heads of another model");
   const auto head = static_cast<std::size_t>(params.head_dim);
+  const auto stored = static_cast<std::size_t>(kv.head_dim);
   AttentionArgs sizes = {};
-  sizes.head_dim = sizes.value_dim = params.head_dim;
+  sizes.head_dim = sizes.value_dim = kv.head_dim;
+  sizes.out_dim = params.head_dim;
   sizes.scale = 1.0F / std::sqrt(static_cast<float>(params.head_dim));
   sizes.group = group;
-  sizes.q = sizes.out = {params.heads * head, head};
+  sizes.q = {params.heads * stored, stored};
+  sizes.out = {params.heads * head, head};
   attend(sizes, layer, q, out);
 }
 
@@ -274,7 +280,7 @@ void CpuOperations::latent_attention(const LatentParams& params, int layer, cons
   const auto width = static_cast<std::size_t>(params.width());
   AttentionArgs sizes = {};
   sizes.head_dim = params.width();
-  sizes.value_dim = params.rank;
+  sizes.value_dim = sizes.out_dim = params.rank;
   sizes.latent = true;
   sizes.scale = params.scale;
   sizes.group = params.heads;
@@ -305,7 +311,8 @@ void CpuOperations::attend(const AttentionArgs& sizes, int layer, const std::byt
         return (row * strides.row + head * strides.head) * size_of(kv.dtype);
       };
       space.attending.push_back({chain.blocks, q + at(sizes.q), out + at(sizes.out), piece.rows,
-                                 chain.first_position + piece.first, chain.path, chain.base});
+                                 chain.first_position + piece.first, chain.seen, chain.path,
+                                 chain.base});
     }
     AttentionArgs args = sizes;
     args.cache = batch_->cache + layer * kv.layer_bytes() + task.first_head * head_bytes;

@@ -11,6 +11,8 @@ ProductKernels bf16_products();
 
 // elementwise.cpp
 void add_rmsnorm(const NormArgs& args, int first, int last);
+void add_layernorm(const NormArgs& args, int first, int last);
+void quick_gelu(const float* in, int width, bool bf16, std::byte* out);
 void swiglu(const SwigluArgs& args);
 void combine(const CombineArgs& args);
 void add_gated(float* x, const float* delta, float gate, int width);

@@ -83,37 +83,46 @@ PACELINE_INLINE void write_as(std::byte* out, std::size_t at, const float* in, i
 
 void rope_and_store(const RopeArgs& args, const RopeRow& row) {
   const int d = args.head_dim;
-  const std::size_t head_elements = static_cast<std::size_t>(d) * args.block;
+  const int stored = args.stored_dim;
+  const std::size_t head_elements = static_cast<std::size_t>(stored) * args.block;
   float x[kMaxHeadDim];
+  float padded[kMaxHeadDim];
   std::uint16_t rounded[kMaxHeadDim];
+  for (int i = d; i < stored; ++i) x[i] = padded[i] = 0;
   for (int h = 0; h < args.heads; ++h) {
     rotate(row.qkv + h * d, args.q_norm, row.cos_sin, d, args.epsilon, x);
-    write_as(row.q_out, static_cast<std::size_t>(h) * d, x, d, args.bf16);
+    write_as(row.q_out, static_cast<std::size_t>(h) * stored, x, stored, args.bf16);
   }
   const float* k = row.qkv + args.heads * d;
   const float* v = k + args.kv_heads * d;
   for (int h = 0; h < args.kv_heads; ++h) {
     rotate(k + h * d, args.k_norm, row.cos_sin, d, args.epsilon, x);
     const float* value = v + h * d;
+    if (stored > d) {
+      __builtin_memcpy(padded, value, static_cast<std::size_t>(d) * 4);
+      value = padded;
+    }
     const std::size_t k_at = h * head_elements;
     const std::size_t v_at = (args.kv_heads + h) * head_elements;
     if (args.bf16) {
       auto* keys = reinterpret_cast<std::uint16_t*>(row.layer) + k_at;
       auto* values = reinterpret_cast<std::uint16_t*>(row.layer) + v_at;
-      round_to(rounded, x, d);
-      for (int i = 0; i < d; i += 2) {
+      round_to(rounded, x, stored);
+      for (int i = 0; i < stored; i += 2) {
         std::uint16_t* to = keys + (static_cast<std::size_t>(i / 2) * args.block + row.slot) * 2;
         __builtin_memcpy(to, rounded + i, 4);
       }
-      round_to(rounded, value, d);
-      std::uint16_t* to = values + static_cast<std::size_t>(row.slot / 2) * d * 2 + row.slot % 2;
-      for (int i = 0; i < d; ++i) to[2 * i] = rounded[i];
+      round_to(rounded, value, stored);
+      std::uint16_t* to =
+          values + static_cast<std::size_t>(row.slot / 2) * stored * 2 + row.slot % 2;
+      for (int i = 0; i < stored; ++i) to[2 * i] = rounded[i];
     } else {
       float* keys = reinterpret_cast<float*>(row.layer) + k_at;
       float* values = reinterpret_cast<float*>(row.layer) + v_at;
-      for (int i = 0; i < d; ++i) keys[static_cast<std::size_t>(i) * args.block + row.slot] = x[i];
-      __builtin_memcpy(values + static_cast<std::size_t>(row.slot) * d, value,
-                       static_cast<std::size_t>(d) * 4);
+      for (int i = 0; i < stored; ++i)
+        keys[static_cast<std::size_t>(i) * args.block + row.slot] = x[i];
+      __builtin_memcpy(values + static_cast<std::size_t>(row.slot) * stored, value,
+                       static_cast<std::size_t>(stored) * 4);
     }
   }
 }

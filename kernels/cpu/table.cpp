@@ -27,6 +27,8 @@ const KernelTable& table() {
       .bf16 = bf16_products(),
       .many_rows = kManyRows,
       .add_rmsnorm = &add_rmsnorm,
+      .add_layernorm = &add_layernorm,
+      .quick_gelu = &quick_gelu,
       .swiglu = &swiglu,
       .combine = &combine,
       .add_gated = &add_gated,

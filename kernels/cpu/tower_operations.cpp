@@ -1,5 +1,4 @@
-// Operations that towers for pictures need in addition to a decoder's. Their sums are formed one
-// element after the other, in the same order for every instruction set.
+// Operations that towers for pictures need in addition to a decoder's.
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -11,18 +10,21 @@
 namespace paceline::kernels::cpu {
 namespace {
 
-void store(float value, std::size_t i, DType dtype, std::byte* out) {
-  if (dtype == DType::f32) {
-    std::memcpy(out + i * sizeof value, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits = float_to_bf16(value);
-  std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+float exact_gelu(float x) {
+  return 0.5F * x * (1.0F + std::erf(x * (std::numbers::sqrt2_v<float> / 2)));
 }
 
-float gelu_of(Gelu kind, float x) {
-  if (kind == Gelu::quick) return x / (1.0F + std::exp(-1.702F * x));
-  return 0.5F * x * (1.0F + std::erf(x * (std::numbers::sqrt2_v<float> / 2)));
+// One element after the other: it is computed once a picture, of a few rows.
+void store_exact(const float* in, int width, DType dtype, std::byte* out) {
+  for (int i = 0; i < width; ++i) {
+    const float value = exact_gelu(in[i]);
+    if (dtype == DType::f32) {
+      std::memcpy(out + i * sizeof value, &value, sizeof value);
+    } else {
+      const std::uint16_t bits = float_to_bf16(value);
+      std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+    }
+  }
 }
 
 }  // namespace
@@ -30,29 +32,21 @@ float gelu_of(Gelu kind, float x) {
 void CpuOperations::add_layernorm(float* x, const float* delta, const float* weight,
                                   const float* bias, float epsilon, int rows, int width,
                                   DType dtype, std::byte* out) {
-  for_each(pool_, rows, std::int64_t{rows} * width, [&](int r) {
-    const std::size_t first = static_cast<std::size_t>(r) * width;
-    float* const row = x + first;
-    double sum = 0;
-    for (int i = 0; i < width; ++i) {
-      if (delta != nullptr) row[i] += delta[first + i];
-      sum += row[i];
-    }
-    const double mean = sum / width;
-    double squares = 0;
-    for (int i = 0; i < width; ++i) squares += (row[i] - mean) * (row[i] - mean);
-    const auto centre = static_cast<float>(mean);
-    const auto scale = static_cast<float>(1 / std::sqrt(squares / width + epsilon));
-    for (int i = 0; i < width; ++i)
-      store((row[i] - centre) * scale * weight[i] + bias[i], first + i, dtype, out);
-  });
+  const NormArgs args = {x, delta, weight, bias, out, epsilon, width, dtype == DType::bf16};
+  for_each(pool_, rows, std::int64_t{rows} * width,
+           [&](int r) { kernels_.add_layernorm(args, r, r + 1); });
 }
 
 void CpuOperations::gelu(Gelu kind, const float* in, int rows, int width, DType dtype,
                          std::byte* out) {
   for_each(pool_, rows, std::int64_t{rows} * width, [&](int r) {
     const std::size_t first = static_cast<std::size_t>(r) * width;
-    for (std::size_t i = first; i < first + width; ++i) store(gelu_of(kind, in[i]), i, dtype, out);
+    std::byte* const to = out + first * size_of(dtype);
+    if (kind == Gelu::quick) {
+      kernels_.quick_gelu(in + first, width, dtype == DType::bf16, to);
+    } else {
+      store_exact(in + first, width, dtype, to);
+    }
   });
 }
 

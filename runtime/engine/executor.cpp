@@ -29,7 +29,7 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
           kv_shape_.block_bytes() * limits.kv_blocks,
           kv_shape_.block_bytes() * std::max(limits.kv_blocks, limits.most_kv_blocks))),
       reader_(pictures.reader) {
-  if (pictures.tower != nullptr) tower_.emplace(backend, pictures.tower);
+  if (pictures.tower != nullptr) tower_.emplace(backend, pictures.tower, group);
   const model::Shard& shard = decoder_.weights().shard();
   if (shard.attention == AttentionLayout::data) owner_ = {shard.rank, shard.size};
   for (int r = 0; r < shard.size; ++r)
@@ -43,12 +43,13 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
 
 std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
-  const GroupTraffic before = group_.traffic();
+  GroupTraffic before = group_.traffic();
   work(step.kv);
   sampled_.clear();
   picture_seconds_ = 0;
   if (step.empty()) return sampled_;
   edit_pictures(step);
+  before.sum_seconds = group_.traffic().sum_seconds;  // pictures are no part of the forward pass
   segments_.clear();
   owned_.assign(owner_.owners > 1 ? owner_.owners + 1 : 0, 0);
   for (const StepPart& part : step.parts) {

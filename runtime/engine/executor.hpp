@@ -28,8 +28,8 @@ struct PicturePorts {
 /// gets all sampled tokens. Sampling is shared out by rows, so each rank holds whole rows of logits
 /// only for its share. Used by one thread.
 ///
-/// Every rank of a group computes each picture whole, to the same bits. So a picture takes as long
-/// as on one rank, and each rank has all the tower's weights: 0.7 billion for any Qwen2-VL.
+/// Ranks of a group compute each picture together, some of its rows each (model::Tower). Each rank
+/// has all the tower's weights: 0.7 billion for any Qwen2-VL.
 class Executor final : public StepRunner {
  public:
   /// `weights`, `backend`, `group`: as for model::Decoder. `stops`: the ids that min_tokens bans.

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/image_processor_config.hpp"
+#include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/weight_source.hpp"
 #include "runtime/model/weights.hpp"
@@ -68,16 +69,20 @@ class TowerWeights {
 [[nodiscard]] std::uint64_t tower_pass_bytes(const TowerConfig& config, DType compute,
                                              std::int64_t patches);
 
-/// Computes with a tower. A picture's rows depend only on its patches: each picture is computed by
-/// itself, with batch-invariant operations. Only on the cpu backend. Used by one thread.
+/// Computes with a tower, together with the other ranks of a group. A picture's rows depend only on
+/// its patches: each picture is computed by itself, with batch-invariant operations. Ranks divide a
+/// picture's rows. They exchange keys and values in layers that attend to the whole picture, and
+/// the results at the end; no sum is over ranks. Only on the cpu backend. Used by one thread.
 class Tower {
  public:
-  /// `backend` must outlive this object.
-  Tower(kernels::Backend& backend, std::shared_ptr<const TowerWeights> weights);
+  /// `backend` and `group` must outlive this object.
+  Tower(kernels::Backend& backend, std::shared_ptr<const TowerWeights> weights,
+        TensorParallelGroup& group);
 
   /// Returns rows of the decoder's input, [grid.rows / merge * grid.columns / merge, hidden], in
-  /// row-major order of the picture. `patches`: [grid.patches(), patch elements] in the order of an
-  /// image processor: the merge * merge patches of a result are neighbours.
+  /// row-major order of the picture, on every rank. `patches`: [grid.patches(), patch elements] in
+  /// the order of an image processor: the merge * merge patches of a result are neighbours. All
+  /// ranks of the group call it with the same picture.
   [[nodiscard]] std::vector<float> compute(std::span<const float> patches, const PictureGrid& grid);
 
  private:
@@ -85,6 +90,7 @@ class Tower {
 
   kernels::Backend& backend_;
   std::shared_ptr<const TowerWeights> weights_;
+  TensorParallelGroup& group_;
 };
 
 }  // namespace paceline::model

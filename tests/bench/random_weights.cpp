@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <thread>
 
 #include "io/checkpoint/model_config_reader.hpp"
@@ -33,6 +34,8 @@ double spread_of(const ModelConfig& config, const LaterLayers& later,
   if (name.starts_with("model.embed_tokens"))
     return config.tied_embeddings ? kLogitSpread * unit : 1;  // tied: it is the head too
   if (name.starts_with("lm_head")) return kLogitSpread * unit;
+  if (name.starts_with("visual.patch_embed"))  // stored in more dimensions
+    return 1 / std::sqrt(static_cast<double>(config.vision->tower->patch_elements()));
   const bool adds =
       name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");  // to the residual
   if (adds && layer_of(name) >= later.first)
@@ -67,7 +70,11 @@ void make_values(std::uint16_t* out, std::uint32_t first, std::size_t count, std
 
 RandomWeights::RandomWeights(const ModelConfig& config, const LaterLayers& later)
     : pool_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
-  for (ExpectedTensor& expected : expected_tensors(describe(config))) {
+  std::vector<ExpectedTensor> all = expected_tensors(describe(config));
+  if (config.vision && config.vision->tower)
+    std::ranges::move(expected_tensors(config.family->describe_tower(config)),
+                      std::back_inserter(all));
+  for (ExpectedTensor& expected : all) {
     Tensor tensor;
     tensor.view.dtype = DType::bf16;
     tensor.size = 1;

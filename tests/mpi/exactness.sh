@@ -126,6 +126,7 @@ run "pictures, the same again" 1
 computed=$(summed pictures)
 if [ "$computed" = skip ]; then echo "SKIP: pictures are not counted: h5py is not there"; else same "each is computed once" 3 "$computed"; fi
 run "pictures, 2 ranks, batch 1, prefill chunk 5" 2 --set engine.max_batch=1 --set engine.prefill_chunk=5
+# Ranks of a group divide pictures' rows.
 run "pictures, TP 2 on 4 ranks, KV blocks of 32, drafts" 4 --set layout.verifier_tp=2 --set engine.kv_block=32 \
   --set "$(drafts "{method: suffix}, {method: ngram}")"
 run "pictures, chunks and moves between TP 1 and 2" 3 --set layout.verifier_tp=[2,1] --set schedule.chunk=8 \
