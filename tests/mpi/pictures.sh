@@ -165,4 +165,7 @@ run "chunks and moves between TP 1 and 2" 3 --set layout.verifier_tp=[2,1] --set
   --set schedule.move_kv=both
 run "a drafter rank" 2 --set layout.drafters=1 --set speculation.policy=fixed --set speculation.max_length=3 \
   --set "speculation.drafters=[{method: model, path: $root/configs/models/pictures}]"
+python3 "$here/random_head.py" "$work/head" "$root/configs/models/pictures" eagle_aux_hidden_state_layer_ids=[0,1,2]
+run "TP 2, a head of EAGLE-3, which knows placeholders alone" 2 --set layout.verifier_tp=2 --set speculation.policy=fixed \
+  --set speculation.max_length=3 --set "speculation.drafters=[{method: eagle3, path: $work/head}]"
 finish

@@ -2,7 +2,7 @@
 """Makes small random checkpoints of Qwen2-VL and Qwen2.5-VL, and what transformers computes from
 prompts with pictures (fp32, eager attention, one thread).
 
-    python make_fixtures.py
+    python make_fixtures.py [CHECKPOINT ...]
 
 Needs numpy, Pillow, torch, torchvision and transformers 5. In each folder, beside the checkpoint:
 
@@ -16,6 +16,7 @@ Needs numpy, Pillow, torch, torchvision and transformers 5. In each folder, besi
 import json
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import torch
@@ -50,6 +51,14 @@ CHECKPOINTS = {
     "qwen2.5-vl": dict(kind="Qwen2_5_VL", vision=VISION_25, flat=True, tied=True),
     "qwen2.5-vl-nested": dict(kind="Qwen2_5_VL", vision={**VISION_25, "window_size": 24},
                               flat=False, tied=False),
+    # Other patches, results of 9 of them, and heads of 24 elements.
+    "qwen2-vl-merge-3": dict(kind="Qwen2VL", flat=True, tied=False,
+                             vision={**VISION_2, "depth": 3, "embed_dim": 48, "mlp_ratio": 3,
+                                     "spatial_merge_size": 3}),
+    "qwen2.5-vl-patch-6": dict(kind="Qwen2_5_VL", flat=False, tied=True,
+                               vision={**VISION_25, "depth": 4, "hidden_size": 48, "num_heads": 3,
+                                       "patch_size": 6, "window_size": 24,
+                                       "fullatt_block_indexes": [0, 3]}),
 }
 
 
@@ -91,10 +100,12 @@ def save(folder, spec, model):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def pictures(folder, seed):
-    processor = Qwen2VLImageProcessor(**PROCESSOR)
+def pictures(folder, spec, seed):
+    sizes = {**PROCESSOR, "patch_size": spec["vision"]["patch_size"],
+             "merge_size": spec["vision"]["spatial_merge_size"]}
+    processor = Qwen2VLImageProcessor(**sizes)
     (folder / "preprocessor_config.json").write_text(json.dumps(
-        {"image_processor_type": "Qwen2VLImageProcessor", **PROCESSOR}) + "\n")
+        {"image_processor_type": "Qwen2VLImageProcessor", **sizes}) + "\n")
     made = []
     for i, (width, height) in enumerate(SIZES):
         noise = np.random.default_rng(seed + i).integers(0, 256, (height // 3 + 1, width // 3 + 1, 3))
@@ -159,7 +170,7 @@ def make(name, spec, seed):
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     for key, value in model.state_dict().items():
         assert torch.equal(value, made.state_dict()[key]), key
-    prompts, tensors = reference(model.eval(), pictures(folder, seed), seed)
+    prompts, tensors = reference(model.eval(), pictures(folder, spec, seed), seed)
     spread = torch.cat([tensors[f"logits.{i}"] for i in range(len(prompts))]).std().item()
     (folder / "reference.json").write_text(json.dumps({
         "logit_std": spread, "prompts": prompts,
@@ -175,7 +186,8 @@ def main():
     torch.set_float32_matmul_precision("highest")
     transformers.logging.set_verbosity_error()
     for seed, (name, spec) in enumerate(CHECKPOINTS.items()):
-        make(name, spec, 10 * seed + 1)
+        if len(sys.argv) == 1 or name in sys.argv[1:]:
+            make(name, spec, 10 * seed + 1)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ namespace {
 
 constexpr int kTokens = 20;  // of a response
 constexpr int kSamples = 3;
-constexpr int kMerge = 2;
 
 /// Reads PNG files. One with a byte behind its end has the negative of its colours: another picture
 /// of the same grid.
@@ -62,13 +61,13 @@ struct Way {
   const Responses* truth = nullptr;  ///< drafts are of it, with a wrong sibling beside each token
 };
 
-BatcherLimits plain() {
+BatcherLimits plain(std::int32_t merge) {
   return {.max_batch = 1,
           .prefill_chunk = 256,
           .kv_block = 16,
           .kv_blocks = 200,
           .context = 512,
-          .picture_merge = kMerge,
+          .picture_merge = merge,
           .picture_rows = 1000};
 }
 
@@ -88,6 +87,8 @@ class Pictures : public testing::TestWithParam<std::filesystem::path> {
     sampling_.masked = config_.vision->placeholders();
   }
 
+  [[nodiscard]] std::int32_t merge() const { return config_.vision->tower->merge; }
+
   /// A prompt of the reference. `other`: with other pictures of the same grids.
   [[nodiscard]] Shown prompt(std::size_t number, bool other = false) const {
     const nlohmann::json& json = reference_["prompts"][number];
@@ -99,7 +100,7 @@ class Pictures : public testing::TestWithParam<std::filesystem::path> {
       while (shown.tokens[at] != config_.vision->image_token) ++at;
       const PictureGrid grid{json["grids"][i][0].get<int>(), json["grids"][i][1].get<int>()};
       shown.pictures.push_back({{static_cast<std::uint64_t>(picture), other ? 1U : 0U}, grid, at});
-      at += static_cast<std::int32_t>(grid.patches()) / (kMerge * kMerge);
+      at += static_cast<std::int32_t>(grid.patches()) / (merge() * merge());
       std::ifstream stream(GetParam() / ("picture-" + std::to_string(picture) + ".png"),
                            std::ios::binary);
       std::string file{std::istreambuf_iterator<char>(stream), {}};
@@ -225,7 +226,7 @@ TEST_P(Pictures, LogProbabilitiesAreThoseOfTransformers) {
   for (const int rows : {256, 7}) {
     PackedPrefill prefill({.rows = rows,
                            .kv_blocks = 100,
-                           .picture_merge = kMerge,
+                           .picture_merge = merge(),
                            .picture_rows = 20,
                            .files = [&](std::uint32_t p) { return all[p].files; }},
                           0, given);
@@ -254,14 +255,14 @@ TEST_P(Pictures, LogProbabilitiesAreThoseOfTransformers) {
 }
 
 TEST_P(Pictures, NothingOfAScheduleShowsInResponses) {
-  const Responses truth = generate({plain()});
+  const Responses truth = generate({plain(merge())});
   std::set<std::vector<TokenId>> different;
   for (const auto& [id, response] : truth) different.insert(response.tokens);
   EXPECT_EQ(different.size(), truth.size());  // other pictures give other responses
   for (const int batch : {3, 30}) {
     for (const int chunk : {5, 64}) {
       for (const int rows : {0, 25, 1000}) {
-        BatcherLimits limits = plain();
+        BatcherLimits limits = plain(merge());
         limits.max_batch = batch;
         limits.prefill_chunk = chunk;
         limits.picture_rows = rows;
@@ -280,7 +281,7 @@ TEST_P(Pictures, NothingOfAScheduleShowsInResponses) {
 }
 
 TEST_P(Pictures, SiblingsComputeAPictureOnceAndOtherPicturesShareNothing) {
-  BatcherLimits limits = plain();
+  BatcherLimits limits = plain(merge());
   limits.max_batch = 30;
   StepCounts sums;
   const Responses shared = generate({limits}, &sums);
@@ -291,7 +292,7 @@ TEST_P(Pictures, SiblingsComputeAPictureOnceAndOtherPicturesShareNothing) {
 }
 
 TEST_P(Pictures, ARunScoresItsResponsesToTheBit) {
-  BatcherLimits limits = plain();
+  BatcherLimits limits = plain(merge());
   limits.max_batch = 8;
   const Responses truth = generate({limits});
   const std::vector<Shown> all = prompts();
@@ -304,7 +305,7 @@ TEST_P(Pictures, ARunScoresItsResponsesToTheBit) {
   }
   PackedPrefill prefill({.rows = 50,
                          .kv_blocks = 100,
-                         .picture_merge = kMerge,
+                         .picture_merge = merge(),
                          .picture_rows = 12,
                          .files = [&](std::uint32_t p) { return all[p].files; }},
                         0, given);

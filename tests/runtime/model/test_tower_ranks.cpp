@@ -2,6 +2,7 @@
 // tests/models/parity_pictures.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <barrier>
 #include <cstring>
 #include <random>
@@ -86,7 +87,9 @@ TEST_P(TowerRanks, NumberOfRanksDoesNotShow) {
   int whole = 1;  // all results, at the end
   for (std::int32_t n = 0; n < config_.vision->tower->layers; ++n)
     whole += config_.vision->tower->is_windowed(n) ? 0 : 1;
-  for (const PictureGrid grid : {PictureGrid{2, 2}, {4, 4}, {6, 10}, {34, 46}}) {
+  const std::int32_t merge = config_.vision->tower->merge;
+  for (const auto& [rows, columns] : {std::array{1, 1}, {2, 2}, {3, 5}, {17, 23}}) {
+    const PictureGrid grid{rows * merge, columns * merge};
     for (const DType compute : {DType::f32, DType::bf16}) {
       fabric::SingleRankGroup alone;
       const std::vector<float> expected = computed(alone, grid, compute);
@@ -102,9 +105,9 @@ TEST_P(TowerRanks, NumberOfRanksDoesNotShow) {
           });
         }
         for (std::thread& thread : threads) thread.join();
-        for (const std::vector<float>& rows : found) {
-          ASSERT_EQ(rows.size(), expected.size());
-          EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * sizeof(float)), 0)
+        for (const std::vector<float>& made : found) {
+          ASSERT_EQ(made.size(), expected.size());
+          EXPECT_EQ(std::memcmp(made.data(), expected.data(), made.size() * sizeof(float)), 0)
               << grid.rows << " x " << grid.columns << " on " << ranks << " ranks";
         }
       }
