@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from build_tokenizer import build, build_for_pictures, write
+from latent import LatentShape
 from model import Shape
 from picture_tasks import END, FILM, ROW, START
 
@@ -22,10 +23,39 @@ from picture_tasks import END, FILM, ROW, START
 LEAST_PIXELS, MOST_PIXELS = 256, 16384
 
 
-def class_of(shape: Shape) -> str:
+def class_of(shape: Shape | LatentShape) -> tuple[str, str]:
+    """The architecture, and its model_type."""
+    if isinstance(shape, LatentShape):
+        return "DeepseekV3ForCausalLM", "deepseek_v3"
     if shape.tower:
-        return "Qwen2VLForConditionalGeneration"
-    return "Qwen2MoeForCausalLM" if shape.experts else "Qwen2ForCausalLM"
+        return "Qwen2VLForConditionalGeneration", "qwen2_vl"
+    return ("Qwen2MoeForCausalLM", "qwen2_moe") if shape.experts else ("Qwen2ForCausalLM", "qwen2")
+
+
+def dense_keys(shape: Shape) -> dict:
+    return {
+        "num_key_value_heads": shape.kv_heads, "use_sliding_window": False, "sliding_window": None,
+        "max_window_layers": shape.layers, "tie_word_embeddings": True,
+    }
+
+
+def latent_keys(shape: LatentShape) -> dict:
+    return {
+        "num_key_value_heads": shape.heads, "tie_word_embeddings": False, "num_nextn_predict_layers": 1,
+        "q_lora_rank": None, "kv_lora_rank": shape.rank, "qk_nope_head_dim": shape.nope,
+        "qk_rope_head_dim": shape.rope, "v_head_dim": shape.value, "n_routed_experts": shape.experts,
+        "num_experts_per_tok": shape.chosen, "n_shared_experts": 1, "moe_intermediate_size": shape.width,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+    }
+
+
+def expert_keys(shape: Shape) -> dict:
+    return {
+        "moe_intermediate_size": shape.intermediate, "shared_expert_intermediate_size": shape.shared,
+        "num_experts": shape.experts, "num_experts_per_tok": shape.chosen, "norm_topk_prob": True,
+        "decoder_sparse_step": 1, "mlp_only_layers": [],
+    }
 
 
 def vision_keys(shape: Shape, tokenizer: Tokenizer) -> dict:
@@ -45,22 +75,24 @@ def vision_keys(shape: Shape, tokenizer: Tokenizer) -> dict:
 
 def export(checkpoint: Path, directory: Path) -> None:
     data = torch.load(checkpoint, weights_only=True)
-    shape = Shape.of(data["shape"])
-    tokenizer = build_for_pictures() if shape.tower else build()
+    latent = "rank" in data["shape"]
+    shape = LatentShape(**data["shape"]) if latent else Shape.of(data["shape"])
+    tower = None if latent else shape.tower
+    tokenizer = build_for_pictures() if tower else build()
     write(tokenizer, directory, shape.max_positions)
     pad, end = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in data["model"].items()}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "model.safetensors").chmod(0o644)
+    architecture, kind = class_of(shape)
     config = {
-        "architectures": [class_of(shape)],
-        "model_type": "qwen2_vl" if shape.tower else "qwen2_moe" if shape.experts else "qwen2",
+        "architectures": [architecture],
+        "model_type": kind,
         "vocab_size": shape.vocabulary,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
         "hidden_act": "silu",
         "max_position_embeddings": shape.max_positions,
         "rms_norm_eps": shape.epsilon,
@@ -68,31 +100,20 @@ def export(checkpoint: Path, directory: Path) -> None:
         "rope_scaling": None,
         "attention_dropout": 0.0,
         "initializer_range": 0.02,
-        "use_sliding_window": False,
-        "sliding_window": None,
-        "max_window_layers": shape.layers,
-        "tie_word_embeddings": True,
         "use_cache": True,
         "bos_token_id": pad,
         "eos_token_id": end,
         "pad_token_id": pad,
         "torch_dtype": "bfloat16",
+        **(latent_keys(shape) if latent else dense_keys(shape)),
     }
-    if shape.experts:
-        config |= {
-            "moe_intermediate_size": shape.intermediate,
-            "shared_expert_intermediate_size": shape.shared,
-            "num_experts": shape.experts,
-            "num_experts_per_tok": shape.chosen,
-            "norm_topk_prob": True,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-        }
-    if shape.tower:
+    if shape.experts and not latent:
+        config |= expert_keys(shape)
+    if tower:
         config |= vision_keys(shape, tokenizer)
         processor = {
-            "image_processor_type": "Qwen2VLImageProcessor", "patch_size": shape.tower.patch,
-            "merge_size": shape.tower.merge, "temporal_patch_size": shape.tower.temporal_patch,
+            "image_processor_type": "Qwen2VLImageProcessor", "patch_size": tower.patch,
+            "merge_size": tower.merge, "temporal_patch_size": tower.temporal_patch,
             "min_pixels": LEAST_PIXELS, "max_pixels": MOST_PIXELS,
         }
         (directory / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")

@@ -25,6 +25,7 @@ from calculator_tasks import NO_SUCH_TOOL, make_calculator_problem, turns
 from eagle3 import Eagle3Config, Eagle3Head, draft_chain, features_of, grow_tree, load_head, unroll
 from evaluate import load_directory
 from evaluate_eagle3 import noise_given
+from latent import load_latent
 from model import Cache, Qwen2, Shape, pack
 from radar import CALLS, Outcome, Reward, StopPolicy, calls_of, costs_of, fixed, outcome, stop_probabilities, train
 from radar_data import Rows, check as check_lengths, length_distributions, points_of, tail_probability, target_probabilities
@@ -34,6 +35,9 @@ from train_eagle3 import Document
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 MODELS = [CONFIGS / "models" / name for name in ("target", "draft", "experts", "calculator")]
+
+
+LATENT = CONFIGS / "models" / "latent"
 
 
 def prompt_rows(name: str) -> list[dict]:
@@ -127,6 +131,31 @@ class Models(unittest.TestCase):
                 steps = [own.step(tokens[i: i + 1], torch.tensor([i]), cache)[0] for i in range(len(tokens))]
             torch.testing.assert_close(flat, theirs, atol=1e-3, rtol=1e-4)
             torch.testing.assert_close(torch.stack(steps), theirs, atol=1e-3, rtol=1e-4)
+
+    def test_latent_attention_is_that_of_transformers_and_its_layer_foretells_the_model(self) -> None:
+        try:
+            from transformers import AutoModelForCausalLM
+        except ImportError:
+            self.skipTest("transformers is not installed")
+        tokenizer = Tokenizer.from_file(str(LATENT / "tokenizer.json"))
+        self.assertEqual((LATENT / "tokenizer.json").read_bytes(), (MODELS[0] / "tokenizer.json").read_bytes())
+        self.assertLess((LATENT / "model.safetensors").stat().st_size, 3_000_000)
+        rng = random.Random(7)
+        model, agreed, counted = load_latent(LATENT), 0, 0
+        theirs = AutoModelForCausalLM.from_pretrained(LATENT, dtype=torch.float32)
+        for _ in range(4):
+            problem = make_problem(rng, "train", "add")
+            prompt = tokenizer.encode(prompt_text(problem.question)).ids
+            tokens = torch.tensor(prompt + tokenizer.encode(solve(problem, rng)).ids)
+            packing = pack([len(tokens) - 1], len(tokens) - 1)
+            with torch.no_grad():
+                states = model.states(tokens[:-1], packing)
+                logits = model.lm_head(states)
+                torch.testing.assert_close(logits, theirs(tokens[None, :-1]).logits[0], atol=1e-3, rtol=1e-4)
+                ahead = model.lm_head(model.following(tokens[1:], states, packing))
+            same = (ahead[:-1].argmax(-1) == logits[1:].argmax(-1))[len(prompt):]
+            agreed, counted = agreed + int(same.sum()), counted + len(same)
+        self.assertGreater(agreed / counted, 0.6)
 
 
 SMALL = Eagle3Config(hidden_size=32, target_hidden_size=24, intermediate_size=48, num_attention_heads=4,

@@ -28,3 +28,7 @@ python train.py $caller --steps 300 --decay-from 225
 # The model that reads pictures begins as the exported draft too.
 python train_pictures.py --steps 3000 --decay-from 1500 --until 363
 python train_pictures.py --steps 900 --decay-from 550
+# The model of latent attention is new, but for its embedding; its rates were planned anew along the way.
+python train_latent.py --steps 500 --decay-from 250 --until 225
+python train_latent.py --steps 440 --decay-from 240 --until 285
+python train_latent.py --steps 400 --decay-from 240

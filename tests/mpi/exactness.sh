@@ -107,6 +107,16 @@ none=()
 many=(--set engine.max_batch=64 --set layout.verifier_tp=2)
 cut_and_resume KILL "experts" 2 none 2 many
 
+# The embedded model of latent attention, with its own next-token layer: configs/latent.yaml's chains, and trees.
+latent=(--set model.path="$root/configs/models/latent")
+rollout 1 "$work/latent" "${latent[@]}" || { cat "$work/latent.log"; exit 1; }
+reference=$(digest "$work/latent")
+mtp=("${latent[@]}" --set speculation.policy=fixed --set speculation.max_length=4 --set "$(drafts "{method: mtp, noise: true}")")
+run "latent attention, chains of its own, TP 2" 2 "${mtp[@]}" --set layout.verifier_tp=2 --set engine.prefill_chunk=17
+counted "accepted of its chains" accepted
+run "latent attention, trees of its own, a rank of two" 2 "${mtp[@]}" --set speculation.paths=3 --set schedule.chunk=16
+run "latent attention, chains of a drafter rank" 2 "${mtp[@]}" --set layout.drafters=1
+
 # Pictures: texts alone, with one and with two, the same text with other pictures, and siblings.
 vision=$root/tests/models/parity_pictures/qwen2.5-vl
 for i in $(seq 0 11); do

@@ -192,6 +192,8 @@ class Soak:
                    "sampling.keep_routing=true"], layer, [1, 2, 4], ["model", "mtp", "ngram", "suffix"]),
             Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/experts'}",
                    "sampling.keep_routing=true"], ROOT / "configs/models/draft", [1, 2]),
+            Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/latent'}", "sampling.keep_routing=true"],
+                  ROOT / "configs/models/draft", [1, 2, 4], ["model", "mtp", "ngram", "suffix"]),
             Model([f"prompts.path={ROOT / 'configs/prompts/pictures.jsonl'}", f"model.path={ROOT / 'configs/models/pictures'}"],
                   ROOT / "configs/models/pictures", [1, 2]),
         ]
