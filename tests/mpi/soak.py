@@ -25,6 +25,7 @@ and counted apart; the run goes on.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -345,9 +346,8 @@ class Soak:
                 if time.monotonic() - begin > PATIENCE:
                     raise Failure("hangs")
                 time.sleep(0.0005)
-        time.sleep(moment.delay)
-        if process.poll() is not None:
-            return None, process.returncode
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may end before the moment
+            return None, process.wait(moment.delay)
         ranks = children(process.pid)
         self.about_to_kill()
         victim = self.random.choice(VICTIMS)
