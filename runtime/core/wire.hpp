@@ -8,21 +8,28 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace paceline {
 
+/// Whether a value's bytes are all of it. Those that only refer to data elsewhere would be right in
+/// simulation, where ranks share an address space.
+template <typename T>
+concept Plain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+                !std::is_convertible_v<T, std::string_view> && !requires(T & t) {
+  t.data();
+};
+
 class WireWriter {
  public:
-  template <typename T>
+  template <Plain T>
   void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
     append(&value, sizeof value);
   }
-  template <typename T>
+  template <Plain T>
   void put(const std::vector<T>& values) {
-    static_assert(std::is_trivially_copyable_v<T>);
     put(static_cast<std::uint64_t>(values.size()));
     append(values.data(), values.size() * sizeof(T));
   }
@@ -51,12 +58,11 @@ class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  template <typename T>
+  template <Plain T>
   void get(T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
     extract(&value, sizeof value);
   }
-  template <typename T>
+  template <Plain T>
   void get(std::vector<T>& values) {
     values.resize(count(sizeof(T)));
     extract(values.data(), values.size() * sizeof(T));
@@ -70,14 +76,15 @@ class WireReader {
     for (std::string& text : texts) get(text);
   }
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
-
- private:
-  std::size_t count(std::size_t element) {
+  /// The number of elements that follow, each of so many bytes at least.
+  [[nodiscard]] std::size_t count(std::size_t element) {
     std::uint64_t value = 0;
     get(value);
     if (value > bytes_.size() / element) throw std::logic_error("message shorter than it says");
     return value;
   }
+
+ private:
   void extract(void* data, std::size_t size) {
     if (size > bytes_.size()) throw std::logic_error("message shorter than it says");
     if (size != 0) std::memcpy(data, bytes_.data(), size);

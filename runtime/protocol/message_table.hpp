@@ -1,4 +1,4 @@
-// The table that every receiver has: the messages it takes, who may send each one, and handlers.
+// How receivers write their tables: the messages that one takes, who may send each, its handler.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 // step and keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has the
 // request (Status::moved), or A says that the response had ended before (Status::kept). Once B has
 // room it says which blocks it wants (Pull). Both leaders command their members (MoveKv), who
-// report the end of their shares (KvMoved). A then frees the parcel. A Pull of no block frees it at
-// once.
+// report the end of their shares (KvMoved). A then frees the parcel. Where B wants no block, it
+// says so (Forget), and A frees the parcel at once.
 //
 // A race (best-of-N) begins like a move, but the request stays. The coordinator (Race) has verifier
 // A offer a copy to B, which tells the coordinator that it races (Status::races_begun). If the
@@ -24,8 +24,12 @@
 //
 // A change of roles: see RoleChange.
 //
-// To add a message: a struct here and its name in Message, its fields in messages.cpp, and a row in
-// the table of each receiver (message_table.hpp).
+// To add a message: a struct here (or in draft_messages.hpp) and its name in Message, and a row in
+// the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
+// group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
+// What a drafter rank says to a verifier is read by speculation/remote_drafter.cpp instead. All
+// fields travel (messages.cpp). One that may reach a rank in a later role: may_come_late(). One
+// that shows that the run goes on: ++changes_ in the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +53,8 @@ namespace paceline::protocol {
 
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
-  Admission request;    ///< without the prompt if the group was sent it before
-  policy::StoredKv kv;  ///< where KV of the request is stored
+  Admission request;  ///< without the prompt if the group was sent it before
+  policy::KeptKv kv;  ///< stored
 };
 
 /// Coordinator to verifier: the lease of this request goes on until its response has `until`
@@ -97,20 +101,16 @@ struct Race {
 
 /// Verifier to coordinator: the request goes back to you, with its tokens so far.
 struct Returned {
-  std::uint64_t key = 0;  ///< key of the move
   Trajectory trajectory;
-  std::int32_t positions = 0;  ///< number whose KV the group has stored under the key
-  OptionalIndex owner = {};    ///< policy::StoredKv::owner
+  policy::KeptKv kv;  ///< stored; its key is the move's
 };
 
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays here until it is
 /// pulled.
 struct Offer {
-  Admission request;  ///< with its prompt; its version is the key of the move or race
-  policy::GroupRanks from;
-  std::int32_t positions = 0;  ///< number whose KV can be pulled
-  OptionalIndex method = {};   ///< Race::method; absent: the offer is a move's
-  OptionalIndex owner = {};    ///< index of the rank that has all the KV; absent: each has a part
+  Admission request;          ///< with its prompt
+  policy::KeptKv kv;          ///< can be pulled; its key is that of the move or race
+  OptionalIndex method = {};  ///< Race::method; absent: the offer is a move's
 };
 
 /// Between verifiers that race for a request: these tokens of its response are committed.
@@ -125,13 +125,13 @@ struct RaceCommit {
 /// Verifier to verifier, in answer to an offer or for stored KV: send the KV from this block of the
 /// request's table on. The rest is computed again.
 struct Pull {
-  static constexpr std::int32_t kNone = INT32_MAX;  ///< no block is wanted
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
   policy::GroupRanks to;  ///< the ranks that want the KV (policy::holders())
 };
 
-/// Coordinator to verifier: nobody will want the KV stored under these keys.
+/// Coordinator to verifier: nobody will want the KV stored under these keys. Verifier to verifier:
+/// the sender does not want the KV kept for it under these keys.
 struct Forget {
   std::vector<std::uint64_t> keys;
 };
@@ -169,7 +169,6 @@ struct MoveKv {
   /// 1, for a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
   /// sent, and stays stored.
   std::int32_t stored = 0;
-  std::uint64_t origin = 0;      ///< key of the stored KV
   std::int32_t first_block = 0;  ///< index into the request's table
   OptionalIndex owner = {};      ///< index of the rank whose KV it is; absent: all have a part
 };
@@ -189,7 +188,7 @@ struct RestoreKv {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;  ///< index of the first block in the request's table
   std::vector<std::int32_t> blocks;
-  OptionalIndex owner = {};  ///< policy::StoredKv::owner
+  OptionalIndex owner = {};  ///< policy::KeptKv::owner
 };
 
 /// Leader to members: KV stored under these keys is not needed any more.
@@ -273,6 +272,8 @@ using Message =
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.
 [[nodiscard]] std::vector<std::byte> encode_step(const engine::Step& step);
+/// A message of the kind with this index in Message, its fields as declared.
+[[nodiscard]] Message of_kind(std::size_t kind);
 /// Throws std::logic_error on bytes that encode() did not make.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
 /// Decodes bytes that may be no message; returns nothing if they are none.
@@ -281,5 +282,7 @@ using Message =
 /// Whether the message is about drafts, races or draft servers. Such a message may arrive after its
 /// receiver has changed its place, and is dropped then. No other kind comes late.
 [[nodiscard]] bool may_come_late(const Message& message);
+/// Whether a rank that drafts now may have sent the message to a verifier when it was one itself.
+[[nodiscard]] bool may_precede_drafting(const Message& message);
 
 }  // namespace paceline::protocol

@@ -18,10 +18,10 @@ bool Conversations::may_go_on(const Admission& request) const {
          request.trajectory.turns.size() + 1 < static_cast<std::size_t>(limits.max_turns);
 }
 
-void Conversations::ask(Admission request, const KvOrigin& origin) {
+void Conversations::ask(Admission request, const policy::KeptKv& kv) {
   environment_->ask(request.trajectory, may_go_on(request));
   const RequestId id = request.trajectory.id;
-  waiting_.insert_or_assign(id, Waiting{std::move(request), origin});
+  waiting_.insert_or_assign(id, Waiting{std::move(request), kv});
 }
 
 void Conversations::add_held(std::vector<RunningRequest>& held) const {
@@ -39,7 +39,7 @@ std::vector<Conversations::Answered> Conversations::take() {
     const bool goes_on =
         take_reply(request.trajectory, reply, request.prompt.size(), limits_of(request));
     if (!goes_on && !reply.done) environment_->leave(reply.id);
-    answered.push_back({std::move(request), waiting.mapped().origin, goes_on});
+    answered.push_back({std::move(request), waiting.mapped().kv, goes_on});
   }
   return answered;
 }
@@ -64,7 +64,7 @@ std::vector<Conversations::Answered> Conversations::stop() {
       t.kept.pop_back();
     }
     environment_->leave(id);
-    stopped.push_back({std::move(waiting.request), waiting.origin, true});
+    stopped.push_back({std::move(waiting.request), waiting.kv, true});
   }
   waiting_.clear();
   return stopped;

@@ -29,7 +29,7 @@ class Conversations {
   /// Returns a new key for the KV of a waiting request, never equal to a key of the coordinator.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
   /// Asks the environment to answer the request's turn, which has ended.
-  void ask(Admission request, const KvOrigin& origin);
+  void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   /// Renews a waiting request's lease, until its response has `until` tokens.
@@ -40,7 +40,7 @@ class Conversations {
   /// A request whose turn was answered: it goes on, or has ended.
   struct Answered {
     Admission request;
-    KvOrigin origin;  ///< where its stored KV is
+    policy::KeptKv kv;  ///< stored
     bool goes_on = false;
   };
   [[nodiscard]] std::vector<Answered> take();
@@ -54,7 +54,7 @@ class Conversations {
   static constexpr std::uint64_t kOwnKeys = std::uint64_t{1} << 63;
   struct Waiting {
     Admission request;
-    KvOrigin origin;
+    policy::KeptKv kv;
   };
   [[nodiscard]] ConversationLimits limits_of(const Admission& request) const;
 

@@ -164,8 +164,7 @@ void Coordinator::settle(KnownGroup& group, const Status& status) {
 
 void Coordinator::on(int from, Returned returned) {
   ++changes_;
-  requests_.returned(returned.key, groups_.at(from).ranks, std::move(returned.trajectory),
-                     returned.positions, returned.owner);
+  requests_.returned(std::move(returned.trajectory), returned.kv);
   if (ends(from)) forget_stored(from);
   if (stopping_) {
     save_returned();
@@ -340,7 +339,7 @@ void Coordinator::foresee(const policy::RunState& run) {
   unforeseen_ = 0;
   std::map<int, Foresee> keys;  // by leader
   for (const RequestId id : requests_.order().upcoming(kOfAGroup * run.groups.size())) {
-    const policy::StoredKv& kv = requests_.waiting().at(id).kv;
+    const policy::KeptKv& kv = requests_.waiting().at(id).kv;
     if (kv.positions > 0) keys[kv.group.leader].keys.push_back(kv.key);
   }
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);

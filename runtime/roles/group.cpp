@@ -28,7 +28,10 @@ void Group::tell(std::span<const std::byte> bytes) {
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
   if (!members_.empty()) tell(encode_step(step));
-  return share_.run(runner_, step);
+  share_.shrink_before(step.kv);
+  const std::span<const kernels::Sampled> sampled = runner_.run(step);
+  share_.grow_after(step.kv);
+  return sampled;
 }
 
 std::vector<std::int16_t> Group::read_routing(std::span<const kv::Place> places) {
@@ -125,7 +128,9 @@ Turn Member::turn() {
 /// A member discards the step's tokens: the leader has the same and reports them.
 void Member::step(const engine::Step& step) {
   meter_.begin();
-  (void)share_.run(runner_, step);
+  share_.shrink_before(step.kv);
+  (void)runner_.run(step);
+  share_.grow_after(step.kv);
   if (!step.empty()) meter_.end(runner_);  // an empty step is work in the KV cache alone
 }
 

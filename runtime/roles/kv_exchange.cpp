@@ -13,33 +13,40 @@ using State = KvMove::State;
 
 // ---- KV that leaves.
 
-void KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
-                      Kind kind) {
-  if (parcel.positions > 0) {
-    const OptionalIndex owner = batcher_.owner(parcel);
-    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to, .owner = owner};
+policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
+                                Kind kind) {
+  const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
+  if (kept.positions > 0) {
+    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to, .owner = kept.owner};
   } else {
     batcher_.release(parcel);
   }
+  return kept;
 }
 
-/// The prompt's KV is stored too: the group that gets the next lease may have no sibling with it.
-std::int32_t KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
-  const std::int32_t positions = parcel.positions;
-  if (positions == 0) {
+/// The prompt's KV is stored too: the group that goes on may have no sibling left that holds it.
+policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
+  const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
+  if (kept.positions == 0) {
     batcher_.release(parcel);
-    return 0;
+    return kept;
   }
   const auto at = moves_.try_emplace(key).first;
-  const OptionalIndex owner = batcher_.owner(parcel);
-  at->second = {
-      .kind = Kind::stored, .parcel = std::move(parcel), .positions = positions, .owner = owner};
+  at->second = {.kind = Kind::stored,
+                .parcel = std::move(parcel),
+                .positions = kept.positions,
+                .owner = kept.owner};
   post(at);
   group_.store({key, 0, at->second.parcel.blocks});
-  return positions;
+  return kept;
 }
 
-void KvExchange::forget(std::uint64_t key) { on(protocol::Pull{key, protocol::Pull::kNone, {}}); }
+void KvExchange::forget(std::uint64_t key) {
+  const auto at = moves_.find(key);
+  if (at == moves_.end() || at->second.kind == Kind::fetched) return;
+  at->second.declined = true;
+  go_on(at);
+}
 
 bool KvExchange::kept_for(std::uint64_t key, int leader) const {
   const auto at = moves_.find(key);
@@ -48,17 +55,10 @@ bool KvExchange::kept_for(std::uint64_t key, int leader) const {
 }
 
 void KvExchange::on(const protocol::Pull& pull) {
-  const bool none = pull.first_block == protocol::Pull::kNone;
   const auto at = moves_.find(pull.key);
-  if (at == moves_.end() || at->second.kind == Kind::fetched) {
-    if (none) return;  // the group has ended, and the KV was given up
+  if (at == moves_.end() || at->second.kind == Kind::fetched)
     throw std::logic_error("KV is wanted of a request that did not leave");
-  }
-  if (none) {
-    at->second.declined = true;
-  } else {
-    at->second.wanted = pull;
-  }
+  at->second.wanted = pull;
   go_on(at);
 }
 
@@ -78,7 +78,6 @@ void KvExchange::go_on(Moves::iterator at) {
                  .peer = move.wanted->to,
                  .send = 1,
                  .stored = 1,
-                 .origin = key,
                  .first_block = first,
                  .owner = move.owner});
   } else {
@@ -104,41 +103,41 @@ void KvExchange::part_from(const policy::Placement& placement, bool ended) {
 
 // ---- KV that arrives.
 
-void KvExchange::decline(KvOrigin& origin) {
-  if (origin.positions == 0) return;
-  origin.positions = 0;
-  if (origin.from == ranks_) {
-    forget(origin.key);
+void KvExchange::decline(policy::KeptKv& kv) {
+  if (kv.positions == 0) return;
+  kv.positions = 0;
+  if (kv.group == ranks_) {
+    forget(kv.key);
   } else {
-    mailbox_.send({origin.from.leader, Address::Port::role},
-                  protocol::encode(protocol::Pull{origin.key, protocol::Pull::kNone, ranks_}));
+    mailbox_.send({kv.group.leader, Address::Port::role},
+                  protocol::encode(protocol::Forget{{kv.key}}));
   }
 }
 
-void KvExchange::fetch(RequestId id, KvOrigin origin) {
-  if (origin.positions == 0) return;
-  const bool own = origin.from == ranks_;
+void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
+  if (kv.positions == 0) return;
+  const bool own = kv.group == ranks_;
   const std::int32_t own_from = batcher_.own_from(id);
   // This group's own store is always faster than computing the KV again.
   const std::int32_t first =
-      own ? own_from : policy::split_move(costs_, origin.positions, own_from, kv_block_).first;
-  if (first >= origin.positions) {
-    decline(origin);
+      own ? own_from : policy::split_move(costs_, kv.positions, own_from, kv_block_).first;
+  if (first >= kv.positions) {
+    decline(kv);
     return;
   }
   const OptionalIndex owner = batcher_.owner(id);
-  const protocol::Pull pull{origin.key, first / kv_block_, policy::holders(ranks_, owner)};
-  batcher_.expect(id, {first, origin.positions});
-  const auto at = moves_.try_emplace(origin.key).first;
+  const protocol::Pull pull{kv.key, first / kv_block_, policy::holders(ranks_, owner)};
+  batcher_.expect(id, {first, kv.positions});
+  const auto at = moves_.try_emplace(kv.key).first;
   KvMove& move = at->second;
   move.request = id;
-  move.positions = origin.positions;
+  move.positions = kv.positions;
   move.wanted = pull;
   if (own) return go_on(at);
-  mailbox_.send({origin.from.leader, Address::Port::role}, protocol::encode(pull));
+  mailbox_.send({kv.group.leader, Address::Port::role}, protocol::encode(pull));
   post(at);
-  group_.move({.key = origin.key,
-               .peer = policy::holders(origin.from, origin.owner),
+  group_.move({.key = kv.key,
+               .peer = policy::holders(kv.group, kv.owner),
                .send = 0,
                .blocks = wanted_blocks(move),
                .owner = owner});

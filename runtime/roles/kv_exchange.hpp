@@ -19,14 +19,6 @@
 
 namespace paceline::roles {
 
-/// The place of an offered or leased request's KV.
-struct KvOrigin {
-  std::uint64_t key = 0;  ///< key of the move or race, or of the stored KV
-  policy::GroupRanks from;
-  std::int32_t positions = 0;  ///< number of positions with KV there; 0: there is no KV
-  OptionalIndex owner = {};    ///< index of the rank with all the KV; absent: each has a part
-};
-
 /// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere
 /// is pulled, or declined, once the request has a place in the batch. KV of a request that waits
 /// for its next lease is stored until then. Not thread-safe.
@@ -44,13 +36,13 @@ class KvExchange {
         kv_block_(kv_block) {}
 
   /// Keeps KV for another group, given or copied; an empty parcel is released at once.
-  void keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to, KvMove::Kind kind);
-  /// Stores the KV of a request that goes back to the coordinator. Returns how many positions can
-  /// be restored under the key.
-  std::int32_t store(std::uint64_t key, kv::Parcel parcel);
+  policy::KeptKv keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
+                      KvMove::Kind kind);
+  /// Stores the KV of a request that waits for its next lease, or its next turn.
+  policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Says in which order of keys stored KV will be wanted.
   void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
-  /// Forgets the KV stored under the key: nobody will want it.
+  /// Forgets the KV kept under the key: nobody will want it. It may have been given up already.
   void forget(std::uint64_t key);
 
   /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
@@ -58,10 +50,10 @@ class KvExchange {
   /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
   void on(const protocol::Pull& pull);
   /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
-  void decline(KvOrigin& origin);
+  void decline(policy::KeptKv& kv);
   /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
   /// request that has a place in the batch.
-  void fetch(RequestId id, KvOrigin origin);
+  void fetch(RequestId id, policy::KeptKv kv);
   /// Notes that a member's share has ended.
   void heard(const protocol::KvMoved& moved);
 

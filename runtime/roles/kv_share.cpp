@@ -29,19 +29,22 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
   transport_.register_memory(memory_.bytes);
 }
 
-std::span<const kernels::Sampled> KvShare::run(engine::StepRunner& runner,
-                                               const engine::Step& step) {
+std::size_t KvShare::bytes_after(const kv::Work& work) const {
+  return work.blocks == 0 ? memory_.bytes.size() : work.blocks * memory_.shape.block_bytes();
+}
+
+void KvShare::shrink_before(const kv::Work& work) {
+  const std::size_t bytes = bytes_after(work);
+  if (bytes < memory_.bytes.size()) forget_from(bytes);
+}
+
+void KvShare::grow_after(const kv::Work& work) {
   const std::size_t now = memory_.bytes.size();
-  const std::size_t bytes =
-      step.kv.blocks == 0 ? now : step.kv.blocks * memory_.shape.block_bytes();
-  if (bytes < now) forget_from(bytes);
-  const std::span<const kernels::Sampled> sampled = runner.run(step);
-  if (bytes > now) {
-    memory_.bytes = {memory_.bytes.data(), bytes};
-    regions_.push_back(memory_.bytes.subspan(now));
-    transport_.register_memory(regions_.back());
-  }
-  return sampled;
+  const std::size_t bytes = bytes_after(work);
+  if (bytes <= now) return;
+  memory_.bytes = {memory_.bytes.data(), bytes};
+  regions_.push_back(memory_.bytes.subspan(now));
+  transport_.register_memory(regions_.back());
 }
 
 /// Unregisters the memory from `bytes` on. The memory shrinks only to a size from which it grew.
@@ -108,7 +111,7 @@ void KvShare::move(const protocol::MoveKv& command) {
   UnderWay& under_way = begin(command.key, KvPoolUse::sent, 0);
   if (store_ == nullptr) return refuse(command);
   under_way.waits = command;
-  under_way.stored = store_->hold(command.origin, command.first_block);
+  under_way.stored = store_->hold(command.key, command.first_block);
   go_on(under_way);
 }
 
@@ -219,7 +222,6 @@ void KvShare::restore(const protocol::RestoreKv& command) {
                    .peer = policy::holders(group_, to),
                    .send = 1,
                    .stored = 1,
-                   .origin = command.key,
                    .first_block = command.first_block,
                    .owner = command.owner});
     }

@@ -40,9 +40,11 @@ class KvShare {
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
-  /// Runs a step, which may grow or shrink the KV memory (kv::Work). Memory that is given back is
-  /// unregistered before the step, and no transfer in flight uses it. The memory does not move.
-  std::span<const kernels::Sampled> run(engine::StepRunner& runner, const engine::Step& step);
+  /// To be called before and after each step, which may shrink or grow the KV memory. Memory that
+  /// is given back is unregistered before the step, and no transfer in flight uses it. The memory
+  /// does not move.
+  void shrink_before(const kv::Work& work);
+  void grow_after(const kv::Work& work);
 
   /// Commands and questions of the same names as Group's, for this rank's share alone.
   void move(const protocol::MoveKv& command);
@@ -86,6 +88,7 @@ class KvShare {
                 UnderWay& under_way);
   void go_on(UnderWay& under_way);
   void refuse(const protocol::MoveKv& command);
+  [[nodiscard]] std::size_t bytes_after(const kv::Work& work) const;
   void forget_from(std::size_t bytes);
   [[nodiscard]] int heads_of(const policy::GroupRanks& peer) const;
   template <typename Each>

@@ -91,6 +91,10 @@ void Verifier::take(const Envelope& envelope) {
   const auto a_taker = [&](Address from, const Pull& pull) {
     return trusted || kv_.kept_for(pull.key, from.rank);
   };
+  const auto the_keepers = [&](Address from, const Forget& forget) {
+    return trusted || std::all_of(forget.keys.begin(), forget.keys.end(),
+                                  [&](std::uint64_t key) { return kv_.kept_for(key, from.rank); });
+  };
   const auto whole = [&](Address, const Offer& offer) {
     return trusted || !offer.request.prompt.empty();
   };
@@ -107,7 +111,7 @@ void Verifier::take(const Envelope& envelope) {
       on<Pull>(a_taker, [this](Address, Pull& pull) { kv_.on(pull); }),
       on<Move>(the_coordinator, [this](Address, Move& move) { moves_asked_.push_back(move); }),
       on<Race>(the_coordinator, [this](Address, Race& race) { races_asked_.push_back(race); }),
-      on<Forget>(the_coordinator,
+      on<Forget>(the_keepers,
                  [this](Address, Forget& forget) {
                    for (const std::uint64_t key : forget.keys) kv_.forget(key);
                  }),
@@ -126,8 +130,7 @@ void Verifier::accept(Lease lease) {
   event(trajectory.id,
         trajectory.tokens.empty() ? RequestEventKind::leased : RequestEventKind::resumed,
         trajectory.tokens.size());
-  enqueue(std::move(lease.request),
-          {lease.kv.key, lease.kv.group, lease.kv.positions, lease.kv.owner});
+  enqueue(std::move(lease.request), lease.kv);
 }
 
 void Verifier::accept(Offer offer) {
@@ -136,10 +139,9 @@ void Verifier::accept(Offer offer) {
     return;
   }
   const Trajectory& trajectory = offer.request.trajectory;
-  const std::uint64_t key = offer.request.version;
   event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
-  status_.moved.push_back(key);
-  enqueue(std::move(offer.request), {key, offer.from, offer.positions, offer.owner});
+  status_.moved.push_back(offer.kv.key);
+  enqueue(std::move(offer.request), offer.kv);
 }
 
 void Verifier::renew(const Renew& renew) {
@@ -159,9 +161,9 @@ void Verifier::become(policy::Placement placement) {
   const bool all_have_places = placement.epoch == heard_of_;
   kv_.part_from(placement, all_have_places);
   for (Waiting& waiting : waiting_) {
-    if (std::find(placement.groups.begin(), placement.groups.end(), waiting.origin.from) ==
+    if (std::find(placement.groups.begin(), placement.groups.end(), waiting.kv.group) ==
         placement.groups.end())
-      kv_.decline(waiting.origin);
+      kv_.decline(waiting.kv);
   }
   const int group = placement.group(options_.ranks.leader);
   if (group >= 0 && placement.groups[group] == options_.ranks) {
@@ -177,7 +179,7 @@ void Verifier::become(policy::Placement placement) {
   next_ = std::move(placement);
 }
 
-void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex method) {
+void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   // The request is held from now on, not raced for: the old holder's last message may be late.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
@@ -190,7 +192,7 @@ void Verifier::enqueue(Admission request, const KvOrigin& origin, OptionalIndex 
     prompt = {request.prompt, request.pictures, request.files};
   }
   changed_ = true;
-  waiting_.push_back({std::move(request), origin});
+  waiting_.push_back({std::move(request), kv});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
   if (status_.stopped != 0) stop();  // the others have been handed in
 }
@@ -204,7 +206,7 @@ void Verifier::stop() {
     ++status_.partial;
   }
   for (Waiting& waiting : waiting_) {
-    kv_.decline(waiting.origin);
+    kv_.decline(waiting.kv);
     const Trajectory& trajectory = waiting.request.trajectory;
     if (trajectory.tokens.empty() || races_.races_for(trajectory.id)) continue;
     ports_.trajectories.append(waiting.request.trajectory);
@@ -212,7 +214,7 @@ void Verifier::stop() {
   }
   waiting_.clear();
   for (Conversations::Answered& waited : conversations_.stop()) {
-    kv_.decline(waited.origin);
+    kv_.decline(waited.kv);
     if (waited.request.trajectory.tokens.empty()) continue;
     ports_.trajectories.append(waited.request.trajectory);
     ++status_.partial;
@@ -239,7 +241,7 @@ void Verifier::let_go() {
     }
     changed_ = true;
     if (waits != waiting_.end()) {
-      kv_.decline(waits->origin);
+      kv_.decline(waits->kv);
       hand_over(move, std::move(waits->request), {});
       waiting_.erase(waits);
     } else if (!ports_.batcher.runs(move.id)) {
@@ -267,15 +269,13 @@ void Verifier::let_race() {
       continue;
     }
     Offer offer;
-    offer.from = options_.ranks;
+    offer.kv = {race.key, options_.ranks};
     offer.method = race.method;
     if (runs) {
       (void)ports_.group.run(ports_.batcher.kv_work());
       engine::Departure copy = ports_.batcher.copy(race.id);
       offer.request = std::move(copy.request);
-      offer.positions = copy.parcel.positions;
-      offer.owner = ports_.batcher.owner(copy.parcel);
-      kv_.keep(race.key, std::move(copy.parcel), race.to, KvMove::Kind::copied);
+      offer.kv = kv_.keep(race.key, std::move(copy.parcel), race.to, KvMove::Kind::copied);
     } else {
       offer.request = waits->request;
     }
@@ -290,24 +290,23 @@ void Verifier::let_race() {
 /// Joins a race, unless this verifier stops, changes its role or has the request already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
-  KvOrigin origin{offer.request.version, offer.from, offer.positions, offer.owner};
   changed_ = true;
   if (status_.stopped != 0 || next_ || ports_.batcher.runs(id) || waiting(id) != waiting_.end()) {
-    kv_.decline(origin);
-    status_.races_ended.push_back(origin.key);
-    ports_.mailbox.send({offer.from.leader, Address::Port::role},
-                        encode(RaceCommit{id, origin.key, 0, 1, {}}));
+    kv_.decline(offer.kv);
+    status_.races_ended.push_back(offer.kv.key);
+    ports_.mailbox.send({offer.kv.group.leader, Address::Port::role},
+                        encode(RaceCommit{id, offer.kv.key, 0, 1, {}}));
     return;
   }
   const std::size_t response = offer.request.trajectory.tokens.size();
-  races_.join(id, response, offer.from.leader, origin.key);
-  status_.races_begun.push_back(origin.key);
+  races_.join(id, response, offer.kv.group.leader, offer.kv.key);
+  status_.races_begun.push_back(offer.kv.key);
   ports_.telemetry.event({.time = ports_.clock.now(),
                           .id = id,
                           .kind = RequestEventKind::race_begun,
                           .tokens = static_cast<std::uint32_t>(response),
                           .method = *offer.method});
-  enqueue(std::move(offer.request), origin, offer.method);
+  enqueue(std::move(offer.request), offer.kv, offer.method);
 }
 
 /// Stops racing for a request before its response has ended here.
@@ -315,7 +314,7 @@ void Verifier::give_up(RequestId id) {
   end_race(id);
   if (const auto waits = waiting(id); waits != waiting_.end()) {
     event(id, RequestEventKind::race_left, waits->request.trajectory.tokens.size());
-    kv_.decline(waits->origin);
+    kv_.decline(waits->kv);
     waiting_.erase(waits);
   } else {
     given_up_.push_back(id);
@@ -391,19 +390,16 @@ void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel)
   conversations_.leave(move.id);
   if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
   ++moved_;
-  const OptionalIndex owner = ports_.batcher.owner(parcel);
   if (move.to.tp == 0) {
-    const std::int32_t positions = kv_.store(move.key, std::move(parcel));
-    ports_.mailbox.send(
-        Address::coordinator(),
-        encode(Returned{move.key, std::move(request.trajectory), positions, owner}));
+    const policy::KeptKv stored = kv_.store(move.key, std::move(parcel));
+    ports_.mailbox.send(Address::coordinator(),
+                        encode(Returned{std::move(request.trajectory), stored}));
     return;
   }
-  const std::int32_t positions = parcel.positions;
-  kv_.keep(move.key, std::move(parcel), move.to, KvMove::Kind::given);
+  const policy::KeptKv kept = kv_.keep(move.key, std::move(parcel), move.to, KvMove::Kind::given);
   request.version = move.key;
   ports_.mailbox.send({move.to.leader, Address::Port::role},
-                      encode(Offer{std::move(request), options_.ranks, positions, {}, owner}));
+                      encode(Offer{std::move(request), kept}));
 }
 
 void Verifier::admit() {
@@ -412,19 +408,19 @@ void Verifier::admit() {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
     if (ports_.batcher.runs(id)) break;  // its race was given up, and is about to be removed
-    const bool here = next.origin.positions > 0 && next.origin.from == options_.ranks;
-    if (!ports_.batcher.admit(next.request, here ? next.origin.owner : OptionalIndex())) {
+    const bool here = next.kv.positions > 0 && next.kv.group == options_.ranks;
+    if (!ports_.batcher.admit(next.request, here ? next.kv.owner : OptionalIndex())) {
       if (make_way(id)) continue;
       break;
     }
-    kv_.fetch(id, next.origin);
+    kv_.fetch(id, next.kv);
     waiting_.pop_front();
     changed_ = true;
   }
   // KV that another group keeps for a waiting request takes room there. Two groups in which nothing
   // runs might each wait for room taken by the other's KV. So it is declined and computed again.
   if (ports_.batcher.active() > 0) return;
-  for (Waiting& waiting : waiting_) kv_.decline(waiting.origin);
+  for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }
 
 void Verifier::step() {
@@ -529,15 +525,13 @@ void Verifier::end_turns() {
     races_.end(id);
     if (ports_.speculator != nullptr) ports_.speculator->leave(id);
     event(id, RequestEventKind::turn_ended, tokens);
-    KvOrigin origin{.from = options_.ranks};
+    policy::KeptKv stored{.group = options_.ranks};
     if (conversations_.may_go_on(departure.request)) {
-      origin.key = conversations_.next_key();
-      origin.owner = ports_.batcher.owner(departure.parcel);
-      origin.positions = kv_.store(origin.key, std::move(departure.parcel));
+      stored = kv_.store(conversations_.next_key(), std::move(departure.parcel));
     } else {
       ports_.batcher.release(departure.parcel);
     }
-    conversations_.ask(std::move(departure.request), origin);
+    conversations_.ask(std::move(departure.request), stored);
   }
 }
 
@@ -548,14 +542,14 @@ void Verifier::go_on() {
     changed_ = true;
     const Trajectory& trajectory = answered.request.trajectory;
     if (!answered.goes_on) {
-      kv_.decline(answered.origin);
+      kv_.decline(answered.kv);
       finish(trajectory);
       continue;
     }
     ports_.trajectories.append(trajectory);
     recorded_ = true;
     event(trajectory.id, RequestEventKind::answered, trajectory.tokens.size());
-    enqueue(std::move(answered.request), answered.origin);
+    enqueue(std::move(answered.request), answered.kv);
   }
 }
 

@@ -95,7 +95,7 @@ class Verifier final : public protocol::Participant {
   /// A request without a place in the batch yet.
   struct Waiting {
     Admission request;
-    KvOrigin origin;
+    policy::KeptKv kv;
   };
   struct KnownPrompt {
     std::vector<TokenId> tokens;
@@ -106,7 +106,7 @@ class Verifier final : public protocol::Participant {
   void take(const Envelope& envelope);
   void accept(protocol::Lease lease);
   void accept(protocol::Offer offer);
-  void enqueue(Admission request, const KvOrigin& origin, OptionalIndex method = {});
+  void enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method = {});
   [[nodiscard]] std::deque<Waiting>::iterator waiting(RequestId id);
   void become(policy::Placement placement);
   void renew(const protocol::Renew& renew);

@@ -289,8 +289,7 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
   const std::optional<Message> decoded = decode_if_message(message);
   if (!decoded) return nonsense("bytes that are no message");
   const auto* drafts = std::get_if<Drafts>(&*decoded);
-  if (std::holds_alternative<RaceCommit>(*decoded) || std::holds_alternative<Pull>(*decoded))
-    return Worth::none;  // late, from when the rank was a verifier
+  if (may_precede_drafting(*decoded)) return Worth::none;
   if (drafts == nullptr) return nonsense("messages that are not a drafter's to send");
   if (drafts->scores.size() != drafts->tokens.size()) return nonsense("tokens without scores");
   Worth worth = drafts->pieces.empty() ? Worth::sign_of_life : Worth::none;

@@ -74,14 +74,13 @@ void RequestTable::kept(std::uint64_t key) {
   if (const auto at = leased_.find(move.id); at != leased_.end()) at->second.move = 0;
 }
 
-void RequestTable::returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
-                            std::int32_t positions, OptionalIndex owner) {
-  const RequestMove move = take(key);
+void RequestTable::returned(Trajectory trajectory, const KeptKv& kv) {
+  const RequestMove move = take(kv.key);
   --held_[leased_.at(move.id).group];
   leased_.erase(move.id);
   order_->add(move.id, static_cast<std::uint32_t>(trajectory.tokens.size()));
   given_back_.insert(move.id);
-  waiting_[move.id] = {std::move(trajectory), {group, key, positions, owner}};
+  waiting_[move.id] = {std::move(trajectory), kv};
 }
 
 void RequestTable::grew(RequestId id, std::uint32_t tokens) {
@@ -126,7 +125,7 @@ void RequestTable::race_ended(std::uint64_t key) {
 std::vector<std::uint64_t> RequestTable::forget_stored(int group) {
   std::vector<std::uint64_t> keys;
   for (const RequestId id : given_back_) {
-    StoredKv& kv = waiting_.at(id).kv;
+    KeptKv& kv = waiting_.at(id).kv;
     if (kv.positions == 0 || kv.group.leader != group) continue;
     keys.push_back(kv.key);
     kv = {};

@@ -17,19 +17,19 @@
 
 namespace paceline::policy {
 
-/// Stored KV of a waiting request.
-struct StoredKv {
-  GroupRanks group;            ///< the ranks that store it
-  std::uint64_t key = 0;       ///< key of the move that took it there
-  std::int32_t positions = 0;  ///< 0: nothing is stored
-  OptionalIndex owner =
-      {};  ///< index of the rank that stores all of it; absent: each stores a part
+/// KV of a request that a group keeps, in its blocks or stores, for the group that goes on with the
+/// request.
+struct KeptKv {
+  std::uint64_t key = 0;       ///< key of the move or race, or of a turn's end
+  GroupRanks group = {};       ///< the ranks that keep it
+  std::int32_t positions = 0;  ///< 0: none
+  OptionalIndex owner = {};    ///< index of the rank that keeps all of it; absent: each has a part
 };
 
 /// A request that waits to be leased.
 struct WaitingRequest {
   Trajectory trajectory;
-  StoredKv kv = {};
+  KeptKv kv = {};
 };
 
 /// A request that is leased to a group and not known to be on disk.
@@ -102,10 +102,9 @@ class RequestTable {
   RequestId moved(std::uint64_t key);
   /// Reports that the move is void: the request had ended before, and stays where it is.
   void kept(std::uint64_t key);
-  /// Reports that a move back to the table is made: the request waits. `group`: its former group,
-  /// which has stored `positions` positions of its KV. `owner`: StoredKv::owner.
-  void returned(std::uint64_t key, const GroupRanks& group, Trajectory trajectory,
-                std::int32_t positions, OptionalIndex owner = {});
+  /// Reports that the move back to the table with kv's key is made: the request waits. `kv`: what
+  /// its former group has stored.
+  void returned(Trajectory trajectory, const KeptKv& kv);
   /// Reports that a response has `tokens` tokens. The report may come late, even from a group that
   /// the request has left: it is ignored where the request is not leased, or is longer already.
   void grew(RequestId id, std::uint32_t tokens);

@@ -97,7 +97,7 @@ TEST_F(Chunks, ARequestGivesWayToOneThatGoesBeforeIt) {
   EXPECT_TRUE(scheduler.at_end(run, group, {0, 1}).renewed);
   Trajectory back;
   back.id = {0, 0};
-  table.returned(table.move({0, 0}, kToTable), {0, 1}, back, 32);
+  table.returned(back, {table.move({0, 0}, kToTable), {0, 1}, 32, {}});
   EXPECT_EQ(scheduler.at_end(run, group, {0, 1}), (LeaseEnd{{}, kToTable}));
 }
 

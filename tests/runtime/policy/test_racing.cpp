@@ -86,7 +86,7 @@ TEST_F(Tail, NobodyRacesWhileThereIsOtherWork) {
 }
 
 TEST_F(Tail, NobodyRacesWhileRequestsWait) {
-  table.returned(table.move({0, 0}, kToTable), {}, {}, 0);
+  table.returned({}, {.key = table.move({0, 0}, kToTable)});
   EXPECT_TRUE(due().empty());
 }
 

@@ -105,7 +105,7 @@ TEST(RequestTable, WhatIsGivenBackIsLeasedFirstWithWhatItHas) {
   Trajectory partial;
   partial.id = id(1);
   partial.tokens = {1, 2, 3, 4};
-  table.returned(key, {0, 1}, partial, 16);
+  table.returned(partial, {key, {0, 1}, 16, {}});
   EXPECT_EQ(table.held_by(0), 1);
   EXPECT_FALSE(table.leased().contains(id(1)));
   EXPECT_EQ(table.waiting().size(), 3U);
@@ -128,7 +128,7 @@ TEST(RequestTable, KvThatAGroupStoredIsForgottenWithTheGroup) {
   Trajectory partial;
   partial.id = id(1);
   const std::uint64_t key = table.move(id(1), kToTable);
-  table.returned(key, {4, 2}, partial, 16);
+  table.returned(partial, {key, {4, 2}, 16, {}});
   EXPECT_TRUE(table.forget_stored(0).empty());
   EXPECT_EQ(table.forget_stored(4), std::vector<std::uint64_t>{key});
   EXPECT_TRUE(table.forget_stored(4).empty()) << "twice";
@@ -199,7 +199,7 @@ TEST(RequestTable, EveryRequestIsInOnePlaceWhateverHappens) {
       } else if (move.to == kToTable) {
         Trajectory back;
         back.id = move.id;
-        table.returned(key, {group, 1}, back, 0);
+        table.returned(back, {.key = key, .group = {group, 1}});
         holders.erase(move.id);
       } else {
         EXPECT_EQ(table.moved(key), move.id);

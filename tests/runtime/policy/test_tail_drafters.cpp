@@ -215,14 +215,14 @@ TEST_F(TailPlaces, RanksStayWhatTheyAreWhileRequestsWaitOrRolesChange) {
   run.groups.pop_back();
   EXPECT_FALSE(next()) << "a group is about to end";
   run.groups.push_back({placement.groups[2], 4, 100, 0, &costs});
-  table.returned(table.move({0, 0}, kToTable), {}, {}, 0);
+  table.returned({}, {.key = table.move({0, 0}, kToTable)});
   EXPECT_FALSE(next());
 }
 
 TEST_F(TailPlaces, WhatWaitsForRoomBringsGroupsBack) {
   become(*next());
   for (GroupState& group : run.groups) group.room = 0;
-  table.returned(table.move({0, 0}, kToTable), {}, {}, 0);
+  table.returned({}, {.key = table.move({0, 0}, kToTable)});
   const auto then = next();
   ASSERT_TRUE(then);
   EXPECT_EQ(then->groups, with.home.groups);

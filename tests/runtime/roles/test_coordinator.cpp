@@ -136,7 +136,7 @@ TEST(Coordinator, RenewsLeasesWhileThereIsRoomAndElseTakesTheRequestBack) {
   EXPECT_EQ(back.id, (RequestId{0, 1}));
   EXPECT_EQ(back.to.tp, 0) << "to the coordinator: the one block left is the other's";
 
-  Returned returned{.key = back.key, .trajectory = {}, .positions = 15};
+  Returned returned{.trajectory = {}, .kv = {back.key, {0, 2}, 15, {}}};
   returned.trajectory.id = {0, 1};
   returned.trajectory.tokens.resize(16);
   world.tell(0, returned);

@@ -109,7 +109,9 @@ TEST(KvShare, RegistersWhatIsThere) {
     engine::Step step;
     const auto resize = [&](std::int32_t blocks) {
       step.kv.blocks = blocks;
-      (void)share.run(runner, step);
+      share.shrink_before(step.kv);
+      (void)runner.run(step);
+      share.grow_after(step.kv);
     };
     using Sizes = std::vector<std::size_t>;
     for (int time = 0; time < 2; ++time) {
@@ -155,7 +157,6 @@ TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
   move.peer = {4, 4};
   move.send = 1;
   move.stored = 1;
-  move.origin = 1;
   share.move(move);
   EXPECT_EQ(share.ended(2), false);
   const std::vector<std::pair<int, std::uint64_t>> theirs{{6, 2}, {7, 2}};
@@ -179,7 +180,6 @@ TEST(KvShare, LatentVectorsGoToEachRankOnce) {
         move.peer = {10, sends ? there : here};
         move.send = sends ? 1 : 0;
         move.stored = 1;  // without a store it says so to those whom it would exchange with
-        move.origin = 1;
         share.move(move);
         EXPECT_EQ(share.ended(2), false);
         for (const auto& [peer, key] : transport.refused)

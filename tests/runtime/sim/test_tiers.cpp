@@ -190,27 +190,28 @@ TEST(Tiers, GroupsOfAnyDegreesPullWhatAnotherHasStored) {
           rank->share->store({9, 0, from});
         }
         world.rest();
+        EXPECT_EQ(world.complete(7, tp_a), true);
+        world.ended.clear();
         for (auto& rank : world.of(world.a)) {
           EXPECT_EQ(rank->store->counts().on_disk > 0, disk);
           rank->forget();
           protocol::MoveKv move;
-          move.key = 70;
+          move.key = 7;
           move.peer = world.b;
           move.send = 1;
           move.stored = 1;
-          move.origin = 7;
           move.first_block = 1;
           rank->share->move(move);
         }
         for (auto& rank : world.of(world.b)) {
           protocol::MoveKv move;
-          move.key = 70;
+          move.key = 7;
           move.peer = world.a;
           move.blocks = to;
           rank->share->move(move);
         }
         world.rest();
-        EXPECT_EQ(world.complete(70, tp_a + tp_b), true) << tp_a << " to " << tp_b;
+        EXPECT_EQ(world.complete(7, tp_a + tp_b), true) << tp_a << " to " << tp_b;
         for (auto& rank : world.of(world.b)) EXPECT_EQ(rank->wrong(to, 1), 0);
         for (auto& rank : world.of(world.a)) {
           for (const std::uint64_t key : {7, 8, 9}) rank->share->drop(key);
@@ -237,24 +238,24 @@ TEST(Tiers, APullOfWhatIsNotThereOrDamagedFailsAtBothEnds) {
     }
     world.rest();
     EXPECT_EQ(world.complete(7, 2), damaged);
+    world.ended.clear();
     for (auto& rank : world.of(world.a)) {
       protocol::MoveKv move;
-      move.key = 70;
+      move.key = 7;
       move.peer = world.b;
       move.send = 1;
       move.stored = 1;
-      move.origin = 7;
       rank->share->move(move);
     }
     for (auto& rank : world.of(world.b)) {
       protocol::MoveKv move;
-      move.key = 70;
+      move.key = 7;
       move.peer = world.a;
       move.blocks = blocks;
       rank->share->move(move);
     }
     world.rest();
-    EXPECT_EQ(world.complete(70, 6), false);
+    EXPECT_EQ(world.complete(7, 6), false);
     EXPECT_EQ(world.ranks[0]->warned.size(), damaged ? 1U : 0U);
   }
 }
