@@ -77,7 +77,7 @@ class Reader {
     read_sizes(layer_, layer);
     if (layer.layers != 1) layer_.fail_expected("num_hidden_layers", "1 (the head's own layer)");
     layer.max_position = layer_.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
-    check_activation(layer_);
+    check_arithmetic(layer_);
     if (layer_.find("quantization_config") != nullptr)
       layer_.fail("quantization_config", "quantized heads are not supported");
     check_full_attention();

@@ -10,7 +10,7 @@ namespace paceline::io {
 /// intermediate_size, num_hidden_layers and num_attention_heads.
 void read_sizes(const JsonSection& config, ModelConfig& model);
 
-/// Throws DataError on an activation that the decoder does not have.
-void check_activation(const JsonSection& config);
+/// Throws DataError on an activation, or other arithmetic, that the decoder does not have.
+void check_arithmetic(const JsonSection& config);
 
 }  // namespace paceline::io

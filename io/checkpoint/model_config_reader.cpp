@@ -260,10 +260,18 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
   }
 }
 
-void check_activation(const JsonSection& config) {
+/// Refuses arithmetic that no family here has and no tensor would show.
+void check_arithmetic(const JsonSection& config) {
   constexpr std::array<std::string_view, 1> activations{"silu"};
-  const std::string activation = config.text("hidden_act").value_or("silu");
-  if (activation != activations[0]) config.fail_choice("hidden_act", activation, activations);
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const std::string activation = config.text(key).value_or("silu");
+    if (activation != activations[0]) config.fail_choice(key, activation, activations);
+  }
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
+                          "query_pre_attn_scalar", "rope_local_base_freq"}) {
+    if (config.find(key) != nullptr)
+      config.fail_expected(key, "null, as in all supported families");
+  }
 }
 
 ModelConfig parse_model_config(const Families& families, std::string_view text,
@@ -282,7 +290,7 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
   config.require(required);
   read_sizes(config, model);
   model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
-  check_activation(config);
+  check_arithmetic(config);
   if (model.family->latent_attention) read_latent(config, model);
   read_experts(config, model);
   read_biases(config, model);

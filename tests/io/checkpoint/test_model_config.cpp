@@ -180,6 +180,11 @@ TEST(ModelConfig, UnsupportedModels) {
             "config.json: architectures: missing, and model_type too");
   EXPECT_EQ(error_with(qwen2(), "hidden_act", "gelu"),
             "config.json: hidden_act: expected silu, found 'gelu'");
+  EXPECT_EQ(error_with(qwen2(), "hidden_activation", "gelu_pytorch_tanh"),
+            "config.json: hidden_activation: expected silu, found 'gelu_pytorch_tanh'");
+  EXPECT_EQ(error_with(qwen2(), "final_logit_softcapping", 30.0),
+            "config.json: final_logit_softcapping: expected null, as in all supported families, "
+            "found 30.0");
   EXPECT_EQ(error_with(qwen2(), "quantization_config", {{"bits", 4}}),
             "config.json: missing keys: quantization_config.quant_method");
   EXPECT_EQ(error_with(qwen3(), "dtype", "float8"),
