@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "app/assembly/chaos.hpp"
@@ -110,9 +111,9 @@ std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs, ResponseT
     case io::SchedulePolicy::group:
       return std::make_unique<policy::GroupStatic>();
     case io::SchedulePolicy::fcfs:
-      break;
+      return std::make_unique<policy::FirstCome>();
   }
-  return std::make_unique<policy::FirstCome>();
+  throw std::logic_error("an order of requests without a name");
 }
 
 policy::LeaseTerms plan_leases(const Inputs& inputs, const policy::KvPlan& kv) {

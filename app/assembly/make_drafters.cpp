@@ -1,6 +1,7 @@
 #include "app/assembly/make_drafters.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "app/assembly/drafters.hpp"
@@ -66,17 +67,18 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
       options.store.max_bytes = setting.max_memory;
       return std::make_unique<draft::SuffixDrafter>(options, pool);
     }
-    case io::DrafterMethod::model:
-      break;
+    case io::DrafterMethod::model: {
+      draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
+      options.kv_blocks = plan.memory.draft_blocks[which];
+      options.max_position =
+          std::min(drafter.model->config.max_position, inputs.sizes.longest_sequence);
+      const policy::WeightsId id{which};
+      return std::make_unique<draft::ModelDrafter>(
+          backend, [&weights, id] { return weights.get_part(id); }, alone, inputs.config.sampling,
+          inputs.ends.stops, options);
+    }
   }
-  draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
-  options.kv_blocks = plan.memory.draft_blocks[which];
-  options.max_position =
-      std::min(drafter.model->config.max_position, inputs.sizes.longest_sequence);
-  const policy::WeightsId id{which};
-  return std::make_unique<draft::ModelDrafter>(
-      backend, [&weights, id] { return weights.get_part(id); }, alone, inputs.config.sampling,
-      inputs.ends.stops, options);
+  throw std::logic_error("a drafter without a method");
 }
 
 }  // namespace paceline::app

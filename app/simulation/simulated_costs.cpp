@@ -46,13 +46,14 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Costs of lookup on a verifier's host, for each request. N-grams and suffix trees were measured
-/// with the embedded pair of models, whose texts are short (`paceline profile` on a Zen 4 core).
-/// Each further token is read from the match that was found.
-DrafterCosts lookup_costs(const std::string& name) {
-  const double first = name == "ngram" ? 0.5e-6 : 2e-6;
+/// Costs of lookup on a verifier's host, for each request: n-grams and suffix trees as measured
+/// with the embedded pair (`paceline profile` on a Zen 4 core), whose texts are short. Each further
+/// token is read from the match that was found.
+DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
+  const bool tree = drafter.setting.method == io::DrafterMethod::suffix;
+  const double first = tree ? 2e-6 : 0.5e-6;
   const double round = 0.1e-6;
-  return {name,
+  return {drafter.name,
           CostCurve({{1, first}, {1024, 1024 * first}}),
           CostCurve({{1, round}, {1024, 1024 * round}}),
           {}};
@@ -93,7 +94,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.model == nullptr && drafter.head == nullptr)
-      table.drafters.push_back(lookup_costs(drafter.name));
+      table.drafters.push_back(lookup_costs(drafter));
   }
   return table;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -33,9 +34,9 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
       return acceptance;
     }
     case io::DrafterMethod::model:
-      break;
+      return sim::draft_model_acceptance(drafter.name);
   }
-  return sim::draft_model_acceptance(drafter.name);
+  throw std::logic_error("a drafter without a method");
 }
 
 sim::AcceptanceSettings acceptance_of(const Inputs& inputs, const sim::StopPoints* trees) {

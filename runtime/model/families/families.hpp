@@ -1,5 +1,7 @@
 // The model families that paceline knows, each described by a file of its own. To add one, write
-// its file, declare it here and name it in families.cpp.
+// its file, declare it here and name it in families.cpp and CMakeLists.txt. What config.json says
+// of it is read in io/checkpoint: keys that nobody reads are ignored, so add a checkpoint to
+// tests/models/parity. Its chat template: io/text/chat_template.hpp.
 #pragma once
 
 #include "runtime/core/head_config.hpp"

@@ -1,5 +1,10 @@
 // Order in which waiting requests are leased (Seer, section 4.3). It also says which of them
 // displace running requests whose leases end.
+//
+// To add an order (a value of schedule.policy): a RequestOrder here, its name in
+// io/config/run_config.hpp and key_table.cpp, its making in app/assembly/coordination.cpp. Where it
+// deals requests out beforehand, as GroupStatic does, or needs lengths, as LongestFirst does, every
+// use of these two names in app and io is a place to look at.
 #pragma once
 
 #include <compare>
