@@ -42,12 +42,13 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
   const double gib = static_cast<double>(bytes) / (1 << 30);
   if (inputs.given) {
     throw UsageError(fmt::format(
-        "engine.prefill_chunk: the logits of {} rows a step take {:.1f} GiB a rank; lower it", rows,
-        gib));
+        "engine.prefill_chunk: the logits of {} rows a step take {:.1f} GiB a rank; lower "
+        "prefill_chunk",
+        rows, gib));
   }
   throw UsageError(fmt::format(
-      "speculation.max_length: drafts of up to {} for {} are {} rows a step, whose logits take "
-      "{:.1f} GiB a rank; lower it, speculation.paths or engine.max_batch",
+      "speculation.max_length: drafts of up to {} for each of {} make {} rows a step, whose logits "
+      "take {:.1f} GiB a rank; lower max_length, speculation.paths or engine.max_batch",
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
@@ -57,13 +58,13 @@ void require_cpu_sampler(const Inputs& inputs) {
   if (inputs.priced) return;
   if (inputs.config.sampling.logprobs > 0) {
     throw UsageError(
-        fmt::format("sampling.logprobs: expected 0 on GPUs, or engine.backend: cpu, found {}",
+        fmt::format("sampling.logprobs: expected 0 on GPUs, found {}; or set engine.backend: cpu",
                     inputs.config.sampling.logprobs));
   }
   if (inputs.sizes.edits) {
     throw UsageError(
-        "sampling.repetition_penalty, presence_penalty, frequency_penalty and logit_bias, of the "
-        "run and of lines: expected none on GPUs, or engine.backend: cpu");
+        "sampling.repetition_penalty, presence_penalty, frequency_penalty and logit_bias: expected "
+        "none on GPUs, in the configuration and in lines of prompts; or set engine.backend: cpu");
   }
 }
 
@@ -265,8 +266,7 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
   throw UsageError(fmt::format(
       "layout.verifier_tp: at degree {} a rank's weights take {:.2f} GiB and a step's buffers "
       "{:.2f} GiB, which is {:.2f} GiB more than the {:.2f} GiB that it can plan with; {}, or "
-      "lower "
-      "engine.max_batch",
+      "lower engine.max_batch",
       tp, gib(weights), gib(taken - weights), gib(taken - memory), gib(memory), remedy));
 }
 

@@ -107,13 +107,13 @@ void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<Wei
   const int fault = trouble.empty() ? (small_pages ? 1 : 0) : 2;
   const fabric::MpiEnvironment::MaxAt worst = mpi.max_of(fault);
   if (worst.value == 1 && worst.rank == me)
-    say("warning: the memory that ranks of a node have in common for weights is in small pages, "
-        "which are read more slowly (Linux before 6.1 gives no others)");
+    say("warning: weights that ranks of a node share are in small pages, not huge pages, and are "
+        "read more slowly (Linux before 6.1 cannot share huge pages)");
   if (worst.value < 2) return;
   memory_.clear();
   if (worst.rank == me)
-    say("warning: each rank keeps weights of its own, for rank {} cannot map those of a node: {}",
-        me, trouble);
+    say("warning: ranks share no weights, for rank {} cannot map its node's shared memory: {}", me,
+        trouble);
 }
 
 std::shared_ptr<const model::Weights> WeightStore::get(const WeightsId& id) {

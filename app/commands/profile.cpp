@@ -47,8 +47,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
   together(mpi, [&] {
     if (placement.degrees().size() > 1)
       throw UsageError(fmt::format(
-          "layout.verifier_tp: {} are several degrees, but a profile is that of one; measure one "
-          "of them (--set layout.verifier_tp={})",
+          "layout.verifier_tp: {} are several degrees, but a profile holds the costs of one; "
+          "measure one of them (--set layout.verifier_tp={})",
           fmt::join(*inputs.config.layout.verifier_tp, ", "), placement.degrees().back()));
   });
   if (mpi.rank() == 0) {

@@ -217,12 +217,15 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
   const io::RoutingShape& recorded = run.manifest.routing;
   const io::RoutingShape own = routing_shape(config);
   if (recorded.width() == 0)
-    throw UsageError("--replay-routing: the run recorded no experts: sampling.keep_routing does");
+    throw UsageError(
+        "--replay-routing: the run recorded no experts; generate it with sampling.keep_routing: "
+        "true");
   if (recorded != own)
     throw UsageError("--replay-routing: expected experts of the same layers, " +
                      std::to_string(own.chosen) + " of " + std::to_string(own.experts) +
                      " a token; the run recorded " + std::to_string(recorded.chosen) + " of " +
-                     std::to_string(recorded.experts));
+                     std::to_string(recorded.experts) +
+                     (recorded.layers == own.layers ? "" : ", of other layers"));
 }
 
 /// Serializes a response's scores and the experts of its positions.

@@ -67,8 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError if a request names neither weights nor prompts. Perhaps half written, it would
-/// only repeat the job's own step. A wrong configuration is reported first.
+/// Throws UsageError if a request names neither weights nor prompts: it may be half written, and
+/// would only generate the job's responses again. A wrong configuration is reported first.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -86,8 +86,8 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Makes the function that refuses this request if its fault makes one rank end the job. The next
-/// job then goes on with the request after it.
+/// Makes the function for set_last_words(): if one rank aborts the job because of this request's
+/// configuration or data, it refuses the request, so that the next job goes on with the next one.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;

@@ -29,7 +29,7 @@ void require_others(const ReportArguments& arguments, const std::string& run) {
       std::error_code ignored;
       const std::string file = (std::filesystem::path(run) / name).string();
       if (!output.empty() && std::filesystem::equivalent(output, file, ignored))
-        throw UsageError(output + " is of the run itself: choose another file");
+        throw UsageError(output + " belongs to the run itself: choose another file");
     }
   }
 }
@@ -78,14 +78,14 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
     if (shows) into.pictured = pictured_prompts(run);
   } catch (const IoError& error) {
     say("warning: {}: {} left out", error.what(),
-        into.rewards ? "its pictures are" : "its rewards are");
+        into.rewards ? "the run's pictures are" : "the run's rewards are");
   }
 }
 
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
-  constexpr int kBins = 240;  // of time lines, each 3 units wide in a picture of 800
+  constexpr int kBins = 240;  // of a timeline; a bin is about 3 units wide in an SVG 800 wide
   std::vector<std::string> paths;
   for (const std::string& path : arguments.runs) {
     for (std::string& run : runs_of(path)) paths.push_back(std::move(run));

@@ -49,7 +49,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // A rank keeps its weights of the layout's degree, whatever roles it has in between.
+  // A rank keeps its share of the weights for the layout's tensor-parallel degree through all its
+  // roles. Shares for other degrees are loaded.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);

@@ -1,4 +1,5 @@
-// A rank of a simulated job: the life of a real rank, on a machine of a clock and a table of costs.
+// A rank of a simulated job: it runs a real rank's RankLife on a machine of a clock and cost
+// tables.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,8 @@ struct SimulatedSurroundings {
 };
 
 /// Shape of KV on a rank in a group of `tp`. If `looked_at`, KV is checked, and has the
-/// simulation's own shape of 4 bytes for each head and slot; else it has a real rank's shape.
+/// simulation's own shape: one layer, with a k and a v of 4 bytes each for a head and position.
+/// Else it has a real rank's shape.
 [[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {

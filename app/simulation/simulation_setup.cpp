@@ -196,7 +196,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   if (degrees != std::vector{measured_tp}) {
     plan.layout.explanation.push_back(
         fmt::format("warning: costs of tensor-parallel degree {} stand for those of {}, as if work "
-                    "were shared out evenly and summing up took no time",
+                    "were divided evenly and all-reduces took no time",
                     measured_tp, fmt::join(degrees, ", ")));
   }
   return simulation;

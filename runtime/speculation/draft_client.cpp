@@ -33,8 +33,8 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response that a request brings along counts as told, for its verifier before has told it. A
-// server that lacks the response, as after a resume, asks for it.
+// The response that a request brings along counts as told: its previous verifier told it. A server
+// that lacks the response, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);

@@ -19,9 +19,10 @@
 namespace paceline::speculation {
 
 struct RemoteOptions {
-  int vocab = 0;                  ///< token ids are below this
-  int window = 4;                 ///< DrafterOptions::window of the ranks
-  int longest = 0;                ///< DrafterOptions::longest; the larger one bounds tokens ahead
+  int vocab = 0;   ///< token ids are below this
+  int window = 4;  ///< DrafterOptions::window of the ranks
+  /// DrafterOptions::longest. Tokens ahead: at most most_ahead(max(window, longest)).
+  int longest = 0;
   double patience = 2;            ///< seconds (DrafterWatch)
   std::size_t feature_bytes = 0;  ///< bytes of a position's features; 0: the ranks read none
 };
@@ -32,13 +33,14 @@ struct RemoteOptions {
 ///
 /// Branches are kept next to a request's chain until the target has said the token where they leave
 /// it. Where several paths are asked for, a draft is the tree of chain and branches. A branch that
-/// leaves by the target's token becomes the chain. The rank sends it as a branch until it hears of
-/// this token.
+/// leaves by the target's token becomes the chain. Until the rank hears of this token, it sends
+/// further tokens as those of a branch.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. A rank that floods has most of its messages dropped unread. A rank that does not
-/// read, so that its mailbox is full, is sent no more. Once there is room again, the requests that
-/// went on meanwhile are opened there anew. DrafterWatch tells the user.
+/// read, so that its mailbox is full, is sent nothing until there is room again. Then the requests
+/// that went on meanwhile are opened there anew. A rank that drafts by a head is sent their commits
+/// instead, unless too many were held. DrafterWatch tells the user.
 ///
 /// Ranks that draft by a head are sent the target's features as they are computed. Of features that
 /// cannot be sent now the latest are kept, as many as a head would keep.
@@ -75,7 +77,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::uint64_t stale = 0;     ///< arrived tokens that contradict the text or came too late
     std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
     std::uint64_t flooded = 0;   ///< messages dropped unread
-    std::uint64_t late = 0;      ///< drafts asked for when none had arrived
+    std::uint64_t late = 0;      ///< slots that propose() left without a draft
     std::uint64_t foreseen = 0;  ///< refutations after which a branch went on
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }

@@ -20,8 +20,8 @@ foreach(program ${programs})
   target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
 endforeach()
 install(TARGETS ${programs} RUNTIME DESTINATION bin COMPONENT gpu_bundle EXCLUDE_FROM_ALL)
-foreach(folder configs tests/bench/shapes tests/gpu tests/mpi tests/models/parity tests/models/parity_eagle3
-        tests/models/parity_pictures)
+file(GLOB parity RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/models/parity*)
+foreach(folder configs tests/bench/shapes tests/gpu tests/mpi ${parity})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${folder} COMPONENT gpu_bundle EXCLUDE_FROM_ALL
           USE_SOURCE_PERMISSIONS PATTERN "*.cmake" EXCLUDE PATTERN "CMakeLists.txt" EXCLUDE PATTERN "*.cu" EXCLUDE)
 endforeach()

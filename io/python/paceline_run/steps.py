@@ -113,7 +113,7 @@ class Steps:
                 asked[section][key] = os.path.abspath(os.fspath(asked[section][key]))
         if "drafters" in asked.get("speculation", {}):
             asked["speculation"]["drafters"] = [
-                {k: os.path.abspath(os.fspath(v)) if k == "path" else v for k, v in drafter.items()}
+                {k: os.path.abspath(os.fspath(v)) if k in ("path", "stop") else v for k, v in drafter.items()}
                 for drafter in asked["speculation"]["drafters"]
             ]
         lines = None
