@@ -38,15 +38,17 @@ for line in sys.stdin:
 """
 
 
-def rate(run: pathlib.Path) -> float:
-    """Sampled tokens a second between 5 % and 80 % of them."""
+def rate(run: pathlib.Path) -> tuple[float, float]:
+    """Sampled tokens a second between 5 % and 80 % of them, and the requests of a step meanwhile."""
     with h5py.File(run / "telemetry.h5") as file:
         steps = file["ranks/0/steps"]
-        end = steps["start"][:] + steps["duration"][:]
+        durations, counts = steps["duration"][:], steps["requests"][:]
+        end = steps["start"][:] + durations
         tokens = steps["decode_tokens"][:].astype(np.int64) - steps["drafted"][:] + steps["accepted"][:]
     done = np.cumsum(tokens)
     first, last = np.searchsorted(done, [0.05 * done[-1], 0.8 * done[-1]])
-    return float((done[last] - done[first]) / (end[last] - end[first]))
+    requests = np.average(counts[first:last], weights=durations[first:last])
+    return float((done[last] - done[first]) / (end[last] - end[first])), float(requests)
 
 
 def main() -> int:
@@ -63,7 +65,7 @@ def main() -> int:
         lines = [{"uid": str(i), "prompt_tokens": list(range(40, 72))} for i in range(options.slots * options.waves)]
         prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-        def measured(seconds: float, number: int) -> tuple[float, dict]:
+        def measured(seconds: float, number: int) -> tuple[tuple[float, float], dict]:
             run = work / f"run-{number}"
             settings = {
                 "prompts.path": prompts, "prompts.samples": 1, "sampling.ignore_eos": "true", "engine.threads": 1,
@@ -81,13 +83,13 @@ def main() -> int:
         measured(0, 0)
         ratios = []
         for number in range(options.rounds):
-            at_once, _ = measured(0, 2 * number + 1)
+            (at_once, full), _ = measured(0, 2 * number + 1)
             turn = TURN * options.slots / at_once
-            waiting, said = measured(turn, 2 * number + 2)
+            (waiting, filled), said = measured(turn, 2 * number + 2)
             ratios.append(waiting / at_once)
             kv = said["stored_kv"]
             print(f"at once {at_once:.0f} tokens/s; after {1e3 * turn:.0f} ms, as long as a turn, {waiting:.0f}: "
-                  f"{ratios[-1]:.3f}; waits {said['turns']['wait_seconds']['p50'] * 1e3:.0f} ms (median), KV stored "
+                  f"{ratios[-1]:.3f}; requests of a step {full:.1f}, {filled:.1f}; waits {said['turns']['wait_seconds']['p50'] * 1e3:.0f} ms (median), KV stored "
                   f"{kv['stored_bytes'] / 2**20:.0f} MiB, fetched {(kv['memory_bytes'] + kv['disk_bytes']) / 2**20:.0f}",
                   flush=True)
         print(f"median {statistics.median(ratios):.3f}")
