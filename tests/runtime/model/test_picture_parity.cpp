@@ -78,9 +78,9 @@ class PictureParity : public testing::TestWithParam<std::filesystem::path> {
     const std::string file{std::istreambuf_iterator<char>(stream), {}};
     const io::ProcessedPicture processed =
         io::process(processor, io::decode_picture(std::as_bytes(std::span(file)), path), path);
-    model::Tower tower(
-        *backend_, std::make_shared<model::TowerWeights>(*backend_, config_, *source_, compute),
-        group_);
+    model::Tower tower(*backend_,
+                       std::make_shared<model::TowerWeights>(*backend_, config_, *source_, compute),
+                       group_);
     return tower.compute(io::patches_of(processor, processed), processed.grid);
   }
 
