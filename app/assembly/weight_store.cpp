@@ -112,8 +112,9 @@ void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<Wei
   if (worst.value < 2) return;
   memory_.clear();
   if (worst.rank == me)
-    say("warning: ranks share no weights, for rank {} cannot map its node's shared memory: {}", me,
-        trouble);
+    say("warning: every rank keeps its own copy of the weights, because rank {} cannot map its "
+        "node's shared copy: {}",
+        me, trouble);
 }
 
 std::shared_ptr<const model::Weights> WeightStore::get(const WeightsId& id) {

@@ -235,7 +235,7 @@ refuses_output() {  # WHAT CODE PATTERN ARG...
   if grep -qE "^paceline: .*($3)" "$work/bad.log"; then ok "$1: $(tail -n 1 "$work/bad.log")"; else fail "$1"; cat "$work/bad.log"; fi
 }
 cp "$config" "$work/own.yaml"
-refuses_output "a report over the run" 64 "telemetry.h5 is of the run itself" report "$work/taken" --html "$work/taken/telemetry.h5"
+refuses_output "a report over the run" 64 "telemetry.h5 belongs to the run itself" report "$work/taken" --html "$work/taken/telemetry.h5"
 refuses_output "a report over its trace" 64 "both are" report "$work/taken" --html "$work/r" --trace "$work/r"
 refuses_output "a report into a device" 74 "no regular file" report "$work/taken" --html /dev/zero
 refuses_output "a profile over the configuration" 64 "is the configuration" profile "$work/own.yaml" --output "$work/own.yaml"

@@ -77,12 +77,12 @@ reference=$(digest "$work/reference")
 whole=$([ -n "$python" ] && total "$work/reference" || echo 0)
 run "a wide model" 4 "${wide[@]}"
 total_is "of which four ranks have one copy" "$whole" 4
-same "without a warning" 0 "$(grep -c "keeps weights of its own" "$work/run.log" || true)"
+same "without a warning" 0 "$(grep -c "keeps its own copy of the weights" "$work/run.log" || true)"
 code=0
 rm -rf "$work/run"
 (ulimit -f 16384 && rollout 4 "$work/run" "${wide[@]}") || code=$?
 same "without memory in common" 0 "$code"
 same "it is the same" "$reference" "$(digest "$work/run")"
-says "a warning says so" "warning: each rank keeps weights of its own"
+says "a warning says so" "warning: every rank keeps its own copy of the weights"
 total_is "four ranks have four copies" $((4 * whole)) 0
 finish
