@@ -96,7 +96,8 @@ void Verifier::take(const Envelope& envelope) {
                                   [&](std::uint64_t key) { return kv_.kept_for(key, from.rank); });
   };
   const auto whole = [&](Address, const Offer& offer) {
-    return trusted || !offer.request.prompt.empty();
+    const Admission& request = offer.request;
+    return trusted || (!request.prompt.empty() && request.files.size() == request.pictures.size());
   };
   const Receipt receipt = protocol::receive(
       envelope.from, *message,
