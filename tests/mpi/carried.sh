@@ -20,23 +20,34 @@ worker() { printf '%s\n' --set reward.method=command --set "reward.command=[$pyt
 mapfile -t fast < <(worker 0)
 mapfile -t late < <(worker 0.2)
 small+=(--set sampling.temperature=1.5)  # answers that are right and wrong
-few=(--set prompts.filter=mixed_rewards --set prompts.enough=4)
+few=(--set prompts.filter=mixed_rewards --set prompts.enough=8)
 all=(--set prompts.filter=mixed_rewards --set prompts.enough=1000)
 
-answers=(--set reward.method=match --set reward.rule=regex --set "reward.pattern='####\\s*(.*?)\\s*\$'")
-# leaves DIR [ARG...]: a run that leaves three unfinished responses at least; which ones hangs on who is first. Its
-# rewards are at hand when a response ends, so that it ends while others are under way, however slow its machine is.
+# A run that is to leave unfinished responses does so on any machine: it has enough once the first prompts, which ask
+# for one token, have their rewards. Others that began with them then have most of their tokens before them. The one
+# token is one of two, and one of them is right; the rewards come from the run's own process.
+"$python" - "$root/configs/prompts/quickstart.jsonl" >"$work/prompts.jsonl" <<'PY'
+import json, sys
+one, two, ends = "16", "17", {"509": -100, "511": -100}  # ids of the embedded model's tokenizer
+for at, line in enumerate(open(sys.argv[1])):
+    line = json.loads(line)
+    if at < 10:
+        line |= {"samples": 8, "max_tokens": 1, "temperature": 10, "logit_bias": {one: 100, two: 100}}
+        line["reward_model"]["ground_truth"] = "1"
+    else:
+        line["logit_bias"] = ends
+    print(json.dumps(line))
+PY
+small+=(--set prompts.path="$work/prompts.jsonl")
+answers=(--set reward.method=match --set reward.rule=regex --set "reward.pattern='(\S+)\s*\$'")
+# leaves DIR [ARG...]: a run that leaves unfinished responses; how many hangs on who is first.
 leaves() {
   local dir=$1 n=0
   shift
-  for _ in 1 2 3 4 5 6; do
-    rm -rf "$dir"
-    rollout 1 "$dir" "${answers[@]}" "${few[@]}" --set prompts.partial=keep --set engine.max_batch=24 \
-      --set schedule.policy=fcfs "$@" || { fail "$(basename "$dir"): $(tail -n 3 "$dir.log")"; return; }
-    n=$("$python" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$dir/left/versions.json" 2>/dev/null || echo 0)
-    [ "$n" -ge 3 ] && return
-  done
-  fail "$(basename "$dir") leaves $n"
+  rollout 1 "$dir" "${answers[@]}" "${few[@]}" --set prompts.partial=keep "$@" ||
+    { fail "$(basename "$dir"): $(tail -n 3 "$dir.log")"; return; }
+  n=$("$python" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$dir/left/versions.json" 2>/dev/null || echo 0)
+  if [ "$n" -ge 3 ]; then ok "$(basename "$dir") leaves $n"; else fail "$(basename "$dir") leaves $n"; fi
 }
 leaves "$work/one"
 says "$work/one" "one/left: [1-9][0-9]* unfinished responses? to go on with"
@@ -111,11 +122,11 @@ run "a third step on 3 ranks" 3 "${fast[@]}" "${third[@]}"
 
 # Steps of a resident job, one after another.
 mkdir "$work/steps"
-printf 'model: {weight_version: 0}\nprompts: {enough: 4, filter: mixed_rewards, partial: keep}\n' >"$work/steps/1.yaml"
+printf 'model: {weight_version: 0}\nprompts: {enough: 8, filter: mixed_rewards, partial: keep}\n' >"$work/steps/1.yaml"
 printf 'model: {weight_version: 1}\nprompts: {enough: 1000, filter: mixed_rewards, begun: 1}\n' >"$work/steps/2.yaml"
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${answers[@]}" \
-  --set engine.max_batch=24 >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
+  >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
 says "$work/resident" "[1-9][0-9]* unfinished responses? of .*steps/1 goe?s? on"
 rollout 1 "$work/alone" "${answers[@]}" "${all[@]}" --set model.weight_version=1 --set "prompts.begun=$work/steps/1" ||
   fail "alone: $(tail -n 3 "$work/alone.log")"
