@@ -466,7 +466,7 @@ struct LogitEdit {
 
 /// The changed logit, computed in fp32 in four steps: add the bias; multiply by `repetition` if
 /// negative, else divide by it; subtract `frequency`; subtract `presence`.
-[[nodiscard]] inline float edited(const LogitEdit& edit, float logit) {
+[[nodiscard]] constexpr float edited(const LogitEdit& edit, float logit) {
   float x = logit + edit.bias;
   x = x < 0 ? x * edit.repetition : x / edit.repetition;
   x -= edit.frequency;
@@ -485,8 +485,7 @@ struct SampleRow {
   std::span<const TokenId> banned;
   /// Token whose log-probabilities are wanted, without sampling; below the vocabulary. -1: sample.
   TokenId given = -1;
-  /// Edits by ascending token, at most one for each; tokens past the vocabulary are ignored. Only
-  /// the cpu backend supports them.
+  /// Edits by ascending token, at most one for each; tokens past the vocabulary are ignored.
   std::span<const LogitEdit> edits = {};
 };
 
@@ -630,12 +629,9 @@ class Backend {
 
   /// The `count` (1 to kMaxRanked) tokens of each row that are most probable at temperature 1, by
   /// the unedited logits. Scores are their log-probabilities over the full vocabulary, with the
-  /// bits of Sampled::logprob at temperature 1. Otherwise as rank(). out: [rows, count]. Only the
-  /// cpu backend has it; others throw.
-  virtual void top(const float* /*logits*/, std::size_t /*stride*/, int /*vocab*/, int /*rows*/,
-                   int /*count*/, std::span<Ranked> /*out*/) {
-    throw Error(ExitCode::internal, "this backend does not find the most probable tokens");
-  }
+  /// bits of Sampled::logprob at temperature 1. Otherwise as rank(). out: [rows, count].
+  virtual void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+                   std::span<Ranked> out) = 0;
 };
 
 /// Throws UnusableWeight where the slice has an unusable weight. For weights that are read in

@@ -176,17 +176,13 @@ std::int32_t largest_picture(const Prompt& prompt) {
 
 RequestSizes sizes_of(const Inputs& inputs) {
   const std::vector<Prompt>& prompts = inputs.prompts.prompts;
-  const SamplingParams& sampling = inputs.config.sampling;
   RequestSizes sizes;
-  sizes.edits = sampling.draw().penalises() || !sampling.logit_bias.empty();
   double most = 0;
   for (const Prompt& prompt : prompts) {
     const auto tokens = static_cast<std::int32_t>(prompt.tokens.size());
     const std::int32_t response =
         prompt.sampling.max_tokens.value_or(inputs.config.sampling.max_tokens);
     sizes.responses += inputs.samples_of(prompt);
-    sizes.edits |=
-        prompt.sampling.logit_bias || prompt.sampling.draw.value_or(sampling.draw()).penalises();
     sizes.own_samples |=
         std::cmp_not_equal(inputs.samples_of(prompt), inputs.config.prompts.samples);
     sizes.largest_picture = std::max(sizes.largest_picture, largest_picture(prompt));
@@ -306,12 +302,6 @@ void take_responses(Inputs& inputs, const io::StoredRun& run) {
   inputs.config.prompts.path = run.paths.front();  // as the banner names it
   inputs.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   inputs.sizes.responses = run.finished.size();
-  const SamplingParams& sampling = inputs.config.sampling;
-  const auto edits = [](const std::string& field) {
-    return field == "logit_bias" || field.ends_with("_penalty");
-  };
-  inputs.sizes.edits = sampling.draw().penalises() || !sampling.logit_bias.empty() ||
-                       std::any_of(run.manifest.by_line.begin(), run.manifest.by_line.end(), edits);
   for (const io::StoredResponse& response : run.finished) {
     const auto prompt = static_cast<std::int32_t>(run.prompts[response.prompt].tokens.size());
     const std::int64_t sequence = std::int64_t{prompt} + response.length;

@@ -43,7 +43,6 @@ struct RequestSizes {
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
   double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
-  bool edits = false;                 ///< penalties or biases change logits of some responses
   bool own_samples = false;           ///< some prompt asks for another number of responses
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };

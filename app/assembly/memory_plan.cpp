@@ -15,7 +15,6 @@
 #include "kernels/source_rows.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/head_sequences.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
@@ -53,26 +52,9 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// Throws UsageError if responses need something that the sampler of a device cannot do yet. A
-/// simulation has no sampler.
-void require_cpu_sampler(const Inputs& inputs) {
-  if (inputs.priced) return;
-  if (inputs.config.sampling.logprobs > 0) {
-    throw UsageError(
-        fmt::format("sampling.logprobs: expected 0 on GPUs, found {}; or set engine.backend: cpu",
-                    inputs.config.sampling.logprobs));
-  }
-  if (inputs.sizes.edits) {
-    throw UsageError(
-        "sampling.repetition_penalty, presence_penalty, frequency_penalty and logit_bias: expected "
-        "none on GPUs, in the configuration and in lines of prompts; or set engine.backend: cpu");
-  }
-}
-
 // Bytes on a device in addition to packed weights, logits and KV. A host needs no such plan: it
 // reads embeddings from mapped files, and its other buffers are small next to the memory left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
-  require_cpu_sampler(inputs);
   const io::EngineSection& engine = inputs.config.engine;
   // Latent attention keeps its states in registers.
   const auto states = [](const ModelConfig& config, std::uint64_t rows, int tp) {
@@ -103,11 +85,9 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    // Rows with logits of one pass, for all requests.
+    // Rows of one level of a draft tree, for all requests.
     const std::uint64_t level =
-        std::uint64_t{1} * engine.max_batch *
-        draft::rows_of_request(config, inputs.config.speculation.paths.value_or(1),
-                               longest_draft(inputs, plan));
+        std::uint64_t{1} * engine.max_batch * inputs.config.speculation.paths.value_or(1);
     // CUDA graphs of two kinds of passes are captured, each with a workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +

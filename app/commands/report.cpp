@@ -184,9 +184,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     text += fmt::format(
         "  {} on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "
         "features up to {:.1f} MiB\n",
-        mask_token(at->head->config) ? "P-EAGLE head"
-        : eagle != nullptr           ? "EAGLE-3 head"
-                                     : "next-token layer",
+        eagle != nullptr ? "EAGLE-3 head" : "next-token layer",
         role == Role::verifier     ? "verifier"
         : has_own_embeddings(plan) ? "drafter rank"
                                    : "drafter rank, with the model's embeddings",

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/check.hpp"
-#include "kernels/cuda/elastic_memory.hpp"
+#include "kernels/cuda/device_buffers.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/experts.hpp"
 #include "kernels/cuda/kv_copy.hpp"
@@ -27,16 +27,6 @@ constexpr std::size_t kUploadBytes = std::size_t{8} << 20;
 void expect(bool condition, const char* what) {
   if (!condition) throw Error(ExitCode::internal, std::string("cuda backend: ") + what);
 }
-
-class DeviceBuffer final : public Buffer {
- public:
-  explicit DeviceBuffer(std::size_t bytes) : memory_(bytes) {}
-  [[nodiscard]] std::byte* data() override { return memory_.data(); }
-  [[nodiscard]] std::size_t size() const override { return memory_.size(); }
-
- private:
-  DeviceMemory memory_;
-};
 
 class PackedLinear final : public Linear {
  public:
@@ -70,48 +60,6 @@ struct DeviceEmbedding final : Embedding {
   DeviceMemory copy;
   const PackedLinear* head = nullptr;  ///< null: the rows are a copy
 };
-
-class ElasticDeviceBuffer final : public ElasticBuffer {
- public:
-  ElasticDeviceBuffer(int device, cudaStream_t stream, std::size_t bytes, std::size_t most)
-      : memory_(device, most), stream_(stream) {
-    resize(bytes);
-  }
-  [[nodiscard]] std::byte* data() override { return memory_.data(); }
-  [[nodiscard]] std::size_t size() const override { return size_; }
-  void resize(std::size_t bytes) override {
-    PACELINE_CUDA_CHECK(cudaStreamSynchronize(stream_));
-    memory_.grow(bytes);
-    memory_.shrink(bytes);
-    if (bytes > size_)
-      PACELINE_CUDA_CHECK(cudaMemsetAsync(data() + size_, 0, bytes - size_, stream_));
-    size_ = bytes;
-  }
-
- private:
-  ElasticMemory memory_;
-  cudaStream_t stream_;
-  std::size_t size_ = 0;
-};
-
-/// Memory of a fixed size: plain memory, which every transport of a fabric can use.
-class FixedDeviceBuffer final : public ElasticBuffer {
- public:
-  explicit FixedDeviceBuffer(std::unique_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
-  [[nodiscard]] std::byte* data() override { return buffer_->data(); }
-  [[nodiscard]] std::size_t size() const override { return buffer_->size(); }
-  void resize(std::size_t bytes) override {
-    if (bytes != size()) throw Error(ExitCode::internal, "memory that was to stay as it is");
-  }
-
- private:
-  std::unique_ptr<Buffer> buffer_;
-};
-
-[[noreturn]] void fail_to_sample(std::size_t row) {
-  throw UnusableLogits("sampling: row " + std::to_string(row) +
-                       " has a NaN or infinite logit, or no token left to sample");
-}
 
 /// Pads rows to sizes that are few enough for passes to repeat, and close enough to waste little.
 int bucket(int rows) {
@@ -159,6 +107,7 @@ CudaBackend::CudaBackend(int device) : device_(device) {
   info_ = {"cuda", visible_gpus().gpus.at(device).isa, 1};
   facts_ = facts_of(device);
   PACELINE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  sampler_ = std::make_unique<DeviceSampler>(stream_, [this] { wait(); });
   expert_starts_ = DeviceMemory(kExpertStartBytes);
   linear_workspace_ = DeviceMemory(kLinearWorkspaceBytes);
   PACELINE_CUDA_CHECK(cudaMemsetAsync(linear_workspace_.data(), 0, kLinearWorkspaceBytes, stream_));
@@ -427,8 +376,8 @@ double CudaBackend::pass_seconds() {
 }
 
 double CudaBackend::busy_seconds() {
-  sampled_.wait();
-  return Event::seconds(begin_, sampled_);
+  sampler_->sampled().wait();
+  return Event::seconds(begin_, sampler_->sampled());
 }
 
 void CudaBackend::embed(const Embedding& table, float* out) {
@@ -576,110 +525,20 @@ void CudaBackend::move_slots(const KvShape& kv, std::byte* cache, std::span<cons
   cuda::move_slots(kv, cache, send(std::span(groups)), static_cast<int>(groups.size()), stream_);
 }
 
-// Rows and, behind them, their lists of banned tokens are sent as one copy. The rows share a few
-// lists, which may be long: those for before and after min_tokens.
-SampleRows CudaBackend::send_rows(std::span<const SampleRow> rows) {
-  struct List {
-    std::span<const TokenId> tokens;
-    std::int32_t first;
-  };
-  std::vector<List> lists;
-  std::vector<std::int32_t> first_of_row;
-  std::int32_t banned = 0;
-  for (const SampleRow& row : rows) {
-    auto same = std::find_if(lists.begin(), lists.end(), [&row](const List& list) {
-      return list.tokens.data() == row.banned.data() && list.tokens.size() == row.banned.size();
-    });
-    if (same == lists.end()) {
-      same = lists.insert(lists.end(), {row.banned, banned});
-      banned += static_cast<std::int32_t>(row.banned.size());
-    }
-    first_of_row.push_back(same->first);
-  }
-  const std::size_t head = rows.size() * sizeof(DeviceSampleRow);
-  const std::size_t bytes = head + static_cast<std::size_t>(banned) * sizeof(TokenId);
-  std::byte* host = list_stage_.room(bytes, stream_);
-  auto* to = reinterpret_cast<DeviceSampleRow*>(host);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const SampleRow& row = rows[r];
-    *to++ = {row.noise, row.step,  row.temperature, row.top_k,
-             row.top_p, row.min_p, first_of_row[r], static_cast<std::int32_t>(row.banned.size()),
-             row.given};
-  }
-  auto* tokens = reinterpret_cast<TokenId*>(host + head);
-  for (const List& list : lists)
-    std::copy(list.tokens.begin(), list.tokens.end(), tokens + list.first);
-  list_stage_.copy(bytes, stream_);
-  return {reinterpret_cast<const DeviceSampleRow*>(list_stage_.device()),
-          reinterpret_cast<const TokenId*>(list_stage_.device() + head)};
-}
-
-std::byte* CudaBackend::sample_workspace(int rows, int vocab) {
-  const std::size_t bytes = sample_workspace_bytes(rows, vocab);
-  if (sample_workspace_.size() < bytes) {
-    wait();
-    sample_workspace_ = DeviceMemory(bytes);
-  }
-  return sample_workspace_.data();
-}
-
-template <class T>
-T* CudaBackend::results(std::size_t count) {
-  const std::size_t bytes = count * sizeof(T);
-  if (results_.size() < bytes) {
-    wait();
-    results_ = DeviceMemory(bytes);
-    results_back_ = PinnedMemory(bytes);
-  }
-  return reinterpret_cast<T*>(results_.data());
-}
-
-/// Does the one read-back of a step. The span is valid until the next one.
-template <class T>
-std::span<const T> CudaBackend::read_results(std::size_t count) {
-  sampled_.record(stream_);
-  PACELINE_CUDA_CHECK(cudaMemcpyAsync(results_back_.data(), results_.data(), count * sizeof(T),
-                                      cudaMemcpyDeviceToHost, stream_));
-  wait();
-  return {reinterpret_cast<const T*>(results_back_.data()), count};
-}
-
 void CudaBackend::sample(const float* logits, std::size_t stride, int vocab,
                          std::span<const SampleRow> rows, std::span<Sampled> out,
                          std::span<TokenId> kept) {
-  if (rows.empty()) return;
-  const int count = static_cast<int>(rows.size());
-  const SampleRows device = send_rows(rows);
-  // Kept tokens lie behind the samples, so that everything is read back at once.
-  const std::size_t head = rows.size() * sizeof(Sampled);
-  const std::size_t bytes = head + kept.size_bytes();
-  std::byte* const memory = results<std::byte>(bytes);
-  const KeptOutput kept_output = {reinterpret_cast<TokenId*>(memory + head),
-                                  static_cast<int>(kept.size() / rows.size())};
-  cuda::sample(logits, stride, vocab, device.rows, device.banned, count,
-               sample_workspace(count, vocab), reinterpret_cast<Sampled*>(memory), kept_output,
-               stream_);
-  const std::span<const std::byte> all = read_results<std::byte>(bytes);
-  std::memcpy(out.data(), all.data(), head);
-  if (!kept.empty()) std::memcpy(kept.data(), all.data() + head, kept.size_bytes());
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (out[r].token < 0) fail_to_sample(r);
-  }
+  sampler_->sample(logits, stride, vocab, rows, out, kept);
 }
 
 void CudaBackend::rank(const float* logits, std::size_t stride, int vocab,
                        std::span<const SampleRow> rows, int count, std::span<Ranked> out) {
-  if (rows.empty()) return;
-  const int row_count = static_cast<int>(rows.size());
-  const std::size_t best = rows.size() * count;
-  const SampleRows device = send_rows(rows);
-  cuda::rank(logits, stride, vocab, device.rows, device.banned, row_count, count,
-             sample_workspace(row_count, vocab), results<Ranked>(best), stream_);
-  const std::span<const Ranked> ranked = read_results<Ranked>(best);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (ranked[r * count].token < -1) fail_to_sample(r);
-  }
-  std::copy(ranked.begin(), ranked.end(), out.begin());
+  sampler_->rank(logits, stride, vocab, rows, count, out);
+}
+
+void CudaBackend::top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+                      std::span<Ranked> out) {
+  sampler_->top(logits, stride, vocab, rows, count, out);
 }
 
 }  // namespace paceline::kernels::cuda

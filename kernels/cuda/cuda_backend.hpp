@@ -10,10 +10,10 @@
 #include "kernels/backend.hpp"
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device_sampler.hpp"
 #include "kernels/cuda/graph_recording.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/memory.hpp"
-#include "kernels/cuda/sample.hpp"
 #include "kernels/row_plan.hpp"
 
 namespace paceline::kernels::cuda {
@@ -40,12 +40,6 @@ class StreamWatch {
   /// Is called a thousand times a second with the seconds waited so far. Does not return if the
   /// work will never end.
   virtual void waiting(double seconds) = 0;
-};
-
-/// The rows to sample, in device memory.
-struct SampleRows {
-  const DeviceSampleRow* rows = nullptr;
-  const TokenId* banned = nullptr;  ///< lists of all rows, one after another
 };
 
 /// The backend of one device. It implements the operations itself, because they apply to whole
@@ -106,6 +100,8 @@ class CudaBackend final : public Backend, private Operations {
               std::span<Sampled> out, std::span<TokenId> kept) override;
   void rank(const float* logits, std::size_t stride, int vocab, std::span<const SampleRow> rows,
             int count, std::span<Ranked> out) override;
+  void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
+           std::span<Ranked> out) override;
 
  private:
   [[nodiscard]] const PassRows& rows() const override { return batch_.rows; }
@@ -151,12 +147,6 @@ class CudaBackend final : public Backend, private Operations {
   void watch_until(const std::function<cudaError_t()>& done) const;
   template <class T>
   const T* send(std::span<const T> values);
-  SampleRows send_rows(std::span<const SampleRow> rows);
-  template <class T>
-  T* results(std::size_t count);
-  template <class T>
-  std::span<const T> read_results(std::size_t count);
-  std::byte* sample_workspace(int rows, int vocab);
 
   int device_ = 0;
   BackendInfo info_;
@@ -175,16 +165,13 @@ class CudaBackend final : public Backend, private Operations {
   DeviceMemory linear_workspace_;
   Event begin_{true};
   Event end_{true};
-  Event sampled_{true};
 
   // State between passes.
   Stage upload_stages_[2];  ///< used in turn: one is filled while the other is being copied
   int next_upload_ = 0;
   DeviceMemory pack_scratch_;
-  MirroredStage list_stage_;  ///< block copies, slot moves, rows to sample
-  DeviceMemory sample_workspace_;
-  DeviceMemory results_;
-  PinnedMemory results_back_;
+  MirroredStage list_stage_;  ///< block copies, slot moves
+  std::unique_ptr<DeviceSampler> sampler_;
 };
 
 }  // namespace paceline::kernels::cuda

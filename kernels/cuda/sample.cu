@@ -59,7 +59,7 @@ __device__ __forceinline__ float2 sum_span(ScanShared& shared) {
 __global__ void __launch_bounds__(kSpanThreads)
     scan_spans(SampleInput in, SampleWorkspace workspace, int spans) {
   auto& shared = *reinterpret_cast<ScanShared*>(dynamic_shared());
-  const DeviceSampleRow row = in.rows[blockIdx.y];
+  const DeviceSampleRow row = in.sampled.rows[blockIdx.y];
   const float* logits = in.logits + blockIdx.y * in.stride;
   const int thread = static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.x) * kSpan;
@@ -85,12 +85,23 @@ __global__ void __launch_bounds__(kSpanThreads)
   }
   bad = __syncthreads_or(bad);
   const float2 full = sum_span(shared);
+  const int first_edit = edits_below(in, row, begin);
+  const int last_edit = edits_below(in, row, min(begin + kSpan, in.vocab));
+  const LogitEdit* edits = in.sampled.edits + row.first_edit;
+  for (int i = first_edit + thread; i < last_edit; i += kSpanThreads)
+    shared.s[edits[i].token - begin] = __fmul_rn(edited(edits[i], logits[edits[i].token]), scale);
+  __syncthreads();
   const int last = banned_below(in, row, begin + kSpan);
   const int first = banned_below(in, row, begin);
   for (int i = first + thread; i < last; i += kSpanThreads)
-    shared.s[in.banned[row.first_banned + i] - begin] = -INFINITY;
+    shared.s[in.sampled.banned[row.first_banned + i] - begin] = -INFINITY;
   __syncthreads();
-  const float2 allowed = first < last ? sum_span(shared) : full;
+  for (int i = first_edit + thread; i < last_edit; i += kSpanThreads) {
+    const float s = shared.s[edits[i].token - begin];
+    if (isnan(s) || s == INFINITY) bad = 1;
+  }
+  bad = __syncthreads_or(bad);
+  const float2 allowed = first < last || first_edit < last_edit ? sum_span(shared) : full;
   const std::size_t span = static_cast<std::size_t>(blockIdx.y) * spans + blockIdx.x;
   if (thread == 0) workspace.sums[span] = {full.x, full.y, allowed.x, allowed.y, bad};
   if (thread < kSpanChunks) {
@@ -166,7 +177,7 @@ __global__ void __launch_bounds__(kRowThreads)
     prepare_rows(SampleInput in, SampleWorkspace workspace, int spans, int best) {
   auto& shared = *reinterpret_cast<RowShared*>(dynamic_shared());
   RowState& state = shared.state;
-  const DeviceSampleRow row = in.rows[blockIdx.x];
+  const DeviceSampleRow row = in.sampled.rows[blockIdx.x];
   const float* logits = in.logits + blockIdx.x * in.stride;
   const float* chunk_max =
       workspace.chunk_max + static_cast<std::size_t>(blockIdx.x) * spans * kSpanChunks;
@@ -221,7 +232,7 @@ __global__ void __launch_bounds__(kSpanThreads)
   auto& shared = *reinterpret_cast<ScoreShared*>(dynamic_shared());
   const RowState state = workspace.states[blockIdx.y];
   if (state.fault != 0) return;
-  const DeviceSampleRow row = in.rows[blockIdx.y];
+  const DeviceSampleRow row = in.sampled.rows[blockIdx.y];
   const float* logits = in.logits + blockIdx.y * in.stride;
   const std::size_t span = static_cast<std::size_t>(blockIdx.y) * spans + blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
@@ -284,13 +295,13 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
   const Key key =
       next_best(workspace.keys + static_cast<std::size_t>(blockIdx.x) * spans, spans, ~Key{0});
   if (threadIdx.x != 0) return;
-  const DeviceSampleRow row = in.rows[blockIdx.x];
+  const DeviceSampleRow row = in.sampled.rows[blockIdx.x];
   const bool greedy = row.temperature == 0.0F;
   Sampled sampled;
   sampled.token = row.given < 0 ? id_of(key) : row.given;
-  const float s = __fmul_rn(
-      in.logits[blockIdx.x * in.stride + static_cast<std::size_t>(sampled.token)], state.scale);
-  sampled.logprob = log_probability(s, state.full_max, state.full_sum);
+  const float logit = in.logits[blockIdx.x * in.stride + static_cast<std::size_t>(sampled.token)];
+  sampled.logprob = log_probability(__fmul_rn(logit, state.scale), state.full_max, state.full_sum);
+  const float s = __fmul_rn(after_edits(in, row, sampled.token, logit), state.scale);
   const bool possible =
       row.given < 0 || (greedy ? row.given == id_of(key)
                                : is_kept(state, s, row.given) && !is_banned(in, row, row.given));
@@ -310,7 +321,7 @@ __global__ void __launch_bounds__(kRowThreads)
   auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp in this turn
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) return;
-  const DeviceSampleRow row = in.rows[blockIdx.x];
+  const DeviceSampleRow row = in.sampled.rows[blockIdx.x];
   const float* logits = in.logits + blockIdx.x * in.stride;
   const float* chunk_max =
       workspace.chunk_max + static_cast<std::size_t>(blockIdx.x) * spans * kSpanChunks;
@@ -328,7 +339,7 @@ __global__ void __launch_bounds__(kRowThreads)
     const int token = first + thread;
     bool is = token < in.vocab && chunk_max[token / kChunk] >= state.keep_value;
     if (is) {
-      const float s = __fmul_rn(logits[token], state.scale);
+      const float s = __fmul_rn(after_edits(in, row, token, logits[token]), state.scale);
       is = s > -INFINITY && is_kept(state, s, token) && !is_banned(in, row, token);
     }
     const int here = __syncthreads_count(is ? 1 : 0);
@@ -346,15 +357,22 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 /// Writes a row's ranking; one warp runs it.
-__global__ void write_ranks(SampleWorkspace workspace, int spans, int best, Ranked* out) {
+__global__ void write_ranks(SampleWorkspace workspace, int spans, int best, RankedAs as,
+                            Ranked* out) {
   out += static_cast<std::size_t>(blockIdx.x) * best;
-  const bool fault = workspace.states[blockIdx.x].fault != 0;
+  const RowState state = workspace.states[blockIdx.x];
+  const bool fault = state.fault != 0;
   const Key* keys = workspace.keys + static_cast<std::size_t>(blockIdx.x) * spans * best;
   Key last = fault ? 0 : ~Key{0};
   for (int i = 0; i < best; ++i) {
     if (last != 0) last = next_best(keys, spans * best, last);
     if (threadIdx.x != 0) continue;
-    out[i] = last != 0 ? Ranked{id_of(last), value_of(last)} : Ranked{-1, -INFINITY};
+    out[i] = {-1, -INFINITY};
+    if (last == 0) continue;
+    const float value = value_of(last);
+    out[i] = {id_of(last), as == RankedAs::score
+                               ? value
+                               : log_probability(value, state.full_max, state.full_sum)};
   }
   if (fault && threadIdx.x == 0) out[0].token = kRankFault;
 }
@@ -381,8 +399,8 @@ SampleWorkspace cut(std::byte* base, int rows, int spans, int best, std::byte*& 
 }
 
 /// Runs all kernels except the last.
-SampleWorkspace find_best(const SampleInput& in, int count, int best, std::byte* memory,
-                          cudaStream_t stream) {
+SampleWorkspace find_best(const SampleInput& in, int best, std::byte* memory, cudaStream_t stream) {
+  const int count = in.sampled.count;
   const int spans = spans_of(in.vocab);
   std::byte* end = nullptr;
   const SampleWorkspace workspace = cut(memory, count, spans, best, end);
@@ -404,27 +422,25 @@ std::size_t sample_workspace_bytes(int rows, int vocab) {
   return reinterpret_cast<std::uintptr_t>(end);
 }
 
-void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
-            const TokenId* banned, int count, std::byte* workspace, Sampled* out,
-            const KeptOutput& kept, cudaStream_t stream) {
-  if (count == 0) return;
-  const SampleInput in = {logits, stride, vocab, rows, banned};
-  const SampleWorkspace found = find_best(in, count, 1, workspace, stream);
-  launch(write_samples, static_cast<unsigned>(count), kWarp, 0, stream, in, found, spans_of(vocab),
-         out);
+void sample(const float* logits, std::size_t stride, int vocab, const SampleRows& rows,
+            std::byte* workspace, Sampled* out, const KeptOutput& kept, cudaStream_t stream) {
+  if (rows.count == 0) return;
+  const auto count = static_cast<unsigned>(rows.count);
+  const SampleInput in = {logits, stride, vocab, rows};
+  const SampleWorkspace found = find_best(in, 1, workspace, stream);
+  launch(write_samples, count, kWarp, 0, stream, in, found, spans_of(vocab), out);
   if (kept.most == 0) return;
-  launch(write_kept, static_cast<unsigned>(count), static_cast<unsigned>(kRowThreads),
-         sizeof(int) * kWarp, stream, in, found, spans_of(vocab), kept, out);
+  launch(write_kept, count, static_cast<unsigned>(kRowThreads), sizeof(int) * kWarp, stream, in,
+         found, spans_of(vocab), kept, out);
 }
 
-void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
-          const TokenId* banned, int count, int best, std::byte* workspace, Ranked* out,
-          cudaStream_t stream) {
-  if (count == 0) return;
-  const SampleInput in = {logits, stride, vocab, rows, banned};
-  const SampleWorkspace found = find_best(in, count, best, workspace, stream);
-  launch(write_ranks, static_cast<unsigned>(count), kWarp, 0, stream, found, spans_of(vocab), best,
-         out);
+void rank(const float* logits, std::size_t stride, int vocab, const SampleRows& rows, int best,
+          RankedAs as, std::byte* workspace, Ranked* out, cudaStream_t stream) {
+  if (rows.count == 0) return;
+  const SampleInput in = {logits, stride, vocab, rows};
+  const SampleWorkspace found = find_best(in, best, workspace, stream);
+  launch(write_ranks, static_cast<unsigned>(rows.count), kWarp, 0, stream, found, spans_of(vocab),
+         best, as, out);
 }
 
 }  // namespace paceline::kernels::cuda

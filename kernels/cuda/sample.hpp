@@ -20,7 +20,8 @@
 
 namespace paceline::kernels::cuda {
 
-/// SampleRow with its banned tokens as a range of a common array, in which rows may share ranges.
+/// SampleRow with its banned tokens and edits as ranges of common arrays, in which rows may share
+/// ranges.
 struct DeviceSampleRow {
   NoiseKey noise;
   std::int32_t step = 0;
@@ -30,7 +31,17 @@ struct DeviceSampleRow {
   float min_p = 0;
   std::int32_t first_banned = 0;
   std::int32_t banned = 0;  ///< number of tokens
+  std::int32_t first_edit = 0;
+  std::int32_t edits = 0;  ///< number of edits
   TokenId given = -1;
+};
+
+/// The rows to sample, in device memory.
+struct SampleRows {
+  const DeviceSampleRow* rows = nullptr;  ///< [count]
+  const TokenId* banned = nullptr;        ///< lists of all rows, one after another
+  const LogitEdit* edits = nullptr;       ///< likewise
+  int count = 0;
 };
 
 /// Value of Sampled::token, and of a row's first Ranked::token, if a logit is NaN or infinite, or
@@ -47,15 +58,19 @@ struct KeptOutput {
   int most = 0;
 };
 
-/// Samples rows. logits: [count, stride], of which the first `vocab` columns are used. rows, out:
-/// [count]. banned: the array into which rows' ranges index.
-void sample(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
-            const TokenId* banned, int count, std::byte* workspace, Sampled* out,
-            const KeptOutput& kept, cudaStream_t stream);
+/// Samples rows. logits: [count, stride], of which the first `vocab` columns are used. out:
+/// [count].
+void sample(const float* logits, std::size_t stride, int vocab, const SampleRows& rows,
+            std::byte* workspace, Sampled* out, const KeptOutput& kept, cudaStream_t stream);
 
-/// Ranks the tokens of rows. out: [count, best], 1 <= best <= kMaxRanked.
-void rank(const float* logits, std::size_t stride, int vocab, const DeviceSampleRow* rows,
-          const TokenId* banned, int count, int best, std::byte* workspace, Ranked* out,
-          cudaStream_t stream);
+/// Values of the tokens that rank() finds.
+enum class RankedAs : std::uint8_t {
+  score,
+  log_probability,  ///< over the full vocabulary, from the unedited logits; for rows without edits
+};
+
+/// Ranks the tokens of rows by score. out: [count, best], 1 <= best <= kMaxRanked.
+void rank(const float* logits, std::size_t stride, int vocab, const SampleRows& rows, int best,
+          RankedAs as, std::byte* workspace, Ranked* out, cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda

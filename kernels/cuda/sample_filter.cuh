@@ -80,8 +80,10 @@ __device__ __forceinline__ void for_tokens(const Filter& filter, int last, const
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float s = __fmul_rn(x[i], filter.scale);
-        if (first + i >= vocab || s == -INFINITY) continue;
+        if (first + i >= vocab) continue;
+        const float s =
+            __fmul_rn(after_edits(filter.in, filter.row, first + i, x[i]), filter.scale);
+        if (s == -INFINITY) continue;
         if (!is_banned(filter.in, filter.row, first + i)) f(s, first + i);
       }
     }
@@ -159,9 +161,11 @@ __device__ __forceinline__ int find_tie(const Filter& filter, float value,
   auto left = static_cast<int>(wanted);
   for (int first = 0; first < filter.in.vocab; first += static_cast<int>(blockDim.x)) {
     const int token = first + thread;
-    const bool ties = token < filter.in.vocab &&
-                      __fmul_rn(filter.logits[token], filter.scale) == value &&
-                      !is_banned(filter.in, filter.row, token);
+    bool ties = token < filter.in.vocab;
+    if (ties) {
+      const float logit = after_edits(filter.in, filter.row, token, filter.logits[token]);
+      ties = __fmul_rn(logit, filter.scale) == value && !is_banned(filter.in, filter.row, token);
+    }
     const int here = __syncthreads_count(ties ? 1 : 0);
     if (here < left) {
       left -= here;

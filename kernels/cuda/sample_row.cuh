@@ -58,8 +58,7 @@ struct SampleInput {
   const float* logits;  ///< [rows, stride]
   std::size_t stride;
   int vocab;
-  const DeviceSampleRow* rows;
-  const TokenId* banned;
+  SampleRows sampled;
 };
 
 /// Returns a float as bits that sort as unsigned integers. -0 and +0 have the same bits.
@@ -93,22 +92,43 @@ __device__ __forceinline__ float scale_of(const DeviceSampleRow& row) {
   return row.temperature == 0.0F ? 1.0F : __fdiv_rn(1.0F, row.temperature);
 }
 
-/// Returns how many of the row's banned tokens, which are ascending, are below `token`.
-__device__ __forceinline__ int banned_below(const SampleInput& in, const DeviceSampleRow& row,
-                                            int token) {
+/// Returns how many of `count` ascending tokens are below `token`. token_at(i): the i-th one.
+template <class TokenAt>
+__device__ __forceinline__ int count_below(int count, int token, const TokenAt& token_at) {
   int first = 0;
-  for (int count = row.banned; count > 0;) {
+  while (count > 0) {
     const int half = count / 2;
-    const bool below = in.banned[row.first_banned + first + half] < token;
+    const bool below = token_at(first + half) < token;
     first = below ? first + half + 1 : first;
     count = below ? count - half - 1 : half;
   }
   return first;
 }
+/// Returns how many of the row's banned tokens are below `token`.
+__device__ __forceinline__ int banned_below(const SampleInput& in, const DeviceSampleRow& row,
+                                            int token) {
+  const TokenId* banned = in.sampled.banned + row.first_banned;
+  return count_below(row.banned, token, [banned](int i) { return banned[i]; });
+}
 __device__ __forceinline__ bool is_banned(const SampleInput& in, const DeviceSampleRow& row,
                                           int token) {
   const int place = banned_below(in, row, token);
-  return place < row.banned && in.banned[row.first_banned + place] == token;
+  return place < row.banned && in.sampled.banned[row.first_banned + place] == token;
+}
+/// Returns how many of the row's edits are of tokens below `token`.
+__device__ __forceinline__ int edits_below(const SampleInput& in, const DeviceSampleRow& row,
+                                           int token) {
+  const LogitEdit* edits = in.sampled.edits + row.first_edit;
+  return count_below(row.edits, token, [edits](int i) { return edits[i].token; });
+}
+/// Returns a token's logit after the row's edit of it, if there is one.
+__device__ __forceinline__ float after_edits(const SampleInput& in, const DeviceSampleRow& row,
+                                             int token, float logit) {
+  if (row.edits == 0) return logit;
+  const int place = edits_below(in, row, token);
+  if (place == row.edits) return logit;
+  const LogitEdit& edit = in.sampled.edits[row.first_edit + place];
+  return edit.token == token ? edited(edit, logit) : logit;
 }
 
 /// Returns whether the filters keep the token, which may be banned.
@@ -142,7 +162,7 @@ __device__ __forceinline__ void score_chunk(const SampleInput& in, const DeviceS
     keys[j] = 0;
     const int token = chunk * kChunk + 16 * j + lane;
     if (!possible || token >= in.vocab) continue;
-    const float s = __fmul_rn(logits[token], state.scale);
+    const float s = __fmul_rn(after_edits(in, row, token, logits[token]), state.scale);
     if (!is_kept(state, s, token) || s == -INFINITY || is_banned(in, row, token)) continue;
     const float score = greedy ? s : __fadd_rn(s, gumbel(bits[j]));
     if (score >= state.floor) keys[j] = key_of(score, token);

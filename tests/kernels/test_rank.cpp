@@ -76,7 +76,6 @@ TEST_P(RankTest, TokensAndScoresMatchFloat64) {
 }
 
 TEST_P(RankTest, TheMostProbableTokensComeWithTheirLogProbabilities) {
-  if (GetParam() == "cuda") GTEST_SKIP() << "not on devices yet";
   Random random(5);
   const auto one = backend(1);
   const auto three = backend(3);

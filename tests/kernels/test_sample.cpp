@@ -340,7 +340,6 @@ std::vector<LogitEdit> random_edits(Random& random, int vocab) {
 
 // As if the logits were others, but for logprob.
 TEST_P(SampleTest, EditsAreMadeBeforeAllElse) {
-  if (GetParam() == "cuda") GTEST_SKIP() << "not on devices yet";
   Random random(9);
   const auto one = backend(1);
   const auto three = backend(3);
@@ -401,7 +400,6 @@ TEST_P(SampleTest, EditsAreMadeBeforeAllElse) {
 }
 
 TEST_P(SampleTest, RowsWithAndWithoutEditsStandSideBySide) {
-  if (GetParam() == "cuda") GTEST_SKIP() << "not on devices yet";
   Random random(10);
   const auto one = backend(1);
   constexpr int kVocab = 5000;

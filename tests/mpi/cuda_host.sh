@@ -76,6 +76,36 @@ for dtype in bf16 fp32; do
   if grep -q "KV blocks more" "$work/run.log"; then ok "it has some to give"; else fail "it has none to give"; fi
 done
 
+# Penalties and biases, which a line may have of its own, few tokens to sample from, and the most probable tokens.
+python3 - "$work/tokens.jsonl" "$work/penalties.jsonl" <<'PY'
+import json, sys
+with open(sys.argv[1]) as given, open(sys.argv[2], "w") as file:
+    for p, line in enumerate(given):
+        own = {"repetition_penalty": 1.5, "logit_bias": {"20": 1.5}} if p % 2 else {}
+        file.write(json.dumps(json.loads(line) | own) + "\n")
+PY
+allowed=$(seq -s, 10 59)
+changed=(--set model.dtype=fp32 --set prompts.path="$work/penalties.jsonl" --set sampling.repetition_penalty=1.2
+  --set sampling.presence_penalty=0.4 --set sampling.frequency_penalty=0.2 --set 'sampling.logit_bias={30: -2, 16: 1}'
+  --set "sampling.allowed_ids=[$allowed]" --set sampling.logprobs=4)
+rollout 1 "$work/changed" "${changed[@]}" || { cat "$work/changed.log"; exit 1; }
+rollout 1 "$work/unchanged" --set model.dtype=fp32 --set prompts.path="$work/penalties.jsonl" \
+  --set "sampling.allowed_ids=[$allowed]" || { cat "$work/unchanged.log"; exit 1; }
+reference=$(digest "$work/changed")
+if [ "$reference" = "$(digest "$work/unchanged")" ]; then fail "penalties change nothing"; else ok "penalties change responses"; fi
+run "penalties, TP 2, batch 5" 2 "${changed[@]}" --set layout.verifier_tp=2 --set engine.max_batch=5
+run "penalties, trees" 1 "${changed[@]}" --set speculation.policy=fixed --set speculation.max_length=4 \
+  --set speculation.paths=3 --set "speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}]"
+"$here/launch.sh" 2 "$paceline" score "$config" "$work/changed" "${backend[@]}" "${small[@]}" "${changed[@]}" \
+  --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
+same "penalties, scored" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
+python=$(command -v /usr/bin/python3 || command -v python3)
+if "$python" -c 'import h5py' 2>/dev/null; then
+  code=0
+  said=$("$python" "$here/stop_values.py" same_top "$work/changed" "$work/run" 2>&1) || code=$?
+  same "penalties, the most probable: $said" 0 "$code"
+fi
+
 # A link that fails ends the job, which would hang for good; whether or not NCCL notices.
 code=0
 NCCL_STAND_IN_LOSE=1:60 rollout 2 "$work/lost" --set layout.verifier_tp=2 || code=$?
