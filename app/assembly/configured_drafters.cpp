@@ -53,6 +53,15 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
+/// Throws UsageError on levels that are to be judged or recorded where all come in one pass.
+void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
+  if (!mask_token(head.config) || (!setting.stop && setting.record_stops == 0)) return;
+  throw UsageError(fmt::format(
+      "speculation.drafters: {} is a P-EAGLE head, which drafts all levels in one pass; expected "
+      "neither stop nor record_stops, found {}",
+      setting.path, setting.stop ? "stop" : "record_stops"));
+}
+
 /// The target's own next-token layer, by the target's config.json.
 MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
   return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
@@ -110,6 +119,7 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         break;
       }
     }
+    if (drafter.head != nullptr) require_levels(setting, *drafter.head);
     if (drafter.head != nullptr && setting.stop)
       drafter.head->stop = read_stop(settings, *setting.stop);
     drafters.push_back(std::move(drafter));

@@ -93,6 +93,10 @@ std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan) {
          size_of(inputs.target.compute);
 }
 
+int longest_draft(const Inputs& inputs, const Plan& plan) {
+  return std::max(inputs.config.speculation.max_length, plan.speculation.window);
+}
+
 bool has_head(const Plan& plan, Role role) {
   if (draft_head(plan) == nullptr) return false;
   const bool models = std::any_of(plan.drafters.begin(), plan.drafters.end(),

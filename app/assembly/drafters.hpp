@@ -62,6 +62,8 @@ struct BestOfN {
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan);
 /// Whether the head embeds tokens by a table of its own, not the target's.
 [[nodiscard]] bool has_own_embeddings(const Plan& plan);
+/// Tokens of the longest path that a draft model or head is asked for.
+[[nodiscard]] int longest_draft(const Inputs& inputs, const Plan& plan);
 /// Bytes of the features of one token, which the head reads.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
 /// Whether ranks of this role have the head. If the layout has drafter ranks and no draft model,

@@ -23,7 +23,7 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.vocab = inputs.target.config.vocab;
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
-  options.max_length = std::max(settings.max_length, plan.speculation.window);
+  options.max_length = longest_draft(inputs, plan);
   // The backend ranks at most this many tokens of a level; n-grams and trees may use all paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;

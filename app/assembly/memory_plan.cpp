@@ -15,6 +15,7 @@
 #include "kernels/source_rows.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/head_sequences.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
@@ -85,9 +86,11 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    // Rows of one level of a draft tree, for all requests.
+    // Rows with logits of one pass, for all requests.
     const std::uint64_t level =
-        std::uint64_t{1} * engine.max_batch * inputs.config.speculation.paths.value_or(1);
+        std::uint64_t{1} * engine.max_batch *
+        draft::rows_of_request(config, inputs.config.speculation.paths.value_or(1),
+                               longest_draft(inputs, plan));
     // CUDA graphs of two kinds of passes are captured, each with a workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +

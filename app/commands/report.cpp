@@ -184,7 +184,9 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     text += fmt::format(
         "  {} on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "
         "features up to {:.1f} MiB\n",
-        eagle != nullptr ? "EAGLE-3 head" : "next-token layer",
+        mask_token(at->head->config) ? "P-EAGLE head"
+        : eagle != nullptr           ? "EAGLE-3 head"
+                                     : "next-token layer",
         role == Role::verifier     ? "verifier"
         : has_own_embeddings(plan) ? "drafter rank"
                                    : "drafter rank, with the model's embeddings",

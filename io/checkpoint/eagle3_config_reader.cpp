@@ -1,5 +1,6 @@
-// config.json of an EAGLE-3 head. SafeAILab, SpecForge and SGLang write it as one object; vLLM's
-// speculators put the layer into an object of its own.
+// config.json of an EAGLE-3 or P-EAGLE head. SafeAILab, SpecForge and SGLang write it as one
+// object; vLLM's speculators put the layers into an object of their own. P-EAGLE's mask token has a
+// name in each: mask_token_id in speculators, pard_token or ptd_token_id in one object (vLLM).
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -19,13 +20,16 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* layer_key = "transformer_layer_config";
+constexpr const char* kind_key = "speculators_model_type";
+constexpr std::array<const char*, 3> mask_keys{"mask_token_id", "pard_token", "ptd_token_id"};
 constexpr const char* ids_key = "eagle_aux_hidden_state_layer_ids";
 
 // Class names of published heads. Their layers are Llama's, or Qwen3's in speculators, whatever the
 // target.
-constexpr std::array<std::string_view, 5> class_names{"LlamaForCausalLMEagle3",
-                                                      "Eagle3LlamaForCausalLM", "LlamaForCausalLM",
-                                                      "Eagle3Speculator", "Eagle3DraftModel"};
+constexpr std::array<std::string_view, 8> class_names{
+    "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM",
+    "Eagle3Speculator",       "Eagle3DraftModel",       "PEagleSpeculator",
+    "PEagleDraftModel",       "PeagleLlamaForCausalLM"};
 
 void check_class(const JsonSection& config) {
   const json* list = config.find("architectures");
@@ -49,6 +53,7 @@ class Reader {
     check_kind();
     read_layer();
     read_vocabulary();
+    read_mask();
     read_norms();
     read_read_layers();
     return config_;
@@ -57,10 +62,10 @@ class Reader {
  private:
   void check_kind() {
     check_class(head_);
-    constexpr std::array<std::string_view, 1> kinds{"eagle3"};
-    const auto kind = head_.text("speculators_model_type");
-    if (nested_ && !kind) head_.fail("speculators_model_type", "missing");
-    if (kind && *kind != kinds[0]) head_.fail_choice("speculators_model_type", *kind, kinds);
+    constexpr std::array<std::string_view, 2> kinds{"eagle3", "peagle"};
+    const auto kind = head_.text(kind_key);
+    if (nested_ && !kind) head_.fail(kind_key, "missing");
+    if (kind && *kind != kinds[0] && *kind != kinds[1]) head_.fail_choice(kind_key, *kind, kinds);
     if (!nested_) return;
     constexpr std::array<std::string_view, 2> types{"llama", "qwen3"};
     const std::string type = layer_.text("model_type").value_or("llama");
@@ -75,7 +80,6 @@ class Reader {
                                                   "num_hidden_layers", "num_attention_heads"};
     layer_.require(required);
     read_sizes(layer_, layer);
-    if (layer.layers != 1) layer_.fail_expected("num_hidden_layers", "1 (the head's own layer)");
     layer.max_position = layer_.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
     check_arithmetic(layer_);
     if (layer_.find("quantization_config") != nullptr)
@@ -107,6 +111,19 @@ class Reader {
     config_.target_hidden =
         integer("target_hidden_size", 2, 1 << 20).value_or(config_.layer.hidden);
     config_.draft_vocab = integer("draft_vocab_size", 2, vocab).value_or(vocab);
+  }
+
+  // The token of P-EAGLE's masked rows. Speculators say by their type whether there are such rows.
+  void read_mask() {
+    const auto kind = head_.text(kind_key);
+    if (kind == "eagle3") return;
+    for (const char* key : mask_keys) {
+      const auto token = integer(key, 0, config_.layer.vocab - 1);
+      if (token && config_.mask_token && *token != *config_.mask_token)
+        head_.fail_expected(key, std::to_string(*config_.mask_token) + ", the mask token so far");
+      if (token) config_.mask_token = token;
+    }
+    if (kind && !config_.mask_token) head_.fail(mask_keys[0], "missing: a peagle head has one");
   }
 
   void read_norms() {

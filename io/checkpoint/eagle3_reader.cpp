@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <set>
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 2> prefixes{"midlayer.", "layers.0."};
 constexpr const char* embeddings = "embed_tokens.weight";
+constexpr std::string_view mask_feature = "mask_hidden";
 
 [[noreturn]] void fail(const Checkpoint& weights, std::string_view tensor,
                        const std::string& what) {
@@ -46,6 +48,13 @@ std::string find_prefix(const Checkpoint& weights) {
        fmt::format("missing, and under {} too: is this an EAGLE-3 head?", prefixes[1]));
 }
 
+/// A vector may be published with ones before its size, as many as there are.
+std::vector<std::int64_t> without_ones(std::vector<std::int64_t> shape) {
+  const auto first = std::find_if(shape.begin(), shape.end(), [](auto size) { return size != 1; });
+  shape.erase(shape.begin(), first);
+  return shape;
+}
+
 void check_shape(const Checkpoint& weights, const ExpectedTensor& expected) {
   const TensorView* found = weights.find(expected.name);
   if (found == nullptr)
@@ -53,6 +62,7 @@ void check_shape(const Checkpoint& weights, const ExpectedTensor& expected) {
   if (found->dtype == DType::f8)
     fail(weights, expected.name, "dtype: expected BF16, F16 or F32, found F8_E4M3");
   if (found->shape == expected.shape) return;
+  if (expected.name == mask_feature && without_ones(found->shape) == expected.shape) return;
   fail(weights, expected.name,
        "expected shape " + show_shape(expected.shape) + " (by config.json), found " +
            show_shape(found->shape));

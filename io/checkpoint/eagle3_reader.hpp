@@ -1,5 +1,5 @@
-// An EAGLE-3 head's directory as published: config.json and safetensors, with the names of
-// SafeAILab or of vLLM.
+// An EAGLE-3 or P-EAGLE head's directory as published: config.json and safetensors, with the names
+// of SafeAILab or of vLLM.
 #pragma once
 
 #include <memory>

@@ -200,7 +200,7 @@ bool stores_wide_router(const ModelConfig& config, const WeightSource& weights) 
 }
 
 bool stores_wide_router(const MtpConfig& config, const WeightSource& weights) {
-  return has_wide_router(config.layer.family->describe_next_token(config).layer, weights);
+  return has_wide_router(config.layer.family->describe_next_token(config).layers[0], weights);
 }
 
 DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {

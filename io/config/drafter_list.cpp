@@ -58,9 +58,10 @@ std::vector<EntryKey> all_keys() {
   constexpr auto model = DrafterMethod::model;
   constexpr auto ngram = DrafterMethod::ngram;
   constexpr auto suffix = DrafterMethod::suffix;
-  std::vector<EntryKey> keys{entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
-                                       "EAGLE-3 head of the target, in safetensors.", true),
-                             name_key(eagle3)};
+  std::vector<EntryKey> keys{
+      entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
+                "EAGLE-3 or P-EAGLE head of the target, in safetensors.", true),
+      name_key(eagle3)};
   for (const DrafterMethod head : {eagle3, DrafterMethod::mtp}) {
     const std::vector<EntryKey> own = head_keys(head);
     keys.insert(keys.end(), own.begin(), own.end());

@@ -1,9 +1,10 @@
 // Configuration of an EAGLE-3 head, from its config.json and its tensors, in the terms of its
 // computation, with its demands on the target. Sources: EAGLE-3 (arXiv 2503.01840), EAGLE-3.1
-// (arXiv 2605.09992) and the published checkpoints.
+// (arXiv 2605.09992), P-EAGLE (arXiv 2602.01469) and the published checkpoints.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,10 @@ enum class FeatureNorm : std::uint8_t {
   joined  ///< all features together ("norm_before_fc")
 };
 
-/// A head: a projection of the target's features, one decoder layer whose attention reads a token's
-/// embedding and a feature side by side, and an output of the head's own.
+/// A head: a projection of the target's features, decoder layers of which the first reads a token's
+/// embedding and a feature side by side in its attention, and an output of the head's own.
 struct Eagle3Config {
-  /// The layer's sizes. vocab: the target's; layers: 1; no biases.
+  /// Number and sizes of the layers. vocab: the target's; no biases.
   ModelConfig layer;
   std::int32_t target_hidden = 0;  ///< width of the target's residual stream
   std::int32_t draft_vocab = 0;    ///< tokens with logits
@@ -33,7 +34,10 @@ struct Eagle3Config {
   /// The feature of later rows is the output after the last norm, not before it.
   bool norm_output = false;
   bool own_embeddings = false;  ///< the head has embeddings of its own
-  std::string prefix;           ///< prefix of the layer's tensors: "midlayer." or "layers.0."
+  std::string prefix;           ///< prefix of the first layer's tensors: "midlayer." or "layers.0."
+  /// P-EAGLE: the token of rows that stand for tokens not yet said. With it the head drafts all
+  /// tokens in one pass, and has one learnt feature for these rows. Absent: a token a pass.
+  std::optional<TokenId> mask_token;
   /// [draft_vocab] the target's id of each draft token; empty: the same ids.
   std::vector<std::int32_t> target_ids;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct MtpConfig {
 
 using HeadConfig = std::variant<Eagle3Config, MtpConfig>;
 
-/// Sizes of the head's one layer. vocab: the target's.
+/// Number and sizes of the head's layers. vocab: the target's.
 [[nodiscard]] inline const ModelConfig& layer_of(const HeadConfig& head) {
   return std::visit([](const auto& config) -> const ModelConfig& { return config.layer; }, head);
 }
@@ -35,6 +36,11 @@ using HeadConfig = std::variant<Eagle3Config, MtpConfig>;
 [[nodiscard]] inline std::int32_t draft_vocab(const HeadConfig& head) {
   const auto* eagle = std::get_if<Eagle3Config>(&head);
   return eagle != nullptr ? eagle->draft_vocab : layer_of(head).vocab;
+}
+/// Eagle3Config::mask_token.
+[[nodiscard]] inline std::optional<TokenId> mask_token(const HeadConfig& head) {
+  const auto* eagle = std::get_if<Eagle3Config>(&head);
+  return eagle != nullptr ? eagle->mask_token : std::nullopt;
 }
 /// Elements of the target's features for a token, which the head reads.
 [[nodiscard]] inline std::int64_t feature_width(const HeadConfig& head) {

@@ -134,10 +134,11 @@ std::vector<ExpectedTensor> expected_tensors(const HeadDescription& head) {
   for (const Norm& norm : head.fc_norms) all.add(norm);
   all.add(head.token_norm);
   all.add(head.feature_norm);
-  all.add(head.layer);
+  for (const LayerDescription& layer : head.layers) all.add(layer);
   all.add(head.final_norm);
   all.add(head.output);
   all.add(head.embedding);
+  all.add(head.mask_feature);
   return all.take();
 }
 

@@ -117,13 +117,16 @@ struct ModelDescription {
 /// is like the target's.
 struct HeadDescription {
   Projection fc;
-  std::vector<Norm> fc_norms;      ///< for the target's features
-  std::optional<Norm> token_norm;  ///< for embeddings; absent: the layer's attention_norm
-  Norm feature_norm;               ///< for the feature next to an embedding
-  LayerDescription layer;
+  std::vector<Norm> fc_norms;            ///< for the target's features
+  std::optional<Norm> token_norm;        ///< for embeddings; absent: the layer's attention_norm
+  Norm feature_norm;                     ///< for the feature next to an embedding
+  std::vector<LayerDescription> layers;  ///< one or more
   Norm final_norm;
   Projection output;                    ///< [tokens with logits, hidden]
   std::optional<Projection> embedding;  ///< absent: the target's
+  /// The feature of rows that stand for tokens not yet said; its shape may begin with ones. Absent:
+  /// there are no such rows.
+  std::optional<StoredVector> mask_feature;
 };
 
 /// Weights of a norm, with or without a bias.

@@ -84,8 +84,11 @@ class DraftSequences {
   /// request or a branch is in the round twice or the sequences are suspended.
   virtual void begin(std::span<Member> members) = 0;
   /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
-  /// takes, and reads the logits of each member's last token, once.
+  /// takes, and reads the logits of each member's last token, once. With at_once() it also reads
+  /// those of the tokens after that one: 1 + Member::ahead for each member, in order.
   virtual void catch_up(const Reader& read) = 0;
+  /// Whether catch_up() reads the logits of all tokens of a draft. There is no extend() then.
+  [[nodiscard]] virtual bool at_once() const { return false; }
   /// Runs one pass: appends tokens, and reads the logits of each. A member's tokens, at most
   /// `width`, are adjacent in `next`. A draft model appends one token, after the last.
   virtual void extend(std::span<const Next> next, const Reader& read) = 0;

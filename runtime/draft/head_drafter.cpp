@@ -7,23 +7,26 @@
 namespace paceline::draft {
 namespace {
 
-SequenceDrafterOptions with_width(SequenceDrafterOptions options) {
-  options.width = options.paths;
+SequenceDrafterOptions with_width(SequenceDrafterOptions options, const HeadConfig& head) {
+  options.width = rows_of_request(head, options.paths, options.max_length);
   return options;
 }
 
 }  // namespace
+
+int rows_of_request(const HeadConfig& head, int paths, int max_length) {
+  return mask_token(head) ? max_length : paths;
+}
 
 HeadDrafter::HeadDrafter(kernels::Backend& backend,
                          std::shared_ptr<const model::HeadWeights> weights,
                          std::shared_ptr<const kernels::Embedding> embedding,
                          TensorParallelGroup& alone, const SamplingParams& sampling,
                          std::vector<TokenId> stops, SequenceDrafterOptions options)
-    : SequenceDrafter(
-          backend,
-          std::make_unique<HeadSequences>(backend, std::move(weights), std::move(embedding), alone,
-                                          with_width(options)),
-          sampling, std::move(stops), with_width(options)) {
+    : SequenceDrafter(backend,
+                      std::make_unique<HeadSequences>(backend, weights, std::move(embedding), alone,
+                                                      with_width(options, weights->config())),
+                      sampling, std::move(stops), with_width(options, weights->config())) {
   warm_up();
 }
 
@@ -41,27 +44,49 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
     job.text = &text;
     job.first = static_cast<std::int32_t>(text.committed - text.prompt + slot.assumed.size());
     job.width = std::min(slot.limits.paths, options_.paths);
-    // No pass is run for the last level.
-    members_.push_back({slot.id, slot.assumed, (job.length - 1) * job.width});
+    // No row is computed for the last level.
+    members_.push_back({slot.id, slot.assumed, (job.length - 1) * rows_of_level(job)});
     jobs_.push_back(std::move(job));
   }
   sequences_->begin(members_);
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const int ahead = members_[i].ahead;
-    jobs_[i].length = ahead < 0 ? 0 : 1 + ahead / jobs_[i].width;
+    jobs_[i].length = ahead < 0 ? 0 : 1 + ahead / rows_of_level(jobs_[i]);
   }
   const DraftSequences::Reader rank = [this](std::span<const int> jobs, const float* logits) {
     this->rank(jobs, logits);
   };
   nodes_.clear();
   sequences_->catch_up(rank);
+  if (sequences_->at_once()) {
+    grow_at_once();
+  } else {
+    grow_level_by_level(rank, levels);
+  }
+  write();
+}
+
+void HeadDrafter::grow_level_by_level(const DraftSequences::Reader& rank, Levels* levels) {
   int level = 1;
   for (find_next(); !next_.empty(); find_next()) {
     if (levels != nullptr) judge(*levels, level++);
     if (next_.empty()) break;
     sequences_->extend(next_, rank);
   }
-  write();
+}
+
+/// Grows each tree from the tokens that are likely at each distance from its text.
+void HeadDrafter::grow_at_once() {
+  for (Job& job : jobs_) {
+    for (const std::vector<DynamicTree::Child>& likely : job.levels) {
+      if (job.depth++ == 0) {
+        job.tree.add(-1, likely);
+        continue;
+      }
+      for (const std::int32_t node : job.tree.expand(job.width, stops(*job.text)))
+        job.tree.add(node, likely);
+    }
+  }
 }
 
 /// Removes the tokens of drafts that are to have no further level from next_.
@@ -118,13 +143,16 @@ void HeadDrafter::find_next() {
   }
 }
 
-/// Adds the tokens that may follow each text, or each token of next_, to the trees. logits: [jobs].
+/// Adds the tokens that may follow each text, or each token of next_, to the trees, or with
+/// at_once() to the levels. logits: [jobs].
 void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
   int count = 0;
   sample_rows_.clear();
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const Job& job = jobs_[jobs[i]];
-    const int depth = nodes_.empty() ? 0 : job.tree.depth(nodes_[i]);
+    Job& job = jobs_[jobs[i]];
+    const int depth = sequences_->at_once() ? job.read++
+                      : nodes_.empty()      ? 0
+                                            : job.tree.depth(nodes_[i]);
     sample_rows_.push_back(sample_row(*job.text, job.first + depth));
     count = std::max(count, job.width + 1);
   }
@@ -146,6 +174,10 @@ void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
       if (r.token < 0) break;
       children_.push_back({r.token, log_of_best + r.score - best[0].score});
     }
+    if (sequences_->at_once()) {
+      job.levels.push_back(children_);
+      continue;
+    }
     const std::int32_t parent = nodes_.empty() ? -1 : nodes_[i];
     job.tree.add(parent, children_);
     job.depth = parent < 0 ? 1 : job.tree.depth(parent) + 1;
@@ -165,7 +197,7 @@ void HeadDrafter::write() const {
   for (const Job& job : jobs_) {
     const int most = std::min(job.slot->limits.max_tokens, job.slot->output.capacity());
     job.slot->count = job.tree.write(most, job.slot->output);
-    job.slot->calls = job.depth;
+    job.slot->calls = sequences_->at_once() ? std::min(job.depth, 1) : job.depth;
   }
 }
 

@@ -7,6 +7,10 @@
 // (model_drafter.hpp): the target chooses the token with the largest sum of logit and noise, so a
 // likely token with little noise is not worth a row. The head's tokens are mapped to the target's
 // before ranking, since the noise belongs to the target's tokens.
+//
+// A head that drafts at once (P-EAGLE, arXiv 2602.01469) says of each distance from the text which
+// tokens are likely there, in one pass. Noise belongs to a place in the response, so the ranking of
+// a distance is the same after every path, and the tree grows from these rankings alone.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +35,7 @@ namespace paceline::draft {
 class HeadDrafter final : public SequenceDrafter {
  public:
   /// `weights`, `embedding`, `alone`: for HeadSequences; the others: for SequenceDrafter.
-  /// options.width is set to options.paths. Drafts once to warm up.
+  /// options.width is set to rows_of_request(). Drafts once to warm up.
   HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
               std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
               const SamplingParams& sampling, std::vector<TokenId> stops,
@@ -46,13 +50,21 @@ class HeadDrafter final : public SequenceDrafter {
     int length = 0;          ///< most levels
     int width = 1;
     int depth = 0;  ///< levels so far
+    int read = 0;   ///< with at_once(): rows ranked so far
     DynamicTree tree;
     std::vector<std::int32_t> expanded;  ///< the tree's tokens, in the order of their rows
+    std::vector<std::vector<DynamicTree::Child>> levels;  ///< with at_once(): tokens by distance
   };
 
   void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
+  void grow_level_by_level(const DraftSequences::Reader& rank, Levels* levels);
+  void grow_at_once();
   void find_next();
   void judge(Levels& levels, int level);
+  /// Rows that each level but the last takes.
+  [[nodiscard]] int rows_of_level(const Job& job) const {
+    return sequences_->at_once() ? 1 : job.width;
+  }
   void rank(std::span<const int> jobs, const float* logits);
   [[nodiscard]] double best_log_probability(const float* logits, std::size_t row);
   void write() const;
@@ -66,5 +78,9 @@ class HeadDrafter final : public SequenceDrafter {
   std::vector<float> frontier_;  ///< [next_]
   std::vector<GrowingDraft> growing_;
 };
+
+/// Most rows with logits that a request has in a pass of a head: one for each path of a level, or
+/// one for each token of the longest path where all come at once.
+[[nodiscard]] int rows_of_request(const HeadConfig& head, int paths, int max_length);
 
 }  // namespace paceline::draft

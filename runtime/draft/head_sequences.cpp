@@ -26,6 +26,9 @@ HeadSequences::HeadSequences(kernels::Backend& backend,
           options.max_requests * std::max(options.width, 1) + options.prefill_chunk,
           options.max_requests * std::max(options.width, 1), options.max_position)),
       hidden_(head_->layer().hidden),
+      mask_(mask_token(head_->weights().config())),
+      most_rows_(static_cast<std::size_t>(options.max_requests) * (mask_ ? options.width : 1) +
+                 options.prefill_chunk),
       kv_shape_(head_->kv_shape(options.kv_block)),
       cache_(backend.allocate(kv_shape_.block_bytes() * options.kv_blocks)),
       kv_(options.kv_blocks, options.kv_block) {}
@@ -153,7 +156,7 @@ void HeadSequences::begin(std::span<Member> members) {
     Part& part = parts_[i];
     part.id = members[i].id;
     part.sequence = &started(part.id);
-    part.assumed = 0;
+    part.assumed = part.masked = 0;
     part.tokens.clear();
     part.parents.clear();
     part.features.clear();
@@ -183,6 +186,10 @@ void HeadSequences::begin(std::span<Member> members) {
     }
     s.served = round_;
     part.assumed = static_cast<std::int32_t>(assumed);
+    if (mask_) {
+      part.masked = part.assumed + member.ahead;
+      continue;
+    }
     for (const TokenId token : member.assumed)
       append(i, token, static_cast<std::int32_t>(part.tokens.size()) - 1);
   }
@@ -250,14 +257,13 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
     const auto last = static_cast<std::int32_t>(s.known() - s.origin) - 1;  // its logits are read
     if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
   }
-  const auto most = static_cast<std::size_t>(options_.max_requests + options_.prefill_chunk);
   for (auto at = members.begin(); at != members.end();) {
-    while (at != members.end() && pass_.tokens.size() < most) {
-      const Sequence& s = *parts_[*at].sequence;
-      const auto lacks = static_cast<std::int32_t>(s.known() - s.origin) - kv_.length(*s.kv);
+    while (at != members.end() && pass_.tokens.size() < most_rows_) {
+      const Part& part = parts_[*at];
+      const std::int32_t lacks = rows_of(part) - kv_.length(*part.sequence->kv);
       const std::int32_t rows =
-          std::min(static_cast<std::int32_t>(most - pass_.tokens.size()), lacks);
-      add_computed(*at, rows, rows == lacks);
+          std::min(static_cast<std::int32_t>(most_rows_ - pass_.tokens.size()), lacks);
+      add_computed(*at, rows);
       if (rows < lacks) break;  // the rest in the next pass
       ++at;
     }
@@ -265,14 +271,16 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   }
   for (const int i : members) {
     Sequence& s = *parts_[i].sequence;
-    s.computed = kv_.length(*s.kv);
+    s.computed = rows_of(parts_[i]) - parts_[i].masked;
     s.features.drop_before(std::min(s.known(), s.features.end) - 1, feature_bytes());
     if (s.shares) s.prompt->features.drop_before(s.common() - 1, feature_bytes());
   }
 }
 
-/// Runs one pass per token, since the head's own feature of a token is needed for the next one.
+/// Runs one pass per token without masked rows, since the head's own feature of a token is needed
+/// for the next one.
 void HeadSequences::compute_assumed(const Reader& read) {
+  if (mask_) return;
   for (std::int32_t done = 0;; ++done) {
     for (int i = 0; i < count_; ++i) {
       if (done < parts_[i].assumed) add_appended(i, 1, done + 1 == parts_[i].assumed);
@@ -283,6 +291,7 @@ void HeadSequences::compute_assumed(const Reader& read) {
 }
 
 void HeadSequences::extend(std::span<const Next> next, const Reader& read) {
+  if (mask_) throw std::logic_error("a draft made at once has no further pass");
   for (auto first = next.begin(); first != next.end();) {
     const int member = first->member;
     const Part& part = parts_.at(member);
@@ -335,19 +344,29 @@ kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
   return pass_.segments.emplace_back(segment);
 }
 
-/// Adds rows with the target's features. `last`: they are the last rows of the member's text.
-void HeadSequences::add_computed(int member, std::int32_t rows, bool last) {
-  const Sequence& s = *parts_[member].sequence;
+std::int32_t HeadSequences::rows_of(const Part& part) const {
+  return static_cast<std::int32_t>(part.sequence->known() - part.sequence->origin) + part.masked;
+}
+
+/// Adds rows with the target's features, then masked ones. The text's last row has the logits of
+/// the token after the text, and each masked row those of a further token. Logits of assumed tokens
+/// are not read.
+void HeadSequences::add_computed(int member, std::int32_t rows) {
+  const Part& part = parts_[member];
+  const Sequence& s = *part.sequence;
   const std::int64_t first = s.origin + add_segment(member, rows).first_position;
   for (std::int64_t position = first; position < first + rows; ++position) {
-    pass_.tokens.push_back(s.text.tokens[position + 1]);
-    const std::byte* feature = this->feature(s, position);
+    const bool masked = position >= s.known();
+    pass_.tokens.push_back(masked ? *mask_ : s.text.tokens[position + 1]);
+    const std::byte* feature =
+        masked ? head_->weights().mask_feature().data() : this->feature(s, position);
     pass_.of_target.insert(pass_.of_target.end(), feature, feature + feature_bytes());
+    const std::int64_t after = position + 1 - s.known();  // tokens between the text and the logits'
+    if (after < 0 || (mask_ && after < part.assumed)) continue;
+    pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
+    pass_.logit_members.push_back(member);
+    pass_.read.push_back(after >= part.assumed);
   }
-  if (!last) return;
-  pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
-  pass_.logit_members.push_back(member);
-  pass_.read.push_back(parts_[member].assumed == 0);
 }
 
 /// Adds rows of the next tokens after the text, with the head's own features. They are a tree that
@@ -384,10 +403,13 @@ void HeadSequences::run_pass(bool of_target, const Reader& read) {
   rows_ += pass_.tokens.size();
   for (std::size_t i = 0; i < pass_.segments.size(); ++i)
     kv_.advance(*parts_[pass_.members[i]].sequence->kv, pass_.segments[i].rows);
-  last_.resize(pass_.logit_members.size() * hidden_);
-  backend_.read(reinterpret_cast<const std::byte*>(out.features),
-                std::as_writable_bytes(std::span(last_)));
-  for (std::size_t i = 0; i < pass_.logit_members.size(); ++i) {
+  const std::size_t recurrent = mask_ ? 0 : pass_.logit_members.size();
+  last_.resize(recurrent * hidden_);
+  if (recurrent > 0) {
+    backend_.read(reinterpret_cast<const std::byte*>(out.features),
+                  std::as_writable_bytes(std::span(last_)));
+  }
+  for (std::size_t i = 0; i < recurrent; ++i) {
     const auto own = last_.begin() + static_cast<std::ptrdiff_t>(i) * hidden_;
     std::vector<float>& features = parts_[pass_.logit_members[i]].features;
     features.insert(features.end(), own, own + hidden_);

@@ -5,6 +5,9 @@
 // last feature stays: every round computes its row again for its logits. Rows of drafted tokens are
 // computed from the head's own features. The next round rolls them back, and computes the rows of
 // committed tokens again from the target's features.
+// A head that drafts at once (P-EAGLE, arXiv 2602.01469) has masked rows instead, in the pass that
+// computes the text: a row for each token after the first, of the mask token and the head's one
+// feature for such rows, whatever is assumed or drafted. The next round rolls them back too.
 // The features of a prompt come with the response that computes the prompt for its siblings. The
 // siblings share them, and the KV of the prompt's rows. A request whose first features are unknown
 // here has come with its KV from elsewhere. Its rows begin at the first known position, as local
@@ -54,6 +57,7 @@ class HeadSequences final : public DraftSequences {
 
   void drop_kv() override;
 
+  [[nodiscard]] bool at_once() const override { return mask_.has_value(); }
   [[nodiscard]] int vocab() const override { return head_->layer().vocab; }
   [[nodiscard]] std::uint64_t rows() const override { return rows_; }
   [[nodiscard]] std::size_t kv_bytes() const override { return cache_->size(); }
@@ -91,6 +95,7 @@ class HeadSequences final : public DraftSequences {
     RequestId id;
     Sequence* sequence = nullptr;  ///< null: not in the round
     std::int32_t assumed = 0;      ///< number of assumed tokens, the first ones of `tokens`
+    std::int32_t masked = 0;       ///< masked rows after the text's
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;  ///< [tokens] the token that each follows; -1: the text
     std::vector<float> features;        ///< [1 + tokens, hidden] head's own, the text's first
@@ -120,8 +125,10 @@ class HeadSequences final : public DraftSequences {
   void close(Sequence& s);
   void compute(std::span<const int> members, const Reader& read);
   void compute_assumed(const Reader& read);
+  /// Rows that the members' texts and masked rows have from the first one that is held.
+  [[nodiscard]] std::int32_t rows_of(const Part& part) const;
   kernels::Segment& add_segment(int member, std::int32_t rows);
-  void add_computed(int member, std::int32_t rows, bool last);
+  void add_computed(int member, std::int32_t rows);
   void append(int member, TokenId token, std::int32_t parent);
   void add_appended(int member, std::int32_t rows, bool read);
   void run_pass(bool of_target, const Reader& read);
@@ -130,6 +137,8 @@ class HeadSequences final : public DraftSequences {
   kernels::Backend& backend_;
   std::unique_ptr<model::FeatureHead> head_;
   int hidden_ = 0;
+  std::optional<TokenId> mask_;  ///< token of masked rows; none: drafts take a pass a token
+  std::size_t most_rows_ = 0;    ///< rows of a pass over texts
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
   kv::Sequences kv_;

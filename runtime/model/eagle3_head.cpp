@@ -76,7 +76,7 @@ void Eagle3Head::norm_features(kernels::Operations& operations) {
 }
 
 void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
-  const LayerWeights& weights = weights_->layer();
+  const std::vector<LayerWeights>& layers = weights_->layers();
   const DType dtype = weights_->compute();
   const float epsilon = config_.layer.norm_epsilon;
   const kernels::PassRows& part = operations.rows();
@@ -92,14 +92,21 @@ void Eagle3Head::compute(kernels::Operations& operations, bool of_target) {
     if (!stored_features_.empty()) norm_features(operations);
     operations.linear(weights_->fc(), target_features_.row(part.first_row), rows, features);
   }
-  join(operations, weights.attention_norm);
-  attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, 0,
-                     input_.row(part.first_row), delta);
-  operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden, dtype,
-                         normed);
-  mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
+  join(operations, layers[0].attention_norm);
+  for (int n = 0; n < config_.layer.layers; ++n) {
+    const LayerWeights& layer = layers[n];
+    if (n > 0) {
+      operations.add_rmsnorm(residual, delta, floats(layer.attention_norm), epsilon, rows, hidden,
+                             dtype, normed);
+    }
+    attention_.compute(operations, std::get<AttentionWeights>(layer.attention), rope_view_, n,
+                       n > 0 ? normed : input_.row(part.first_row), delta);
+    operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), epsilon, rows, hidden, dtype,
+                           normed);
+    mlp_.compute(operations, std::get<MlpWeights>(layer.mlp), normed, delta);
+  }
   if (part.logit_rows == 0) return;
-  // The feature of the next row is the layer's outcome, before the final norm or after it.
+  // The feature of the next row is the last layer's outcome, before the final norm or after it.
   const float* outcome = residual;
   if (config_.norm_output) {
     float* const after = embedded_.row(part.first_row);  // embeddings have been read

@@ -1,6 +1,7 @@
 // An EAGLE-3 head (EAGLE-3, arXiv 2503.01840, section 3.1; tensors and order of operations as in
 // SafeAILab's checkpoints). `fc` brings the target's features to the head's width (in EAGLE-3.1
-// after norms of their own). Attention reads a token's embedding and these features side by side.
+// after norms of their own). The first layer's attention reads a token's embedding and these
+// features side by side; further layers, as in vLLM, are ordinary ones.
 #pragma once
 
 #include <cstdint>

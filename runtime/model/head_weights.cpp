@@ -16,8 +16,9 @@ HeadWeights::HeadWeights(kernels::Backend& backend, const HeadConfig& config,
   for (const Norm& norm : head.fc_norms) fc_norms_.push_back(loader.uploaded(norm));
   if (head.token_norm) token_norm_ = loader.uploaded(*head.token_norm);
   feature_norm_ = loader.uploaded(head.feature_norm);
-  layer_ = loader.layer(head.layer, whole);
+  for (const LayerDescription& layer : head.layers) layers_.push_back(loader.layer(layer, whole));
   final_norm_ = loader.uploaded(head.final_norm);
+  if (head.mask_feature) mask_feature_ = loader.converted(*head.mask_feature);
   // The process that packs the output, a matrix of the same height, also checks the embeddings.
   const bool answers = loader.packs();
   output_ = loader.pack({&head.output}, whole, 1);
@@ -35,16 +36,20 @@ HeadWeights::HeadWeights(kernels::Backend& backend, const HeadConfig& config,
 
 std::size_t packed_bytes(const kernels::Backend& backend, const HeadConfig& config, DType compute) {
   const HeadDescription head = describe_head(config);
-  return backend.packed_bytes(head.fc.outputs, head.fc.inputs, compute) +
-         packed_bytes(backend, head.layer, shard_of(layer_of(config), 0, 1), compute) +
-         backend.packed_bytes(head.output.outputs, head.output.inputs, compute);
+  const Shard whole = shard_of(layer_of(config), 0, 1);
+  std::size_t bytes = backend.packed_bytes(head.fc.outputs, head.fc.inputs, compute) +
+                      backend.packed_bytes(head.output.outputs, head.output.inputs, compute);
+  for (const LayerDescription& layer : head.layers)
+    bytes += packed_bytes(backend, layer, whole, compute);
+  return bytes;
 }
 
 std::uint64_t weight_bytes(const HeadConfig& config, DType compute) {
   const HeadDescription head = describe_head(config);
-  return size_of(compute) *
-         static_cast<std::uint64_t>(head.fc.elements() + matrix_elements(head.layer) +
-                                    added_elements(head.layer, compute) + head.output.elements());
+  std::int64_t elements = head.fc.elements() + head.output.elements();
+  for (const LayerDescription& layer : head.layers)
+    elements += matrix_elements(layer) + added_elements(layer, compute);
+  return size_of(compute) * static_cast<std::uint64_t>(elements);
 }
 
 }  // namespace paceline::model

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.hpp"
@@ -29,7 +30,7 @@ class HeadWeights {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< bytes of all packed matrices
 
   [[nodiscard]] const kernels::Linear& fc() const { return *fc_; }
-  [[nodiscard]] const LayerWeights& layer() const { return layer_; }
+  [[nodiscard]] const std::vector<LayerWeights>& layers() const { return layers_; }
   /// Norms as in HeadDescription; token_norm() may be null.
   [[nodiscard]] const Vector& token_norm() const { return token_norm_; }
   [[nodiscard]] const Vector& feature_norm() const { return feature_norm_; }
@@ -40,6 +41,9 @@ class HeadWeights {
   [[nodiscard]] const kernels::Embedding* embedding() const { return embedding_.get(); }
   [[nodiscard]] const Vector& final_norm() const { return final_norm_; }
   [[nodiscard]] const kernels::Linear& output() const { return *output_; }
+  /// The feature of rows that stand for tokens not yet said, as one of the target's: [feature
+  /// width] of the compute dtype, in host memory. Empty: there is no mask_token().
+  [[nodiscard]] std::span<const std::byte> mask_feature() const { return mask_feature_; }
   /// [draft_vocab()] the target's int32 ids of the head's tokens; null: ids are equal.
   [[nodiscard]] const Vector& target_ids() const { return target_ids_; }
 
@@ -49,11 +53,12 @@ class HeadWeights {
   std::size_t bytes_ = 0;
   std::unique_ptr<kernels::Linear> fc_;
   std::vector<Vector> fc_norms_;
-  LayerWeights layer_;
+  std::vector<LayerWeights> layers_;
   Vector token_norm_;                        ///< [hidden]
   Vector feature_norm_;                      ///< [hidden]
   Vector final_norm_;                        ///< [hidden]
   std::unique_ptr<kernels::Linear> output_;  ///< [draft_vocab(), hidden]
+  std::vector<std::byte> mask_feature_;
   Vector target_ids_;
   std::unique_ptr<kernels::Embedding> embedding_;  ///< [vocab, hidden]
 };

@@ -22,7 +22,7 @@ void MtpHead::take(std::span<const std::byte> features) {
 }
 
 void MtpHead::compute(kernels::Operations& operations, bool of_target) {
-  const LayerWeights& weights = weights_->layer();
+  const LayerWeights& weights = weights_->layers()[0];
   const DType dtype = weights_->compute();
   const float epsilon = layer().norm_epsilon;
   const kernels::PassRows& part = operations.rows();

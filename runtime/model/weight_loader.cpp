@@ -134,6 +134,21 @@ std::vector<float> WeightLoader::vector_of(const std::string& name, std::int64_t
   return values;
 }
 
+std::vector<std::byte> WeightLoader::converted(const StoredVector& vector) const {
+  const std::vector<float> values = vector_of(vector.name, 0, vector.width);
+  std::vector<std::byte> bytes(values.size() * size_of(compute_));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    const auto rounded = static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+    if (compute_ == DType::f32) {
+      std::memcpy(bytes.data() + i * sizeof bits, &bits, sizeof bits);
+    } else {
+      std::memcpy(bytes.data() + i * sizeof rounded, &rounded, sizeof rounded);
+    }
+  }
+  return bytes;
+}
+
 Vector WeightLoader::summed_bias(const Projection& matrix) const {
   if (!matrix.bias) return nullptr;
   return kernels::upload(backend_, vector_of(matrix.name + ".bias", 0, matrix.outputs));

@@ -60,6 +60,8 @@ class WeightLoader {
   [[nodiscard]] Vector uploaded(const StoredVector& vector) const {
     return kernels::upload(backend_, vector_of(vector.name, 0, vector.width));
   }
+  /// The vector's values in host memory, in the compute dtype, rounded to nearest.
+  [[nodiscard]] std::vector<std::byte> converted(const StoredVector& vector) const;
   /// Packs a matrix that is stored with more than two dimensions: the first is its outputs, all
   /// others together are its inputs.
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_flat(const Projection& matrix);

@@ -1,9 +1,11 @@
 """The EAGLE-3 draft head in plain PyTorch (fp32), its dynamic draft tree, and its training-time test.
 
 Written from the published description: Li et al., "EAGLE-3", arXiv 2503.01840, for the head and
-how it is trained; "EAGLE-2", arXiv 2406.16858, for the tree; arXiv 2605.09992 for the norms of EAGLE-3.1.
+how it is trained; "EAGLE-2", arXiv 2406.16858, for the tree; arXiv 2605.09992 for the norms of EAGLE-3.1;
+"P-EAGLE", arXiv 2602.01469, for heads that draft all tokens in one pass, by masked rows.
 Names of tensors and of config.json's keys are those of published checkpoints (SafeAILab); vLLM's
-`layers.0.` for `midlayer.` is read too, and the nested configuration of its speculators.
+`layers.0.` for `midlayer.` is read too, and the nested configuration of its speculators. Layers after the
+first, `layers.1.` and so on, are ordinary ones.
 
 Row i of the head takes the embedding of token i + 1 and a feature of token i, and predicts token
 i + 2. A feature comes from the target (three residual streams) where the target has computed the
@@ -45,6 +47,8 @@ class Eagle3Config:
     norm_before_fc: bool = False  # or one of all of them
     norm_output: bool = False  # recurrent features are what the last norm gives
     qk_norm: bool = False  # of queries and keys, as in Qwen3; by "model_type" in config.json
+    num_hidden_layers: int = 1
+    mask_token_id: int | None = None  # P-EAGLE: the token of masked rows
     features: int = 3  # layers of the target that features come from; by their list in config.json
 
     @classmethod
@@ -53,7 +57,9 @@ class Eagle3Config:
         ids = text.get("eagle_aux_hidden_state_layer_ids") or text.get("eagle_config", {}).get(
             "eagle_aux_hidden_state_layer_ids"
         )
-        text = {**nested, **text, "features": len(ids) if ids else 3, "qk_norm": nested.get("model_type") == "qwen3"}
+        mask = next((text[key] for key in ("mask_token_id", "pard_token", "ptd_token_id") if key in text), None)
+        text = {**nested, **text, "mask_token_id": mask}
+        text = {**text, "features": len(ids) if ids else 3, "qk_norm": nested.get("model_type") == "qwen3"}
         defaults = {
             "target_hidden_size": text["hidden_size"],
             "num_key_value_heads": text["num_attention_heads"],
@@ -66,10 +72,11 @@ class Eagle3Config:
     def as_dict(self) -> dict:
         usual = {"fc_norm", "norm_before_fc", "norm_output", "qk_norm", "features"}
         own = {name: value for name, value in asdict(self).items() if name not in usual or value is True}
+        if self.mask_token_id is None:
+            del own["mask_token_id"]
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
-            "num_hidden_layers": 1,
             "hidden_act": "silu",
             "tie_word_embeddings": False,
             **{name: value for name, value in own.items() if name != "qk_norm"},
@@ -97,12 +104,12 @@ def rope(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Attention whose input is twice as wide as its output: embedding beside feature."""
+    """Attention. Its input is twice as wide as its output in the first layer: embedding beside feature."""
 
-    def __init__(self, config: Eagle3Config) -> None:
+    def __init__(self, config: Eagle3Config, width: int) -> None:
         super().__init__()
         self.config = config
-        width, size = 2 * config.hidden_size, config.head_dim
+        size = config.head_dim
         self.q_proj = nn.Linear(width, config.num_attention_heads * size, bias=False)
         self.k_proj = nn.Linear(width, config.num_key_value_heads * size, bias=False)
         self.v_proj = nn.Linear(width, config.num_key_value_heads * size, bias=False)
@@ -111,7 +118,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(size, config.rms_norm_eps) if config.qk_norm else nn.Identity()
 
     def qkv(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of rows x [rows, 2 hidden]: queries, keys, values [heads, rows, head_dim]."""
+        """Of rows x [rows, width]: queries, keys, values [heads, rows, head_dim]."""
         q, k, v = (
             projection(x).unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
@@ -139,14 +146,14 @@ class MLP(nn.Module):
 
 
 class Midlayer(nn.Module):
-    """The head's one decoder layer, in two halves: all that precedes attention, all that follows."""
+    """The head's first decoder layer, in two halves: all that precedes attention, all that follows."""
 
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
         self.norm_before_residual = config.norm_before_residual
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = Attention(config, 2 * config.hidden_size)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
@@ -161,13 +168,29 @@ class Midlayer(nn.Module):
         return residual + self.mlp(self.post_attention_layernorm(residual))
 
 
+class Layer(nn.Module):
+    """A further decoder layer, in the same halves."""
+
+    def __init__(self, config: Eagle3Config) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, config.hidden_size)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def before(self, stream: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
+        return stream, *self.self_attn.qkv(self.input_layernorm(stream), positions)
+
+    after = Midlayer.after
+
+
 @dataclass
 class Rows:
     """What a pass over rows gives, and the keys and values of these rows and of all before them."""
 
     logits: Tensor  # [rows, draft vocabulary]
     features: Tensor  # [rows, hidden], recurrent
-    keys: Tensor  # [kv heads, past + rows, head_dim]
+    keys: Tensor  # [layers x kv heads, past + rows, head_dim]
     values: Tensor
 
 
@@ -185,6 +208,9 @@ class Eagle3Head(nn.Module):
         if config.norm_before_fc:
             self.input_norm = RMSNorm(joined, config.rms_norm_eps)
         self.midlayer = Midlayer(config)
+        self.layers = nn.ModuleDict({str(n): Layer(config) for n in range(1, config.num_hidden_layers)})
+        if config.mask_token_id is not None:
+            self.mask_hidden = nn.Parameter(torch.zeros(1, 1, joined))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.register_buffer("embedding", embedding, persistent=False)
@@ -225,14 +251,30 @@ class Eagle3Head(nn.Module):
             positions = torch.arange(before, before + count)
         if mask is None:
             mask = torch.ones(count, before + count, dtype=torch.bool).tril(before)
-        residual, q, k, v = self.midlayer.before(self.embedding[tokens], self.stream_of(features), positions)
-        if past is not None:
-            k, v = torch.cat((past[0], k), dim=-2), torch.cat((past[1], v), dim=-2)
-        each = self.midlayer.self_attn.for_each_query_head
-        attended = F.scaled_dot_product_attention(q, each(k), each(v), attn_mask=mask.unsqueeze(-3))
-        out = self.midlayer.after(residual, attended)
+        out, keys, values = self.stream_of(features), [], []
+        count = self.config.num_hidden_layers
+        for n, layer in enumerate((self.midlayer, *self.layers.values())):
+            read = (self.embedding[tokens], out) if n == 0 else (out,)
+            residual, q, k, v = layer.before(*read, positions)
+            if past is not None:
+                k, v = (torch.cat((held.chunk(count, dim=-3)[n], new), dim=-2) for held, new in zip(past, (k, v)))
+            each = layer.self_attn.for_each_query_head
+            attended = F.scaled_dot_product_attention(q, each(k), each(v), attn_mask=mask.unsqueeze(-3))
+            out = layer.after(residual, attended)
+            keys.append(k)
+            values.append(v)
         normed = self.norm(out)
-        return Rows(self.lm_head(normed), normed if self.config.norm_output else out, k, v)
+        recurrent = normed if self.config.norm_output else out
+        return Rows(self.lm_head(normed), recurrent, torch.cat(keys, dim=-3), torch.cat(values, dim=-3))
+
+    def at_once(self, tokens: Tensor, features: Tensor, ahead: int) -> Tensor:
+        """Logits [rows + ahead, draft vocabulary] of the text's rows and of `ahead` masked rows behind them.
+
+        The last row of the text has those of the token after it, each masked row those of a further token.
+        """
+        masks = torch.full((ahead,), self.config.mask_token_id)
+        masked = self.mask_hidden.view(1, -1).expand(ahead, -1)
+        return self(torch.cat((tokens, masks)), torch.cat((features, masked))).logits
 
 
 def load_head(directory: Path, embedding: Tensor) -> Eagle3Head:
@@ -244,6 +286,8 @@ def load_head(directory: Path, embedding: Tensor) -> Eagle3Head:
     head.d2t, head.t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     maps = {name for name in ("d2t", "t2d") if getattr(head, name) is not None}
     weights = {name.replace("layers.0.", "midlayer."): tensor.float() for name, tensor in tensors.items()}
+    if "mask_hidden" in weights:
+        weights["mask_hidden"] = weights["mask_hidden"].view(1, 1, -1)
     missing, unexpected = head.load_state_dict(weights, strict=False)
     if unexpected or set(missing) - maps:
         raise ValueError(f"{directory}: no EAGLE-3 head: missing {missing}, unexpected {unexpected}")
@@ -373,31 +417,37 @@ def unroll(
     logits [rows, draft vocabulary]; that of row t predicts token t + 2 + i, having drafted i tokens (the
     text's own) after token t + 1: it sees the rows 0 ... t with the target's features, and its own rows
     of the steps before. Step 0 has all rows, later ones those in `followed` (all without it). Rows
-    t >= length - 1 - i have no such token and mean nothing.
+    t >= length - 1 - i have no such token and mean nothing. Rows of later steps are masked ones where the head
+    has such, and then know no token after t + 1.
     """
     length = tokens.shape[-1]
-    attention = head.midlayer.self_attn
     scale = head.config.head_dim**-0.5
     rows = torch.arange(length)
     stream = head.stream_of(features)
-    keys: list[Tensor] = []
-    values: list[Tensor] = []
+    layers = (head.midlayer, *head.layers.values())
+    held: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in layers]
     for step in range(steps):
         if step == 1 and followed is not None:
             rows, stream = followed, stream[..., followed, :]
         following = tokens[..., (rows + step + 1).clamp(max=length - 1)]
-        residual, q, k, v = head.midlayer.before(head.embedding[following], stream, rows + step)
-        keys.append(attention.for_each_query_head(k))
-        values.append(attention.for_each_query_head(v))
-        if step == 0:
-            attended = F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
-        else:
-            text = q @ keys[0].transpose(-1, -2) * scale
-            text = text.masked_fill(torch.arange(length) > rows[:, None], float("-inf"))
-            own = [(q * key).sum(-1, keepdim=True) * scale for key in keys[1:]]
-            weight = torch.softmax(torch.cat((text, *own), dim=-1), dim=-1)
-            attended = weight[..., :length] @ values[0]
-            for i, value in enumerate(values[1:]):
-                attended = attended + weight[..., length + i, None] * value
-        stream = head.midlayer.after(residual, attended)
+        if step > 0 and head.config.mask_token_id is not None:
+            following = torch.full_like(following, head.config.mask_token_id)
+            stream = head.stream_of(head.mask_hidden.view(-1)).expand_as(stream)
+        for layer, (keys, values) in zip(layers, held):
+            attention = layer.self_attn
+            read = (head.embedding[following], stream) if layer is head.midlayer else (stream,)
+            residual, q, k, v = layer.before(*read, rows + step)
+            keys.append(attention.for_each_query_head(k))
+            values.append(attention.for_each_query_head(v))
+            if step == 0:
+                attended = F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
+            else:
+                text = q @ keys[0].transpose(-1, -2) * scale
+                text = text.masked_fill(torch.arange(length) > rows[:, None], float("-inf"))
+                own = [(q * key).sum(-1, keepdim=True) * scale for key in keys[1:]]
+                weight = torch.softmax(torch.cat((text, *own), dim=-1), dim=-1)
+                attended = weight[..., :length] @ values[0]
+                for i, value in enumerate(values[1:]):
+                    attended = attended + weight[..., length + i, None] * value
+            stream = layer.after(residual, attended)
         yield head.lm_head(head.norm(stream))

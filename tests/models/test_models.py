@@ -205,6 +205,16 @@ class Eagle3(unittest.TestCase):
                         if t + 2 + step < 12:
                             rows = head(tokens[None, t + 2 + step], rows.features[-1:], past=(rows.keys, rows.values))
 
+    def test_unrolling_masked_rows_is_drafting_at_once_after_every_prefix(self) -> None:
+        head = random_head(replace(SMALL, num_hidden_layers=2, mask_token_id=7))
+        torch.nn.init.normal_(head.mask_hidden)
+        tokens, features = random_text(12)
+        with torch.no_grad():
+            steps = list(unroll(head, tokens, features, 4))
+            for t in range(11):
+                drafted = head.at_once(tokens[1 : t + 2], features[: t + 1], 3)[-4:]
+                torch.testing.assert_close(torch.stack([step[t] for step in steps]), drafted, atol=1e-5, rtol=1e-4)
+
     def test_the_residual_is_the_feature_before_or_after_its_norm(self) -> None:
         tokens, features = random_text(6)
         for normed in (False, True):

@@ -8,6 +8,9 @@ The training-time test: 7 unrolled steps, step i weighing 0.8^i, each with soft 
 target's distribution at the token that it predicts, over response tokens. Steps after the first follow one
 row in four, drawn anew for each batch: they cost six times the first otherwise, on a CPU. The draft
 vocabulary is the target's, whose embedding the head shares and its lm_head begins as.
+
+With --mask-token a P-EAGLE head (arXiv 2602.01469): rows of steps after the first are masked ones, so that all
+tokens of a draft come in one pass. Its loss is the same.
 """
 
 from __future__ import annotations
@@ -110,7 +113,7 @@ def schedule(step: int, steps: int, warm: int) -> float:
     return (step + 1) / warm if step < warm else (steps - step) / (steps - warm)
 
 
-def new_head(target: Qwen2, intermediate: int) -> Eagle3Head:
+def new_head(target: Qwen2, intermediate: int, layers: int = 1, mask: int | None = None) -> Eagle3Head:
     shape = target.shape
     embedding = target.model.embed_tokens.weight.detach()
     head = Eagle3Head(
@@ -127,12 +130,16 @@ def new_head(target: Qwen2, intermediate: int) -> Eagle3Head:
             rope_theta=shape.theta,
             # The target's streams are some twenty times as large as what a new layer adds to them.
             norm_before_residual=True,
+            num_hidden_layers=layers,
+            mask_token_id=mask,
         ),
         embedding,
     )
     for name, parameter in head.named_parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+    if mask is not None:
+        torch.nn.init.normal_(head.mask_hidden)
     head.lm_head.weight.data.copy_(embedding)
     head.norm.weight.data.copy_(target.model.norm.weight.data)
     return head
@@ -156,6 +163,8 @@ def main() -> None:
     parser.add_argument("--begin", type=Path, help="a head to go on from, as exported")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--intermediate", type=int, default=640)
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--mask-token", type=int, help="P-EAGLE: the token of masked rows, one that texts do not have")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--stop-after", type=int, help="steps of the schedule that are made; all by default")
     parser.add_argument("--warm-up", type=int, default=40)
@@ -171,7 +180,7 @@ def main() -> None:
     torch.manual_seed(arguments.seed)
     rng = random.Random(arguments.seed)
     target = load_directory(arguments.target)
-    head = new_head(target, arguments.intermediate)
+    head = new_head(target, arguments.intermediate, arguments.layers, arguments.mask_token)
     if arguments.begin:
         head = load_head(arguments.begin, target.model.embed_tokens.weight.detach())
         head.requires_grad_(True)

@@ -16,6 +16,7 @@ python3 "$here/random_head.py" "$work/newer" "$target" fc_norm=true norm_output=
   hidden_size=48 target_hidden_size="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["hidden_size"])' \
   "$target/config.json")" eagle_aux_hidden_state_layer_ids=[0,2]
 python3 "$here/random_head.py" "$work/beyond" "$target" eagle_aux_hidden_state_layer_ids=[1,2,40]
+python3 "$here/random_head.py" "$work/parallel" "$target" PREFIX=layers.0. num_hidden_layers=2 ptd_token_id=3
 python3 "$here/random_stop.py" "$work/stop"
 python3 "$here/random_head.py" "$work/other" "$target" vocab_size=500 draft_vocab_size=500
 good=$root/configs/models/eagle3
@@ -143,6 +144,11 @@ run "EAGLE-3.1, two layers, embeddings of its own" 2 --set "$(eagle "$work/newer
 same "the plan says what it reads" 1 \
   "$(grep -c "reads what enters layers 0, 2 of the model's [0-9]*, and embeddings of its own" "$work/run.log" || true)"
 run "EAGLE-3.1 on a drafter rank, TP 2" 3 --set "$(eagle "$work/newer")" $(ahead) --set layout.verifier_tp=2
+run "P-EAGLE, chains" 2 --set "$(eagle "$work/parallel")" $chain --set layout.verifier_tp=2
+run "P-EAGLE, trees, small chunks, short KV" 1 --set "$(eagle "$work/parallel")" $whole_tree --set engine.prefill_chunk=17 \
+  --set engine.kv_memory=2MiB --set engine.max_batch=20
+run "P-EAGLE on a drafter rank, moves at random" 3 --set "$(eagle "$work/parallel")" $(ahead) --set test.shuffle=[moves] \
+  --set engine.max_batch=7
 run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
   --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
 run "by costs" 1 --set "$(eagle "$good")"
@@ -197,6 +203,8 @@ refused "a stop network without the paths it reads" 64 "speculation.paths: .* re
   check "$config" --output "$work/none" --set "$(stopped "$work/stop")" $tree
 refused "a stop network that is none" 65 "no tensor lstm.weight_ih_l0" check "$config" --output "$work/none" \
   --set "$(stopped "$work/random")" $whole_tree
+refused "a stop network for a head of one pass" 64 "is a P-EAGLE head, .* expected neither stop nor record_stops, found stop" \
+  check "$config" --output "$work/none" --set "speculation.drafters=[{method: eagle3, path: $work/parallel, stop: $work/stop}]" $whole_tree
 mkdir "$work/pickle"
 cp "$work/random/config.json" "$work/pickle"
 touch "$work/pickle/pytorch_model.bin"

@@ -1,7 +1,7 @@
 """Writes a small EAGLE-3 head of random bf16 weights for the target of a directory:
 random_head.py DIR TARGET [KEY=VALUE]...
 
-KEY is of config.json, or PREFIX: of the layer's tensors, midlayer. by default, or EMBEDDINGS: the head has its own. Needs
+KEY is of config.json (ptd_token_id: a P-EAGLE head), or PREFIX: of the layer's tensors, midlayer. by default, or EMBEDDINGS: the head has its own. Needs
 nothing but Python.
 """
 
@@ -48,6 +48,13 @@ def main() -> None:
     }
     if config.get("fc_norm"):
         shapes |= {f"fc_norm.{i}.weight": [width] for i in range(features)}
+    for n in range(1, config["num_hidden_layers"]):
+        for name, shape in list(shapes.items()):
+            if name.startswith(prefix) and "hidden_norm" not in name:
+                narrow = [hidden if size == 2 * hidden else size for size in shape]
+                shapes[f"layers.{n}." + name.removeprefix(prefix)] = narrow
+    if "ptd_token_id" in config:
+        shapes["mask_hidden"] = [1, 1, features * width]
     if config.get("norm_before_fc"):
         shapes["input_norm.weight"] = [features * width]
     if embeddings:

@@ -60,7 +60,7 @@ HeadDescription describe_next_token(const MtpConfig& config) {
   head.fc_norms = {model.final_norm};
   head.token_norm = {prefix + "enorm", layer.hidden};
   head.feature_norm = {prefix + "hnorm", layer.hidden};
-  head.layer = decoder_layer(layer, prefix, layer.experts->in_layer(0));
+  head.layers = {decoder_layer(layer, prefix, layer.experts->in_layer(0))};
   head.final_norm = {prefix + "shared_head.norm", layer.hidden};
   head.output = layer.tied_embeddings ? model.embedding : model.head;
   if (config.own_output) head.output.name = prefix + "shared_head.head";

@@ -21,6 +21,7 @@ from eagle3 import Eagle3Config, Eagle3Head, load_head  # noqa: E402
 
 ROWS = 70  # past the first attention tile
 CHAIN = 5  # tokens drafted in turn
+AHEAD = 6  # masked rows
 # A tree of drafted tokens by levels: the node each follows, -1 for the text.
 LEVELS = ([-1, -1, -1], [0, 0, 2, 1], [4, 3, 4, 6], [8, 7])
 
@@ -37,20 +38,25 @@ HEADS = {
     "speculators": dict(prefix="layers.0.", draft_vocab_size=40, norm_before_residual=True, norm_output=True,
                         target_hidden_size=48, own_embeddings=True, nested="qwen3",
                         eagle_aux_hidden_state_layer_ids=[1, 4]),
+    # P-EAGLE, as vLLM reads one object, and as its speculators write it.
+    "peagle": dict(prefix="midlayer.", num_hidden_layers=3, ptd_token_id=95, draft_vocab_size=40),
+    "peagle-nested": dict(prefix="layers.0.", num_hidden_layers=2, mask_token_id=7, norm_before_residual=True,
+                          fc_norm=True, norm_output=False, target_hidden_size=48, own_embeddings=True, nested="qwen3"),
 }
 # Keys that speculators keep beside the layer's configuration.
 OUTER = ("draft_vocab_size", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "target_hidden_size",
-         "eagle_aux_hidden_state_layer_ids")
+         "eagle_aux_hidden_state_layer_ids", "mask_token_id")
 
 
 def nested_text(text: dict, kind: str) -> dict:
     """A head's config.json as speculators write it."""
     layer = {key: value for key, value in text.items() if key not in (*OUTER, "architectures", "eagle_config")}
+    algorithm = "eagle3" if text.get("mask_token_id") is None else "peagle"
     return {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
+        "architectures": ["Eagle3Speculator" if algorithm == "eagle3" else "PEagleDraftModel"],
+        "speculators_model_type": algorithm,
         **{key: text[key] for key in OUTER if key in text},
-        "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "target"}},
+        "speculators_config": {"algorithm": algorithm, "verifier": {"name_or_path": "target"}},
         "transformer_layer_config": layer | {"model_type": kind},
     }
 
@@ -68,6 +74,8 @@ def random_head(prefix: str, folder: pathlib.Path, embedding: torch.Tensor, dtyp
     for name, tensor in head.state_dict().items():
         norm = tensor.dim() == 1
         value = 1 + 0.1 * torch.randn(tensor.shape) if norm else torch.randn(tensor.shape) * tensor.shape[-1] ** -0.5
+        if name == "mask_hidden":  # of the features' size; vLLM takes any number of ones before it
+            value = torch.randn(tensor.shape if nested else tensor.shape[1:])
         tensors[name.replace("midlayer.", prefix)] = value.to(dtype)
     if own_embeddings:
         tensors["embed_tokens.weight"] = torch.randn(config.vocab_size, config.hidden_size).to(dtype)
@@ -76,6 +84,8 @@ def random_head(prefix: str, folder: pathlib.Path, embedding: torch.Tensor, dtyp
         tensors["d2t"] = ids - torch.arange(config.draft_vocab_size)
         tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
     text = config.as_dict() | layers
+    if "ptd_token_id" in keys:
+        text["ptd_token_id"] = text.pop("mask_token_id")
     (folder / "config.json").write_text(json.dumps(nested_text(text, nested) if nested else text, indent=2) + "\n")
     save_file(tensors, folder / "model.safetensors")
 
@@ -111,7 +121,10 @@ def answers(head: Eagle3Head, tokens: torch.Tensor, features: torch.Tensor, draf
         grown[first:] = sees
         seen = grown
         logits.append(rows.logits)
-    return {"logits": text.logits, "chain_logits": torch.cat(chain), "tree_logits": torch.cat(logits)}
+    masked = {}
+    if head.config.mask_token_id is not None:
+        masked["masked_logits"] = head.at_once(tokens[1:], features, AHEAD)[ROWS:].contiguous()
+    return masked | {"logits": text.logits, "chain_logits": torch.cat(chain), "tree_logits": torch.cat(logits)}
 
 
 @torch.no_grad()

@@ -1,5 +1,5 @@
-// Drafting with an EAGLE-3 head of random weights. A draft must be what the head says of the text
-// and its features alone, whatever was asked, accepted, rolled back or given up before.
+// Drafting with EAGLE-3 and P-EAGLE heads of random weights. A draft must be what the head says of
+// the text and its features alone, whatever was asked, accepted, rolled back or given up before.
 #include "runtime/draft/head_drafter.hpp"
 
 #include <gtest/gtest.h>
@@ -23,19 +23,21 @@ namespace {
 
 constexpr int kVocab = 512;
 
-Eagle3Config head_config(int draft_vocab) {
+/// `at_once`: a P-EAGLE head of two layers.
+Eagle3Config head_config(int draft_vocab, bool at_once) {
   Eagle3Config config;
   ModelConfig& layer = config.layer;
   layer.vocab = kVocab;
   layer.hidden = target().config.hidden;
   layer.intermediate = 96;
-  layer.layers = 1;
+  layer.layers = at_once ? 2 : 1;
   layer.heads = 4;
   layer.kv_heads = 2;
   layer.head_dim = 16;
   config.target_hidden = layer.hidden;
   config.draft_vocab = draft_vocab;
   config.prefix = "midlayer.";
+  if (at_once) config.mask_token = 3;
   for (int i = 0; draft_vocab < kVocab && i < draft_vocab; ++i)
     config.target_ids.push_back(2 * i + 1);
   return config;
@@ -61,8 +63,8 @@ std::vector<std::byte> feature_of(const Text& text, std::size_t position, std::s
 
 class HeadDrafterTest : public ModelDrafterFixture {
  protected:
-  void use(int draft_vocab) {
-    const Eagle3Config config = head_config(draft_vocab);
+  void use(int draft_vocab, bool at_once = false) {
+    const Eagle3Config config = head_config(draft_vocab, at_once);
     const test::RandomModel random(expected_tensors(model::describe_eagle3(config)));
     weights_ = std::make_shared<model::HeadWeights>(*backend_, config, random, DType::bf16);
     embedding_ = backend_->embedding(
@@ -100,11 +102,13 @@ class HeadDrafterTest : public ModelDrafterFixture {
   }
 
   /// The best tokens after the request's text and a path behind it, by the head alone, from rows
-  /// from position `origin` on.
+  /// from position `origin` on. With masked rows only the path's length counts.
   std::vector<kernels::Ranked> ranked(const Told& request, const SamplingParams& sampling,
                                       const Text& path, int count, std::size_t origin = 0) {
     const Text text = text_of(request);
-    const auto rows = static_cast<int>(text.size() - 1 - origin);
+    const std::optional<TokenId> mask = mask_token(weights_->config());
+    const std::size_t masked = mask ? path.size() : 0;
+    const auto rows = static_cast<int>(text.size() - 1 - origin + masked);
     const auto made = model::make_head(*backend_, weights_, embedding_, group_, std::max(rows, 1),
                                        1, 2 * kContext);
     model::FeatureHead& head = *made;
@@ -118,13 +122,18 @@ class HeadDrafterTest : public ModelDrafterFixture {
       const auto one = feature_of(text, position, head.feature_bytes());
       features.insert(features.end(), one.begin(), one.end());
     }
+    Text tokens(text.begin() + static_cast<std::ptrdiff_t>(origin) + 1, text.end());
+    for (std::size_t i = 0; i < masked; ++i) {
+      const std::span<const std::byte> one = weights_->mask_feature();
+      features.insert(features.end(), one.begin(), one.end());
+      tokens.push_back(*mask);
+    }
     kernels::Segment segment{0, rows, 0, table.data()};
     std::int32_t last = rows - 1;
-    auto out = head.forward(std::span<const std::byte>(features),
-                            std::span<const TokenId>(text).subspan(origin + 1), {&segment, 1},
-                            {&last, 1}, kv, cache->data());
+    auto out = head.forward(std::span<const std::byte>(features), tokens, {&segment, 1}, {&last, 1},
+                            kv, cache->data());
     last = 0;
-    for (int i = 0; i < std::ssize(path); ++i) {
+    for (int i = 0; !mask && i < std::ssize(path); ++i) {
       std::vector<float> own(head.layer().hidden);
       backend_->read(reinterpret_cast<const std::byte*>(out.features),
                      std::as_writable_bytes(std::span(own)));
@@ -186,9 +195,12 @@ SamplingParams hot() {
   return sampling;
 }
 
+// Kinds of heads: of all tokens, of some, and with masked rows.
+constexpr std::pair<int, bool> kHeads[] = {{kVocab, false}, {200, false}, {200, true}};
+
 TEST_F(HeadDrafterTest, DraftsAreOfTheTextAlone) {
-  for (const int draft_vocab : {kVocab, 200}) {
-    use(draft_vocab);
+  for (const auto& [draft_vocab, at_once] : kHeads) {
+    use(draft_vocab, at_once);
     for (const float temperature : {0.0F, 1.0F}) {
       SamplingParams sampling = hot();
       sampling.temperature = temperature;
@@ -241,8 +253,8 @@ TEST_F(HeadDrafterTest, DraftsAreOfTheTextAlone) {
 
 // Every token of a tree by the chain of its ancestors, all computed anew.
 TEST_F(HeadDrafterTest, ATreeIsOfTheLikeliestPaths) {
-  for (const int draft_vocab : {kVocab, 200}) {
-    use(draft_vocab);
+  for (const auto& [draft_vocab, at_once] : kHeads) {
+    use(draft_vocab, at_once);
     const SamplingParams sampling = hot();
     ModelDrafterOptions o = options();
     o.paths = 4;

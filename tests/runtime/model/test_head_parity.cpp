@@ -219,6 +219,34 @@ TEST_P(HeadParity, OfATreeThatGrows) {
   expect_near(tree.logits, answer("tree_logits"));
 }
 
+// Masked rows come in the pass that has the text's last rows.
+TEST_P(HeadParity, OfMaskedRows) {
+  const std::optional<TokenId> mask = mask_token(config_);
+  if (!mask) {
+    EXPECT_EQ(answers_->find("masked_logits"), nullptr);
+    return;
+  }
+  const std::span<const float> expected = answer("masked_logits");
+  const std::size_t masked = expected.size() / draft_vocab(config_);
+  ASSERT_GT(masked, 3U);
+  const std::span<const std::byte> given = answers_->find("features")->bytes;
+  std::vector<std::byte> features(given.begin(), given.end());
+  const std::span<const std::byte> one = head_->weights().mask_feature();
+  for (std::size_t i = 0; i < masked; ++i) features.insert(features.end(), one.begin(), one.end());
+  std::vector<TokenId> tokens(tokens_.begin() + 1, tokens_.end());
+  tokens.insert(tokens.end(), masked, *mask);
+  const std::size_t first = tokens.size() - masked - 3;
+  const std::size_t bytes = head_->feature_bytes();
+  (void)run(std::span<const std::byte>(features).first(first * bytes),
+            std::span<const TokenId>(tokens).first(first), {});
+  kernels::Segment rest;
+  rest.first_position = static_cast<int>(first);
+  const Rows rows = run(std::span<const std::byte>(features).subspan(first * bytes),
+                        std::span<const TokenId>(tokens).subspan(first), rest);
+  const std::size_t vocab = head_->layer().vocab;
+  expect_near(std::span<const float>(rows.logits).subspan(3 * vocab), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Heads, HeadParity, testing::ValuesIn(cases()), [](const auto& made) {
   std::string name = made.param.fixture.filename().string() + "_" + made.param.backend +
                      (made.param.shared ? "_shared" : "");
