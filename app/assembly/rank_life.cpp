@@ -90,8 +90,10 @@ std::vector<int> members_of(const GroupRanks& group) {
 }
 
 /// Seconds that one call of the first draft model takes on a drafter rank, by rows; without points:
-/// they are not known.
-CostCurve draft_calls(const Plan& plan, std::span<const std::int32_t> drafters) {
+/// they are not known, or nothing is to be drafted for outcomes.
+CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
+                      std::span<const std::int32_t> drafters) {
+  if (!inputs.config.speculation.outcomes) return {};
   const auto model = std::find_if(drafters.begin(), drafters.end(), [&](std::int32_t d) {
     return plan.drafters[d].model != nullptr;
   });
@@ -284,7 +286,7 @@ class RankLife::DrafterPlace final : public Place {
                   .longest = longest_window(inputs, plan),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
-                  .calls = draft_calls(plan, own_),
+                  .calls = draft_calls(inputs, plan, own_),
                   .shuffle = outcome_seed(inputs.config.test, rank),
                   .features = inputs.target.compute}) {}
   protocol::Participant& role() override { return drafter_; }

@@ -21,6 +21,70 @@ constexpr double kHostBandwidth = 50e9;
 /// estimate: no device has joined groups yet.
 constexpr double kFileBandwidth = 1e9;
 
+/// engine.tail_profile; without text: there is none. `fault`: why it does not hold.
+struct TailProfile {
+  std::string text;
+  std::string fault;
+};
+
+/// Reads and checks the file.
+TailProfile check_tail_profile(const Inputs& inputs, const policy::Placement& placement,
+                               const ProfiledCosts& costs) {
+  const Auto<std::string>& path = inputs.config.engine.tail_profile;
+  const Auto<std::int32_t>& wanted = inputs.config.layout.tail_tp;
+  const int degree = placement.least_tp();
+  if (!path) {
+    if (!wanted || *wanted <= degree) return {};
+    throw UsageError(fmt::format(
+        "layout.tail_tp: costs of groups of {0} are not known; measure them with `paceline "
+        "profile CONFIG --set layout.verifier_tp={0} --output FILE` and set engine.tail_profile",
+        2 * degree));
+  }
+  TailProfile profile{io::read_yaml_file(*path, "the cost profile"), ""};
+  const CostTable table = io::parse_cost_profile(profile.text, *path);
+  const int tp = table.conditions.tp;
+  if (tp != 2 * degree)
+    throw UsageError(fmt::format(
+        "engine.tail_profile: {} was measured with tensor-parallel degree {}, expected {}: twice "
+        "that of the groups (layout.verifier_tp)",
+        *path, tp, 2 * degree));
+  if (wanted && *wanted > tp)
+    throw UsageError(fmt::format(
+        "layout.tail_tp: expected at most {}, the degree of engine.tail_profile, found {}", tp,
+        *wanted));
+  profile.fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters,
+                             inputs.target.compute, "this run");
+  if (profile.fault.empty() && !costs.hold())
+    profile.fault = "costs of the layout's groups are not known beforehand (engine.profile)";
+  return profile;
+}
+
+TailGroups groups_of(const TailProfile& profile, const Inputs& inputs, const Machine& machine,
+                     const policy::Placement& placement) {
+  TailGroups tail;
+  const Auto<std::string>& path = inputs.config.engine.tail_profile;
+  if (!path) return tail;
+  if (!profile.fault.empty()) {
+    tail.explanation =
+        fmt::format("warning: {} (engine.tail_profile) does not hold here: {}; no groups join",
+                    *path, profile.fault);
+    return tail;
+  }
+  const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
+  if (degrees.empty()) {
+    tail.explanation =
+        "no groups join into larger ones (schedule.rebalance, layout.tail_tp, the model and the "
+        "number of groups decide)";
+    return tail;
+  }
+  tail.costs[degrees.front()] = io::parse_cost_profile(profile.text, *path);
+  tail.explanation = fmt::format(
+      "groups join into groups of {} for the last requests where that ends sooner (override: "
+      "layout.tail_tp)",
+      degrees.front());
+  return tail;
+}
+
 }  // namespace
 
 std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
@@ -40,61 +104,20 @@ std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
   return larger;
 }
 
+TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,
+                             const policy::Placement& placement, const ProfiledCosts& costs) {
+  return groups_of(check_tail_profile(inputs, placement, costs), inputs, machine, placement);
+}
+
 TailGroups read_tail_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine, const policy::Placement& placement,
                              const ProfiledCosts& costs) {
-  TailGroups tail;
-  const Auto<std::string>& path = inputs.config.engine.tail_profile;
-  const Auto<std::int32_t>& wanted = inputs.config.layout.tail_tp;
-  const int degree = placement.least_tp();
-  std::string text;
-  std::string fault;
+  TailProfile profile;
   together(mpi, [&] {
-    if (mpi.rank() != 0) return;
-    if (!path) {
-      if (!wanted || *wanted <= degree) return;
-      throw UsageError(fmt::format(
-          "layout.tail_tp: costs of groups of {0} are not known; measure them with `paceline "
-          "profile CONFIG --set layout.verifier_tp={0} --output FILE` and set engine.tail_profile",
-          2 * degree));
-    }
-    text = io::read_yaml_file(*path, "the cost profile");
-    const CostTable table = io::parse_cost_profile(text, *path);
-    const int tp = table.conditions.tp;
-    if (tp != 2 * degree)
-      throw UsageError(fmt::format(
-          "engine.tail_profile: {} was measured with tensor-parallel degree {}, expected {}: twice "
-          "that of the groups (layout.verifier_tp)",
-          *path, tp, 2 * degree));
-    if (wanted && *wanted > tp)
-      throw UsageError(fmt::format(
-          "layout.tail_tp: expected at most {}, the degree of engine.tail_profile, found {}", tp,
-          *wanted));
-    fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters, inputs.target.compute,
-                       "this run");
-    if (fault.empty() && !costs.hold())
-      fault = "costs of the layout's groups are not known beforehand (engine.profile)";
+    if (mpi.rank() == 0) profile = check_tail_profile(inputs, placement, costs);
   });
-  broadcast(mpi, text, fault);
-  if (!path) return tail;
-  if (!fault.empty()) {
-    tail.explanation = fmt::format(
-        "warning: {} (engine.tail_profile) does not hold here: {}; no groups join", *path, fault);
-    return tail;
-  }
-  const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
-  if (degrees.empty()) {
-    tail.explanation =
-        "no groups join into larger ones (schedule.rebalance, layout.tail_tp, the model and the "
-        "number of groups decide)";
-    return tail;
-  }
-  tail.costs[degrees.front()] = io::parse_cost_profile(text, *path);
-  tail.explanation = fmt::format(
-      "groups join into groups of {} for the last requests where that ends sooner (override: "
-      "layout.tail_tp)",
-      degrees.front());
-  return tail;
+  broadcast(mpi, profile.text, profile.fault);
+  return groups_of(profile, inputs, machine, placement);
 }
 
 bool joins(const Machine& machine, const policy::Placement& placement, int rank, int tp) {

@@ -105,25 +105,6 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   return table;
 }
 
-/// Reduces a table to the configured drafters, in their order.
-CostTable of_drafters(const Inputs& inputs, CostTable table) {
-  std::vector<DrafterCosts> drafters;
-  for (const ConfiguredDrafter& drafter : inputs.drafters) {
-    const auto at =
-        std::find_if(table.drafters.begin(), table.drafters.end(),
-                     [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
-    if (at == table.drafters.end()) {
-      throw UsageError(
-          fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
-                      *inputs.config.engine.profile, drafter.name));
-    }
-    drafters.push_back(*at);
-  }
-  table.drafters = std::move(drafters);
-  if (!table.transfer) table.transfer = transfers(inputs.config.simulation);
-  return table;
-}
-
 /// Throws UsageError if the costs are of another model, or of another backend, instruction set or
 /// number of threads than the configuration sets.
 void require_holds(const Inputs& inputs, const CostTable& profile) {
@@ -143,6 +124,24 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
 }
 
 }  // namespace
+
+CostTable of_drafters(const Inputs& inputs, CostTable table) {
+  std::vector<DrafterCosts> drafters;
+  for (const ConfiguredDrafter& drafter : inputs.drafters) {
+    const auto at =
+        std::find_if(table.drafters.begin(), table.drafters.end(),
+                     [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
+    if (at == table.drafters.end()) {
+      throw UsageError(
+          fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
+                      *inputs.config.engine.profile, drafter.name));
+    }
+    drafters.push_back(*at);
+  }
+  table.drafters = std::move(drafters);
+  if (!table.transfer) table.transfer = transfers(inputs.config.simulation);
+  return table;
+}
 
 std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
   const io::RunConfig& config = inputs.config;

@@ -19,6 +19,10 @@ namespace paceline::app {
 /// not know the degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
+/// The table with the costs of the configured drafters alone, in their order, and with moves over
+/// the modelled links if it has none. Throws UsageError if it does not know a drafter.
+[[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table);
+
 /// Costs at degree `tp`, if all work of the measured degree were divided evenly among `tp` ranks.
 /// For groups of several degrees, only one of which was measured.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);

@@ -106,6 +106,14 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
+/// A larger degree, into which the layout's groups may join, with costs by engine.tail_profile.
+TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
+                                  const policy::Placement& first, const ProfiledCosts& costs) {
+  TailGroups tail = read_tail_profile(inputs, machine, first, costs);
+  for (auto& [tp, table] : tail.costs) table = of_drafters(inputs, std::move(table));
+  return tail;
+}
+
 /// Makes the workload's requests those of the inputs. `replayed`: the workload is a recorded run;
 /// then its responses set max_tokens and samples.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
@@ -183,7 +191,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   const ProfiledCosts costs{table.conditions, table, ""};
   Plan& plan = simulation.plan;
   plan = complete_plan(inputs, machine, degree, costs,
-                       by_tables ? tail_groups_by_tables(inputs, machine, first) : TailGroups{},
+                       by_tables ? tail_groups_by_tables(inputs, machine, first)
+                                 : tail_groups_by_profile(inputs, machine, first, costs),
                        choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
   if (converses && !inputs.config.converses()) {
     plan.layout.explanation.emplace_back(

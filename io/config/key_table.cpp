@@ -504,6 +504,8 @@ std::vector<Key> make_table() {
                       "acceptance, of n-grams and suffix trees; else 1."};
   t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
                   "Tokens after which a drafter rank sends a draft; auto is what pays best."));
+  t.push_back(key(PACELINE_FIELD(speculation, outcomes), Flag{},
+                  "Drafter ranks of few requests draft for what the target may say instead, too."));
   t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
                   "Groups that run dry generate others' last requests too, by another drafter."));
   t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",

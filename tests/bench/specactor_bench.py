@@ -12,42 +12,65 @@ import argparse
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from rollouts import ROOT
 
 MODELS = ROOT / "configs/simulated/models"
+NODES = 32
 STATIC = ["speculation.best_of_n=false"]
 VANILLA = [*STATIC, "speculation.mode=coupled", "speculation.policy=fixed", "speculation.max_length=5"]
+PIECES = ["speculation.window=planned"]  # drafts are sent by windows, and none is for outcomes
+CHAINS = ["speculation.outcomes=false"]
+MOVING = ["schedule.rebalance=true", "layout.tail_tp=1"]
+JOINING = ["schedule.rebalance=true"]
 ARMS = {  # settings, speed by plain's in the paper
     "plain (veRL)": ([*STATIC, "speculation.mode=plain"], "1"),
-    "plain, twice the GPUs": ([*STATIC, "speculation.mode=plain", "simulation.nodes=64"], "1.0-1.1"),
+    "plain, twice the GPUs": ([*STATIC, "speculation.mode=plain", "twice"], "1.0-1.1"),
     "vanilla coupled, 0.5B": ([*VANILLA, f"speculation.drafters=[{{method: model, path: {MODELS}/Qwen2.5-0.5B}}]", "first"],
                               "1.03 (DAPO)"),
     "vanilla coupled, n-gram": ([*VANILLA, "speculation.drafters=[{method: ngram}]", "last"], "about 1"),
-    "decoupled": (STATIC, "1.3"),
-    "SpecActor: and best of N": ([], "2.0-2.4"),
-    "ours: coupled by costs": ([*STATIC, "speculation.mode=coupled"], ""),
-    "ours: SpecActor, balanced": (["schedule.rebalance=true"], ""),
-    "ours: coupled, balanced, N": (["schedule.rebalance=true", "speculation.mode=coupled"], ""),
-    "ours: and freed ranks draft": (["schedule.rebalance=true", "speculation.mode=auto", "layout.drafters=0"], ""),
-    "plain, balanced": ([*STATIC, "speculation.mode=plain", "schedule.rebalance=true"], ""),
+    "decoupled, Algorithm 1": ([*STATIC, *PIECES], "1.3"),
+    "SpecActor: and best of N": (PIECES, "2.0-2.4"),
+    "tokens one by one": ([*STATIC, *CHAINS], ""),
+    "and requests move": ([*STATIC, *CHAINS, *MOVING], ""),
+    "and groups join": ([*STATIC, *CHAINS, *JOINING], ""),
+    "and drafts for outcomes": ([*STATIC, *JOINING], ""),
+    "and best of N: all": (JOINING, ""),
+    "plain, moves, joins": ([*STATIC, *JOINING, "speculation.mode=plain"], ""),
+    "coupled by costs, moves, joins": ([*STATIC, *JOINING, "speculation.mode=coupled"], ""),
+    "coupled, freed ranks draft": ([*JOINING, "speculation.mode=auto", "layout.drafters=0"], ""),
 }
 
 
-def simulate(program: str, config: str, settings: list[str]) -> tuple[list[str], str]:
-    """The table's row, and the seconds over the larger lower bound. "first" and "last" among the settings: of the
-    configuration's drafters one alone drafts, with its acceptance."""
+def planned_window(program: str, path: Path, settings: list[str]) -> str:
+    """Tokens that drafter ranks send at a time by the plan."""
+    sets = [word for s in settings if "planned" not in s for word in ("--set", s)]
+    done = subprocess.Popen([program, "simulate", str(path), *sets], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for line in done.stderr:
+        if window := re.match(r"\s+\*.* window (\d+)", line):
+            done.kill()
+            return window.group(1)
+    sys.exit("no window is planned: " + " ".join(sets))
+
+
+def simulate(program: str, config: str, settings: list[str]) -> tuple[list[str], list[str]]:
+    """The table's row; both lower bounds, and the seconds over the larger. "first" and "last" among the settings: of
+    the configuration's drafters one alone drafts, with its acceptance."""
     path = ROOT / f"configs/simulated/{config}.yaml"
     acceptance = re.search(r"acceptance: \[(.*)\]", path.read_text())
     own = {"first": 0, "last": -1}
     settings = [f"simulation.workload.acceptance=[{acceptance.group(1).split(',')[own[s]].strip()}]" if s in own else s
                 for s in settings if s not in own or acceptance]
+    if any("planned" in s for s in settings):
+        window = planned_window(program, path, settings)
+        settings = [s.replace("planned", window) for s in settings]
     sets = [word for s in settings for word in ("--set", s)]
     done = subprocess.run([program, "simulate", str(path), *sets], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])
-    bound = re.search(r"takes ([\d.]+) times the larger", done.stderr)
-    return re.split(r"\s+", done.stdout.splitlines()[1].strip()), bound.group(1) if bound else "-"
+    bounds = re.search(r"bounds: ([\d.]+) s .*, ([\d.]+) s .* takes ([\d.]+) times the larger", done.stderr)
+    return re.split(r"\s+", done.stdout.splitlines()[1].strip()), list(bounds.groups())
 
 
 def main() -> None:
@@ -55,21 +78,28 @@ def main() -> None:
     parser.add_argument("program", help="paceline")
     parser.add_argument("--config", default="specactor-lognormal", help="of configs/simulated: the workload")
     parser.add_argument("--prompts", default="512,1024", help="of 16 responses each")
+    parser.add_argument("--scale", type=int, default=1, help="an N-th of the prompts and of the GPUs")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
-    parser.add_argument("--arms", default="", help="those alone that have one of these words, by comma; and plain")
+    parser.add_argument("--arms", default="", help="those alone that this regular expression is found in; and plain")
     arguments = parser.parse_args()
+    nodes = NODES // arguments.scale
     for prompts in arguments.prompts.split(","):
-        print(f"{16 * int(prompts)} responses {' '.join(arguments.settings)}\n{'':28} rollout s   tail s  "
-              "busy, %: verifiers drafters  races  over bound  speed (paper's)", flush=True)
-        plain = 0.0
-        for name, (settings, paper) in ARMS.items():
-            if plain and not any(word in name for word in arguments.arms.split(",")):
-                continue
-            row, bound = simulate(arguments.program, arguments.config,
-                                  [*arguments.settings, f"simulation.workload.prompts={prompts}", *settings])
-            plain = plain or float(row[0])
-            print(f"{name:28} {float(row[0]):9.1f} {float(row[2]):8.1f} {row[3]:>19} {row[4]:>8} {row[6]:>6} {bound:>11} "
-                  f"{plain / float(row[0]):7.2f} ({paper})", flush=True)
+        for seed in range(1, arguments.seeds + 1):
+            print(f"{16 * int(prompts) // arguments.scale} responses, {8 * nodes} GPUs, seed {seed} "
+                  f"{' '.join(arguments.settings)}\n{'':30} rollout s   tail s  busy, %: verifiers drafters  races  "
+                  "bounds s: longest, work  over bound  speed (paper's)", flush=True)
+            plain = 0.0
+            for name, (settings, paper) in ARMS.items():
+                if plain and not re.search(arguments.arms, name):
+                    continue
+                base = [f"simulation.nodes={2 * nodes if 'twice' in settings else nodes}", f"sampling.seed={seed}",
+                        f"simulation.workload.prompts={int(prompts) // arguments.scale}"]
+                row, (longest, work, over) = simulate(arguments.program, arguments.config, [
+                    *base, *(s for s in settings if s != "twice"), *arguments.settings])
+                plain = plain or float(row[0])
+                print(f"{name:30} {float(row[0]):9.1f} {float(row[2]):8.1f} {row[3]:>19} {row[4]:>8} {row[6]:>6} "
+                      f"{longest:>16} {work:>6} {over:>11} {plain / float(row[0]):7.2f} ({paper})", flush=True)
 
 
 if __name__ == "__main__":

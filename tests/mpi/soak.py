@@ -7,7 +7,7 @@
 
 Each run goes through random layouts (1 to 7 ranks, groups of TP 1, 2 and 4, drafter ranks as asked for or as planned),
 batches, KV memory and pools, speculation by costs that were measured or made up, moves of requests, races, changes of
-roles, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
+roles, groups that join, and delays of messages. With --kills, at a random moment one rank, mpirun, or all its processes are killed
 (SIGKILL), or the job is asked to stop (SIGUSR1); a third of the moments lie within the writing of the final files.
 --resume goes on, with other settings, until the run is done. Then its digest, and what mixtures record of their experts,
 must be that of plain decoding on one rank, and its directory must hold what that of an undisturbed run holds: telemetry is there, shards and temporaries are not. No
@@ -15,8 +15,8 @@ attempt may hang, or fail but for the kill. What fails is kept for a look. With 
 of up to six turns, answered as in the plain run was recorded, by workers that do so at random moments, die and talk
 nonsense; many kills come while some wait.
 
-Where h5py is there, each line says how many requests have come to which mode, and how often a group raced for another's
-request: a soak that saw none of some mode has not tried it.
+Where h5py is there, each line says how many requests have come to which mode, how often a group raced for another's
+request, and in how many runs groups joined: a soak that saw none of some mode has not tried it.
 
 Open MPI's own launcher does not always end when a rank was killed. Where all ranks are gone and it is not, it is ended
 and counted apart; the run goes on.
@@ -46,6 +46,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "io/python"))
 sys.dont_write_bytecode = True
 try:
+    import h5py
     from paceline_reader import open_run, races
 except ImportError:
     open_run = None
@@ -74,6 +75,7 @@ PRICES: Dict[str, Optional[Tuple[float, float]]] = {
     "mixed": (1e-6, 5e-3),  # a request is best left to its own n-grams, or to drafter ranks
     "dear": (0.03, 0.03),  # nothing is as good as plain decoding
 }
+JOINED = "joined"
 # Without a tokenizer, for models that cannot have one.
 TOKENS = [{"uid": f"t{i}", "prompt_tokens": list(range(3, i * 9 + 12, i % 3 + 1))} for i in range(16)]
 POLICIES = ("fixed", "goodput", "nightjar", "dsd", "banditspec", "tetris")
@@ -129,10 +131,10 @@ class Model:
         return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": servers} for name in names)
 
 
-def priced(profile: str, own: float, model: float) -> str:
+def priced(profile: str, own: float, model: float, step: float = 0.01) -> str:
     """A profile with made-up seconds (PRICES)."""
     lines = []
-    seconds, attends = 0.01, False
+    seconds, attends = step, False
     for line in profile.splitlines():
         if "name:" in line:
             seconds = model if "model:" in line else own
@@ -151,7 +153,7 @@ class Soak:
         self.runs = self.failures = self.attempts = self.hung_launchers = 0
         self.with_kills = kills
         self.most_ranks = most_ranks
-        self.races = 0
+        self.races = self.joined = 0
         self.models = self.make_models(work)
         self.seconds = 0.0  # of an undisturbed run
         for number, model in enumerate(self.models):
@@ -213,7 +215,7 @@ class Soak:
         return True
 
     def summary(self) -> str:
-        return f"{self.races} races"
+        return f"{self.races} races, groups joined in {self.joined} runs"
 
     def profile(self, model: Model, degree: int, stem: pathlib.Path) -> None:
         measured = stem.with_suffix(".measured.yaml")
@@ -229,6 +231,9 @@ class Soak:
             if price == "cheap":
                 history = f'drafts: [{{method: "model:{model.draft}", tried: 100000, accepted: 99500}}]\n'
                 stem.with_suffix(f".{price}.drafts.yaml").write_text(history)
+        # Of a larger group, in which nothing takes time: neighbours join as soon as no request waits.
+        model.profiles[degree, JOINED] = stem.with_suffix(f".{JOINED}.yaml")
+        model.profiles[degree, JOINED].write_text(priced(measured.read_text(), 1e-6, 1e-6, 1e-6))
 
     def start(self, directory: pathlib.Path, ranks: int, settings: List[str], *more: str,
               command: str = "rollout") -> subprocess.Popen:
@@ -257,9 +262,15 @@ class Soak:
             recorded = [run.routed_experts(i).tobytes() for i in range(len(run) if run.keeps_routing else 0)]
         return " " + hashlib.blake2b(b"".join(recorded), digest_size=8).hexdigest() if recorded else ""
 
-    def count_races(self, directory: pathlib.Path) -> None:
-        if open_run is not None:
-            self.races += len(races(directory)["rank"])
+    def count(self, directory: pathlib.Path, layout: str) -> None:
+        """Races of the last attempt, whose settings are `layout`, and whether groups of it joined."""
+        if open_run is None:
+            return
+        self.races += len(races(directory)["rank"])
+        with h5py.File(directory / "telemetry.h5") as telemetry:
+            largest = int(telemetry["summary/tp"][:].max())
+        degrees = re.search(r"verifier_tp=\[([\d, ]+)\]", layout)
+        self.joined += degrees is not None and largest > max(map(int, degrees[1].split(",")))
 
     @staticmethod
     def listing(directory: pathlib.Path) -> List[str]:
@@ -269,18 +280,28 @@ class Soak:
         pick = self.random.choice
         most = self.most_ranks - 2  # beside those that speculation may want
         degrees = [pick([d for d in model.degrees if d <= most]) for _ in range(pick([1, 1, 2, 2, 3]))]
+        if pick([True, False]):  # groups of one degree may join
+            degrees = [degrees[0]] * len(degrees)
         while sum(degrees) > most:
             degrees.remove(max(degrees))
         ranks = sum(degrees)
+        attention = pick(["auto", "auto", "data"])  # profiles are of auto
         settings = [*model.settings, f"layout.verifier_tp=[{', '.join(map(str, degrees))}]",
-                    f"layout.attention={pick(['auto', 'data'])}",
+                    f"layout.attention={attention}",
                     f"schedule.move_kv={pick(MOVES)}",
                     f"test.shuffle=[{', '.join(s for s in ('moves', 'roles', 'races', 'memory', 'outcomes') if pick([True, False]))}]",
                     f"schedule.chunk={pick(['auto', 0, 16, 50, 'grow'])}",
                     f"schedule.policy={pick(['context', 'context', 'no_context', 'group', 'fcfs'])}",
                     f"engine.max_batch={pick([1, 3, 7, 20, 64])}", f"engine.prefill_chunk={pick([3, 20, 64, 256])}",
                     f"engine.kv_block={pick([16, 16, 32, 64])}", f"output.flush_seconds={pick([0.02, 0.1, 1])}"]
-        more, settings_of_drafts = self.speculation(model, degrees)
+        price = pick([None, *(PRICES if model.profiles else [])])
+        if price is not None:
+            settings.append(f"engine.profile={model.profiles[degrees[0], price]}")
+        holds = price is not None and len(set(degrees)) == 1 and attention == "auto"
+        larger = model.profiles.get((2 * degrees[0], JOINED))
+        if larger and holds and pick([True, True, False]):
+            settings.append(f"engine.tail_profile={larger}")
+        more, settings_of_drafts = self.speculation(model, holds)
         return ranks + more, settings + self.kv_memory() + settings_of_drafts
 
     def kv_memory(self) -> List[str]:
@@ -293,14 +314,12 @@ class Soak:
             settings += [f"kv_pool.disk={self.work}", f"kv_pool.disk_size={pick(['auto', '4MiB', '1MiB'])}"]
         return settings
 
-    def speculation(self, model: Model, degrees: List[int]) -> tuple[int, List[str]]:
-        """Ranks beside those of the groups, and settings."""
+    def speculation(self, model: Model, holds: bool) -> tuple[int, List[str]]:
+        """Ranks beside those of the groups, and settings. `holds`: there is a profile to plan by."""
         pick = self.random.choice
         names = self.random.sample(model.methods, pick([0, 1, 1, 2, 3]))
         if not names:
             return 0, []
-        price = pick([None, *(PRICES if model.profiles else [])])
-        holds = price is not None and len(set(degrees)) == 1
         mode = pick(["auto", "auto", "plain", "coupled", "decoupled"])
         spare = pick([0, 1, 1, 2])
         if mode == "decoupled":
@@ -320,8 +339,6 @@ class Soak:
                     f"speculation.best_of_n={pick(['true', 'false'])}",
                     f"speculation.keep_history={pick(['true', 'false'])}",
                     f"layout.drafters={'auto' if planned else asked}"]
-        if price is not None:
-            settings.append(f"engine.profile={model.profiles[degrees[0], price]}")
         return spare, settings
 
     def delays(self) -> List[str]:
@@ -432,7 +449,7 @@ class Soak:
             digest = self.digest(directory)
             if digest != model.digests[sampling]:
                 raise Failure(f"digest {digest}, not {model.digests[sampling]}")
-            self.count_races(directory)
+            self.count(directory, history[-1])
             files = self.listing(directory)
             if files != self.files:
                 raise Failure(f"the directory holds {files}, not {self.files}")

@@ -5,9 +5,10 @@
     tests/sim/campaign.py build/release/app/paceline --first 417 --seeds 1 --verbose
 
 Each seed draws work (prompts, lengths, acceptance), a layout (groups of TP 1 to 8 on one to three nodes, drafter ranks,
-spare ones), batches, blocks and chunks of KV, speculation, moves, races and changes of roles by policy or at random, and
-faults: messages that are delayed or come twice, block transfers that fail, slow ranks, drafter ranks that stand still, and
-a rank that dies, after which the job is resumed. Every step looks at the KV of all it attends to (test.check_kv).
+spare ones), batches, blocks and chunks of KV, speculation, moves, groups that join, races and changes of roles by policy
+or at random, and faults: messages that are delayed or come twice, block transfers that fail, slow ranks, drafter ranks
+that stand still, and a rank that dies, after which the job is resumed. Every step looks at the KV of all it attends to
+(test.check_kv).
 The simulation must end, with exit code 0, and its digest must be that of plain decoding of the same work on one rank, on
 which nothing goes wrong. What fails is printed as commands, and its folder is kept.
 
@@ -52,7 +53,7 @@ LAYERS, HEAD_DIM = 32, 128  # a block of one head has 256 KiB
 DRAFT_BYTES = 2 * 3 * 2 * 64 * 2  # of a position of a draft model
 # Degrees of groups, at most, by the model's KV heads.
 MODELS = (2, 4, 8)
-COUNTED = ("moves", "races", "changes of roles", "changes of roles by policy", "kills")
+COUNTED = ("moves", "races", "changes of roles", "changes of roles by policy", "joins of groups", "kills")
 
 
 @dataclasses.dataclass
@@ -85,7 +86,11 @@ def prepare(work: pathlib.Path) -> None:
         # As if they had been measured with it.
         measured = (f"qwen2 {LAYERS} layers, {8 * HEAD_DIM} wide, 8 + {kv_heads} heads of {HEAD_DIM}, "
                     f"{shape['intermediate_size']} inner, {shape['vocab_size']} tokens, bf16")
-        (folder / "costs.yaml").write_text(re.sub(r'^  model: .*$', f'  model: "{measured}"', costs, flags=re.M))
+        costs_of_model = re.sub(r'^  model: .*$', f'  model: "{measured}"', costs, flags=re.M)
+        (folder / "costs.yaml").write_text(costs_of_model)
+        for degree in (2, 4, 8):  # of larger groups, in which all is done in a hundredth of the time
+            sooner = re.sub(r"(- \[\d+, )([^\]]+)\]", lambda m: f"{m[1]}{float(m[2]) / 100:g}]", costs_of_model)
+            (folder / f"tail-{degree}.yaml").write_text(sooner.replace("  tp: 1\n", f"  tp: {degree}\n"))
     rows = [("input_tokens", *row) for row in PROMPT_LENGTHS] + [("output_tokens", *row) for row in RESPONSE_LENGTHS]
     (work / "lengths.csv").write_text("field,tokens,weight\n" + "".join(f"{f},{t},{w}\n" for f, t, w in rows))
     (work / "base.yaml").write_text(f"""
@@ -153,7 +158,10 @@ class Draw:
     def schedule(self) -> List[str]:
         shares = {"moves": 0.5, "roles": 0.3, "races": 0.3, "memory": 0.5, "outcomes": 0.5}
         shuffled = [name for name, share in shares.items() if self.often(share)]
-        return [f"test.shuffle=[{', '.join(shuffled)}]", f"test.seed={self.random.randrange(1 << 32)}",
+        joins = []
+        if len(self.degrees) > 1 and len(set(self.degrees)) == 1 and 2 * self.degrees[0] <= self.kv_heads and self.often(0.7):
+            joins = [f"engine.tail_profile={self.folder}/model-{self.kv_heads}/tail-{2 * self.degrees[0]}.yaml"]
+        return [*joins, f"test.shuffle=[{', '.join(shuffled)}]", f"test.seed={self.random.randrange(1 << 32)}",
                 f"schedule.rebalance={self.flag(0.8)}",
                 f"schedule.move_kv={self.pick(['cost', 'transfer', 'recompute', 'both'])}",
                 f"schedule.policy={self.pick(['context', 'context', 'no_context', 'oracle', 'group', 'fcfs'])}",
@@ -225,7 +233,9 @@ class Campaign:
         moves, races, digest = row[-3:]
         changes = int(more[2])
         by_policy = 0 if any(s.startswith("test.shuffle") and "roles" in s for s in settings) else changes
-        counts = dict(zip(COUNTED, (int(moves), int(races), changes, by_policy, int(more[1]) - 1)))
+        # Without best-of-N policies change no roles but where groups join.
+        joins = by_policy if "groups join into groups of" in done.stderr and "speculation.best_of_n=true" not in settings else 0
+        counts = dict(zip(COUNTED, (int(moves), int(races), changes, by_policy, joins, int(more[1]) - 1)))
         return Simulated(float(row[0]), digest, counts)
 
     def run(self, seed: int) -> Outcome:

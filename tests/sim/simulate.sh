@@ -3,6 +3,7 @@
 # bytes of telemetry from the same seed, which the reader reads, and one clear message for bad input.
 source "$(dirname "$0")/../mpi/lib.sh"
 sim=$(dirname "$(realpath "$0")")
+python=$(for p in python3 /usr/bin/python3; do $p -c "import h5py, numpy" 2>/dev/null && { echo $p; break; }; done || true)
 
 # Four KV heads: groups of TP 1, 2 and 4.
 mkdir "$work/model"
@@ -61,6 +62,17 @@ agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation
 some "races" "$(simulated_races)"
 agrees "races at random" --set "$all" --set layout.drafters=1 --set test.shuffle=[races]
 some "races" "$(simulated_races)"
+# Groups join for the last requests, by costs of groups of two in which nothing takes long.
+sed -E 's/(- \[[0-9]+, [0-9.]+)(e-[0-9]+)?\]/\1e-9]/; s/^  tp: 1$/  tp: 2/' "$work/costs.yaml" >"$work/two.yaml"
+agrees "groups join" --set engine.tail_profile="$work/two.yaml"
+some "changes of roles" "$(sed -n 's/.*, \([0-9]*\) changes\{0,1\} of roles.*/\1/p' "$work/err")"
+outcome_seconds() {
+  ${python:-false} -c 'import sys, h5py; print(str(h5py.File(sys.argv[1])["summary/outcome_seconds"][:].sum() > 0).lower())' "$output/telemetry.h5" 2>/dev/null || echo skip
+}
+for outcomes in true false; do
+  agrees "drafts for outcomes: $outcomes" --set "$all" --set speculation.mode=decoupled --set layout.drafters=2 --set speculation.outcomes=$outcomes
+  same "ranks drafted for outcomes alone" "$outcomes|skip" "$(outcome_seconds)"
+done
 # A head drafts by trees that a run recorded.
 tree=(--set speculation.max_length=8 --set speculation.paths=10)
 "$paceline" rollout "$config" --output "$work/recorded" --set prompts.samples=1 --set sampling.max_tokens=160 "${tree[@]}" \
@@ -175,7 +187,6 @@ same "nothing is left beside the telemetry" "telemetry.h5" "$(ls -A "$work/run")
 # What a run's telemetry says, a simulation's does.
 responses=$("$paceline" report "$work/run" 2>&1 | sed -n 's/^ *\([0-9]*\) responses finished.*/\1/p')
 same "a report of it" 32 "$responses"
-python=$(for p in python3 /usr/bin/python3; do $p -c "import h5py, numpy" 2>/dev/null && { echo $p; break; }; done || true)
 if [ -z "$python" ]; then
   echo "SKIP: telemetry is not read: no Python with h5py and numpy"
 elif PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/io/python $python - "$work/run" <<'PY'
