@@ -148,6 +148,13 @@ for age in 11 12; do
 done
 same "its costs are measured once" "1 0" "$(grep -c 'costs by' "$steps/step-11/paceline.log") $(grep -c 'costs by' "$steps/step-12/paceline.log" || true)"
 
+# A step's prompts under its own noise by other weights, those of today, before its own are there: hints, no tokens.
+request step-13-before 13 60 "path: $root/configs/models/draft, "
+request step-14 13 60
+comes step-14 && same "a step that other weights have foreseen" "$(alone 13 60)" "$(digest "$steps/step-14")"
+if [ "$(digest "$steps/step-13-before")" != "$(digest "$steps/step-14")" ]; then ok "they said something else"
+else fail "other weights said the same"; fi
+
 : >"$steps/stop"
 code=0
 wait "$pid" || code=$?
