@@ -139,6 +139,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   if (prompt.empty()) return;  // the request's prompt was never sent
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
     if (at->second.version > open.version) return;  // the request has moved
+    if (goes_on(from, open, at->second)) return;
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
   }
@@ -149,6 +150,24 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   for (const auto& drafter : drafters_)
     drafter->start({open.id, prompt, open.response, open.noise, open.version, true, open.sampling},
                    clock_.now());
+}
+
+/// Takes the text that the rank missed while it did not read. Its verifier opens the request anew
+/// then, but the text before is known: to compute it again, for all requests at once, would take so
+/// long that the mailbox is full once more. A head reads features too, which are lost.
+bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
+  const auto known = static_cast<std::size_t>(r.response);
+  if (r.verifier != from || r.version != open.version || open.response.size() < known ||
+      !readers_.empty())
+    return false;
+  waste(r.ahead.chain.size(), r.ahead.branched());
+  r.ahead = {};
+  r.response = static_cast<std::int32_t>(open.response.size());
+  const std::span<const TokenId> missed = std::span(open.response).subspan(known);
+  for (const auto& drafter : drafters_) {
+    if (!missed.empty()) drafter->commit(open.id, missed, clock_.now());
+  }
+  return true;
 }
 
 /// Forgets a request. Its drafts count as wasted.

@@ -101,6 +101,7 @@ class DrafterRank final : public protocol::Participant {
   void receive();
   void take(const Envelope& envelope);
   void open(int from, const protocol::DraftOpen& open);
+  bool goes_on(int from, const protocol::DraftOpen& open, OpenRequest& r);
   void apply(int from, const protocol::DraftCommits& commits);
   void note_answer();
   void observe(int from, const protocol::DraftFeatures& message);

@@ -264,5 +264,47 @@ TEST(OutcomesOfAPair, StepsAfterForeseenRefutationsHaveDrafts) {
   EXPECT_EQ(dear.decode(4), Pair(truth, 1, {}).decode(4));
 }
 
+struct ListeningDrafter final : draft::Drafter {
+  void start(const draft::DraftStart& /*start*/, double /*now*/) override { ++started; }
+  void commit(RequestId /*id*/, std::span<const TokenId> tokens, double /*now*/) override {
+    committed.insert(committed.end(), tokens.begin(), tokens.end());
+  }
+  void finish(RequestId /*id*/, double /*now*/) override {}
+  draft::Capabilities capabilities() override { return {}; }
+  void propose(std::span<draft::DraftSlot> batch, double /*now*/,
+               draft::Levels* /*levels*/) override {
+    for (draft::DraftSlot& slot : batch) slot.count = 0;
+  }
+  int started = 0;
+  Text committed;
+};
+
+TEST(ARankThatDidNotRead, ComputesNoTextAgain) {
+  Post post;
+  SteppedClock clock;
+  QuietTelemetry telemetry;
+  SimulatedMailbox verifier{post, {0, Address::Port::role}};
+  SimulatedMailbox own{post, {1, Address::Port::role}};
+  auto made = std::make_unique<ListeningDrafter>();
+  ListeningDrafter& drafter = *made;
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::move(made));
+  DrafterRank rank(own, clock, std::move(drafters), telemetry, {.place = {1, 0}});
+  const auto open = [&](const Text& response, std::uint64_t version) {
+    verifier.send({1, Address::Port::role},
+                  encode(DraftOpen{0, kFirst, {1, 2}, response, {}, version, {}}));
+    rank.turn();
+  };
+  open({10}, 0);
+  open({10, 11, 12}, 0);  // the verifier held back what it had to say, and says all of it
+  EXPECT_EQ(drafter.started, 1);
+  EXPECT_EQ(drafter.committed, (Text{11, 12}));
+  open({10}, 0);  // less than is known
+  EXPECT_EQ(drafter.started, 2);
+  open({10, 11}, 1);  // of another holder
+  EXPECT_EQ(drafter.started, 3);
+  EXPECT_EQ(drafter.committed, (Text{11, 12}));
+}
+
 }  // namespace
 }  // namespace paceline::speculation
