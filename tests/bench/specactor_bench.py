@@ -39,6 +39,7 @@ ARMS = {  # settings, speed by plain's in the paper
     "and best of N: all": (JOINING, ""),
     "plain, moves, joins": ([*STATIC, *JOINING, "speculation.mode=plain"], ""),
     "coupled by costs, moves, joins": ([*STATIC, *JOINING, "speculation.mode=coupled"], ""),
+    "auto, moves, joins": ([*STATIC, *JOINING, "speculation.mode=auto"], ""),
     "coupled, freed ranks draft": ([*JOINING, "speculation.mode=auto", "layout.drafters=0"], ""),
 }
 

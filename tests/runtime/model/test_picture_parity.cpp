@@ -19,7 +19,6 @@
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/tower.hpp"
-#include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/answers.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -37,31 +36,15 @@ struct Shown {
   std::vector<const float*> embeddings;  ///< [tokens]
 };
 
-struct Case {
-  std::filesystem::path fixture;
-  std::string backend;
-};
-
-/// Every checkpoint on the CPU's best instruction set, and on a device where there is one.
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  for (const std::filesystem::path& fixture : test::fixtures("parity_pictures")) {
-    all.push_back({fixture, "auto"});
-    if (kernels::test::backends().back() == "cuda") all.push_back({fixture, "cuda"});
-  }
-  return all;
-}
-
-class PictureParity : public testing::TestWithParam<Case> {
+class PictureParity : public testing::TestWithParam<std::filesystem::path> {
  protected:
   void SetUp() override {
-    const std::filesystem::path& fixture = GetParam().fixture;
-    std::ifstream(fixture / "reference.json") >> reference_;
-    config_ = io::load_model_config(model::families(), fixture);
-    source_ = std::make_unique<io::Checkpoint>(fixture);
+    std::ifstream(GetParam() / "reference.json") >> reference_;
+    config_ = io::load_model_config(model::families(), GetParam());
+    source_ = std::make_unique<io::Checkpoint>(GetParam());
     io::check_tensor_shapes(config_, *source_);
-    answers_ = std::make_unique<test::Answers>(fixture / "reference.safetensors");
-    backend_ = kernels::test::backend_named(GetParam().backend, 2);
+    answers_ = std::make_unique<test::Answers>(GetParam() / "reference.safetensors");
+    backend_ = kernels::make_cpu_backend(2);
     weights_ = model::load_weights(*backend_, config_, *source_, group_, DType::f32);
   }
 
@@ -89,9 +72,8 @@ class PictureParity : public testing::TestWithParam<Case> {
 
   /// What the tower makes of a picture.
   [[nodiscard]] std::vector<float> rows_of(int picture, DType compute) {
-    const std::filesystem::path& fixture = GetParam().fixture;
-    const ImageProcessorConfig processor = io::load_image_processor(fixture);
-    const std::filesystem::path path = fixture / ("picture-" + std::to_string(picture) + ".png");
+    const ImageProcessorConfig processor = io::load_image_processor(GetParam());
+    const std::filesystem::path path = GetParam() / ("picture-" + std::to_string(picture) + ".png");
     std::ifstream stream(path, std::ios::binary);
     const std::string file{std::istreambuf_iterator<char>(stream), {}};
     const io::ProcessedPicture processed =
@@ -100,14 +82,6 @@ class PictureParity : public testing::TestWithParam<Case> {
                        std::make_shared<model::TowerWeights>(*backend_, config_, *source_, compute),
                        group_);
     return tower.compute(io::patches_of(processor, processed), processed.grid);
-  }
-
-  /// Values in memory of the backend.
-  [[nodiscard]] std::vector<float> host(const float* values, std::size_t count) const {
-    std::vector<float> copy(count);
-    backend_->read(reinterpret_cast<const std::byte*>(values),
-                   std::as_writable_bytes(std::span(copy)));
-    return copy;
   }
 
   /// Logits of all rows, in passes of these many rows.
@@ -130,8 +104,7 @@ class PictureParity : public testing::TestWithParam<Case> {
       const float* of_pass =
           decoder.forward(part(shown.tokens), {&segment, 1}, wanted, kv, cache->data(),
                           {part(shown.rotary), part(shown.embeddings)});
-      const std::vector<float> more = host(of_pass, std::size_t{1} * count * config_.vocab);
-      all.insert(all.end(), more.begin(), more.end());
+      all.insert(all.end(), of_pass, of_pass + std::ptrdiff_t{count} * config_.vocab);
       first += count;
     }
     return all;
@@ -237,13 +210,13 @@ TEST_P(PictureParity, TextsAreUnchangedToTheBit) {
   std::vector<std::int32_t> wanted(rows);
   std::iota(wanted.begin(), wanted.end(), 0);
   const float* plain = decoder.forward(text.tokens, {&segment, 1}, wanted, kv, cache->data());
-  EXPECT_EQ(host(plain, std::size_t{1} * rows * config_.vocab), given);
+  EXPECT_EQ(std::vector<float>(plain, plain + std::ptrdiff_t{rows} * config_.vocab), given);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, PictureParity, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, PictureParity,
+                         testing::ValuesIn(test::fixtures("parity_pictures")),
                          [](const auto& made) {
-                           std::string name =
-                               made.param.fixture.filename().string() + "_" + made.param.backend;
+                           std::string name = made.param.filename().string();
                            std::replace(name.begin(), name.end(), '-', '_');
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
