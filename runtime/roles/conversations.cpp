@@ -34,7 +34,7 @@ std::vector<Conversations::Answered> Conversations::take() {
   if (environment_ == nullptr) return answered;
   for (const EnvironmentReply& reply : environment_->take()) {
     auto waiting = waiting_.extract(reply.id);
-    if (waiting.empty()) continue;  // it was written at a stop meanwhile
+    if (waiting.empty()) continue;  // the request was written at a stop
     Admission& request = waiting.mapped().request;
     const bool goes_on =
         take_reply(request.trajectory, reply, request.prompt.size(), limits_of(request));

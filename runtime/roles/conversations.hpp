@@ -14,10 +14,10 @@
 
 namespace paceline::roles {
 
-/// A response whose turn has ended leaves its batch and waits here for the answer. The verifier
-/// that sampled the turn holds it meanwhile, and stores its KV, as after a chunk. A request that
-/// goes to another verifier takes its record along, from which the environment there learns of
-/// earlier turns. Not thread-safe.
+/// A response whose turn has ended leaves its batch and waits here for the answer. Meanwhile the
+/// verifier that sampled the turn holds the request, and stores its KV as at the end of a lease. A
+/// request that goes to another verifier takes its trajectory along, which tells the environment
+/// there of earlier turns. Not thread-safe.
 class Conversations {
  public:
   /// `environment`: null where responses are of one turn; outlives this.
@@ -40,11 +40,11 @@ class Conversations {
   /// A request whose turn was answered: it goes on, or has ended.
   struct Answered {
     Admission request;
-    policy::KeptKv kv;  ///< stored
+    policy::KeptKv kv;  ///< the request's stored KV
     bool goes_on = false;
   };
   [[nodiscard]] std::vector<Answered> take();
-  /// The request goes elsewhere, or has been written as it is.
+  /// Tells the environment that the request leaves this verifier, and needs no answer here.
   void leave(RequestId id);
   /// Returns all requests that wait, each without the last token of its last turn. A resumed run
   /// samples this token again, and so ends the turn again.

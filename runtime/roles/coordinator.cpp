@@ -58,7 +58,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
 }
 
 Turn Coordinator::turn() {
-  constexpr int kMostMessages = 4096;  // a flood must not keep the caller from its watch
+  constexpr int kMostMessages = 4096;  // a flood must not keep the caller from the watchdog
   Turn turn;
   for (int n = 0; n < kMostMessages; ++n) {
     const std::optional<Envelope> envelope = mailbox_.poll();
@@ -71,7 +71,7 @@ Turn Coordinator::turn() {
   return turn;
 }
 
-/// The rank's role; in the next placement, once the rank has taken its place there.
+/// The rank's role: in the next placement if the rank has its place there, else in this one.
 Role Coordinator::role_of(int rank) const {
   const bool taken = change_ && change_->told() && !change_->awaits(rank);
   return (taken ? change_->next() : placement_).role(rank);
@@ -175,7 +175,7 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Rewards decide which prompts count. Once enough do, all other requests are as if stopped.
+/// Applies rewards, which decide which prompts count. Stops all requests once enough prompts do.
 void Coordinator::on(const Rewarded& told) {
   ++changes_;
   for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
@@ -203,8 +203,8 @@ void Coordinator::add_work() {
   }
 }
 
-/// A group reports its room only once. So a request that comes back is offered to all groups with
-/// room, those with most KV free first (Seer's SelectInstance).
+/// Leases waiting requests to all groups with room, beginning with most free KV blocks (Seer's
+/// SelectInstance). An idle group does not report its room again, so it cannot ask for them.
 void Coordinator::lease_to_any() {
   policy::RunState run = run_state();
   std::vector<policy::GroupState> with_room;
@@ -241,7 +241,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
         at->second.ended)
-      continue;  // the request has ended, or moves: its lease will be about to end there too
+      continue;  // the request has ended, or moves: its new group will report it as ending
     const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -332,7 +332,7 @@ void Coordinator::change_some(const policy::RunState& run) {
 }
 
 /// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by the request
-/// buffer's order). To save messages, done once per as many reports as there are groups.
+/// buffer's order). To save messages, does so once in as many reports as there are groups.
 void Coordinator::foresee(const policy::RunState& run) {
   constexpr std::size_t kOfAGroup = 16;  // requests per group: the next few leases
   if (requests_.given_back().empty() || ++unforeseen_ < run.groups.size()) return;
@@ -405,7 +405,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// Leases requests that groups gave back to some group, which writes their tokens to disk.
+/// Leases the requests that came back, all to one group, so that it writes their tokens to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });

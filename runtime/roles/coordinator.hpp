@@ -26,9 +26,9 @@ namespace paceline::roles {
 /// Everything the coordinator knows of the run's progress. Each request counts once: as finished,
 /// unflushed, active, partial or waiting.
 struct Progress {
-  std::size_t total = 0;  ///< requests of the run, those finished before a resume included
+  std::size_t total = 0;  ///< requests of the run, including requests finished before a resume
   std::size_t finished = 0;
-  std::size_t finished_before = 0;  ///< those of `finished` that earlier attempts finished
+  std::size_t finished_before = 0;  ///< requests of `finished` that earlier attempts finished
   std::size_t unflushed = 0;        ///< finished, but not on disk yet
   std::size_t active = 0;           ///< in a batch
   std::size_t partial = 0;          ///< handed in unfinished at a stop
@@ -42,7 +42,7 @@ struct Progress {
 };
 
 struct CoordinatorOptions {
-  std::uint64_t seed = 1;  ///< makes noise keys, with each request's weight version, uid and sample
+  std::uint64_t seed = 1;  ///< part of each request's noise key, unless its prompt has a seed
   policy::LeaseTerms terms{.max_tokens = 1024};  ///< how many KV blocks a lease takes
   /// Pictures of prompts; null where no prompt has any. Outlives the coordinator.
   PictureSource* pictures = nullptr;
@@ -54,23 +54,23 @@ struct CoordinatorOptions {
 class Coordinator final : public protocol::Participant {
  public:
   /// `work`: requests to generate, in any order; with dynamic sampling, siblings next to each other
-  /// and prompts in the order in which it decides on them. `order`: the order of leases. `prompts`:
-  /// by prompt index. `already_finished`: number of requests that earlier attempts finished.
+  /// and prompts in the order of its decisions. `order`: the order of leases. `prompts`: by prompt
+  /// index. `already_finished`: number of requests that earlier attempts finished.
   /// References and prompts outlive this.
   Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
               std::vector<Trajectory> work, std::unique_ptr<policy::RequestOrder> order,
               std::span<const Prompt> prompts, const CoordinatorOptions& options,
               std::size_t already_finished);
 
-  /// Applies every message that is there.
+  /// Applies the messages that have arrived, up to a limit.
   protocol::Turn turn() override;
   /// Asks all groups to hand in their unfinished requests. Idempotent.
   void stop();
-  /// All ranks have reported: nothing more will be said.
+  /// Whether all ranks have sent their summaries: no message follows.
   [[nodiscard]] bool over() const override {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
-  /// Every request ended; with dynamic sampling, enough prompts count. Meaningful once over.
+  /// Whether every request ended, or dynamic sampling is over. Meaningful once over().
   [[nodiscard]] bool complete() const {
     return options_.sampling != nullptr ? options_.sampling->over() : requests_.complete();
   }
@@ -82,8 +82,8 @@ class Coordinator final : public protocol::Participant {
   /// [ranks] Number of messages from each rank so far.
   [[nodiscard]] std::span<const std::uint64_t> heard() const { return heard_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Ranks that have yet to report. At the end: ranks that sent no summary. Before: the leaders of
-  /// groups, and ranks that have not taken their new places.
+  /// Ranks from which messages are due. Before Finish: the leaders of groups, and ranks that have
+  /// not taken their new places. After Finish: ranks that sent no summary.
   [[nodiscard]] std::vector<int> awaited() const;
 
  private:
@@ -127,7 +127,7 @@ class Coordinator final : public protocol::Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
-  std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, the last one first
+  std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, in reverse order
   std::set<int> verifiers_;          ///< leaders of the groups so far
   std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent Foresee
   std::size_t placements_ = 0;       ///< times that ranks changed roles

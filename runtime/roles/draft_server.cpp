@@ -13,7 +13,7 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< taken in a turn: clients are answered at its end
+constexpr int kMostMessages = 256;  ///< taken in one turn, at whose end clients are answered
 /// Approximate limit of an answer's tokens, which keeps it within a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
@@ -21,7 +21,7 @@ constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
 }  // namespace
 
 // All updates are applied before any fetch is answered or any gap is asked for: where a request has
-// moved, its new verifier's tokens may arrive before the last ones of the old verifier.
+// moved, its new verifier's tokens may arrive before the last tokens of its old verifier.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -71,7 +71,7 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
     }
     const auto tokens = all.subspan(stretch.first, stretch.count);
     const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
-    if (stretch.ended != 0) {  // the client forgets the request, so it could fill no gap
+    if (stretch.ended != 0) {  // the client forgets the request, and cannot fill a gap
       logs_.end(stretch.id, update.client, now);
       gaps_.erase(stretch.id);
     } else if (held < stretch.offset) {
@@ -106,7 +106,7 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier steps: a like share for each group that lacks some, its newest ones first.
+/// Adds texts of earlier steps: an equal share for each group that lacks some, newest texts first.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;
@@ -120,7 +120,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does one part of the search for earlier responses, or of their reading. False: nothing to do.
+/// Does one part of the search for earlier responses, or of reading them. False: nothing to do.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

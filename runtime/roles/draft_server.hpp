@@ -62,9 +62,9 @@ class DraftServer final : public protocol::Participant {
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< response index of the stretch that it told, past a gap
+    std::uint64_t offset = 0;  ///< response index of the stretch after the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< the last client to tell of each request
+  std::map<RequestId, Teller> gaps_;  ///< [requests with a gap] the last client that told of each
   std::vector<draft::LoggedText> texts_;
 };
 

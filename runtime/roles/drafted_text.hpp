@@ -35,7 +35,7 @@ struct DraftedChain {
 
 /// Tokens drafted for the case that the target leaves the chain.
 struct DraftedBranch {
-  TokenId instead = 0;  ///< token in place of the chain's token there
+  TokenId instead = 0;  ///< the drafter's second choice, in place of the chain's token
   DraftedChain chain;   ///< drafted after `instead`
 };
 

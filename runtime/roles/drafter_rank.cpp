@@ -28,10 +28,10 @@ constexpr int kMostExponent = 96;
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 
-/// Share of the newest time between two answers in their average.
+/// Weight of the newest interval in the average time between two answers.
 constexpr double kNewest = 0.05;
 
-/// The upper 16 bits of a value hold its sign and exponent, in either dtype.
+/// Whether all exponents are in range. In either dtype a value's upper 16 bits have its exponent.
 bool in_range(std::span<const std::byte> values, DType type) {
   constexpr int kBias = 127;
   const std::size_t size = size_of(type);
@@ -199,8 +199,8 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
 }
 
 /// Removes drafted tokens that were committed. The first drafted token that differs from the
-/// committed text is refuted, with all tokens after it and all branches but one: a branch that
-/// leaves there by the target's token becomes the chain. `tokens`: the response's last tokens.
+/// committed text is refuted, with all tokens after it and all branches. But a branch that leaves
+/// the chain here by the target's token becomes the chain. `tokens`: the response's last tokens.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -354,7 +354,7 @@ void DrafterRank::choose_outcomes() {
 }
 
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
-/// drafters were asked: even if they found nothing, other requests may be next.
+/// drafters were asked: even if they found nothing, the next call may ask for other requests.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -398,7 +398,7 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter for drafts of the requests still without one, and `branching_` for outcomes too.
+/// Asks a drafter for drafts of the requests still without any, and `branching_` for outcomes too.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;

@@ -24,7 +24,7 @@
 
 namespace paceline::roles {
 
-/// A rank with at most this number of requests has few (DrafterOptions::longest). In simulation
+/// A rank has few requests if it has at most this number (DrafterOptions::longest). In simulation
 /// specactor-lognormal.yaml takes 77.0 s on 32 GPUs with 0 here, and 72.7, 71.2, 70.6 and 70.3 s
 /// with 4, 16, 32 and 64. Each further message costs a real rank more than a simulated one.
 inline constexpr std::size_t kFewRequests = 16;
@@ -41,30 +41,30 @@ struct DrafterOptions {
   int piece = 0;
   int max_batch = 64;  ///< rows of one call
   /// Seconds of a call that drafts one token, as a function of rows, for the first drafter that
-  /// drafts branches. Without points nothing is drafted for outcomes.
+  /// drafts branches. Without points nothing is drafted for outcomes, unless `shuffle` is set.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< not 0: outcomes are chosen at random, with this seed
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
 /// The rank drafts a few tokens for each of its requests in turn, as far ahead of the verifier's
-/// answers as the window allows. Drafters are asked in order, each for the requests for which the
-/// earlier ones found nothing. Drafts are chains.
+/// answers as the window allows. Drafters are asked in order, each for the requests for which
+/// earlier drafters found nothing. Drafts are chains.
 ///
 /// With few requests the rank also drafts for outcomes, as far as this pays
 /// (policy/length/outcomes.hpp). An outcome is a branch that leaves a request's chain for the
 /// drafter's second choice. If the target takes the branch, the branch becomes the chain, and its
-/// draft is there when the verifier's step ends. Otherwise the verifier's next step has no draft:
-/// its drafter hears of the refutation only after that step has begun. Where rows are cheap, the
-/// verifier tries branches in addition to the chain.
+/// draft is there when the verifier's step ends. Without a branch there is no draft for the step
+/// after a refutation: the drafter hears of the refutation only when this step has begun. Where
+/// rows are cheap, the verifier tries branches in addition to the chain.
 ///
 /// A head drafts from the target's features, which verifiers send. Past the last position with
 /// target features the head goes on from its own features, as EAGLE's chain does. It computes these
 /// rows anew once the target's features have come. Where features never came (a request moved, a
 /// mailbox was full), the head begins anew with the next features that come.
 ///
-/// No message is trusted: its sender may have been a drafter, which may send anything. Contents
-/// that make no sense are counted (RankSummary::invalid) and dropped.
+/// Only the coordinator is trusted: other senders may have been drafters, which may send anything.
+/// Contents that make no sense are counted (RankSummary::invalid) and dropped.
 class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -77,7 +77,7 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
-  /// [drafters] Drafted tokens that were tried and accepted, drafts that came too late included.
+  /// [drafters] Drafted tokens that were tried, and that were accepted, late drafts included.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
@@ -138,11 +138,11 @@ class DrafterRank final : public protocol::Participant {
   TelemetrySink& telemetry_;
   DrafterOptions options_;
   std::vector<draft::FeatureReader*> readers_;
-  std::size_t feature_bytes_ = 0;  ///< features of a position; 0: no drafter reads features
+  std::size_t feature_bytes_ = 0;  ///< bytes of a position's features; 0: no drafter reads any
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< the next call begins here: not all requests may fit into one
+  RequestId next_;             ///< the next call begins here: one call may not fit all requests
   double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
@@ -150,7 +150,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share right where the first choice was wrong
+  policy::FadingShare second_choices_;  ///< share that is right where the first choice is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last answer of a verifier; -1: none yet
   double between_answers_ = 0;          ///< seconds, a moving average; 0: not known

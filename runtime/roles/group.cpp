@@ -125,7 +125,7 @@ Turn Member::turn() {
   return turn;
 }
 
-/// A member discards the step's tokens: the leader has the same and reports them.
+/// Runs a step, and discards its tokens: the leader has the same tokens and reports them.
 void Member::step(const engine::Step& step) {
   meter_.begin();
   share_.shrink_before(step.kv);

@@ -17,13 +17,13 @@
 namespace paceline::roles {
 
 /// The leader's side of a group. Together with the members it runs steps, and moves KV to and from
-/// other groups and the group's store. Commands travel as messages, in order. Only a step has
-/// collectives in it, so a member can always be reached. A key names one command in flight at a
-/// time. Each member reports the end of its share (KvMoved).
+/// other groups and the group's store. Commands travel as messages, in order. Only steps and
+/// ReadRouting have collectives, so a member can always be reached. A key names one command in
+/// flight at a time. Each member reports the end of its share (KvMoved).
 class Group final : public engine::StepRunner {
  public:
-  /// `members`: the group's other ranks, in order. `epoch`: of the placement that made the group.
-  /// References outlive this.
+  /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
+  /// group. References outlive this.
   Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
         const std::vector<int>& members, std::uint32_t epoch);
 
@@ -31,7 +31,7 @@ class Group final : public engine::StepRunner {
   [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
   [[nodiscard]] std::span<const kernels::Ranked> top() const override { return runner_.top(); }
   /// The leader, like every rank of its group, has the routed experts of all layers. Where ranks
-  /// have the KV of their own requests, the owner sends them to the leader.
+  /// have the KV of their own requests, the owner of the places sends its experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// The leader, like every rank of its group, has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
@@ -42,7 +42,7 @@ class Group final : public engine::StepRunner {
   [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
   [[nodiscard]] double picture_seconds() const override { return runner_.picture_seconds(); }
   [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
-  /// No more commands will come: the members' roles end, or change with the leader's.
+  /// Ends the members' roles. `next`: the placement in which they go on; absent: the run is over.
   void finish(const std::optional<policy::Placement>& next);
   [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
 
@@ -82,7 +82,7 @@ class Group final : public engine::StepRunner {
 /// A rank of a group, other than its leader. Follows the leader's commands once it was sent Lead.
 class Member final : public protocol::Participant {
  public:
-  /// `epoch`: of the placement that made the group. References outlive this.
+  /// `epoch`: epoch of the placement that made the group. References outlive this.
   Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,
          std::uint32_t epoch, const Recorder& recorder = {});
   protocol::Turn turn() override;

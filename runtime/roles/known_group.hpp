@@ -36,7 +36,7 @@ struct KnownGroup {
     there = true;
     while (on_their_way.size() > orders_sent - now.orders_received) on_their_way.pop_front();
   }
-  /// The group has received all its orders, and handed in every unfinished request.
+  /// Whether the group has received all its orders, and handed in every unfinished request.
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
   }

@@ -174,7 +174,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// Learns whether a move is done. Then KV that was stored may be wanted; all other KV is released.
+/// Learns whether a move is done. KV that went into the store then stays; other KV is released.
 bool KvExchange::settle(Moves::iterator at) {
   auto& [key, move] = *at;
   const std::optional<bool> own = move.members > 0 ? std::nullopt : group_.ended(key);

@@ -24,7 +24,7 @@ namespace paceline::roles {
 /// for its next lease is stored until then. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: of this group. `costs` decide how much KV is transferred,
+  /// References outlive this. `ranks`: this group's. `costs` decide how much KV is transferred,
   /// and how much computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
@@ -42,12 +42,12 @@ class KvExchange {
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Says in which order of keys stored KV will be wanted.
   void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
-  /// Forgets the KV kept under the key: nobody will want it. It may have been given up already.
+  /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
   /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
-  /// The other group says which KV it wants. Throws std::logic_error where that KV is not kept.
+  /// Gives the other group the KV that it wants. Throws std::logic_error if the KV is not kept.
   void on(const protocol::Pull& pull);
   /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
   void decline(policy::KeptKv& kv);
@@ -64,10 +64,10 @@ class KvExchange {
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Frees parcels kept for groups without a place in `placement`, which hold no requests any more
-  /// and pull no KV of requests that moved. Copies are freed only once these groups have `ended`.
+  /// Frees parcels kept for groups without a place in `placement`: these groups hold no requests
+  /// any more. A group may still pull copies, which are freed only once it has `ended`.
   void part_from(const policy::Placement& placement, bool ended);
-  /// No KV is kept, stored or arriving.
+  /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }
 
  private:

@@ -31,7 +31,7 @@ struct KvMove {
   kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
   std::int32_t positions = 0;  ///< positions of stored or fetched KV
-  OptionalIndex owner = {};    ///< index of the rank with all KV that leaves; absent: each a part
+  OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each has a part
   std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
   bool declined = false;                      ///< nobody will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part

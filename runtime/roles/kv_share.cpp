@@ -115,14 +115,14 @@ void KvShare::move(const protocol::MoveKv& command) {
   go_on(under_way);
 }
 
-/// Heads that a rank of the other group holds.
+/// Number of heads that a rank of the other group has.
 int KvShare::heads_of(const policy::GroupRanks& peer) const {
   return memory_.shape.kv_heads * tp_ / peer.tp;
 }
 
 /// Calls `each` with every rank of the other group that this rank exchanges with, the first head in
 /// common, and the head after the last. Latent vectors are whole on every rank: a receiver gets
-/// them from one sender, and senders share the receivers out.
+/// them from one sender, and the receivers are divided among the senders.
 template <typename Each>
 void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
   const policy::GroupRanks& peer = command.peer;
@@ -150,7 +150,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
-    // Where the receiver's heads begin, the experts come too.
+    // The experts go with the receiver's first head.
     const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
     const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;

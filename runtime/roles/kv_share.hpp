@@ -22,20 +22,20 @@
 namespace paceline::roles {
 
 /// A rank's share is its heads of each block, and the routed experts of the block's positions,
-/// which are the same on all ranks. Groups of different degrees hold different shares, so a rank
+/// which are the same on all ranks. Groups of different sizes have different shares, so a rank
 /// exchanges heads with every rank of the other group that has heads in common with it. Experts are
 /// sent with a receiver's first head. The store holds the rank's shares unchanged. Where each rank
-/// has the KV of its own requests (AttentionLayout::data), its share is the blocks that it owns,
-/// whole, and other groups see it as a group of one. Not thread-safe.
+/// has the KV of its own requests (AttentionLayout::data), its share is all of the blocks that it
+/// owns, and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: of this rank in its group of `tp` ranks. `store`: for blocks of the sizes in
-  /// `memory`; null: nothing is ever stored. `leader`: leader's rank of a group whose ranks have
-  /// the KV of their own requests; absent: each rank has a part of all KV. References outlive this.
+  /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks of the sizes in
+  /// `memory`; null: nothing is ever stored. `leader`: the leader's rank, if each rank has the KV
+  /// of its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits a few seconds at most for their ends. Memory that the
-  /// transport may still touch then stays as it is until the process ends.
+  /// transport may still touch after this is never freed.
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
@@ -46,7 +46,7 @@ class KvShare {
   void shrink_before(const kv::Work& work);
   void grow_after(const kv::Work& work);
 
-  /// Commands and questions of the same names as Group's, for this rank's share alone.
+  /// Group's functions of the same names, for this rank's share alone.
   void move(const protocol::MoveKv& command);
   void store(const protocol::StoreKv& command);
   void restore(const protocol::RestoreKv& command);
@@ -94,13 +94,13 @@ class KvShare {
   template <typename Each>
   void for_each_peer(const protocol::MoveKv& command, Each each) const;
   void record(UnderWay& under_way, bool complete);
-  /// Cancels transfers. True: none touches the memory any more. Throws the transport's errors.
+  /// Cancels transfers. Returns whether all have ended. Throws the transport's errors.
   bool give_up();
 
   BlockTransport& transport_;
   engine::KvMemory memory_;
   std::vector<std::span<std::byte>> regions_;  ///< pieces in which the memory is registered
-  int index_;  ///< of this rank among the ranks that have parts of the same KV
+  int index_;  ///< index of this rank among the ranks that have parts of the same KV
   int tp_;     ///< number of these ranks
   policy::GroupRanks group_;
   kv::BlockOwner owner_;  ///< owner of the blocks here

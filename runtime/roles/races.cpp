@@ -11,7 +11,7 @@ void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t k
   if (!request.held || request.own != response)
     throw std::logic_error("a race for a request that is not held here as it is offered");
   request.others.push_back({racer, key, response});
-  tell(id, request, {});  // tokens beyond `response` that other racers committed
+  tell(id, request, {});  // tokens after `response` that other racers committed
 }
 
 void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t key) {

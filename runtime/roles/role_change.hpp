@@ -40,13 +40,13 @@ class RoleChange {
   /// and verifiers that stay are awaited from then on.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
-  /// The rank has yet to say that it has taken its place, or parted from drafters that end.
+  /// Whether the rank has yet to say that it has taken its place, or parted from drafters.
   [[nodiscard]] bool awaits(int rank) const { return told_ && awaited_.contains(rank); }
-  /// An awaited rank has taken its place, or parted from drafters that end.
+  /// Notes that an awaited rank has taken its place, or parted from drafters that end.
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether `epoch` is the next placement's: its groups may report before all have their places.
+  /// Whether `epoch` is the next placement's, whose groups may report before all ranks are ready.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }
@@ -54,7 +54,7 @@ class RoleChange {
  private:
   policy::Placement now_;
   policy::Placement next_;
-  std::set<int> changing_;  ///< ranks whose place is another in `next_`
+  std::set<int> changing_;  ///< ranks whose place differs in `next_`
   std::set<int> awaited_;
   bool told_ = false;
   KnownGroups new_groups_;

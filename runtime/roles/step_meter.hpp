@@ -12,15 +12,15 @@
 
 namespace paceline::roles {
 
-/// A step calls begin(). If it has rows to compute, it calls go_on() and, after them, end();
-/// otherwise it calls wait(). Not thread-safe.
+/// The caller calls begin() as a step begins. If the step computes rows, the caller calls go_on(),
+/// and end() after the rows; otherwise the caller calls wait(). Not thread-safe.
 class StepMeter {
  public:
   /// The mailbox outlives this.
   StepMeter(Role role, const Recorder& recorder, const Mailbox& mailbox)
       : role_(role), recorder_(recorder), mailbox_(mailbox) {}
 
-  /// A step begins now. The caller fills in those fields of its record that the meter cannot know.
+  /// A step begins now. The caller fills in the fields of its record that the meter cannot know.
   StepRecord& begin();
   /// The step computes nothing, for all requests wait for their KV. The rank waits from the step's
   /// beginning until the next step that computes rows.

@@ -195,7 +195,7 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
   changed_ = true;
   waiting_.push_back({std::move(request), kv});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
-  if (status_.stopped != 0) stop();  // the others have been handed in
+  if (status_.stopped != 0) stop();  // the other requests have been handed in
 }
 
 // All requests that the verifier holds, finished or not, are on disk when it reports its stop.
@@ -419,7 +419,7 @@ void Verifier::admit() {
     changed_ = true;
   }
   // KV that another group keeps for a waiting request takes room there. Two groups in which nothing
-  // runs might each wait for room taken by the other's KV. So it is declined and computed again.
+  // runs might each wait for room taken by the other's KV. So KV is declined and computed again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }
@@ -456,7 +456,7 @@ void Verifier::step() {
   if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(
       sampled.first(step.samples.size()), ports_.group.kept_ids(), ports_.group.top());
-  // A step's cost is its rows' alone, without the seconds of pictures.
+  // The seconds of pictures do not count: a step's cost is the cost of its rows.
   const double verified = ports_.clock.now();
   const double seconds = verified - drafted - ports_.group.picture_seconds();
   for (const engine::Committed& c : ports_.batcher.committed()) {
@@ -582,7 +582,7 @@ RankSummary Verifier::summary() const {
   return summary;
 }
 
-/// Reports the leases that are about to end, those of requests that have just come included.
+/// Reports the leases that are about to end, including leases of requests that have just come.
 void Verifier::announce() {
   for (const RequestId id : ports_.batcher.ending(options_.lease_notice)) {
     if (!holds(id)) continue;

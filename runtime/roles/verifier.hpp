@@ -132,7 +132,7 @@ class Verifier final : public protocol::Participant {
 
   VerifierPorts ports_;
   VerifierOptions options_;
-  std::map<std::uint32_t, KnownPrompt> prompts_;  ///< all that were received, by index
+  std::map<std::uint32_t, KnownPrompt> prompts_;  ///< all prompts received, by index
   std::deque<Waiting> waiting_;
   KvExchange kv_;
   Races races_;

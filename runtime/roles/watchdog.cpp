@@ -7,7 +7,7 @@
 namespace paceline::roles {
 namespace {
 
-constexpr double kLongestGap = 1;  // seconds between two looks that count
+constexpr double kLongestGap = 1;  // most seconds that count between two looks
 constexpr double kGrace = 10;      // seconds that groups have to hand in their requests
 constexpr std::size_t kMostNamed = 8;
 

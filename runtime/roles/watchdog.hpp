@@ -33,7 +33,7 @@ class Watchdog {
   double looked_ = 0;  ///< time of the last look
   std::uint64_t changes_ = 0;
   double quiet_ = 0;  ///< seconds since the last change
-  double grace_ = 0;  ///< seconds since the last change, or since `stop`
+  double grace_ = 0;  ///< seconds since the last change, or since `stop` if later
   bool stopping_ = false;
   std::vector<std::uint64_t> heard_;  ///< [ranks]
   std::vector<double> silent_;        ///< [ranks] seconds
