@@ -19,7 +19,7 @@ class AcceptanceCounts {
     ++count.drafted;
     count.accepted += accepted ? 1 : 0;
   }
-  /// The counts, ordered by drafter, position, batch and progress.
+  /// The counts, ordered by drafter, position, batch and response (AcceptanceCell::progress).
   [[nodiscard]] std::vector<AcceptanceCell> cells() const {
     std::vector<AcceptanceCell> cells;
     for (const auto& [key, count] : counts_) {

@@ -11,9 +11,9 @@
 
 namespace paceline::speculation {
 
-/// Drafters hear of commits only before they may be asked next. To tell them after each step would
+/// Drafters mostly hear of commits only before they are asked. To tell them after each step would
 /// take a hundredth of a plain step of a small model at 64 requests, because the step has evicted
-/// each request's state from the caches. Drafters also get each request's tokens together: if they
+/// each request's state from the caches. Drafters also get a request's tokens together: if tokens
 /// came one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
 class CommitLog {
  public:
@@ -21,7 +21,7 @@ class CommitLog {
   [[nodiscard]] bool has(RequestId id) const;
   /// Whether the log holds so many tokens that drafters should be told now.
   [[nodiscard]] bool full() const;
-  /// Tells all drafters all commits, then calls their told(). The log is empty after it.
+  /// Tells all drafters all commits, then calls their told(). The log is empty afterwards.
   void tell(const DrafterRoster& roster, double now);
 
  private:
@@ -31,7 +31,7 @@ class CommitLog {
     bool finished = false;
   };
   std::vector<UntoldCommit> entries_;  ///< never shrinks, so that entries' memory is used again
-  std::size_t requests_ = 0;           ///< number of entries in use, the first ones
+  std::size_t requests_ = 0;           ///< the first `requests_` entries are in use
   std::size_t tokens_ = 0;             ///< tokens of all entries
   std::size_t next_ = 0;               ///< entry of the request that is likely committed next
 };

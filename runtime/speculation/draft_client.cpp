@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Most tokens of requests that have left, kept for a server that does not read.
+/// Most tokens of requests that have ended or left, kept for a server that does not read.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -155,7 +155,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
     ++counts_.invalid;
     return;
   }
-  // An answer to the previous client on this rank is not for this one.
+  // An answer to the previous client on this rank is not for this client.
   const auto awaited = [&](Address, const DraftTexts& texts) {
     return texts.client == options_.name && server->ticket != 0 && texts.ticket == server->ticket;
   };

@@ -40,7 +40,7 @@ struct DraftClientOptions {
 /// The client tells and asks in told(), that is, between two steps of a verifier that drafts.
 class DraftClient final : public draft::Drafter {
  public:
-  /// The drafter learns from siblings. Mailbox and clock outlive this.
+  /// `drafter`: learns from siblings. Mailbox and clock outlive this.
   DraftClient(std::unique_ptr<draft::Drafter> drafter, Mailbox& mailbox, const Clock& clock,
               DraftClientOptions options);
 
@@ -64,7 +64,7 @@ class DraftClient final : public draft::Drafter {
     std::uint64_t fetches = 0;       ///< answered fetches
     double fetch_seconds = 0;        ///< sum over fetches, from asking until the answer was read
     std::uint64_t heard = 0;         ///< tokens that came with answers
-    std::uint64_t most_behind = 0;   ///< most tokens that an answer brought plus those it left
+    std::uint64_t most_behind = 0;   ///< maximum over answers of tokens brought plus tokens left
     std::uint64_t invalid = 0;       ///< messages and stretches that made no sense
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -74,7 +74,7 @@ class DraftClient final : public draft::Drafter {
     std::vector<TokenId> response;
     std::size_t told = 0;  ///< response tokens that its server is thought to have
   };
-  /// The last tokens of a request that has left, which a server is still to be told.
+  /// The last tokens of a request that has ended or left, which a server is still to be told.
   struct Rest {
     RequestId id;
     std::uint64_t offset = 0;

@@ -26,9 +26,9 @@ struct RosterEntry {
   std::int32_t place = 0;  ///< index among the run's drafters; 0 for `ahead`
   /// Probability that the drafter's tokens are accepted, as known before the run.
   double acceptance = policy::kUnknownAcceptance;
-  std::optional<DrafterCosts> costs = {};  ///< on the ranks that draft; absent: unknown
+  std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
   bool reserved = false;                   ///< drafts only in races and on trial
-  /// Judges after each level whether a draft grows; null: drafts are as long as is asked for.
+  /// Judges after each level whether a draft grows; null: drafts have the length asked for.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 

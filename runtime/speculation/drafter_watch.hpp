@@ -22,19 +22,19 @@ class DrafterWatch {
   /// silent. The clock outlives this.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// A step of the verifier has ended. Floods are counted step by step.
+  /// Notes that a step of the verifier has ended. Floods are counted step by step.
   void step_ended();
   /// Notes whether the rank reads its messages, or its mailbox is full.
   void reads(bool reads);
-  /// The rank was told something, and is to answer.
+  /// Notes that the rank was told something, and is to answer.
   void told();
 
-  /// To be called for each message. True: the message belongs to a flood, was counted, and is to be
-  /// dropped unread.
+  /// To be called for each message. Returns true if the message belongs to a flood: it was counted,
+  /// and is to be dropped unread.
   [[nodiscard]] bool floods();
-  /// A message, or a part of one, made no sense. `what`: the words after "sends".
+  /// Notes that a message made no sense, whole or in part. `what`: the words after "sends".
   void nonsense(const char* what);
-  /// A message was read.
+  /// Notes that a message was read.
   void heard(Worth worth);
 
   /// Tells the user the total of each kind of trouble, if there was any.

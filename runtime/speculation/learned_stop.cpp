@@ -6,7 +6,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Confidence in place of tokens that a level lacks, because they end a response or do not exist.
+/// Confidence given for tokens that a level lacks because they end a response or do not exist.
 constexpr float kNone = -20;
 
 }  // namespace

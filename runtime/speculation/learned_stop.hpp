@@ -13,10 +13,10 @@ namespace paceline::speculation {
 /// Returns a stop network's input for a level with this frontier (draft::GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
-/// A stop network judges each draft by itself and by its request's own noise, so that drafts do not
-/// depend on the batch; the paper has batches of one. A draft that ends at its first level consists
-/// of this level's tokens. The published program makes a flat tree of 59 tokens then, but here a
-/// backend ranks only the tokens of a level that are asked for. Not thread-safe.
+/// Judges each draft by a stop network and by the noise of the draft's request, without regard to
+/// other drafts. A draft that ends at its first level has only this level's tokens. The published
+/// program makes a flat tree of 59 tokens then, but here a backend ranks only the tokens of a level
+/// that are asked for. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);

@@ -127,7 +127,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
       r.ahead.pop_front();
     } else if (known || taken) {
       refute(r, index + 1);
-      drop_drafts(r);  // branches that left later left a chain that is refuted
+      drop_drafts(r);  // later branches left the chain that is refuted
       if (taken) r.ahead = std::move(branch.ahead);
       counts_.foreseen += taken ? 1 : 0;
     }
@@ -254,7 +254,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }
 
-/// Drops a rank's untold commits but for the ends of requests. Requests that have not ended will be
+/// Drops a rank's untold commits except the ends of requests. Requests that have not ended will be
 /// opened anew.
 void RemoteDrafter::hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
@@ -343,7 +343,7 @@ bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Draf
 }
 
 // A branch must leave the present chain. If the target has already said a token at this place, the
-// branch must leave by the same token. Then it may have left the previous chain too: the branch
+// branch must leave by the same token. Then the branch may also have left the previous chain: it
 // foresaw the last refutation, of which its rank has yet to hear.
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
@@ -370,8 +370,8 @@ bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, con
   return true;
 }
 
-/// Appends a piece's tokens that the target has not said yet, if they continue `ahead`. A piece
-/// that the text contradicts shows that the rank's chain is refuted there.
+/// Appends a piece's tokens that the target has not said yet, if they continue `ahead`. If the
+/// text contradicts a token of the piece, the rank's chain is refuted at this token.
 bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);

@@ -21,7 +21,7 @@ namespace paceline::speculation {
 struct RemoteOptions {
   int vocab = 0;   ///< token ids are below this
   int window = 4;  ///< DrafterOptions::window of the ranks
-  /// DrafterOptions::longest. Tokens ahead: at most most_ahead(max(window, longest)).
+  /// DrafterOptions::longest. A draft has at most most_ahead(max(window, longest)) tokens.
   int longest = 0;
   double patience = 2;            ///< seconds (DrafterWatch)
   std::size_t feature_bytes = 0;  ///< bytes of a position's features; 0: the ranks read none
@@ -31,16 +31,16 @@ struct RemoteOptions {
 /// once. Where none have arrived, there is no draft: the verifier decodes plainly and does not
 /// wait. All requests of a prompt go to one rank, so that the prompt is computed once.
 ///
-/// Branches are kept next to a request's chain until the target has said the token where they leave
-/// it. Where several paths are asked for, a draft is the tree of chain and branches. A branch that
-/// leaves by the target's token becomes the chain. Until the rank hears of this token, it sends
-/// further tokens as those of a branch.
+/// Branches are kept next to a request's chain until the target has said the token at which they
+/// leave the chain. Where several paths are asked for, a draft is the tree of chain and branches. A
+/// branch that leaves by the target's token becomes the chain. Until the rank hears of this token,
+/// it sends the further tokens of this chain as tokens of a branch.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. A rank that floods has most of its messages dropped unread. A rank that does not
 /// read, so that its mailbox is full, is sent nothing until there is room again. Then the requests
-/// that went on meanwhile are opened there anew. A rank that drafts by a head is sent their commits
-/// instead, unless too many were held. DrafterWatch tells the user.
+/// that went on meanwhile are opened there anew. A rank that drafts by a head is sent the held
+/// commits instead, unless they are too many. DrafterWatch tells the user.
 ///
 /// Ranks that draft by a head are sent the target's features as they are computed. Of features that
 /// cannot be sent now the latest are kept, as many as a head would keep.
@@ -102,7 +102,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::int32_t before = 0;                  ///< previous value of `refuted`
     std::deque<Ahead> ahead;                  ///< drafted tokens after the committed text
     std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves, past the committed text
-    draft::Features unsent;                   ///< features that its rank is to be sent
+    draft::Features unsent;                   ///< features to be sent to its rank
     bool opened = false;                      ///< its rank was told of the request
     bool follows = false;                     ///< its rank was also told of all commits since
   };

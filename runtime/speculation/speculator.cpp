@@ -76,7 +76,7 @@ bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) c
          (!request.method || request.method == static_cast<int>(drafter));
 }
 
-// Fills in the policy's query. Each request counts with its best drafter.
+// Fills in the policy's query. A request's acceptance is the acceptance of its best drafter.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -210,7 +210,7 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
   }
 }
 
-// Trials go round the later drafters, and round the requests.
+// Trials take turns over the later drafters, then over the requests.
 bool Speculator::on_trial(int drafter, std::size_t request) const {
   if (drafter == 0 || draft_steps_ % kTrialInterval != 0) return false;
   const std::uint64_t turn = draft_steps_ / kTrialInterval;
@@ -296,7 +296,7 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps a draft: next to the best one if it ran ahead, else in its place if better or on trial.
+/// Keeps a draft that ran ahead. Another draft replaces the best one if it is better or on trial.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -372,7 +372,7 @@ void Speculator::select() {
 /// Cuts each draft to its verified tokens, for record() and tally() count these alone.
 void Speculator::leave_verified(std::size_t request) {
   const std::span<Draft> drafts = drafts_of(request);
-  std::vector<std::int32_t> place;  // [tokens] of a draft: where a token that stays went
+  std::vector<std::int32_t> place;  // [tokens] of a draft: new index of a token that stays
   for (std::size_t p = 0; p < drafts.size(); ++p) {
     Draft& draft = drafts[p];
     place.assign(draft.tokens.size(), -1);

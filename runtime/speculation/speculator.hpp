@@ -51,9 +51,9 @@ class Speculator {
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
   [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
-  /// Begins to draft for a request. `method`: the only drafter that does so; absent: any may.
+  /// Begins to draft for a request. `method`: the only drafter that may draft for it; absent: any.
   void start(const Admission& request, OptionalIndex method = {});
-  /// A request goes elsewhere; start() brings it back.
+  /// Forgets a request that goes elsewhere; start() brings it back.
   void leave(RequestId id);
   /// Whether the last step asked for drafts of a drafter that can give memory back.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
@@ -65,24 +65,24 @@ class Speculator {
   /// next call. `prefill_rows`: prompt rows that share the step. `foretold`: empty, or for each of
   /// `decoding` the next tokens according to the group that is ahead in a race (races.hpp). A draft
   /// begins with the foretold tokens, as many as it has room for, whatever the policy says: each
-  /// would take a step of its own otherwise.
+  /// of these tokens would take a step of its own otherwise.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
   /// Takes in the commits of the step, which verified the drafts of draft() or none. Finished
-  /// requests are forgotten. Drafters hear of the commits before they are next asked, and once all
-  /// requests are done. `seconds`: duration of the step without draft().
+  /// requests are forgotten. Drafters hear of the commits at the latest before they are next asked,
+  /// or when all requests are done. `seconds`: duration of the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// The drafter that last drafted for each request, if any, and its acceptance there.
+  /// The drafter that last drafted for each request, if any, and its acceptance for the request.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
-  /// [drafters] Tried and accepted tokens. Of siblings in a tree only the likeliest counts, as the
-  /// token of a chain would, because at most one sibling can be accepted.
+  /// [drafters] Tried and accepted tokens. At most one of a tree's siblings can be accepted, so
+  /// only the likeliest sibling counts, like the token of a chain.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
@@ -97,7 +97,7 @@ class Speculator {
     std::vector<float> scores;          ///< [tokens] the drafter's score of the path
     std::vector<double> conditional;    ///< [tokens] score, given the parent's path
     std::vector<double> values;         ///< [tokens] calibrated probability of the path
-    std::vector<std::int32_t> on_text;  ///< [levels] tokens in the committed text, once known
+    std::vector<std::int32_t> on_text;  ///< [levels] index of the committed token, once known
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
@@ -107,7 +107,7 @@ class Speculator {
     OptionalIndex drafted_by;  ///< drafter of the last draft; absent: nothing was drafted yet
   };
 
-  /// P(the next token that the drafter drafts for the request is accepted).
+  /// Probability that the next token that the drafter drafts for the request is accepted.
   [[nodiscard]] double next_accepted(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] policy::DraftHope hope(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] bool serves(std::size_t drafter, const SpeculatedRequest& request) const;
@@ -167,7 +167,7 @@ class Speculator {
   /// The best draft made here, then the drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
   std::vector<std::size_t> beside_;  ///< number of drafts of drafters that run ahead
-  /// All drafts, verified or not: tokens and parents alone.
+  /// All drafts, verified or not, without scores and values.
   std::vector<std::vector<Draft>> proposed_;
   std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
   std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
@@ -177,7 +177,7 @@ class Speculator {
   std::vector<Draft> other_;             ///< [asked] one drafter's proposals, before they are taken
   std::vector<draft::DraftSlot> slots_;  ///< [asked]
   std::vector<std::int32_t> slot_request_;  ///< [asked]
-  std::vector<double> values_;              ///< [tokens] drafters' tokens of all requests
+  std::vector<double> values_;              ///< [tokens] values of drafters' tokens, all requests
   std::vector<int> offsets_;                ///< [requests + 1]
   std::vector<std::uint8_t> keep_;          ///< [tokens]
   std::vector<engine::DraftTree> trees_;

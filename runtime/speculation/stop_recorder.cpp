@@ -97,7 +97,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   const policy::StoppedTrees& trees = *pending.trees;
   if (whole.count == 0 || trees.depth(whole.count - 1) < kCalls) return;
 
-  std::vector<std::int32_t> place(pending.tokens.size(), -1);  // in the draft
+  std::vector<std::int32_t> place(pending.tokens.size(), -1);  // [tokens] index in the draft, or -1
   for (std::int32_t token = 0; token < trees.size(); ++token) {
     if (!trees.inner(token)) continue;
     const std::int32_t parent = pending.parents[token];
@@ -126,7 +126,7 @@ bool StopRecorder::find_samples(const engine::Step& step) {
   const auto root = static_cast<std::int32_t>(first - step.samples.begin());
   p.samples.assign(1 + p.tokens.size(), -1);
   p.samples[0] = root;
-  std::vector<std::int32_t> row(p.tokens.size(), -1);  // of the part
+  std::vector<std::int32_t> row(p.tokens.size(), -1);  // [tokens] row in the part; -1: not found
   std::int32_t found = 1;
   for (std::int32_t token = 0; token < p.trees->size(); ++token) {
     if (!p.trees->inner(token)) continue;

@@ -20,7 +20,7 @@ namespace paceline::speculation {
 
 struct StopRecorderOptions {
   std::int32_t every = 0;  ///< least response tokens between two points of a request
-  std::int32_t most = 0;   ///< most tokens of a tree of which a point tells
+  std::int32_t most = 0;   ///< most tokens of a tree that a point describes
   bool foreknows = false;  ///< trees are made under the noise that the target samples with
 };
 
@@ -30,9 +30,9 @@ inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * Stop
 /// The recorder drafts in place of a head. Now and then, at most once a step, it has the head grow
 /// the whole tree of a request, and drafts the tree's tokens that have children. Nothing else is
 /// drafted. The step that verifies this draft is also asked for the probability of each child. From
-/// these the accepted length of each tree at which drafting might have stopped is computed. The
-/// samples that verify drafts are unchanged, so a run that records generates the same responses as
-/// any other.
+/// these probabilities the accepted length is computed, for each tree at which drafting might stop.
+/// The samples that verify drafts are unchanged, so a run that records generates the same responses
+/// as any other.
 ///
 /// Where a tree is made under the target's own noise, the target's logits alone decide which tokens
 /// are accepted. Acceptance is certain then: each probability in the point is 0 or 1.
