@@ -1,9 +1,9 @@
 // Names of sequences and blocks where each rank of a group has the KV of its own requests.
 //
 // Each rank owns a pool of its own, in which blocks and sequences have numbers from 0 on. The
-// group's leader keeps the books of all pools. It names block b of owner o, one of n owners,
-// n * b + o, and a sequence in the same way, so that a name tells the owner. With one owner names
-// and numbers are equal.
+// group's leader does the bookkeeping of all pools. With n owners, block b of owner o has the name
+// n * b + o. Sequences are named in the same way, so that a name tells the owner. With one owner
+// names and numbers are equal.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct BlockOwner {
 
   [[nodiscard]] std::int32_t name(std::int32_t number) const { return number * owners + index; }
   [[nodiscard]] bool has(std::int32_t name) const { return name % owners == index; }
-  /// The number in this owner's pool of a block or sequence that it has().
+  /// Returns the number, in this owner's pool, of a block or sequence that the owner has().
   [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners; }
 
   /// Replaces the numbers in the owner's work by names.

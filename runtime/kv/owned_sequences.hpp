@@ -13,10 +13,10 @@ namespace paceline::kv {
 
 /// Sequences in equal pools, one for each owner. A sequence is whole in one pool, and shares blocks
 /// only with sequences of this pool. Handles and blocks are names (BlockOwner), in work too.
-/// Functions do the same as Sequences' of the same names, in the right pool. Not thread-safe.
+/// Each function does the same as Sequences' function of this name, in one pool. Not thread-safe.
 class OwnedSequences {
  public:
-  /// `blocks`: number in each pool. `block`: positions per block.
+  /// `blocks`: number of blocks in each pool. `block`: positions per block.
   OwnedSequences(std::int32_t owners, std::int32_t blocks, std::int32_t block);
 
   [[nodiscard]] std::int32_t owners() const { return static_cast<std::int32_t>(pools_.size()); }
@@ -58,10 +58,10 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes every pool to `blocks` blocks. If one cannot be, returns false and changes none.
+  /// Resizes all pools to `blocks` blocks. If one cannot be resized, resizes none, returns false.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
-  [[nodiscard]] std::int32_t blocks() const;  ///< of all pools together
+  [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together
   [[nodiscard]] std::int32_t blocks_used() const;
   [[nodiscard]] std::int32_t blocks_idle() const;
   /// Blocks of the owner's pool that are free, or are freed when they are needed.

@@ -30,7 +30,7 @@ void Sequences::leave(Prefix& prefix) {
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
-  std::vector<Handle> left;  // sequences that waited for it
+  std::vector<Handle> left;  // sequences that waited for its blocks
   for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
     const Sequence& s = sequences_[handle];
     if (s.open && s.grafts && s.source == prefix) left.push_back(handle);
@@ -45,7 +45,7 @@ std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
 
-/// Blocks that become free if all prompts that nobody uses are dropped: no parcel has them.
+/// Number of blocks that become free if all prompts that nobody uses are dropped.
 std::int32_t Sequences::blocks_droppable() const {
   std::vector<std::int32_t> holders(pool_.size());
   std::int32_t idle = 0;
@@ -263,8 +263,8 @@ void Sequences::fork(Handle sequence) {
 }
 
 // The prompt's KV is complete: siblings may fork from it, and the owner goes on in a copy of the
-// last block. Siblings copy the original, so that those which fork before the next pass do not
-// read a copy that has yet to be made.
+// last block. Siblings copy the original: the owner's copy has yet to be made when a sibling
+// forks before the next pass.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -332,7 +332,7 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// A sibling that waits for the prompt takes over its blocks and computes the rest of it. The
+// A sibling that waits for the prompt takes over the computed blocks, and computes the rest. The
 // sibling's own blocks begin with the block of the prompt's last position.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];

@@ -40,7 +40,7 @@ struct TableEdit {
 };
 
 /// Work to be done before the next forward pass: edits to tables, then moves, then copies. A
-/// growing pool is resized before all of these, a shrinking one after.
+/// growing pool is resized before all of them, a shrinking pool after.
 struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
@@ -71,7 +71,7 @@ struct Parcel {
 /// if the sequence is not in the state that they need.
 class Sequences {
  public:
-  /// `blocks`: number in the pool. `block`: positions per block.
+  /// `blocks`: number of blocks in the pool. `block`: positions per block.
   Sequences(std::int32_t blocks, std::int32_t block);
 
   /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
@@ -112,8 +112,8 @@ class Sequences {
   /// Returns false while a sibling computes the prompt, or another prompt's sequence computes the
   /// common beginning of both. The first call that returns true forks the sequence.
   [[nodiscard]] bool ready(Handle sequence);
-  /// `paused`: the sequence, which is ready, computes nothing for now, for instance while its KV is
-  /// on its way. Other prompts then take over its computed blocks, and wait for no more of them.
+  /// Pauses a ready sequence, perhaps while its KV arrives, or lets it go on. Other prompts take
+  /// over the blocks that a paused sequence has computed, and wait for no more of its blocks.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Positions whose KV is stored. Rows are computed for the positions from here on.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -144,7 +144,7 @@ class Sequences {
   [[nodiscard]] bool has_work() const;
 
   /// Closes the sequence but keeps the blocks of its stored positions, to be sent or parked. Its
-  /// work must have been taken and done. To attach it elsewhere: open(), fill table(), advance().
+  /// work must have been taken and done. To attach KV elsewhere: open(), fill table(), advance().
   [[nodiscard]] Parcel detach(Handle sequence);
   /// Keeps the full blocks of a sequence, to be sent while the sequence goes on: it writes none of
   /// them again. Its work must have been taken and done.
@@ -179,12 +179,12 @@ class Sequences {
     bool open = false;
     std::int32_t prompt_length = 0;
     std::int32_t length = 0;
-    /// Blocks by position; -1 for prompt blocks but the last while the sequence waits.
+    /// Blocks by position. While the sequence waits, -1 for all prompt blocks except the last.
     std::vector<std::int32_t> table;
     bool waits = false;     ///< waits for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings
     bool branched = false;  ///< is a branch, or has had branches
-    /// An owner's block for its copy of the prompt's last block, whose original its siblings get.
+    /// An owner's block for its copy of the prompt's last block; the siblings get the original.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
     std::int32_t common = 0;             ///< an owner's full blocks that another prompt has too

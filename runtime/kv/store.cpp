@@ -11,11 +11,11 @@ namespace {
 /// The reserve is 1 / kReserveShare of memory, where there is a disk. With it a put finds room at
 /// once while the disk is being written.
 constexpr std::int32_t kReserveShare = 8;
-/// Most jobs under way that go down, and most that come up ahead of need. Few jobs serve a request
-/// that waits for the disk soon. But they must keep a disk busy while this rank is in a step: with
-/// 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
+/// Most jobs under way that go down, and most that come up ahead of need. With few jobs a request
+/// that waits for the disk is served soon. But the jobs must keep a disk busy while this rank is in
+/// a step: with 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
 constexpr int kMostAhead = 4;
-/// Order of the first unforeseen key: keys that need() does not list come after all that it lists.
+/// Order of the first unforeseen key: keys that need() does not list come after all listed keys.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -410,7 +410,7 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
 // ---- Eviction and bringing up.
 
 /// Frees units of entries whose order is `after` or later, the latest first. Units whose blocks are
-/// on disk too are freed at once, others after writing them. Returns how many were freed at once.
+/// on disk too are freed at once, others after a write. Returns the number of units freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {

@@ -27,10 +27,10 @@ struct StoreSize {
   std::int32_t at_once = 1;  ///< most blocks that one job moves
 };
 
-/// Counts in blocks. The first two are of the present, all others since the store was made.
+/// Counts in blocks. The first two are current, all others count since the store was made.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
-  std::uint64_t on_disk = 0;  ///< blocks also in memory included
+  std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
   std::uint64_t most_in_memory = 0;
   std::uint64_t most_on_disk = 0;
   std::uint64_t put = 0;          ///< stored
@@ -44,8 +44,8 @@ struct StoreCounts {
 };
 
 /// Stored KV by key. The blocks of a key are a request's block table, from its first block on. Each
-/// block's checksum is made when it is put and compared when it is taken: a damaged block cuts the
-/// entry short before it. A disk fault costs entries and one warning, no more. Not thread-safe.
+/// block's checksum is made when it is put and compared when it is taken. An entry loses a damaged
+/// block and all after it. A disk fault costs entries and one warning, no more. Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
@@ -69,13 +69,13 @@ class Store {
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
   /// Whether an operation succeeded; nothing while it is under way. Once the end was returned, the
-  /// ticket is forgotten, unless it is of a hold() that succeeded.
+  /// ticket is forgotten. But the ticket of a hold() that succeeded is valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a hold() that succeeded, in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
   void let_go(Ticket hold);
 
-  /// Drops the KV of a key. Operations under way with it fail; held blocks stay until let_go().
+  /// Drops the KV of a key. Operations on it under way fail; held blocks stay until let_go().
   void drop(Key key);
   /// Sets the order in which keys are needed. All other keys are needed later, in the order in
   /// which they were put. KV of the first keys is read from disk into memory as far as there is

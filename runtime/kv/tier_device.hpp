@@ -1,4 +1,4 @@
-// The mover of the bytes of a rank's stored KV, between the tiers of a real host or of a model.
+// The mover of the bytes of a rank's stored KV, between the tiers of a real or simulated host.
 #pragma once
 
 #include <cstddef>
