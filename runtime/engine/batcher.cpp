@@ -235,7 +235,7 @@ void Batcher::renew(RequestId id, std::uint32_t until) {
   settled_ = false;
 }
 
-/// Makes room for the request's next rows, in small steps. False where the pool is too full.
+/// Makes room for the request's next rows, in small steps. Returns false if the pool is too full.
 bool Batcher::grow(const Request& r) {
   const std::int32_t text = r.text();
   const std::int32_t most = longest(r);
@@ -286,8 +286,8 @@ void Batcher::unstick(std::int32_t owner) {
   }
 }
 
-/// Makes room for all requests of an owner. If a request lacks room, the last request is parked
-/// whose KV is not on its way: arriving KV is being written to a request's blocks.
+/// Makes room for all requests of an owner. If a request lacks room, parks the last request
+/// that expects no KV: arriving KV is being written to the blocks of its request.
 void Batcher::grow_all(std::int32_t owner) {
   const auto end = end_of(owner);
   for (auto it = end_of(owner - 1); it != end;) {
@@ -417,8 +417,8 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   counts_.drafted += rows_.size() - 1;
 }
 
-// A response ends at its longest whatever is drafted. A tree takes a slot of the cache for each of
-// its tokens, so its size, not its depth alone, is limited by the request's room.
+// A response ends at its greatest length, whatever is drafted. A tree takes a slot of the cache for
+// each of its tokens, so its size, not its depth alone, is limited by the request's room.
 std::int32_t Batcher::most_drafted(const Request& r) const {
   return std::min(longest(r) - 1, kv_.reserved(r.kv)) - r.text();
 }
@@ -492,7 +492,7 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
       if (budget == 0) continue;
       const std::int32_t rows =
           pictures_.add(r.pictures, kv_.length(r.kv), std::min(remaining(r), budget), step_);
-      if (rows == 0) continue;  // other requests' pictures take the room for this one's
+      if (rows == 0) continue;  // the pictures of other requests leave no room
       const std::int32_t end = kv_.length(r.kv) + rows;
       add_rows(r, rows);
       budget -= rows;
@@ -543,7 +543,7 @@ std::int32_t Batcher::child_row(const StepPart& part, std::int32_t row, TokenId 
   for (std::int32_t child = row + 1; child < part.rows; ++child) {
     const std::int32_t parent =
         part.first_parent < 0 ? child - 1 : step_.parents[part.first_parent + child];
-    if (parent < row) break;  // depth first: the rows under `row` are over
+    if (parent < row) break;  // depth first: no later row follows `row`
     if (parent == row && step_.tokens[part.first_row + child] == token) return child;
   }
   return -1;

@@ -40,7 +40,7 @@ struct BatcherLimits {
   std::int32_t turn_tokens = 0;
   /// Prompts that begin alike share the KV of their common beginning.
   bool share_prefixes = true;
-  /// Patches of a side that are merged into a row of a picture; 0: no prompt has pictures.
+  /// Patches along each side that are merged into a picture's row; 0: no prompt has pictures.
   std::int32_t picture_merge = 0;
   std::int64_t picture_rows = 0;  ///< most rows of pictures that are kept (PictureSlots)
 };
@@ -57,7 +57,7 @@ struct Departure {
   kv::Parcel parcel;
 };
 
-/// A request whose part of the next step is one decoding row, under which a draft can hang.
+/// A request whose part of the next step is one decoding row, after which a draft can follow.
 struct Decoding {
   RequestId id;
   std::int32_t response = 0;      ///< tokens so far
@@ -76,8 +76,8 @@ struct Committed {
   bool finished = false;
 };
 
-/// Positions of a request that a step computed, in its text before the step and of accepted draft
-/// tokens. The request goes on after the step.
+/// Positions of a request that a step computed: positions of the text before the step, and of
+/// accepted draft tokens. The request goes on after the step.
 struct Computed {
   RequestId id;
   std::int32_t first_position = 0;
@@ -101,8 +101,8 @@ struct StepCounts {
 ///
 /// With `growth` a request's room grows in small steps instead. If the pool is then too full, the
 /// request that came last is parked (preempted): it leaves the batch with its tokens, and its KV is
-/// computed again when it comes back. So the first request always gets on. Without growth, requests
-/// are parked only if all rest and there is no room to renew the lease of any.
+/// computed again when it comes back. So the first request always makes progress. Without growth,
+/// requests are parked only if all of them rest, and there is no room to renew any lease.
 ///
 /// With several owners each request has one owner from its admission on, and all this holds for
 /// each owner's requests separately. Rows of a step are in order of their owners.
@@ -117,8 +117,8 @@ class Batcher {
   /// KV blocks that a request needs at most, alone in its owner's pool.
   [[nodiscard]] std::int32_t blocks_needed(const Admission& request) const;
   /// Takes the request in if a slot and blocks for it are free; otherwise returns false and leaves
-  /// it unchanged. `owner`: the owner that has its KV and is tried first; absent: none has it. Then
-  /// owners that know the prompt come first, but no owner gets far more requests than others.
+  /// it unchanged. `owner`: the owner that has its KV, and is tried first. Absent: no owner has it,
+  /// and owners that know the prompt come first, but none gets far more requests than others.
   bool admit(Admission& request, OptionalIndex owner = {});
   [[nodiscard]] std::int32_t active() const { return static_cast<std::int32_t>(requests_.size()); }
   [[nodiscard]] std::int32_t blocks_used() const { return kv_.blocks_used(); }
@@ -172,7 +172,7 @@ class Batcher {
   [[nodiscard]] const Step& kv_work();
   /// Takes a request out of the batch, not between plan() and commit(). kv_work() must be done.
   [[nodiscard]] Departure leave(RequestId id);
-  /// Copies a request that goes on here, with the full blocks of its KV; on leave()'s conditions.
+  /// Copies a request that goes on here, with the full blocks of its KV; when as for leave().
   [[nodiscard]] Departure copy(RequestId id);
   void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 
@@ -202,7 +202,7 @@ class Batcher {
   /// Positions that the last committed step computed, in batch order. Valid until the next
   /// commit().
   [[nodiscard]] std::span<const Computed> computed() const { return computed_; }
-  /// Removes everything that runs and returns it as partial trajectories.
+  /// Removes all requests, and returns them as partial trajectories.
   [[nodiscard]] std::vector<Trajectory> stop();
 
  private:

@@ -169,8 +169,8 @@ void Executor::work(const kv::Work& all) {
   if (work.blocks > 0 && bytes < cache_->size()) cache_->resize(bytes);
 }
 
-/// Sets the logit edits of sample_rows_ from `begin` on, for as many rows as edits_ may have edits
-/// of. Row i is of the step's sample `first` + i. Returns the end of these rows.
+/// Sets the logit edits of sample_rows_ from `begin` on, up to a limit on the edits. Row i belongs
+/// to the step's sample `first` + i. Returns the index after the last row with its edits set.
 std::size_t Executor::edit_rows(const Step& step, int first, std::size_t begin,
                                 SampleNotes& notes) {
   constexpr std::size_t kMostEdits = 1 << 20;
@@ -188,7 +188,7 @@ std::size_t Executor::edit_rows(const Step& step, int first, std::size_t begin,
   return begin + ends.size();
 }
 
-/// Samples sample_rows_. Row i is of the step's sample `first` + i. `logits`: [rows, vocab].
+/// Samples sample_rows_. Row i belongs to the step's sample `first` + i. `logits`: [rows, vocab].
 void Executor::sample_rows(const Step& step, int first, const float* logits,
                            std::span<kernels::Sampled> out) {
   const int vocab = decoder_.weights().config().vocab;

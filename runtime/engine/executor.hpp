@@ -25,8 +25,8 @@ struct PicturePorts {
 };
 
 /// One rank's executor. Every rank of the group runs the same steps in the same order, and each
-/// gets all sampled tokens. Sampling is shared out by rows, so each rank holds whole rows of logits
-/// only for its share. Used by one thread.
+/// gets all sampled tokens. Ranks divide the rows to sample, so each rank holds whole rows of
+/// logits only for its share. Used by one thread.
 ///
 /// Ranks of a group compute each picture together, some of its rows each (model::Tower). Each rank
 /// has all the tower's weights: 0.7 billion for any Qwen2-VL.
@@ -100,14 +100,14 @@ class Executor final : public StepRunner {
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;
-  std::vector<kernels::LogitEdit> edits_;  ///< edits of some of my samples, sample by sample
+  std::vector<kernels::LogitEdit> edits_;  ///< edits of some own samples, sample by sample
   std::vector<kernels::Sampled> sampled_;  ///< [samples of the step]
-  std::vector<TokenId> kept_rows_;         ///< [my samples, top_k] ids that could be sampled
+  std::vector<TokenId> kept_rows_;         ///< [own samples, top_k] ids that could be sampled
   std::vector<TokenId> kept_ids_;          ///< ids that all samples could be, sample by sample
   std::vector<kernels::Ranked> top_;       ///< [samples of the step, logprobs]
   std::vector<int> columns_;               ///< [group] vocabulary columns of each rank
   std::vector<int> first_sample_;          ///< [group + 1] rank r has samples from [r] to [r + 1]
-  /// [my samples at most, vocab] fp32 gathered logits (tp > 1).
+  /// [most own samples, vocab] fp32 gathered logits (tp > 1).
   std::unique_ptr<kernels::Buffer> rows_;
 };
 

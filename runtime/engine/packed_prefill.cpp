@@ -84,7 +84,7 @@ void PackedPrefill::add_rows(Active& r, std::int32_t rows) {
     const std::int32_t position = length + row;
     step_.tokens.push_back(position < prompt ? r.given.prompt[position]
                                              : r.given.response[position - prompt]);
-    const std::int32_t index = position + 1 - prompt;  // of the token that follows
+    const std::int32_t index = position + 1 - prompt;  // index of the token that follows
     if (index < 0) continue;
     StepSample& sample = step_.samples.emplace_back(of_part);
     sample.row = first_row + row;

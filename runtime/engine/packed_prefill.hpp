@@ -75,7 +75,7 @@ class PackedPrefill {
   PackedPrefill(const PackedPrefillLimits& limits, std::int32_t min_tokens,
                 std::vector<GivenResponse> responses);
 
-  /// Positions of KV that a response takes: nothing follows its last token.
+  /// Positions whose KV a response needs: all but its last token's, which nothing follows.
   [[nodiscard]] static std::int64_t positions(const GivenResponse& given) {
     return static_cast<std::int64_t>(given.prompt.size() + given.response.size()) - 1;
   }

@@ -39,7 +39,7 @@ std::int32_t PictureSlots::number_of(const PromptPicture& picture) {
       .first->second;
 }
 
-// Rows of a picture need no different numbers: if two texts are the same before a picture, they
+// One number is enough for all rows of a picture: if two texts are the same before a picture, they
 // have each of its rows at the same position.
 std::vector<TokenId> PictureSlots::identity(std::span<const TokenId> prompt,
                                             const TextPictures& pictures) {
@@ -53,7 +53,7 @@ std::vector<TokenId> PictureSlots::identity(std::span<const TokenId> prompt,
 }
 
 /// Drops pictures that the step does not need, the least recently used first. Returns false if
-/// there is no room even so.
+/// there is no room even then.
 bool PictureSlots::make_room(std::int64_t rows, Step& step) {
   while (rows_ > 0 && rows_ + rows > most_) {
     auto oldest = slots_.end();
@@ -70,7 +70,7 @@ bool PictureSlots::make_room(std::int64_t rows, Step& step) {
   return true;
 }
 
-/// Gives a picture of which the step is to have rows a slot. Nothing: there is no place for it.
+/// Gives a slot to a picture whose rows the step is to have. Returns nothing if there is no room.
 std::optional<std::int32_t> PictureSlots::use(const TextPictures& pictures, std::size_t index,
                                               Step& step) {
   const PromptPicture& picture = pictures.pictures[index];

@@ -34,7 +34,7 @@ void add_rotary(Step& step, const StepPart& part, std::span<const PictureRows> p
 
 /// The leader of a group decides here which pictures its ranks keep, and a step has the edits
 /// (PictureEdit), so that all ranks keep the same ones. Siblings, and prompts that show the same
-/// picture, find it kept. A dropped picture is computed again when its rows are. Not thread-safe.
+/// picture, find it kept. A dropped picture is computed again when needed. Not thread-safe.
 class PictureSlots {
  public:
   /// `most`: most rows that are kept; one picture is kept at least, however large it is.
@@ -47,10 +47,10 @@ class PictureSlots {
 
   /// Begins a step: the next calls of add() are about it.
   void begin() { ++now_; }
-  /// Adds the rows of pictures to a step, for its next `rows` rows. These are of a text's positions
-  /// from `first` on. Returns how many of these rows the step can have: fewer than `rows` if a
-  /// picture has no place next to the pictures that the step has already; never 0 for the step's
-  /// first text.
+  /// Adds to a step the pictures of its next `rows` rows, which are a text's positions from `first`
+  /// on. Returns how many of these rows the step can have: fewer than `rows` if a picture has no
+  /// room in addition to the pictures that the step has already; never 0 for the step's first
+  /// text.
   [[nodiscard]] std::int32_t add(const TextPictures& pictures, std::int32_t first,
                                  std::int32_t rows, Step& step);
 

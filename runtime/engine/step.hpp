@@ -39,8 +39,8 @@ struct StepSample {
   std::int32_t banned = 0;
   TokenId given = -1;      ///< kernels::SampleRow::given
   std::int32_t draw = -1;  ///< index into Step::draws; -1: the run's parameters
-  /// Two stretches of Step::notes: `notes` are TokenNotes::all() of the text before the rows of the
-  /// sample's part; `since` are a note of each later token, in any order.
+  /// Two stretches of Step::notes: `notes` has TokenNotes::all() of the text before the rows of the
+  /// sample's part; `since` has a note of each later token, in any order.
   std::int32_t first_note = 0;
   std::int32_t notes = 0;
   std::int32_t first_since = 0;
@@ -74,11 +74,11 @@ struct Step {
   std::vector<StepSample> samples;    ///< in row order
   std::vector<TokenId> banned;        ///< for requests with stop ids of their own: banned_early()
   std::vector<TokenDraw> draws;       ///< parameters of requests that have their own
-  std::vector<TokenNote> notes;       ///< of samples with penalties or biases
+  std::vector<TokenNote> notes;       ///< notes of samples with penalties or biases
   std::vector<PictureEdit> pictures;  ///< made before the forward pass
   std::vector<PictureBytes> files;    ///< [pictures] null: the slot has no picture from now on
   std::vector<PictureSpan> spans;     ///< in row order
-  /// [rows] rotary positions; empty: the rows' own positions, for no text has pictures.
+  /// [rows] rotary positions; empty: no text has pictures, and rows have their own positions.
   std::vector<RotaryPosition> rotary;
 
   [[nodiscard]] bool empty() const { return tokens.empty(); }

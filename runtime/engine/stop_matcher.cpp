@@ -14,7 +14,7 @@ bool StopMatcher::append(std::string_view bytes) {
   tail_ += bytes;
   bool found = false;
   for (const std::string& s : strings_) {
-    // Only matches that end in the new bytes: earlier ones were seen before.
+    // Only matches that end in the new bytes: earlier matches were found before.
     const std::size_t from = past >= s.size() - 1 ? past - (s.size() - 1) : 0;
     found = found || tail_.find(s, from) != std::string::npos;
   }

@@ -3,8 +3,8 @@
 // Drafter ranks: the verifier owns the committed text. A draft says which tokens it follows, so
 // that a draft that follows refuted tokens is dropped. In addition to a request's chain a drafter
 // rank may send branches, which leave the chain for another token: if the target says this token,
-// its draft is there already. A drafter rank that drafts by a head on the target is also sent the
-// target's features (DraftFeatures).
+// the draft after it is there already. A drafter rank that drafts by a head on the target is also
+// sent the target's features (DraftFeatures).
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
 // (DraftUpdate: update_cst), and ask for tokens of other verifiers and of earlier steps
@@ -36,7 +36,7 @@ struct DraftOpen {
   std::vector<TokenId> response;
   NoiseKey noise;
   /// Version of the request's holder (Admission). The DraftOpens of two verifiers may arrive in
-  /// either order: the one with the larger version holds the request.
+  /// either order: the verifier with the larger version holds the request.
   std::uint64_t version = 0;
   RequestSampling sampling = {};
 };
@@ -94,8 +94,8 @@ struct DraftPiece {
   std::int32_t known = 0;
   std::int32_t first = 0;  ///< index into Drafts::tokens
   std::int32_t count = 0;
-  /// Response index of the token by which a branch leaves the chain that the drafter then had, at
-  /// least `known`; kChain: no branch. At most one branch leaves at an index.
+  /// Response index, at least `known`, of the token by which a branch leaves the chain that the
+  /// drafter had then; kChain: no branch. At most one branch leaves at an index.
   std::int32_t leaves = kChain;
   TokenId instead = 0;  ///< token at `leaves`; the branch's drafted tokens follow it
 };
@@ -114,7 +114,7 @@ struct DraftStretch {
   std::uint32_t first = 0;   ///< index into the message's tokens
   std::uint32_t count = 0;
   std::uint32_t ended = 0;  ///< 1: the response ends with the stretch
-  std::uint32_t age = 0;    ///< steps since the response's; above 0 only in answers
+  std::uint32_t age = 0;    ///< training steps since the response; above 0 only in answers
 };
 
 /// Verifier to draft server: these tokens were generated here.
@@ -137,7 +137,7 @@ struct DraftTexts {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;
   std::uint64_t left = 0;     ///< tokens that had no room in the answer
-  std::uint32_t awaited = 0;  ///< 1: earlier responses to some of its groups are yet to be read
+  std::uint32_t awaited = 0;  ///< 1: earlier responses to some of the groups are yet to be read
   std::vector<draft::LogPlace> places;
   std::vector<DraftStretch> stretches;
   std::vector<TokenId> tokens;

@@ -1,4 +1,4 @@
-// How receivers write their tables: the messages that one takes, who may send each, its handler.
+// The tables of receivers: the messages that a receiver takes, who may send each, its handler.
 #pragma once
 
 #include <cstdint>

@@ -120,7 +120,7 @@ Message made(std::size_t kind, std::index_sequence<I...> /*kinds*/) {
 std::vector<std::byte> encode(const Message& message) {
   WireWriter writer;
   writer.put(static_cast<std::uint8_t>(message.index()));
-  // A writer only reads.
+  // A writer does not change the message.
   std::visit([&]<typename Kind>(const Kind& m) { put(writer, const_cast<Kind&>(m)); }, message);
   return writer.take();
 }

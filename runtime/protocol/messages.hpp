@@ -2,12 +2,12 @@
 // several senders arrive in any order.
 //
 // A lease is for a chunk of a response. When its end is near the verifier says so (Status::ending),
-// and the coordinator renews it (Renew) or moves the request elsewhere. Until the coordinator has
-// decided, the request rests where it is.
+// and the coordinator renews the lease (Renew) or moves the request elsewhere. A request at the end
+// of its lease rests where it is until the coordinator has decided.
 //
 // A request may also go back to the coordinator (Returned), and its KV into the stores of the
-// group's ranks. The next lease tells its verifier where the KV is. If the verifier's own group has
-// it, its ranks restore it; another group pulls it, as in a move.
+// group's ranks. The next lease tells its verifier where the KV is. The ranks of the group that
+// stored the KV restore it; another group pulls it, as in a move.
 //
 // A move: the coordinator (Move) has verifier A hand a request to B. A lets the request go after a
 // step and keeps its KV in a parcel (Offer, A to B). B tells the coordinator that it has the
@@ -27,9 +27,9 @@
 // To add a message: a struct here (or in draft_messages.hpp) and its name in Message, and a row in
 // the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
 // group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
-// What a drafter rank says to a verifier is read by speculation/remote_drafter.cpp instead. All
-// fields travel (messages.cpp). One that may reach a rank in a later role: may_come_late(). One
-// that shows that the run goes on: ++changes_ in the coordinator.
+// Messages of a drafter rank to a verifier are read by speculation/remote_drafter.cpp instead. All
+// fields travel, but for exceptions in messages.cpp. If the message may reach a rank in a later
+// role: may_come_late(). If it shows that the run goes on: ++changes_ in the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ namespace paceline::protocol {
 /// Coordinator to verifier: generate this response, or its next chunk.
 struct Lease {
   Admission request;  ///< without the prompt if the group was sent it before
-  policy::KeptKv kv;  ///< stored
+  policy::KeptKv kv;  ///< stored KV
 };
 
 /// Coordinator to verifier: the lease of this request goes on until its response has `until`
@@ -123,7 +123,7 @@ struct RaceCommit {
 };
 
 /// Verifier to verifier, in answer to an offer or for stored KV: send the KV from this block of the
-/// request's table on. The rest is computed again.
+/// request's table on. Earlier KV is computed again, or shared with siblings.
 struct Pull {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;
@@ -166,8 +166,8 @@ struct MoveKv {
   policy::GroupRanks peer;                ///< policy::holders() of the other group
   std::int32_t send = 0;                  ///< 1: send; 0: receive
   std::vector<std::int32_t> blocks = {};  ///< empty if the KV is stored
-  /// 1, for a send: the KV is not in the KV pool but stored. All of it from `first_block` on is
-  /// sent, and stays stored.
+  /// 1, for a send: the KV is not in the KV pool but stored. It is sent from `first_block` on,
+  /// and stays stored.
   std::int32_t stored = 0;
   std::int32_t first_block = 0;  ///< index into the request's table
   OptionalIndex owner = {};      ///< index of the rank whose KV it is; absent: all have a part
@@ -183,7 +183,7 @@ struct StoreKv {
 };
 
 /// Leader to members: fill these blocks with the KV stored under the key, and keep it stored. If
-/// one rank owns the blocks and another stores the KV, the owner gets the KV from this rank.
+/// one rank owns the blocks and another stores the KV, the owner gets it from the other rank.
 struct RestoreKv {
   std::uint64_t key = 0;
   std::int32_t first_block = 0;  ///< index of the first block in the request's table
@@ -225,7 +225,7 @@ struct DraftedFor {
 /// works.
 struct Status {
   std::uint32_t epoch = 0;  ///< epoch of the placement that made the rank a verifier
-  std::int32_t room = 0;    ///< further requests that fit in addition to those received
+  std::int32_t room = 0;    ///< requests that fit in addition to the requests received
   std::int32_t active = 0;
   std::int32_t unflushed = 0;  ///< finished, and not on disk yet
   std::int32_t partial = 0;    ///< handed in unfinished, on disk
@@ -243,12 +243,12 @@ struct Status {
   std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made
   std::vector<DraftedFor> drafted;         ///< for all requests drafted for
   std::vector<std::uint64_t> races_begun;  ///< keys of races that the verifier has joined
-  std::vector<std::uint64_t> races_ended;  ///< keys of races that it left, or never joined
+  std::vector<std::uint64_t> races_ended;  ///< keys of races that the verifier left or never joined
 };
 
 /// Any rank to coordinator: a signal asked this rank to stop.
 struct StopRequest {
-  std::int32_t rank = 0;  ///< the sender, so that a drafter's nonsense is hardly ever a stop
+  std::int32_t rank = 0;  ///< the sender's rank, which a drafter's nonsense hardly ever names
 };
 
 /// A rank that is or was a verifier to coordinator, if rewards decide when the run is over: rewards
@@ -272,7 +272,7 @@ using Message =
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.
 [[nodiscard]] std::vector<std::byte> encode_step(const engine::Step& step);
-/// A message of the kind with this index in Message, its fields as declared.
+/// Returns a message of the kind with this index in Message. Its fields have their default values.
 [[nodiscard]] Message of_kind(std::size_t kind);
 /// Throws std::logic_error on bytes that encode() did not make.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);

@@ -18,7 +18,7 @@ struct Turn {
   double wake = std::numeric_limits<double>::infinity();
 };
 
-/// A role as a state machine. A turn applies the messages that are there, decides, works, and sends
+/// A role as a state machine. A turn applies the messages that have come, decides, works, and sends
 /// messages. Time and peers are reached through the objects that the role was handed, so that the
 /// same role runs in simulation. Used by one thread.
 class Participant {
@@ -32,8 +32,8 @@ class Participant {
 };
 
 /// Gives turns until the participant is over, and sleeps in its mailbox while there is nothing to
-/// do. `each_turn` is called before each turn, which comes at least ten times a second while it is
-/// idle. It checks for outside events such as signals, and ends the loop by returning false.
+/// do. `each_turn` is called before each turn, and at least ten times a second in idle times. It
+/// checks for outside events such as signals, and ends the loop by returning false.
 void drive(Participant& participant, Mailbox& mailbox, const Clock& clock,
            const std::function<bool()>& each_turn);
 
