@@ -172,7 +172,7 @@ class Batcher {
   [[nodiscard]] const Step& kv_work();
   /// Takes a request out of the batch, not between plan() and commit(). kv_work() must be done.
   [[nodiscard]] Departure leave(RequestId id);
-  /// Copies a request that goes on here, with the full blocks of its KV; when as for leave().
+  /// Copies a request that goes on here, with the full blocks of its KV. Needs the same as leave().
   [[nodiscard]] Departure copy(RequestId id);
   void release(const kv::Parcel& parcel) { kv_.release(parcel); }
 

@@ -58,7 +58,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes all pools to `blocks` blocks. If one cannot be resized, resizes none, returns false.
+  /// Resizes all pools to `blocks` blocks. If one cannot be, resizes none and returns false.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together

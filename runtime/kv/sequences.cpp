@@ -155,7 +155,7 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
     const std::int32_t there = blocks_there(*other);
     const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
     const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
-    // If two prompts have as many blocks in common, the one with computed blocks is taken.
+    // If two prompts have equally many blocks in common, a prompt with computed blocks is taken.
     const bool sooner =
         s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
     if (blocks <= s.common && !sooner) continue;

@@ -8,7 +8,7 @@
 // no shared block is ever written.
 //
 // Prompts that begin alike, for instance with one system prompt, share the full blocks of their
-// common beginning (a radix tree's edges, found by comparison). The first to be opened computes
+// common beginning (edges of a radix tree, found by comparison). The first to be opened computes
 // these blocks. Prompts opened meanwhile wait for them as long as the first goes on computing.
 //
 // A sequence may also branch off another one within its response: it shares the whole blocks before
@@ -81,7 +81,7 @@ class Sequences {
     return blocks_for(positions, block) + 1;
   }
 
-  /// Opens a sequence with room for `positions` positions, its prompt's included. Siblings give the
+  /// Opens a sequence with room for `positions` positions, including its prompt. Siblings give the
   /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses are dropped to make room.
   /// Where the pool is too full, returns nothing and changes nothing. `tokens`: the prompt's
   /// tokens, by which it shares blocks with other prompts; empty: it shares none.

@@ -34,8 +34,8 @@ struct StoreCounts {
   std::uint64_t most_in_memory = 0;
   std::uint64_t most_on_disk = 0;
   std::uint64_t put = 0;          ///< stored
-  std::uint64_t from_memory = 0;  ///< taken out of memory, to this rank or others
-  std::uint64_t from_disk = 0;    ///< taken out of the disk, to this rank or others
+  std::uint64_t from_memory = 0;  ///< copied from memory, to this rank or others
+  std::uint64_t from_disk = 0;    ///< copied from disk, to this rank or others
   std::uint64_t foreseen = 0;     ///< the part of from_memory that had come up in time
   std::uint64_t went_down = 0;    ///< written to disk
   std::uint64_t came_up = 0;      ///< read from disk before they were wanted
@@ -102,7 +102,7 @@ class Store {
   struct Entry {
     Key key = 0;
     std::uint64_t serial = 0;
-    std::uint64_t order = 0;    ///< place in by_order_: the smaller, the sooner it is needed
+    std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
     std::int32_t valid = 0;     ///< blocks from this one on are freed as soon as nothing uses them

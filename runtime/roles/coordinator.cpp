@@ -71,7 +71,7 @@ Turn Coordinator::turn() {
   return turn;
 }
 
-/// The rank's role: in the next placement if the rank has its place there, else in this one.
+/// The rank's role in the next placement, if it has taken its place there; else in the current one.
 Role Coordinator::role_of(int rank) const {
   const bool taken = change_ && change_->told() && !change_->awaits(rank);
   return (taken ? change_->next() : placement_).role(rank);
@@ -175,7 +175,7 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Applies rewards, which decide which prompts count. Stops all requests once enough prompts do.
+/// Applies rewards, which decide which prompts count. Stops the run once enough prompts count.
 void Coordinator::on(const Rewarded& told) {
   ++changes_;
   for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
@@ -203,7 +203,7 @@ void Coordinator::add_work() {
   }
 }
 
-/// Leases waiting requests to all groups with room, beginning with most free KV blocks (Seer's
+/// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
 /// SelectInstance). An idle group does not report its room again, so it cannot ask for them.
 void Coordinator::lease_to_any() {
   policy::RunState run = run_state();
@@ -345,7 +345,7 @@ void Coordinator::foresee(const policy::RunState& run) {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// Forgets a group's stored KV, which ends with its role: waiting requests' KV is computed again.
+/// Forgets a group's stored KV, lost with its role: the KV of waiting requests is computed again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, Forget{std::move(keys)});

@@ -13,10 +13,10 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< taken in one turn, at whose end clients are answered
+constexpr int kMostMessages = 256;  ///< messages of a turn; clients are answered at the turn's end
 /// Approximate limit of an answer's tokens, which keeps it within a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
-constexpr double kLookSeconds = 1;  ///< between two looks for groups to forget
+constexpr double kLookSeconds = 1;  ///< seconds between two looks for groups to forget
 
 }  // namespace
 
@@ -120,7 +120,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does one part of the search for earlier responses, or of reading them. False: nothing to do.
+/// Does one part of the search for earlier responses, or of reading them. Returns false if idle.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

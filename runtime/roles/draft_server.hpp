@@ -19,7 +19,7 @@ namespace paceline::roles {
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
 /// until its driver stops. An answer has this step's texts first, and then responses of earlier
-/// steps to the same prompt. A turn reads a part of these responses after it has taken messages.
+/// training steps to the same prompt. A turn reads a part of these after it has taken messages.
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: the responses of earlier steps; null: there are none.

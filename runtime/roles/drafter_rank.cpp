@@ -24,7 +24,7 @@ constexpr double kSignSeconds = 0.5;
 /// overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// Number of second choices after which an older one counts 1/e, and weight of the prior.
+/// A second choice counts 1/e after kSecondMemory further ones. kSecondPrior: weight of the prior.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 

@@ -18,7 +18,7 @@ namespace paceline::roles {
 
 /// The leader's side of a group. Together with the members it runs steps, and moves KV to and from
 /// other groups and the group's store. Commands travel as messages, in order. Only steps and
-/// ReadRouting have collectives, so a member can always be reached. A key names one command in
+/// ReadRouting have collectives: members never wait in other commands. A key names one command in
 /// flight at a time. Each member reports the end of its share (KvMoved).
 class Group final : public engine::StepRunner {
  public:

@@ -24,8 +24,8 @@ namespace paceline::roles {
 /// for its next lease is stored until then. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: this group's. `costs` decide how much KV is transferred,
-  /// and how much computed again.
+  /// References outlive this. `ranks`: ranks of this group. `costs` decide how much KV is
+  /// transferred, and how much computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
@@ -40,7 +40,7 @@ class KvExchange {
                       KvMove::Kind kind);
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
-  /// Says in which order of keys stored KV will be wanted.
+  /// Tells the stores in which order of keys their KV will be wanted.
   void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
   /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
@@ -57,8 +57,8 @@ class KvExchange {
   /// Notes that a member's share has ended.
   void heard(const protocol::KvMoved& moved);
 
-  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The work is
-  /// in proportion to the moves in flight, not to the KV kept. Returns whether any move ended.
+  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The cost
+  /// grows with the moves in flight, not with the KV kept. Returns whether any move ended.
   [[nodiscard]] bool settle();
   /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }

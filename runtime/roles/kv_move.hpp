@@ -35,7 +35,7 @@ struct KvMove {
   std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
   bool declined = false;                      ///< nobody will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
-  int members = 0;                            ///< members of the group whose shares are in flight
+  int members = 0;                            ///< number of members whose shares are in flight
   bool complete = false;                      ///< no share has failed
 
   void post(int of_members) {

@@ -34,7 +34,7 @@ class KvShare {
   /// of its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
-  /// Cancels transfers in flight, and waits a few seconds at most for their ends. Memory that the
+  /// Cancels transfers in flight, and waits a few seconds at most until they end. Memory that the
   /// transport may still touch after this is never freed.
   ~KvShare();
   KvShare(const KvShare&) = delete;

@@ -60,7 +60,7 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  constexpr int kMostMessages = 4096;  // in a turn: a flood must not hold up the requests
+  constexpr int kMostMessages = 4096;  // of a turn: a flood must not hold up the requests
   for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
@@ -536,8 +536,8 @@ void Verifier::end_turns() {
   }
 }
 
-/// Takes in the answers that have come. Each answer is written with the request's record, for
-/// nobody can tell the answer again.
+/// Takes in the answers that have come. Each answer is written with the request's trajectory,
+/// because the environment does not give it again.
 void Verifier::go_on() {
   for (Conversations::Answered& answered : conversations_.take()) {
     changed_ = true;

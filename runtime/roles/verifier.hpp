@@ -69,11 +69,11 @@ struct VerifierOptions {
 /// the coordinator only once they are on disk.
 ///
 /// Where responses are conversations, a response leaves the batch after each turn, and waits here
-/// for the environment's answer (conversations.hpp). Its record is written with each answer, so
-/// that a resumed run does not ask for an answer again. A move waits for the answer.
+/// for the environment's answer (conversations.hpp). Its trajectory is written with each answer,
+/// so that a resumed run does not ask for an answer again. A move waits for the answer.
 ///
 /// A rank that is to take another role goes on until the KV of requests that left has been pulled
-/// or declined. The coordinator sees to it that the rank holds no request by then.
+/// or declined. The coordinator ensures that the rank holds no request by then.
 ///
 /// A request that is to move is offered to its new verifier, which holds it from then on. The new
 /// verifier pulls part of the KV, computes the rest, and decodes once it has both.
@@ -140,7 +140,7 @@ class Verifier final : public protocol::Participant {
   std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
   std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
   std::vector<RequestId> given_up_;          ///< requests no longer raced for, still in the batch
-  protocol::Status status_;                  ///< the next one to send
+  protocol::Status status_;                  ///< the next status to send
   std::vector<RequestId> unflushed_;         ///< requests whose ended responses are not on disk yet
   bool recorded_ = false;                    ///< answers were appended that are not on disk yet
   double last_flush_ = 0;

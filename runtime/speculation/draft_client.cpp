@@ -33,7 +33,7 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response that a request brings along counts as told: its previous verifier told it. A server
+// The response that a request brings along counts as told, by the previous verifier. A server
 // that lacks the response, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);

@@ -24,8 +24,8 @@ struct DraftClientOptions {
   /// saves messages, but siblings' tokens are known later: 32 tokens lose up to 3 % of the gain by
   /// drafts, 64 lose 4 to 6 %, 128 lose 6 to 11 % (tests/bench/README.md).
   int exchange_tokens = 32;
-  /// Most tokens of earlier steps that are taken in between two steps. A token takes about 0.4 us,
-  /// so 4096 tokens hold up a step by a millisecond or two.
+  /// Most tokens of earlier training steps that are accepted between two engine steps. A token
+  /// takes about 0.4 us, so 4096 tokens delay an engine step by a millisecond or two.
   int earlier_tokens = 4096;
   /// Seconds without a request here after which a group is forgotten.
   double ttl = 3600;

@@ -7,7 +7,7 @@
 namespace paceline::speculation {
 namespace {
 
-constexpr double kWarnSeconds = 60;  // between two warnings of one kind about one rank
+constexpr double kWarnSeconds = 60;  // seconds between two warnings of one kind about one rank
 /// Useless messages within a step after which a rank's further messages are dropped unread. A rank
 /// that drafts well sends far fewer.
 constexpr int kMostUseless = 1000;

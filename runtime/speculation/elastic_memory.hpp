@@ -25,10 +25,10 @@ struct ElasticMemoryPorts {
 };
 
 /// An expansion suspends the draft models, which gives their memory back, and grows the pool by as
-/// much, in place. A contraction moves the blocks in use past the pool's old end to blocks before
-/// it, and shrinks the pool. The models are then loaded, a part before each step, so that decoding
-/// goes on meanwhile. They draft nothing until they are loaded. Every rank of the group resizes its
-/// share at the same step (kv::Work). Not thread-safe.
+/// much, in place. A contraction moves the blocks in use past the pool's first size to free blocks
+/// below it, and shrinks the pool. The models are then loaded, a part before each step, so that
+/// decoding goes on meanwhile. They draft nothing until they are loaded. Every rank of the group
+/// resizes its share at the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// The pool has `blocks` blocks, and `gain` more while the models are suspended.

@@ -201,8 +201,8 @@ void RemoteDrafter::tell(int rank, Link& link) {
   if (said) link.watch.told();
 }
 
-/// Sends the features of the requests that the rank follows, after their text. Features that find
-/// no room now are sent first the next time.
+/// Sends the features of the requests whose text the rank has. Features that find no room now are
+/// sent first the next time. Returns whether anything was sent.
 bool RemoteDrafter::send_features(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   const std::size_t row = options_.feature_bytes;
@@ -337,7 +337,7 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
 // A piece is taken if its rank knew of the last refutation, if the piece agrees with the text that
 // the target has said meanwhile, and if its other tokens continue the chain here. A piece that
 // makes sense reaches less than two windows past the text it was drafted from, so the chain is
-// never longer. A piece is dropped too if it claims to know more text than was said.
+// never longer. A piece is also dropped if it claims to know more text than was said.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   return piece.known >= r.refuted && append(r, piece, drafts);
 }

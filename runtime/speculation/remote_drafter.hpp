@@ -42,15 +42,15 @@ struct RemoteOptions {
 /// that went on meanwhile are opened there anew. A rank that drafts by a head is sent the held
 /// commits instead, unless they are too many. DrafterWatch tells the user.
 ///
-/// Ranks that draft by a head are sent the target's features as they are computed. Of features that
-/// cannot be sent now the latest are kept, as many as a head would keep.
+/// Ranks that draft by a head are sent the target's features as they are computed. Features that
+/// cannot be sent now are kept, but only the latest: as many as a head would keep.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// Mailbox and clock outlive this.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
                 const RemoteOptions& options, DrafterWatch::Warn warn);
 
-  /// Makes `drafters`, perhaps none, the ranks that draft. Each request goes to its drafter's rank.
+  /// Makes `drafters`, perhaps none, the ranks that draft, and gives each request to its new rank.
   void use(std::vector<policy::DrafterPlace> drafters);
 
   void start(const draft::DraftStart& start, double now) override;

@@ -110,8 +110,8 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's samples after the text and after each token of the tree. False: the step does
-/// not verify the draft, because another drafter's draft was expected to do better.
+/// Finds the step's samples after the text and after each token of the tree. Returns false if the
+/// step does not verify the draft, because another drafter's draft was expected to do better.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first =
