@@ -449,7 +449,7 @@ void Batcher::turn_rows() {
 }
 
 /// Number of owners that have rows of prompts for the next step. Each gets an even share of
-/// prefill_chunk, and the rest of earlier owners' shares.
+/// prefill_chunk, and what earlier owners left of their shares.
 std::int32_t Batcher::prefilling_owners() {
   if (kv_.owners() == 1) return 1;
   std::int32_t owners = 0;

@@ -60,7 +60,7 @@ struct Departure {
 /// A request whose part of the next step is one decoding row, after which a draft can follow.
 struct Decoding {
   RequestId id;
-  std::int32_t response = 0;      ///< tokens so far
+  std::int32_t response = 0;      ///< response tokens so far
   std::int32_t context = 0;       ///< tokens of prompt and response so far
   std::int32_t most_drafted = 0;  ///< most tokens that a draft may have
 };
@@ -90,7 +90,7 @@ struct StepCounts {
   std::uint32_t prefill_tokens = 0;
   std::uint32_t decode_tokens = 0;  ///< rows of requests past their prompt, draft rows included
   std::uint32_t drafted = 0;        ///< draft rows
-  std::uint32_t recomputed = 0;     ///< prefill tokens that belong to responses
+  std::uint32_t recomputed = 0;     ///< prefill tokens of responses, except a new answer's tokens
   std::uint32_t shared = 0;         ///< positions taken over from other prompts since the last step
   std::uint32_t pictures = 0;       ///< pictures whose rows are computed
 };
@@ -178,7 +178,7 @@ class Batcher {
 
   /// The requests that decode in the next step, in its order. Valid until the next call.
   [[nodiscard]] std::span<const Decoding> decoding();
-  /// Most prompt rows in the next step, as counted by decoding().
+  /// Most prompt rows that the next step can have, as counted by decoding().
   [[nodiscard]] std::int32_t prefill_rows() const { return prefill_rows_; }
   /// The next step: one row for every decoding request, and up to prefill_chunk rows of prompts in
   /// order of arrival. Empty when nothing runs. Every plan must be committed. `drafts`: empty, or a

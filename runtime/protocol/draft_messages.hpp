@@ -7,9 +7,9 @@
 // sent the target's features (DraftFeatures).
 //
 // Draft servers (Seer, section 4.4, table 3): verifiers tell the tokens that they have generated
-// (DraftUpdate: update_cst), and ask for tokens of other verifiers and of earlier steps
+// (DraftUpdate: update_cst), and ask for tokens of other verifiers and of earlier training steps
 // (DraftFetch: fetch_cst, answered by DraftTexts). A server asks for tokens that it lacks
-// (DraftWanted), because another verifier has yet to tell them or they were lost with a group.
+// (DraftWanted): another verifier has yet to tell them, or the server has forgotten their group.
 #pragma once
 
 #include <cstddef>
@@ -129,7 +129,7 @@ struct DraftFetch {
   draft::LogClient client = 0;
   std::uint64_t ticket = 0;  ///< the answer has the same ticket
   std::vector<draft::LogPlace> places;
-  std::uint32_t earlier = 0;  ///< most tokens of earlier steps that the client takes in now
+  std::uint32_t earlier = 0;  ///< most tokens of earlier training steps in the answer
 };
 
 /// Draft server to verifier, in answer to a fetch: the tokens of other clients.

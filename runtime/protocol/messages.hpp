@@ -102,7 +102,7 @@ struct Race {
 /// Verifier to coordinator: the request goes back to you, with its tokens so far.
 struct Returned {
   Trajectory trajectory;
-  policy::KeptKv kv;  ///< stored; its key is the move's
+  policy::KeptKv kv;  ///< stored KV; its key is the move's key
 };
 
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays here until it is
@@ -211,7 +211,7 @@ struct KvMoved {
 /// Verifier to coordinator, first of all: the costs of its group's steps, and of moves to it.
 struct Costs {
   std::uint32_t epoch = 0;  ///< Status::epoch
-  policy::MoveCosts costs;  ///< without drafters
+  policy::MoveCosts costs;  ///< without the costs of drafters
 };
 
 /// The drafter that last drafted for a request.

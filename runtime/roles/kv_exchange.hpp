@@ -51,7 +51,7 @@ class KvExchange {
   void on(const protocol::Pull& pull);
   /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
   void decline(policy::KeptKv& kv);
-  /// Fetches the positions that a transfer brings sooner than computing would, into the blocks of a
+  /// Fetches the KV that a transfer brings sooner than it could be computed, into the blocks of a
   /// request that has a place in the batch.
   void fetch(RequestId id, policy::KeptKv kv);
   /// Notes that a member's share has ended.

@@ -65,8 +65,8 @@ struct VerifierOptions {
 
 /// A turn is: apply messages, let requests go, take requests in, resize the KV pool, run one step,
 /// report the responses that ended. A step begins with drafts where there are any, made on the same
-/// rank (coupled speculation) or by drafter ranks (decoupled). Finished responses are reported to
-/// the coordinator only once they are on disk.
+/// rank (coupled speculation) or by drafter ranks (decoupled). The coordinator counts a response as
+/// finished only once it is on disk.
 ///
 /// Where responses are conversations, a response leaves the batch after each turn, and waits here
 /// for the environment's answer (conversations.hpp). Its trajectory is written with each answer,
@@ -78,7 +78,7 @@ struct VerifierOptions {
 /// A request that is to move is offered to its new verifier, which holds it from then on. The new
 /// verifier pulls part of the KV, computes the rest, and decodes once it has both.
 ///
-/// A copy of a request that is to be raced for is offered too, and the request stays (races.hpp). A
+/// For a race, a copy of the request is offered to a racer, and the request stays (races.hpp). The
 /// racer has the request in its batch like any other, but neither writes nor reports it. The racer
 /// gives the request up when requests that it holds need the room.
 class Verifier final : public protocol::Participant {
