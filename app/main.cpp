@@ -53,7 +53,7 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
       ->check(not_empty);
 }
 
-/// Options of a planned machine; where one is not given Slurm's environment stands in.
+/// Options of a planned machine. Slurm's environment stands in for options that are not given.
 void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   const auto count = [&](const char* name, std::optional<int>& to, int least, const char* help) {
     command
@@ -85,7 +85,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   memory("--host-memory", machine.host_memory,
          "Memory of each node (default: as Slurm's environment says, else as here)");
   memory("--gpu-memory", machine.gpu_memory, "Memory of each GPU (default: as of one here)");
-  // Older scripts have it, for a node's memory or a GPU's.
+  // Older scripts have --memory, for the memory of a node or of a GPU.
   command
       .add_option_function<std::string>("--memory",
                                         [](const std::string&) {
@@ -97,7 +97,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
       ->group("");
 }
 
-/// `advice`: printed for the user when a rank has stopped for good.
+/// Runs a command under MPI. `advice`: printed for the user when a rank has stopped for good.
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command,
                 const std::string& advice = "") {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
@@ -121,7 +121,7 @@ bool is_other_rank() {
   return false;
 }
 
-/// A line on the arguments' error.
+/// A line that tells the user of an error in the arguments.
 std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> commands =
       cli.get_subcommands([](const CLI::App* command) { return command->parsed(); });
@@ -149,7 +149,7 @@ std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
                      nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
 }
 
-/// Throws where printed text did not reach standard output.
+/// Throws IoError if printed text did not reach standard output.
 void finish_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw IoError("cannot write to standard output");
@@ -304,7 +304,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  app::watch_signals();  // before anything slow: the launcher may pass one on at any time
+  app::watch_signals();  // before anything slow: the launcher may pass a signal on at any time
   app::end_job_on_terminate();
   try {
     return run(argc, argv);

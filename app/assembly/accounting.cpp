@@ -31,7 +31,7 @@ double share(std::uint64_t part, std::uint64_t whole) {
 
 struct Row {
   const char* name;
-  int digits;  ///< behind the point; counts have none
+  int digits;  ///< number of digits after the decimal point; 0 for counts
   std::function<double(const RankSummary&)> value;
 };
 
@@ -74,7 +74,7 @@ std::vector<Row> rows_of(double seconds) {
   };
 }
 
-/// Rows that are zero on every rank say nothing and are left out.
+/// Prints a table for each role, without the rows that are zero on every rank.
 void print_table(std::span<const RankSummary> summaries, double seconds) {
   for (const Role role : {Role::verifier, Role::verifier_member, Role::drafter, Role::spare}) {
     std::vector<const RankSummary*> ranks;
@@ -128,8 +128,8 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // A policy that asks whether drafts pay expects some to be refused. A group's members verify
-    // the drafts that their leader counts. (Of a rank whose role changed, the last group is known.)
+    // Refused drafts are a loss only if the policy always drafts. A group's members verify the
+    // drafts that their leader counts. (A rank whose role changed states only its last group.)
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }

@@ -81,8 +81,8 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   return choice;
 }
 
-// Chooses the CPU although there are GPUs, of a kind that was never measured. `auto` leaves these
-// alone: nobody can say that they would compute the right bits, or be any faster.
+// Chooses the CPU although there are GPUs, for GPUs of their kind were never measured. `auto` does
+// not use such GPUs: nobody can say that their bits would be right, or that they would be faster.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {
@@ -94,7 +94,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Chooses GPUs of a planned machine. GPUs of this machine, if any, tell their kind and memory.
+// Chooses GPUs of a planned machine. They are assumed to be like this machine's GPUs, if any.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -126,8 +126,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses for a planned machine. If Slurm's environment states the GPUs, they are chosen as a job's
-// would be. If the command line states them, they are taken: the user asks how a run does on them.
+// Chooses for a planned machine. If Slurm's environment states its GPUs, the choice is as in a job.
+// If the command line states them, they are used: the user asks how a run would do on them.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

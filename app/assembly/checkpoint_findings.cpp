@@ -43,7 +43,7 @@ DraftHead* head_of(Inputs& inputs) {
   return nullptr;
 }
 
-/// Whether the head stores embeddings other than the target's; if weights are absent, it may.
+/// Whether the head stores embeddings other than the target's. Without weights: whether it may.
 bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
   if (!has_own_embeddings(head.config) || target == nullptr) return has_own_embeddings(head.config);
   const std::string name = model::describe_head(head.config).embedding->name + ".weight";

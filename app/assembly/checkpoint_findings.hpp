@@ -9,7 +9,7 @@ struct Inputs;
 
 /// Looks for output heads that are stored although config.json ties them to the embeddings, in the
 /// model and in draft models. A stored head whose values differ is used, as in transformers 5.
-/// Finds whether a draft head's embeddings equal the model's; then one table serves both. Adds
+/// Finds whether a draft head's embeddings equal the model's; if so, one table serves both. Adds
 /// warnings about the checkpoints to Inputs::warnings. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 

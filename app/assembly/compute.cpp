@@ -30,7 +30,7 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // Every row of a chunk may belong to a response and need its logits.
+  // Every row of a chunk may belong to a response, so logits are needed for every row.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
@@ -56,11 +56,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
         (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
         (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
-    // The group is made in a step of its own, for this waits for the group's other ranks.
+    // Making a group waits for its other ranks, so no rank may fail before it in the same step.
     together(mpi, [&] {
       if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      // A device that waits too long ends the job, as a hanging rank does. Rank 0 itself may wait.
+      // A device that waits too long ends the job, as a hanging rank does, even on rank 0.
       made = fabric::make_group(
           members.get(), *compute->backend,
           {inputs.config.limits.stall, [&mpi](const std::string& why) {

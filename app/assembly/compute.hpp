@@ -19,9 +19,9 @@ struct Compute {
   // Kept for as long as the rank lives. A rank that is always spare has no backend.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;              ///< draft models are not sharded
+  fabric::SingleRankGroup alone;              ///< for draft models, which are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; the backend sleeps meanwhile
+  std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; backend threads sleep meanwhile
   std::unique_ptr<WeightStore> weights;
 
   // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
@@ -32,9 +32,9 @@ struct Compute {
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan);
 
-/// Makes what the rank's place in the layout needs. Where roles change at random, every rank can be
-/// in a group of each degree with its neighbours; otherwise only in its group of the layout.
-/// Collective; throws JobEnded.
+/// Makes all that the rank's place in the layout needs, and the tensor-parallel groups that it may
+/// be in: its group of the layout and larger groups for the last requests. Where roles change at
+/// random, these are groups of every degree. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
@@ -42,8 +42,8 @@ struct Compute {
 /// The rank's group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the executor and drafters of the last place by those of a new one. Not collective;
-/// throws what the making of an executor or a drafter throws.
+/// Replaces the executor and drafters of the rank's last place by those of its new place. Not
+/// collective; throws as their constructors do.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

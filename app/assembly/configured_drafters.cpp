@@ -13,7 +13,7 @@
 namespace paceline::app {
 namespace {
 
-// Vocabulary sizes may differ, for checkpoints pad them, but no token may mean something else.
+// Throws unless tokens mean the same in both models. Padded vocabularies may differ in size.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
@@ -159,7 +159,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     head.weights = target.weights.get();
     if (head.weights != nullptr) {
       io::check_tensor_shapes(config, *head.weights);
-      // The router's width is found as for the model's own layers (ModelCheckpoint); it may differ.
+      // The layer's router may be in another dtype than the model's routers (see ModelCheckpoint).
       if (config.layer.experts && target.stored() != DType::f32)
         config.layer.experts->wide_router = io::stores_wide_router(config, *head.weights);
     }

@@ -19,7 +19,7 @@ namespace paceline::app {
 struct DraftHead {
   HeadConfig config;
   std::unique_ptr<io::Checkpoint> own;      ///< checkpoint of an EAGLE-3 head
-  const io::Checkpoint* weights = nullptr;  ///< own's, or the target's; null: they are absent
+  const io::Checkpoint* weights = nullptr;  ///< `own`, or the target's checkpoint; null: absent
   std::shared_ptr<const policy::StopNetwork> stop;  ///< null: no stop network
 };
 
@@ -35,10 +35,10 @@ struct ConfiguredDrafter {
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a
 /// head last, for drafter ranks have no head if there are draft models. `path`, `target` and
 /// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
-/// null, or the list to add missing weights to; then config.json alone describes a checkpoint.
-/// Throws UsageError on a draft model with another vocabulary, and on too few paths for a stop
-/// network. Throws DataError if a head does not fit the target, or the target has no next-token
-/// layer. Throws as reading a checkpoint does.
+/// null, or a list that gets the names of missing weights: config.json alone then describes the
+/// checkpoint. Throws UsageError on a draft model with another vocabulary, and on too few paths for
+/// a stop network. Throws DataError if a head does not fit the target, or the target has no
+/// next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,

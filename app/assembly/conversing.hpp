@@ -12,8 +12,8 @@
 
 namespace paceline::app {
 
-/// Checks that responses can be answered, and finds what an environment needs to know of the
-/// prompts: Inputs::scenes, on rank 0. Throws Error.
+/// Checks that responses can be answered. On rank 0, sets Inputs::scenes: the facts about prompts
+/// that an environment needs. Throws Error.
 void prepare_environment(Inputs& inputs);
 /// Gives Inputs::scenes to all ranks. Collective; throws JobEnded.
 void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
@@ -26,8 +26,8 @@ struct EnvironmentPorts {
   std::function<void()> wake;                    ///< called by another thread: an answer has come
   std::function<void(const std::string&)> warn;  ///< called by the rank's own thread
 };
-/// The environment of a rank that verifies; null if responses are of one turn. References
-/// outlive it.
+/// The environment of a rank that verifies; null if responses are of one turn. `inputs` and the
+/// clock must outlive it.
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);
 

@@ -23,13 +23,13 @@ struct ProfiledCosts {
 /// The shape of a model or of a head's layer, on which its costs depend: CostConditions::model.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
-/// Likewise of a drafter's model or head; empty: it has none. `target`: what the target computes
-/// in.
+/// The shape of a drafter's model or head; empty: the drafter has neither. `target`: the dtype that
+/// the target computes in.
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
 /// Text for the user: how `profile`'s conditions differ from `now`, or which drafter it lacks or
-/// knows with another shape; empty: it holds. `degrees`: of the groups, rising. `target`: the dtype
-/// that the target computes in. `whose`: the name for `now`, as "this run".
+/// knows with another shape; empty: it holds. `degrees`: the groups' tensor-parallel degrees.
+/// `target`: the dtype that the target computes in. `whose`: a name for `now`, as "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

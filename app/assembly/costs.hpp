@@ -36,10 +36,10 @@ struct MeasuringRank {
 /// Tables of verifier groups, by their degree.
 using CostsByDegree = std::map<int, CostTable>;
 
-/// The costs that a verifier's policies go by: the profile's if it holds here, else those of a
-/// short measurement. Where roles may change, every rank has the tables of all degrees. Empty if no
-/// policy asks. `responses`: number left to generate, the same on every rank; the time for
-/// measuring is a share of the time that they will take. Collective over all ranks.
+/// The costs for a verifier's policies: the profile's if it holds here, else costs measured in a
+/// short time. Where roles change at random, every rank has the tables of all degrees. Empty if no
+/// policy asks for costs. `responses`: number left to generate, the same on every rank; the time
+/// for measuring is a share of the time expected for them. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of a degree, or an empty table.

@@ -12,9 +12,9 @@
 namespace paceline::app {
 namespace {
 
-/// Factor by which one more rollout shrinks the weight of earlier ones. In sum they are worth ten
-/// rollouts. Acceptance hardly changes over a hundred RL steps (SpecActor, sections 4.1 and 6), so
-/// averaging over ten loses nothing. A lasting change, as new prompts, is learned within ten.
+/// Factor by which one more rollout shrinks the weight of earlier rollouts. All rollouts together
+/// weigh as much as ten. Acceptance hardly changes over a hundred RL steps (SpecActor, sections 4.1
+/// and 6), so averaging over ten loses nothing. A lasting change, as new prompts, is learned soon.
 constexpr double kKeep = 0.9;
 
 DraftHistory read_kept(const io::RunConfig& config) {
@@ -23,8 +23,8 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// The history as a run with speculation.history reads it: where kSuffixWithHistory has a record,
-/// this replaces the record of "suffix".
+/// The history as a run with speculation.history reads it: the record of kSuffixWithHistory, if
+/// there is one, replaces the record of "suffix".
 DraftHistory with_earlier_steps(const DraftHistory& history) {
   if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;

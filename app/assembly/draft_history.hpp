@@ -10,26 +10,26 @@
 
 namespace paceline::app {
 
-/// Name of the suffix drafter, in the history and in texts, where its trees began with responses of
-/// earlier steps (speculation.history): it is right more often then, at the same costs. A rank's
-/// drafts count under this name if it had earlier responses for most of them.
+/// Name of the suffix drafter, in the history and in texts, if its trees began with responses of
+/// earlier steps (speculation.history). Its drafts are then accepted more often, at the same costs.
+/// A rank's drafts count under this name if the rank had earlier responses for most of them.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// The history stored next to engine.profile; empty: there is none. With speculation.history, the
 /// suffix drafter has the rates of kSuffixWithHistory. Throws as reading a history does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Sums all ranks' counts of drafts tried and accepted. `own`: this rank's, as RankLife::drafts().
-/// Collective; only rank 0 gets the sum.
+/// Sums all ranks' counts of drafts tried and accepted. `own`: the counts of this rank, from
+/// RankLife::drafts(). Collective; only rank 0 gets the sum.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                                       std::span<const DraftTally> own);
 
 /// Adds `drafts` to the history next to engine.profile, if the profile holds here and
 /// speculation.keep_history is on. The first attempt at a rollout makes earlier rollouts count
-/// less; later attempts belong to the same rollout and do not, even if the first was killed. A run
-/// in which nothing was drafted leaves the file as it is. The file is read, changed and replaced as
-/// a whole: of two runs that end at the same moment, only the later one's drafts are counted. A
-/// failure only gives a warning, for the run's results are safe. On rank 0.
+/// less. Later attempts, which belong to the same rollout, do not, even if the first was killed.
+/// Without drafts in the run the file stays as it is. The file is read, changed and replaced as a
+/// whole: of two runs that end at the same moment, only the later one's drafts are counted. A
+/// failure only gives a warning, for the run's results are safe. Call on rank 0.
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt);
 

@@ -30,14 +30,14 @@ bool is_beside(const Inputs& inputs) {
   return inputs.config.speculation.history == io::SpeculationSection::kBeside;
 }
 
-/// Path of the runs whose responses of earlier steps are read. Requires speculation.history.
+/// Path of the earlier steps' runs, whose responses are read. Requires speculation.history.
 std::string history_path(const Inputs& inputs) {
   if (!is_beside(inputs)) return *inputs.config.speculation.history;
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Most tokens to read of earlier responses to one prompt. Half of a rank's tree memory is shared
-/// by max_batch prompts, as many as a rank may have requests of.
+/// Most tokens to read of earlier responses to one prompt. Half of a rank's tree memory is divided
+/// among max_batch prompts: a rank has no requests of more prompts at once.
 std::size_t most_history(const Inputs& inputs) {
   constexpr std::size_t kTokenBytes = 64;  // tests/bench/README.md
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;

@@ -15,8 +15,8 @@
 
 namespace paceline::app {
 
-/// Chooses the ranks that host a draft server; `groups`: of the layout. Throws UsageError if
-/// more servers are asked for than there are ranks.
+/// Chooses the ranks that host a draft server. `groups`: number of verifier groups. Throws
+/// UsageError if more servers are asked for than there are ranks.
 [[nodiscard]] DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine,
                                                int groups);
 
@@ -27,7 +27,7 @@ void warn_of_no_history(const Inputs& inputs);
 
 /// Facts about the prompts that draft servers need.
 struct ServedPrompts {
-  /// [prompts] content_uid() of each, where servers tell responses of earlier steps; else empty.
+  /// [prompts] content_uid() of each; empty: servers do not serve responses of earlier steps.
   std::vector<std::string> contents;
   std::vector<std::uint32_t> samples;  ///< own_samples()
 };
@@ -51,8 +51,8 @@ struct ServedPrompts {
 /// The rank's draft server, if it hosts one. It has a thread of its own, so that neither it nor the
 /// rank waits for the other. The server sleeps between messages, and serves until this object is
 /// destroyed; by then no request is left whose drafts could gain. It reads the responses of earlier
-/// steps (speculation.history) itself, piece by piece, so that no draft waits for files. A step
-/// that writes waits for the opening of one file at most, and the run's end for one piece.
+/// steps (speculation.history) itself, piece by piece, so that no draft waits for files. A rank's
+/// write waits at most while one file is opened; the end of the run waits for one piece at most.
 class DraftServerThread {
  public:
   /// References outlive this. A fault in the thread ends the job.

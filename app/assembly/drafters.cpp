@@ -147,7 +147,7 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
                      [&](const DrafterCosts& known) { return known.name == drafter.name; });
     if (at != costs->drafters.end()) entry.costs = *at;
   };
-  // Drafter ranks seldom get past their first drafter, so their entry has its place and rate.
+  // Drafter ranks seldom get past their first drafter, so their entry has that drafter's rate.
   if (plan.layout.drafters() > 0) add(Kind::ahead, 0, "drafter-ranks");
   bool has_model = false;
   for (const std::int32_t d : own_drafters(plan, Role::verifier)) {

@@ -32,14 +32,14 @@ struct BestOfN {
   /// Whether groups race for requests of others: racing is asked for, there are several groups, and
   /// there is another drafter than the one that a request has.
   bool races = false;
-  int race_methods = 0;  ///< number of drafters that may race, the first of drafter_roster()
+  int race_methods = 0;  ///< number of drafters that may race: first entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
   /// (policy/schedule/tail_drafters.hpp): all but the model that drafts for them already. Empty: no
   /// freed rank drafts, because best-of-N is off, drafts are to be coupled, or costs are not known.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may get other roles than the layout's
 };
-/// Needs the plan's layout, drafters and costs.
+/// Needs the plan's layout, drafters, costs and tail groups.
 [[nodiscard]] BestOfN plan_best_of_n(const Inputs& inputs, const Plan& plan);
 
 /// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
@@ -72,12 +72,12 @@ struct BestOfN {
 /// Throws UsageError if the head would draft trees on drafter ranks, which draft only chains: it
 /// has a stop network, or its trees are to be recorded.
 void require_chains(const Inputs& inputs, const Plan& plan);
-/// Indices of the drafters that a rank makes for itself. `place`: of a drafter rank; null: by role.
+/// Indices of the drafters that a rank makes for itself. `place`: null, or a drafter rank's place.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
 /// The roster of verifiers; its entries have no drafter yet. Order: drafter ranks of the layout,
 /// the verifier's own drafters, ranks that draft for one group by one of the tail methods. `costs`:
-/// null, or the costs of the drafters that are known.
+/// null, or a cost table, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.

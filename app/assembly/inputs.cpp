@@ -299,7 +299,7 @@ void take_responses(Inputs& inputs, const io::StoredRun& run) {
                                 run.paths.front(), run.manifest.vocabulary, path, vocabulary));
   }
   take_pictures(inputs, run);
-  inputs.config.prompts.path = run.paths.front();  // as the banner names it
+  inputs.config.prompts.path = run.paths.front();  // for the banner
   inputs.config.prompts.samples = static_cast<std::int32_t>(run.manifest.samples);
   inputs.sizes.responses = run.finished.size();
   for (const io::StoredResponse& response : run.finished) {

@@ -42,16 +42,16 @@ struct RequestSizes {
   std::size_t responses = 0;          ///< number to generate in all
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
-  double mean_max_tokens = 0;         ///< mean over prompts of the longest response's tokens
+  double mean_max_tokens = 0;         ///< mean over prompts of the most tokens of a response
   bool own_samples = false;           ///< some prompt asks for another number of responses
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
 
-/// Fields are the same on every rank unless they say otherwise.
+/// Fields are the same on every rank unless their comments say otherwise.
 struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
-  std::optional<ModelConfig> priced;  ///< the target as costs see it; set in a simulation
+  std::optional<ModelConfig> priced;  ///< simulation only: the model whose costs are modelled
   /// How the target's pictures are processed; nullopt: it takes none, and no_pictures says why.
   std::optional<ImageProcessorConfig> picture_processor;
   std::string no_pictures = "the model is given text alone";
@@ -59,7 +59,7 @@ struct Inputs {
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
-  bool given = false;          ///< responses are given; none is generated, no drafters
+  bool given = false;          ///< responses are given: none is generated, and nothing drafts
   bool gives_routing = false;  ///< given responses come with their tokens' experts
 
   io::PromptSet prompts;              ///< on rank 0 alone
@@ -71,7 +71,7 @@ struct Inputs {
   /// Absent files that a plan does without: "weights of DIR", "tokenizer of DIR".
   std::vector<std::string> absent;
 
-  /// Responses to a prompt.
+  /// Number of responses to a prompt.
   [[nodiscard]] std::uint32_t samples_of(const Prompt& prompt) const {
     return prompt.samples > 0 ? prompt.samples : static_cast<std::uint32_t>(config.prompts.samples);
   }
@@ -87,13 +87,13 @@ struct Inputs {
     return given ? AttentionLayout::tensor
                  : config.layout.attention.value_or(AttentionLayout::tensor);
   }
-  /// Ranks of a group of `tp` that each have their own requests' KV; 1: ranks share all KV.
+  /// Number of ranks in a group of `tp` that have KV of their own requests; 1: all KV is shared.
   [[nodiscard]] int owners(int tp) const { return attention() == AttentionLayout::data ? tp : 1; }
 };
 
 /// Reads the configuration that the command line names, with its output directory.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
-/// Does so on every rank, and sets the timeout limits.stall. Collective; throws JobEnded.
+/// Reads the configuration on every rank, and sets limits.stall. Collective; throws JobEnded.
 [[nodiscard]] io::RunConfig read_config(const fabric::MpiEnvironment& mpi,
                                         const RunArguments& arguments, io::Purpose purpose);
 
@@ -113,7 +113,7 @@ struct Inputs {
 /// also searched for a generation_config.json if the weights have none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// Reads the chat template of a directory. An unreadable or unknown one fails only if it is
+/// Reads the chat template of a directory. An unreadable or unknown template fails only if it is
 /// used.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 

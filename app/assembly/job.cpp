@@ -118,7 +118,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   constexpr std::chrono::milliseconds kPause(10);
   for (int pauses = 0; pauses < 500; ++pauses) {
     int sent = 0;
-    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);  // lets the message go
+    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);  // lets MPI send the message
     std::this_thread::sleep_for(kPause);
   }
   abort_job(mpi_, fault);

@@ -24,7 +24,7 @@ struct KvPart {
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
 
-/// Calls to the store's owner: wake from any thread, warn from the owner's own.
+/// Calls to the store's owner: `wake` by any thread, `warn` by the owner's own thread.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
@@ -36,8 +36,8 @@ struct KvStorage {
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool
 };
 
-/// Makes the store for KV blocks of `shape`. If the disk or the memory cannot be had, the owner is
-/// warned and the store does without it.
+/// Makes the store for KV blocks of `shape`. If the disk cannot be used, the owner is warned and
+/// the store has only memory; if memory cannot be used either, there is no store.
 [[nodiscard]] KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
                                         const kernels::KvShape& shape,
                                         const KvStorageEvents& events);

@@ -10,7 +10,7 @@
 
 namespace paceline::app {
 
-/// All ranks, and the backend and threads by which this one computes.
+/// All ranks of the job, and the backend and threads with which this rank computes.
 struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
   BackendChoice backend;                 ///< the same on every rank, except this rank's device
@@ -18,8 +18,8 @@ struct Machine {
   bool elsewhere = false;                ///< the job is only planned for this machine
 };
 
-/// Finds the job's own machine, used as section engine says. `planned`: null, or the machine to
-/// plan for instead (on one rank). Collective; throws JobEnded.
+/// Finds the job's own machine; the section `engine` chooses backend and threads. `planned`: null,
+/// or the machine to plan for instead (on one rank). Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

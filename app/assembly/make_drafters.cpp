@@ -48,7 +48,7 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
       options.kv_blocks = plan.memory.draft_blocks[which];
       // Configs of published heads say 2048, yet these heads draft for contexts of any length.
       options.max_position = inputs.sizes.longest_sequence;
-      // Drafter ranks draft chains.
+      // Drafter ranks draft chains, not trees.
       if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
       return std::make_unique<draft::HeadDrafter>(

@@ -219,8 +219,8 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Counts the features of a batch. Those of responses wait until a head reads them or they are sent
-// to it. A rank with the head also has those of prompts.
+// Counts the features of a batch. Features of responses wait until the head reads them, or until
+// they are sent to the head's rank. A rank with the head also has the features of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const bool reads = has_head(plan, role);
   const bool sends = role == Role::verifier && has_head(plan, Role::drafter);
@@ -259,7 +259,7 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 }  // namespace
 
 // A picture's rows are seldom needed twice: siblings share the KV that the first has computed. In a
-// model of width 8,192 these are eight pictures of 1,024 rows, in addition to the largest picture.
+// model of width 8,192, kBytes hold eight pictures of 1,024 rows, besides the largest picture.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;

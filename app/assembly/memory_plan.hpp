@@ -32,11 +32,11 @@ struct MemoryUse {
 /// The use of a rank's memory, and the sizes of its KV pools.
 struct MemoryPlan {
   MemoryUse use;
-  policy::KvPlan kv;  ///< of each rank in a group
+  policy::KvPlan kv;  ///< the target's KV on each rank of a group
   /// Blocks that a group's pool gains while its draft models are suspended: from their KV, and from
   /// the weights that they can lend.
   std::int32_t kv_gain = 0;
-  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on a rank that has it
+  std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on a rank with the drafter
   policy::KvPoolPlan kv_pool;
 };
 
@@ -54,8 +54,8 @@ struct DrafterMemory {
 /// Number of picture rows that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
-/// Plans KV in all memory that is left. Needs all other fields of the plan. Throws UsageError if
-/// something does not fit.
+/// Plans KV in all memory that is left. Needs all other fields of the plan except `leases`. Throws
+/// UsageError if something does not fit.
 [[nodiscard]] MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine,
                                      const Plan& plan);
 

@@ -21,7 +21,7 @@ struct ModelCheckpoint {
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);
-    // Where all weights are in fp32, the computed dtype is the routers' too.
+    // If all weights are stored in fp32, routers compute in the model's dtype like the rest.
     if (config.experts && stored() != DType::f32)
       config.experts->wide_router = io::stores_wide_router(config, *weights);
   }

@@ -29,7 +29,7 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-/// Checks the joint norm over the features of several layers, which is wider than any of a model.
+/// Checks the joint norm over the features of several layers: it is wider than a model's norms.
 void require_supported_norm(const std::string& backend, const std::string& path,
                             const Eagle3Config& head) {
   const std::int64_t width = std::int64_t{head.features()} * head.target_hidden;
@@ -125,7 +125,7 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
   // Unless drafter ranks are asked for, groups count as drafting for themselves. The plan chooses
-  // drafter ranks later by the costs of this degree, so they must not change it.
+  // drafter ranks later by the costs of this degree, so that choice must not change the degree.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
@@ -161,7 +161,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
 }
 
 Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
-  // A first layout fixes the degree, whose costs plan speculation.
+  // A first layout fixes the degree. Speculation is planned by the costs of this degree.
   policy::Placement first;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);

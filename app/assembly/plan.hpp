@@ -23,11 +23,11 @@ namespace paceline::app {
 /// The ranks that host a draft server, and the reason for them.
 struct DraftServers {
   std::vector<int> ranks;
-  std::string explanation;  ///< empty: there is none
+  std::string explanation;  ///< empty: there are no servers
   bool history = false;     ///< they also serve responses of earlier steps
 };
 
-/// Fields are the same on every rank unless they say otherwise.
+/// Fields are the same on every rank unless their comments say otherwise.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;

@@ -62,8 +62,8 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .picture_rows = kept_picture_rows(inputs)};
 }
 
-/// Number of tokens before a lease's end at which it is reported. The coordinator answers within a
-/// step or two, so the request goes on without a pause and the decision comes as late as possible.
+/// Number of tokens left in a lease when its end is reported. The coordinator answers within a step
+/// or two: the request goes on without a pause, and the decision comes as late as possible.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -77,8 +77,8 @@ GroupRanks group_of(int rank, const policy::Placement& placement) {
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
 }
 
-/// Window of a rank that drafts by the drafter `method`; nullopt: by all. A rank that drafts for a
-/// single group sends token by token, so its window only limits how far it runs ahead.
+/// Window of a rank that drafts by drafter `method`; nullopt: by all drafters. A rank that drafts
+/// for one group sends token by token, so its window only limits how far it runs ahead.
 int window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
   return method ? inputs.config.speculation.max_length : plan.speculation.window;
 }
@@ -89,8 +89,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds that one call of the first draft model takes on a drafter rank, by rows; without points:
-/// they are not known, or nothing is to be drafted for outcomes.
+/// Seconds that one call of the first draft model takes on a drafter rank, by number of rows. There
+/// are no points if costs are not known, or nothing is to be drafted for outcomes.
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
@@ -104,7 +104,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed for drafting for outcomes at random; 0: by costs.
+/// Seed for choosing outcomes to draft for at random; 0: costs choose them.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -123,8 +123,8 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds tokens tried and accepted of the drafters that the role made for itself. Indices of
-  /// drafts: as in RankLife::drafts().
+  /// Adds the tokens tried and accepted of the role's own drafters to `drafts`, which has the
+  /// indices of RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
@@ -302,7 +302,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, used instead of the machine's
+  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, replaces the machine's mailbox
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };

@@ -37,7 +37,7 @@ class RankMachine {
   [[nodiscard]] virtual engine::StepRunner& runner() = 0;
   [[nodiscard]] virtual const engine::KvMemory& kv() const = 0;
   [[nodiscard]] virtual roles::KvShare& kv_share() = 0;
-  /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks.
+  /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks for them.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
   /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.
@@ -49,7 +49,7 @@ class RankMachine {
 
   /// Warns the user.
   virtual void warn(const std::string& text) = 0;
-  /// Lets the time pass in which a drafter under test stalls.
+  /// Lets `seconds` pass on a drafter rank that is to stall in a test.
   virtual void sleep(double seconds) = 0;
   /// Writes unsaved results to disk, after the rank's last role.
   virtual void close() = 0;

@@ -97,7 +97,7 @@ class Rank final : public RankMachine {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
-  /// Keeps the rewards that have come, now and then.
+  /// Writes rewards that have come to the shard, every output.flush_seconds or more often.
   void keep_rewards();
   /// Waits for the rewards still missing, when no rank generates any more. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
@@ -149,11 +149,11 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;    ///< since its first turn as a verifier
+  std::unique_ptr<io::ShardWriter> shard_;    ///< since the rank's first role as a verifier
   std::unique_ptr<Scoring> scoring_;          ///< since then, if responses are scored
   std::unique_ptr<TrajectorySink> sink_;      ///< since then, if rewards are wanted
   std::unique_ptr<Environment> environment_;  ///< since then, if responses are conversations
-  double rewards_kept_ = 0;                   ///< time at which rewards were last kept
+  double rewards_kept_ = 0;                   ///< time at which rewards were last written
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< of verifiers and members
   KvStorage kv_storage_;                      ///< of verifiers and members

@@ -21,9 +21,9 @@ namespace paceline::app {
 /// The work of this attempt.
 struct Attempt {
   std::uint32_t number = 0;    ///< number of this attempt in the output directory
-  std::size_t responses = 0;   ///< still to be finished
+  std::size_t responses = 0;   ///< number of responses still to be generated
   io::Unscored unscored;       ///< responses of earlier attempts for this rank to score
-  std::function<bool()> stop;  ///< true on any rank: wait for rewards no longer
+  std::function<bool()> stop;  ///< true on one rank: all ranks stop waiting for rewards
 };
 
 /// The outcome on one rank.

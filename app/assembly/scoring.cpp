@@ -284,7 +284,7 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
   const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::none) {
-    // What an environment did not give is given by nobody later.
+    // Resuming the run would not help: a reward that an environment did not give never comes.
     if (!inputs.config.converses() || settings.required != io::RewardsRequired::all ||
         rewards == inputs.sizes.responses)
       return;

@@ -27,9 +27,9 @@ struct Plan;
 void prepare_scoring(Inputs& inputs);
 /// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
-/// Lets a worker score the first prompt's ground truth as if it were a response. If it gives no
-/// score, throws UsageError, or only warns if no rewards are required. Does nothing if there are no
-/// workers.
+/// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
+/// gives no score, throws UsageError, or only warns if no rewards are required. Does nothing if
+/// there are no workers.
 void try_scorer(const Inputs& inputs);
 /// The banner's line "  responses are scored by ...", or nothing.
 [[nodiscard]] std::string scoring_text(const Inputs& inputs);
@@ -39,7 +39,7 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
   std::uint64_t failures = 0;             ///< failures of workers
   double rewards = 0;                     ///< sum of all rewards
-  double seconds = 0;                     ///< taken by each response's last attempt
+  double seconds = 0;                     ///< sum over responses of the last attempt's time
   double hidden = 0;                      ///< the part of `seconds` before generation ended
   std::uint64_t queued = 0;               ///< responses not yet scored when generation ended
   double after = 0;                       ///< seconds from the end of generation to the last score
@@ -64,8 +64,8 @@ class Scoring {
   Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
-  /// Hands over the rewards that have come, and returns their number. `all`: gets these too, and a
-  /// NaN for each response that will have none; null: not wanted.
+  /// Hands the rewards that have come to `keep`, and returns their number. `all`: null, or a list
+  /// that gets these rewards too, and NaN for each response that will have none.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// Call when no rank generates any more.
   void generation_over();
@@ -131,7 +131,7 @@ class TellingSink final : public TrajectorySink {
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);
 
-/// Sums all ranks' reports, on rank 0. Collective.
+/// Returns the sum of all ranks' reports, on every rank. Collective.
 [[nodiscard]] ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi,
                                         const ScoringReport& own);
 /// Prints the results of scoring on stderr.

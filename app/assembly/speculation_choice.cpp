@@ -70,7 +70,7 @@ std::optional<int> settled_groups(const Inputs& inputs) {
   return layout.verifier_groups;
 }
 
-/// The reason why nothing can be planned; empty: it can.
+/// The reason why speculation cannot be planned; empty: it can be.
 std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) {
   const std::vector<int> degrees = first.degrees();
   if (degrees.size() > 1)
@@ -130,11 +130,11 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
         why_not);
   }
   choice.batch = static_cast<double>(inputs.sizes.responses);
-  // No rank drafts by n-grams and trees alone, unless the user asks for drafter ranks.
+  // No drafter rank drafts by n-grams and trees alone, unless the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // Nor does a rank draft by a head alone, for the cost of sending it features is not known. If
-  // there is a draft model, the head stays with the verifiers.
+  // No drafter rank has a head, unless the user asks for drafter ranks and there is no draft model:
+  // the cost of sending features to a head is not known.
   const bool models = std::any_of(inputs.drafters.begin(), inputs.drafters.end(),
                                   [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {

@@ -20,14 +20,14 @@ struct Inputs;
 struct Plan;
 
 /// The choice and its reasons. The first three fields decide the layout and how far drafter ranks
-/// run ahead, the next two the order in which drafters are asked and their expected acceptance. The
-/// rest is text material for people, on rank 0 alone.
+/// run ahead. The next two are the order in which drafters are asked and their expected acceptance.
+/// The other fields are for texts to the user, and are set only on rank 0.
 struct SpeculationChoice {
   int drafter_ranks = 0;
   std::string reason;               ///< why so many drafter ranks; empty: layout.drafters says so
   int window = 0;                   ///< tokens that a drafter rank sends at a time
   std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters
-  std::vector<double> acceptance;   ///< [drafters] acceptance known before the run; as `order`
+  std::vector<double> acceptance;   ///< [drafters] expected share of tokens accepted, as `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;              ///< set if there are plans
   std::vector<policy::DraftMethod> methods;    ///< drafting methods of the plans
@@ -37,12 +37,12 @@ struct SpeculationChoice {
   double batch = 0;                            ///< requests at the start
 };
 
-/// Chooses by Algorithm 1 and the initial selection, if a profile holds here and something drafts.
-/// `first`: placement of the layout before any choice. `history`: the one of the profile. Throws
-/// UsageError if the configuration asks for a choice that cannot be made.
+/// Chooses by SpecActor's Algorithm 1 and initial selection, if a profile holds here and there are
+/// drafters. `first`: placement of the layout before any choice. `history`: earlier acceptance.
+/// Throws UsageError if the configuration asks for a choice that cannot be made.
 ///
 /// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
-/// A drafter rank seldom gets past its first drafter, so there the plan's own method is the first.
+/// A drafter rank seldom gets past its first drafter, so the chosen plan's method is first there.
 /// A verifier that drafts for itself asks n-grams and trees before models and heads: lookups cost
 /// next to nothing, and a later drafter is asked only if it is expected to do better
 /// (speculation::Speculator). Among models and heads the ladder's order counts.

@@ -33,10 +33,10 @@ struct TailGroups {
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
-/// Reads engine.tail_profile. UsageError if its degree is not twice the layout's, or layout.tail_tp
-/// asks for costs that are not known. It is not used if it, or engine.profile, does not hold here.
-/// `costs`: of the layout's groups. The second form reads on rank 0 for all; it is collective and
-/// throws JobEnded.
+/// Reads engine.tail_profile. Throws UsageError if its degree is not twice the layout's, or if
+/// layout.tail_tp asks for costs that are not known. The tail profile is not used if it or
+/// engine.profile does not hold here. `costs`: costs of the layout's groups. The second form reads
+/// on rank 0 for all; it is collective and throws JobEnded.
 [[nodiscard]] TailGroups read_tail_profile(const Inputs& inputs, const Machine& machine,
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);

@@ -38,7 +38,7 @@ struct Inputs;
 struct TurnEnd {
   std::string text;             ///< empty: not known
   std::vector<TokenId> tokens;  ///< one id, if the text begins with a special token
-  bool in_prompts = false;      ///< in some prompt, so that turns seen by the model end so
+  bool in_prompts = false;      ///< a prompt has this text: the model sees turns end with it
 };
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
                                std::span<const Prompt> prompts);

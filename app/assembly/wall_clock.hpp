@@ -23,7 +23,7 @@ class SteadyClock final : public Clock {
 
 struct TimeLimit {
   std::optional<double> seconds;  ///< from now; none: no limit
-  std::string origin;             ///< "limits.wall_clock", "Slurm", or why there is none
+  std::string origin;             ///< what sets the limit, or why there is none, for the user
 };
 
 /// Returns the setting if there is one, else the time that Slurm leaves the job

@@ -24,7 +24,7 @@ struct Plan;
 struct WeightPlan {
   bool on_device = false;                  ///< ranks load weights into devices, and share none
   std::vector<policy::WeightCopy> copies;  ///< in the whole job
-  std::uint64_t most = 0;  ///< bytes on the rank that has most; of a copy, each counts its part
+  std::uint64_t most = 0;  ///< most bytes of a rank; the ranks of a copy count a part each
 };
 
 /// Plans weights. Needs the plan's layout, drafters, tail groups and best-of-N.
@@ -36,8 +36,8 @@ struct WeightPlan {
 [[nodiscard]] std::uint64_t target_bytes(const Inputs& inputs, int tp);
 /// Bytes of the target's packed tower; 0: no prompt has pictures.
 [[nodiscard]] std::uint64_t tower_bytes(const Inputs& inputs);
-/// Bytes of the packed weights of a draft model or, if `model` is null, of a head. Layers of a
-/// simulated target's own (MTP) count as they are stored.
+/// Bytes of the packed weights of a draft model or, if `model` is null, of a head. In a simulation,
+/// the target's own next-token layer (MTP) counts as it is stored.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs, const ModelCheckpoint* model,
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
@@ -47,8 +47,8 @@ struct WeightPlan {
 
 /// The head that `id` names; null: it names no head.
 [[nodiscard]] const DraftHead* head_of(const Plan& plan, const policy::WeightsId& id);
-/// Whether a rank can lend a copy's memory to KV. The copy must be of a draft model, the rank's
-/// own, and not needed in another role. On a device every copy is its rank's own.
+/// Whether a rank can lend a copy's memory to KV (speculation.elastic_memory). Only draft models
+/// lend. In host memory, the copy must be one rank's own, and roles must not change.
 [[nodiscard]] bool lends(const Inputs& inputs, const Plan& plan, const policy::WeightCopy& copy);
 /// Bytes of draft models' weights that every verifier can lend to KV when it suspends its drafters.
 [[nodiscard]] std::uint64_t weights_to_lend(const Inputs& inputs, const Plan& plan);

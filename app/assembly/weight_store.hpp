@@ -80,9 +80,9 @@ class WeightStore {
   const Plan& plan_;
   kernels::Backend* backend_;
   std::map<policy::WeightsId, fabric::SharedMemory>
-      memory_;  ///< of shared copies; outlives their weights
+      memory_;  ///< memory of shared copies; outlives their weights
   std::map<policy::WeightsId, Kept> kept_;
-  std::set<policy::WeightsId> lent_;  ///< given away for good at their first use
+  std::set<policy::WeightsId> lent_;  ///< kept weights that are given away at first use
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< loads that get_part() has begun
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;

@@ -51,7 +51,7 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   return text;
 }
 
-/// Lines about absent files that the plan does without, and the subject of the sentence after them.
+/// Lines about absent files that a plan does not need. They end with the next sentence's subject.
 std::string absence_text(const Inputs& inputs) {
   if (inputs.absent.empty()) return "everything";
   std::string text;
@@ -82,7 +82,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   const Plan plan = make_plan(mpi, inputs, machine);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::optional<io::RunManifest> resumed;  // null without --resume: making it reads all weights
+    std::optional<io::RunManifest> resumed;  // only with --resume: a manifest reads all weights
     if (arguments.run.resume) {
       resumed = manifest_of(inputs, machine.backend);
       (void)begun_responses(inputs, *resumed);

@@ -27,7 +27,7 @@ struct RolloutArguments {
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
-  PlannedMachine machine;  ///< stated on the command line; default: the job's own
+  PlannedMachine machine;  ///< stated on the command line; default: the job's own machine
 };
 /// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);

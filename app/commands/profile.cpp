@@ -22,7 +22,7 @@
 
 namespace paceline::app {
 
-// Writes the first group's table; all groups have one degree.
+// Writes the first group's cost table. All groups have the same tensor-parallel degree.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   // Every rank verifies and drafts, whatever roles the configuration sets, so that all costs are

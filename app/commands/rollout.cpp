@@ -154,7 +154,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
 /// Facts about the final files.
 struct Written {
   std::uint64_t rewards = 0;  ///< responses with a reward
-  double ended = 0;           ///< seconds of this attempt, as in its report
+  double ended = 0;           ///< seconds of this attempt, as `paceline report` prints them
 };
 
 /// Writes the final files that are missing. A killed run may have left one of them, and shards.
@@ -220,8 +220,8 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
 }
 
-/// Tells the plan, on rank 0: all of it to the log, to the user only what is new since the last
-/// step.
+/// Tells the plan, on rank 0. The log gets all of it, the user only lines that are new since the
+/// last step.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -305,7 +305,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
         }
       });
     }
-    // No wait for rewards: in a stopped run, or if the coordinator already has those that count.
+    // True ends the wait for rewards: the run is stopped, or the rewards that count have come.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||

@@ -14,15 +14,15 @@ namespace paceline::app {
 
 /// A prompt's tokens, with only the first token of each picture's rows.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
-/// [pictures] A path, or "in the prompt, 512 bytes"; empty strings if the prompt's fields do not
-/// tell.
+/// [pictures] Path of each picture's file, or "in the prompt, 512 bytes". All are empty if the
+/// prompt's fields do not name them.
 [[nodiscard]] std::vector<std::string> picture_names(const Prompt& prompt);
 
 /// The text of a run's tokens. If the run's model or tokenizer is not there, warns and shows ids.
 class RunText {
  public:
   explicit RunText(const io::StoredRun& run);
-  /// Text safe to print on a terminal, or ids in lines of sixteen.
+  /// Text that is safe to print on a terminal, or token ids, sixteen in a line.
   [[nodiscard]] std::string of(std::span<const TokenId> tokens) const;
   [[nodiscard]] const std::optional<io::Tokenizer>& tokenizer() const { return tokenizer_; }
 

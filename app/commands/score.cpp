@@ -44,7 +44,7 @@
 namespace paceline::app {
 namespace {
 
-/// Counts of a group, which also compare its scores with those that the run recorded.
+/// Counts of one group's work, and of differences between its scores and the run's.
 struct Counts {
   std::uint64_t rows = 0;             ///< rows computed
   std::uint64_t tokens = 0;           ///< sampled tokens scored
@@ -86,11 +86,11 @@ void Counts::add(const Counts& other) {
 
 struct Outcome {
   Counts counts;
-  bool stopped = false;  ///< stopped before the end, because a rank was asked to
+  bool stopped = false;  ///< stopped before the end, because a rank got a signal
 };
 
 /// The path of the scores. Throws UsageError on an invalid name, and IoError if the directory is
-/// not writable, so that this shows before the work.
+/// not writable: the user then learns of it before the work.
 std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
   // The name of a path that ends with a slash is before the slash.
@@ -103,7 +103,7 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   return path;
 }
 
-/// The first difference from the run's settings, other than weights, that can change bits.
+/// The first setting, apart from the weights, that differs from the run's and can change bits.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -206,7 +206,7 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Throws UsageError if experts are asked for, and the model has none or the run recorded none.
+/// Throws UsageError if experts are asked for, but the model has none or the run recorded no such.
 void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                      const io::StoredRun& run) {
   if (!arguments.keeps_routing && !arguments.replays_routing) return;
@@ -250,7 +250,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt; with stops of its own
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // [prompt] if it has its own stop ids
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));

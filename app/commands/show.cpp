@@ -128,8 +128,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // The user's question tells prompts apart; a system prompt before it does not. Only as much of
-    // a long prompt is decoded as is shown.
+    // The user's question tells prompts apart; a system prompt before it does not. If there is no
+    // question, only the first tokens of the prompt are decoded: the line has no room for more.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

@@ -29,7 +29,7 @@ struct Row {
   double seconds = 0;  ///< rollout time of all attempts together
   double tail = 0;     ///< time of the last attempt's last tenth of responses
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [roles] mean share of time over ranks; -1: no rank has the role
+  std::vector<double> busy;  ///< [verifiers, drafters] mean share of time; -1: there are none
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   LowerBounds bounds;
@@ -63,7 +63,7 @@ void remove_shards(const std::string& path) {
   fs::remove(shards, ignored);  // fails if other files are in it
 }
 
-/// Removes an earlier simulation's telemetry, to make room. Refuses a run's directory.
+/// Makes the directory, and removes an earlier simulation's telemetry. Refuses a run's directory.
 void open_directory(const std::string& path) {
   namespace fs = std::filesystem;
   for (const char* of_run : {"run.json", "trajectories.h5"}) {

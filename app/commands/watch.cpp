@@ -86,8 +86,8 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Makes the function for set_last_words(): if one rank aborts the job because of this request's
-/// configuration or data, it refuses the request, so that the next job goes on with the next one.
+/// Makes the function for set_last_words(). If a rank aborts the job because of this request's
+/// configuration or data, the function refuses the request, so that a new job takes the next one.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;

@@ -189,7 +189,7 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // The rest of a later change of roles is short, and counts as idle.
+      // Only the loading of a later change of roles counts: the rest is short, and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -298,8 +298,8 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::set<std::uint32_t> turns;            // tokens at their ends: after a kill some end again
-      std::optional<double> turn_ended;         // the last, until its answer comes
+      std::set<std::uint32_t> turns;            // lengths at turns' ends, which a kill may repeat
+      std::optional<double> turn_ended;         // time of the last turn's end, until its answer
       std::optional<ResponseFigures> response;  // the last: after a kill, some are generated again
     };
     std::map<RequestId, Known> known;

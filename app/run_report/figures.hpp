@@ -76,21 +76,21 @@ struct GroupFigures {
   double finished = 0;        ///< time at which the last one finished
 };
 
-/// Conversations: turns that a model's responses ended, and their waits for answers.
+/// Conversations: the turns of responses, and the waits for answers to them.
 struct TurnFigures {
   std::vector<std::uint64_t>
-      responses;  ///< [turns] that came to their ends; empty: no conversations
+      responses;  ///< [turns] number of responses with so many turns; empty: no conversations
   std::vector<double>
-      waits;  ///< seconds from a turn's end to its answer, rising; last turns have none
+      waits;  ///< seconds from a turn's end to its answer, ascending; last turns have none
   [[nodiscard]] double mean() const;  ///< turns of a response; 0 where there are none
 };
 
 /// KV in the pool while requests waited for room or for answers, or moved. Bytes of all ranks.
 struct StoredKvFigures {
   std::uint64_t stored = 0;
-  std::uint64_t from_memory = 0;  ///< fetched
-  std::uint64_t from_disk = 0;    ///< likewise
-  std::uint64_t lost = 0;         ///< requests' KV for which there was no room
+  std::uint64_t from_memory = 0;  ///< fetched from memory
+  std::uint64_t from_disk = 0;    ///< fetched from disk
+  std::uint64_t lost = 0;         ///< number of requests for whose KV there was no room
 };
 
 /// Counts of draft tokens at one position of one drafter's drafts.
@@ -119,7 +119,7 @@ struct NodeFigures {
 
 struct RunFigures {
   /// Dynamic sampling: the prompts that the run's file has, by their numbers in the run, ascending;
-  /// absent: it has all.
+  /// absent: the file has all prompts.
   std::optional<std::vector<std::uint32_t>> kept;
   /// A prompt's number in the run's file, as `paceline show` takes it; "(5)" where the file lacks
   /// prompt 5 of the run.
@@ -142,14 +142,14 @@ struct RunFigures {
   std::vector<std::vector<AcceptanceFigures>> acceptance;  ///< [drafter][position - 1]
   std::uint64_t drafted = 0;                               ///< draft tokens verified
   std::uint64_t accepted = 0;                              ///< draft tokens accepted
-  std::vector<StepFigures> steps;                          ///< requests rise
+  std::vector<StepFigures> steps;                          ///< ascending by requests
   TurnFigures turns;
   StoredKvFigures stored_kv;
 
   /// Means over time bins of equal length; there are bins() bins.
   struct Bin {
     double requests = 0;  ///< number in the batches of all groups
-    double tokens = 0;    ///< a second
+    double tokens = 0;    ///< response tokens a second
     double kv_used = 0;   ///< used share of all groups' blocks; 0: no steps
     double drafted = 0;   ///< draft tokens verified a second
     double accepted = 0;  ///< draft tokens accepted a second

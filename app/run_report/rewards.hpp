@@ -40,11 +40,11 @@ struct RewardFigures {
   double most = 0;
 
   /// The chance that at least one of `k` responses to a prompt passes. It is the unbiased estimate
-  /// 1 - C(n - c, k) / C(n, k) for c passes among n, averaged over all prompts with k or more.
+  /// 1 - C(n - c, k) / C(n, k) for c passes among n scored responses, averaged over `prompts`.
   struct PassAt {
     std::uint32_t k = 0;
     double rate = 0;
-    std::uint64_t prompts = 0;  ///< with k or more responses
+    std::uint64_t prompts = 0;  ///< number of prompts with k or more scored responses
   };
   std::vector<PassAt> pass;  ///< k rises by powers of two, up to the largest group
   double threshold = 0;      ///< least reward that passes
@@ -63,7 +63,7 @@ struct RewardFigures {
     std::uint64_t tokens = 0;  ///< sum over the responses
   };
   std::vector<Length> by_length;
-  /// Pearson's correlation of reward and length; NaN: one of them is the same for all.
+  /// Pearson's correlation of reward and length; NaN: all rewards or all lengths are equal.
   double correlation = std::numeric_limits<double>::quiet_NaN();
 
   [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< NaN: `pass` has no such k

@@ -30,7 +30,7 @@ std::string name_of(const RunFigures& figures, RequestId id) {
   return fmt::format("{}:{}", figures.number_of(id.prompt), id.sample);
 }
 
-/// What is said of prompts' numbers where some are those of the run.
+/// A title's end that explains prompt numbers in brackets; empty: there are none.
 std::string of_numbers(const RunFigures& figures) {
   return figures.kept ? "; in brackets numbers in the run, of prompts that were not kept" : "";
 }

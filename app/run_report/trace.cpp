@@ -31,7 +31,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // damaged
 }
 
-/// The text, safe within JSON. A host's name needs no escapes, but a damaged file's might.
+/// The text, safe within JSON. A host's name needs no escapes, but a damaged file's text might.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -115,7 +115,7 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    // A forward pass has many collectives: a step has the sum of their seconds.
+    // A forward pass has many collectives: a step's record has the sum of their seconds.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),

@@ -1,4 +1,4 @@
-// Turns of conversations as a report shows them: tables, and pictures of its HTML.
+// Turns of conversations in a report: tables, and plots for HTML.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace paceline::app {
 
-/// How many turns responses took, how long they waited for answers, and what KV was stored
-/// meanwhile; tables of which nothing is known have no rows.
+/// Tables: turns of responses, waits for answers, and KV that was stored meanwhile. A table for
+/// which the run has no figures has no rows.
 [[nodiscard]] std::vector<Table> turn_tables(const RunFigures& figures);
-/// Responses by their turns; empty for a run without conversations.
+/// A plot of the number of responses by turns; empty: the run has no conversations.
 [[nodiscard]] std::string turns_of_responses(const TurnFigures& figures);
-/// Turns a response, run by run; empty where fewer than two runs have conversations.
+/// A plot of each run's mean turns of a response; empty: fewer than two runs have conversations.
 [[nodiscard]] std::string turn_curve(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app

@@ -11,10 +11,10 @@
 namespace paceline::app {
 namespace {
 
-/// Number of requests whose time alone is computed: the longest ones. A shorter one takes longer
-/// only if far fewer of its tokens are accepted.
+/// Number of requests, the longest, for which the time alone on a group is computed. A shorter
+/// request takes longer only if far fewer of its draft tokens are accepted.
 constexpr std::size_t kLongest = 256;
-/// Most groups that one drafter rank serves, in the bound of all work.
+/// Most groups that one drafter rank serves, in the bound for all work.
 constexpr int kMostGroups = 16;
 
 /// Sum over a request's sampled tokens of the positions they attend to. `before`: prompt tokens.
@@ -126,7 +126,7 @@ class Bounds {
   const SimulationSetup& simulation_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
-  double longest_wait_ = 0;  ///< seconds that a request waits for answers
+  double longest_wait_ = 0;  ///< longest time that a request waits for answers, seconds
   double tokens_ = 0;
   double positions_ = 0;  ///< sum over all tokens of positions attended to
 };

@@ -7,10 +7,10 @@
 
 namespace paceline::app {
 
-/// Seconds below which no schedule of the run's ranks is expected to end, by its cost tables and
-/// the speeds of speculation_speed.hpp. Each request has the best degree, mode and window, whatever
-/// the configuration chooses, and chains of one drafter. Acceptance counts by its mean, so a lucky
-/// run, or one with several drafters at once, may be faster.
+/// Seconds below which no schedule on the run's ranks is expected to end, by the cost tables and
+/// the speeds of speculation_speed.hpp. Each request is assumed to have the best degree, mode and
+/// window, whatever the configuration sets, and chains drafted by one drafter. Acceptance counts by
+/// its mean, so a lucky run, or a run with several drafters at once, may be faster.
 struct LowerBounds {
   double longest = 0;  ///< for the response that takes longest alone on a group
   double work = 0;     ///< for all tokens on all ranks, each at its best batch
@@ -18,7 +18,7 @@ struct LowerBounds {
 };
 [[nodiscard]] LowerBounds lower_bounds(const SimulationSetup& simulation);
 
-/// Text for people: the bounds, and the ratio of `seconds`, the rollout's, to the larger one.
+/// Text for people: the bounds, and the rollout's `seconds` divided by the larger bound.
 [[nodiscard]] std::string lower_bounds_text(const LowerBounds& bounds, double seconds);
 
 }  // namespace paceline::app

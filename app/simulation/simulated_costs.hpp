@@ -10,9 +10,9 @@
 namespace paceline::app {
 
 /// Costs by engine.profile, for its degree and only with the configured drafters; nullopt:
-/// simulation.gpu_tables is set, and is used instead. Throws UsageError if neither is set, and if
-/// the profile was measured with another model, or under settings that the configuration
-/// contradicts, or does not know a drafter.
+/// simulation.gpu_tables is set, and is used instead. Throws UsageError if neither is set. Throws
+/// UsageError if the profile is of another model, contradicts the configuration or lacks a
+/// configured drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
 /// Costs by simulation.gpu_tables, for groups of degree `tp`. Throws UsageError if the tables do
@@ -24,7 +24,7 @@ namespace paceline::app {
 [[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table);
 
 /// Costs at degree `tp`, if all work of the measured degree were divided evenly among `tp` ranks.
-/// For groups of several degrees, only one of which was measured.
+/// Used for degrees that were not measured.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);
 
 }  // namespace paceline::app

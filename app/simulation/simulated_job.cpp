@@ -148,8 +148,8 @@ std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
   return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
 
-/// Number of real bytes for one simulated byte of KV. By it, transfers take as long whether their
-/// KV is checked or not.
+/// Number of a real rank's KV bytes for one KV byte of the simulation, which has fewer if KV is
+/// checked. With this factor a transfer takes equally long whether KV is checked or not.
 double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
@@ -157,7 +157,7 @@ double real_bytes_of_one(const Inputs& inputs) {
   return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
-/// Lengths for policy oracle: those that schedule.lengths names, else the simulated responses'.
+/// Lengths for policy oracle: of the run that schedule.lengths names, else of the simulated run.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;

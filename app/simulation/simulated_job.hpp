@@ -32,8 +32,8 @@ struct SimulatedAttempt {
 using Finished = std::map<RequestId, Trajectory>;
 
 /// Runs until every rank has reported, or the job is killed. Adds flushed responses to `finished`;
-/// those already in it are not generated again. `attempt`: its number, for telemetry and random
-/// faults. Throws Error (internal) if the job comes to a halt, and as the roles do.
+/// responses already in it are not generated again. `attempt`: number of the attempt, for telemetry
+/// and random faults. Throws Error (internal) if the job comes to a halt, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

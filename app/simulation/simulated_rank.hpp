@@ -19,13 +19,13 @@
 
 namespace paceline::app {
 
-/// The surroundings that all ranks of a simulated job share. What it refers to outlives the ranks.
+/// The surroundings that all ranks of a simulated job share. References outlive the ranks.
 struct SimulatedSurroundings {
   const SimulationSetup& simulation;
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< of KV that is not checked
+  const sim::AddressRange& kv_addresses;  ///< addresses of KV that is not checked
   std::function<void(const std::string&)> warn;
 };
 

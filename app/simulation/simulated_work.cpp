@@ -18,7 +18,7 @@
 namespace paceline::app {
 namespace {
 
-/// Acceptance of a drafter's tokens by default. `trees`: of a head; null without one.
+/// Default acceptance of a drafter's tokens. `trees`: recorded from the head; null without a head.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
                                        const sim::StopPoints* trees) {
   switch (drafter.setting.method) {

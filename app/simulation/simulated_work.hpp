@@ -11,16 +11,16 @@
 
 namespace paceline::app {
 
-/// Draft trees that a run recorded of a head, by which the simulated head drafts; null: there is no
-/// head. Throws UsageError if there is a head but no run, or a run without trees.
+/// Draft trees that a run recorded from its head, by which the simulated head drafts; null: there
+/// is no head. Throws UsageError if there is a head but no run, or a run without trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
 /// Whether simulation.workload.lengths names a run to replay.
 [[nodiscard]] bool replays(const io::RunConfig& config);
 
 /// The requests of simulation.workload, replayed from a run or drawn at random. Unless a key says
-/// otherwise, prompts are drawn with the number and lengths of those in prompts.path. Needs the
-/// model and the drafters in `inputs`; if it reads prompts, it sets inputs.text and inputs.absent.
+/// otherwise, there are as many prompts as in prompts.path, with their lengths. Needs the model and
+/// the drafters in `inputs`; if prompts are read, sets inputs.text and inputs.absent.
 /// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 

@@ -24,7 +24,7 @@ namespace paceline::app {
 namespace {
 
 /// A dense stand-in for the model, with its layout and KV. Latent attention keeps one vector for a
-/// position, so it has one KV head, which ranks do not share. Prompts have only tokens.
+/// position: it counts as one KV head, whole on every rank. There are no pictures.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
@@ -114,8 +114,8 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Makes the workload's requests those of the inputs. `replayed`: the workload is a recorded run;
-/// then its responses set max_tokens and samples.
+/// Takes the workload's requests into the inputs. `replayed`: the workload is a recorded run, whose
+/// responses also set max_tokens and samples.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {

@@ -11,9 +11,9 @@
 
 namespace paceline::app {
 
-/// Shows progress. A terminal gets a bar that is redrawn. Otherwise, as under a launcher, and in
-/// the run's log, lines come after 0, 1, 2, 5 and 10 seconds and then every ten. The counts in a
-/// line add up to the total. Used by one thread.
+/// Shows progress. A terminal gets a bar that is redrawn. If stderr is no terminal, as under a
+/// launcher, a line comes after 0, 1, 2, 5 and 10 seconds and then every ten. The run's log gets
+/// these lines too. The counts in a line add up to the total. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();

@@ -1,5 +1,5 @@
-// Pulses between rank 0 and each other rank, by which they know that the other is alive. A rank
-// that has stopped for good is noticed wherever others wait for it, even in a collective.
+// Pulses between rank 0 and each other rank, by which each side knows that the other is alive. A
+// rank that has stopped for good is noticed wherever others wait for it, even in a collective.
 #pragma once
 
 #include <mpi.h>
@@ -20,8 +20,8 @@ namespace paceline::app {
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
 /// a second; a thread of each other rank answers by receiving it. A rank that has not heard from
 /// rank 0 for limits.stall ends the job (70) with a message that names rank 0. Rank 0 does the same
-/// for a rank that has not answered. A phase may take any time: only the process must be alive, or
-/// turn the loop of a PulsingLoop. Time in which no thread looked does not count, for the whole job
+/// for a rank that has not answered. A phase may take any time if the process is alive and, in a
+/// PulsingLoop, the loop turns. Time in which no thread looked does not count, for the whole job
 /// may have been suspended.
 ///
 /// One per process. With a single rank it does nothing.
@@ -37,7 +37,7 @@ class Pulse {
  private:
   struct Peer {
     MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until received
-    double silent = 0;                       ///< seconds for which it has waited
+    double silent = 0;                       ///< seconds for which this pulse has waited
   };
   void run();
   void beat(std::uint8_t pulse);

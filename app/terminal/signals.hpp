@@ -3,9 +3,9 @@
 
 namespace paceline::app {
 
-/// Makes SIGUSR1 and SIGTERM set a flag from this call on; a second signal ends the process with
-/// 75. A SIGBUS, from reading past the end of a mapped file that has shrunk or off a failing disk,
-/// prints the file's name and ends the process with 74.
+/// Makes SIGUSR1 and SIGTERM set a flag from this call on; a second signal, at least two seconds
+/// later, ends the process with 75. SIGBUS means that a mapped file has shrunk, or that its disk
+/// fails: the handler prints the file's name and ends the process with 74.
 void watch_signals();
 /// Sets the number of this rank. When a file fails on many ranks, rank 0 speaks for all.
 void know_rank(int rank);

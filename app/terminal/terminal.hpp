@@ -1,5 +1,5 @@
-// Text for the user, on stderr, which leaves stdout to results, and in the log of the run
-// (run_log.hpp), if one is kept.
+// Text for the user. It goes to stderr, for stdout is for results, and to the log of the run
+// (run_log.hpp) if one is kept.
 #pragma once
 
 #include <fmt/format.h>

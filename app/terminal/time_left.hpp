@@ -19,9 +19,9 @@ struct RunSoFar {
 /// Estimates the time left. Used by one thread.
 class TimeLeft {
  public:
-  /// Seconds left from `now` on; nullopt while fewer responses have finished than half of those
-  /// that are active: the first to end are the shortest, and tell little about the others. Time
-  /// before the first token, in which weights are loaded, does not count.
+  /// Seconds left from `now` on; nullopt while the finished responses are fewer than half of the
+  /// active ones: the first to end are the shortest, and tell little about the others. Time before
+  /// the first token, in which weights are loaded, does not count.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
