@@ -101,10 +101,10 @@ void print_table(std::span<const RankSummary> summaries, double seconds) {
   }
 }
 
-/// Time that ranks spent on nothing of use, and the setting that may change it.
+/// Time that ranks lost, and a setting that may reduce it.
 struct Loss {
-  double seconds = 0;  ///< of all ranks together
-  std::string to;      ///< "... of the ranks' time went to ..."
+  double seconds = 0;  ///< sum over all ranks
+  std::string to;      ///< end of the sentence "... of the ranks' time went to ..."
   std::string advice;
 };
 

@@ -1,4 +1,4 @@
-// Findings that need a checkpoint's weights: rank 0 reads them, and all ranks go by what it finds.
+// Findings that need a checkpoint's weights: rank 0 reads the weights and tells all ranks.
 #pragma once
 
 #include "runtime/fabric/mpi_environment.hpp"

@@ -14,7 +14,7 @@
 
 namespace paceline::app {
 
-/// The parts of a rank that measure, before it takes its role. References outlive the measurement.
+/// Parts of a rank that measure costs before its role begins. References outlive the measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
   const Inputs& inputs;
@@ -25,8 +25,8 @@ struct MeasuringRank {
   const Clock& clock;
 };
 
-/// Measures on all groups at once, for they compute at once in a run. Each group gets its own
-/// table, with the conditions of the run. KV transfers are measured last, between pairs of groups.
+/// Measures on all groups at the same time, as in a run. Each group gets its own table, with the
+/// conditions of the run. KV transfers are measured last, between pairs of groups.
 /// Collective over all ranks; only verifiers get steps and drafts in their table.
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 

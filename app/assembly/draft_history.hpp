@@ -1,5 +1,5 @@
-// How often drafts are accepted, from one rollout to the next: read at the start of a run, and
-// updated at its end.
+// Acceptance of drafts, kept from one rollout to the next: it is read at the start of a run, and
+// updated at the end.
 #pragma once
 
 #include <span>

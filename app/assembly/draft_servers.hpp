@@ -25,7 +25,7 @@ namespace paceline::app {
 /// Warns the user if the path of speculation.history does not exist.
 void warn_of_no_history(const Inputs& inputs);
 
-/// Facts about the prompts that draft servers need.
+/// Facts that draft servers need about the prompts.
 struct ServedPrompts {
   /// [prompts] content_uid() of each; empty: servers do not serve responses of earlier steps.
   std::vector<std::string> contents;
@@ -50,7 +50,7 @@ struct ServedPrompts {
 
 /// The rank's draft server, if it hosts one. It has a thread of its own, so that neither it nor the
 /// rank waits for the other. The server sleeps between messages, and serves until this object is
-/// destroyed; by then no request is left whose drafts could gain. It reads the responses of earlier
+/// destroyed; then no request is left that drafts could help. The server reads responses of earlier
 /// steps (speculation.history) itself, piece by piece, so that no draft waits for files. A rank's
 /// write waits at most while one file is opened; the end of the run waits for one piece at most.
 class DraftServerThread {

@@ -82,9 +82,9 @@ void require_chains(const Inputs& inputs, const Plan& plan);
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
-/// Names by which telemetry counts drafts: the roster's. If suffix trees begin with responses of
-/// earlier steps, those are also counted by their age in steps ("history:3-4"), in addition to
-/// "suffix".
+/// Names by which telemetry counts drafts: the roster's names. If suffix trees begin with responses
+/// of earlier steps, drafts from such responses count as "suffix" and also by the responses' age in
+/// steps ("history:3-4").
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

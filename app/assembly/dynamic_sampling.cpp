@@ -58,7 +58,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      // Dropping these prompts can leave too few, or others than if all rewards had come.
+      // Dropping these prompts may leave too few, or other prompts than if all rewards had come.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());

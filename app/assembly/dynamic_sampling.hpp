@@ -29,12 +29,12 @@ namespace paceline::app {
 /// notes them in the manifest. Empty if prompts.begun is not set. Throws as io::read_left_over().
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 
-/// Adds `begun` to `earlier`, except responses that earlier attempts finished or took as far.
+/// Adds `begun` to `earlier`, except responses that earlier attempts finished or made as long.
 void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier);
 
 /// The plan's line about dynamic sampling, or nothing.
 [[nodiscard]] std::string sampling_text(const Inputs& inputs);
-/// Prints which prompts a finished run kept, and warns if they are fewer than wanted.
+/// Prints how many prompts a finished run kept, and warns if they are fewer than wanted.
 void print_choice(const io::KeptPrompts& choice);
 
 }  // namespace paceline::app

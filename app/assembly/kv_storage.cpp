@@ -47,8 +47,8 @@ class DeviceMemory final : public kv::OutsideMemory {
   std::byte* pinned_ = nullptr;
 };
 
-/// Number of blocks that one job moves. A disk is read and written in pieces of 4 MiB, which is
-/// about as fast as it gets (tests/bench/README.md).
+/// Number of blocks that one job moves. A disk is read and written in pieces of 4 MiB: larger
+/// pieces are hardly faster.
 std::int32_t blocks_at_once(std::size_t stride) {
   constexpr std::size_t kJobBytes = std::size_t{4} << 20;
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));

@@ -13,7 +13,7 @@ struct Inputs;
 struct Plan;
 
 /// Makes the speculator of one verifier; null: the roster is empty. `roster`: with a drafter in
-/// each entry. `costs`: read by policies that go by costs.
+/// each entry. `costs`: for policies that read costs.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
     const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
     const Clock& clock);

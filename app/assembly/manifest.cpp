@@ -12,8 +12,8 @@
 namespace paceline::app {
 namespace {
 
-/// The text of the tokenizer, if it is not in the model's directory and stop strings end responses;
-/// else "".
+/// The text of the tokenizer of model.tokenizer if there are stop strings; "" without stop strings
+/// or if the tokenizer is the model's.
 std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);

@@ -1,4 +1,4 @@
-// The manifest of a run, which identifies it in its output directory.
+// The manifest of a run: it identifies the run in the output directory.
 #pragma once
 
 #include "app/assembly/backend_choice.hpp"
@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Layers and experts of a model's routing; empty: it has no experts.
+/// Layers and experts of a model's routing; empty: the model has no experts.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
 /// Makes the manifest. Reads all weights once. Call on rank 0.

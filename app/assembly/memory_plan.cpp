@@ -302,8 +302,8 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
   // Where each rank has the KV of its own requests, it plans for its part of a full batch.
   const int owners = inputs.owners(tp);
-  // Draft models hold at most the same positions, so each KV block is planned with one block of
-  // each drafter. They draft for the requests of all owners.
+  // Drafters hold at most the target's positions, so each KV block is planned with one block of
+  // each drafter. Drafters draft for the requests of all owners.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),
@@ -317,7 +317,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
       plan_draft_blocks(inputs, plan, room, owners * memory.kv.blocks, blocks_per_request);
   use.kv = shape.block_bytes() * memory.kv.blocks + draft_kv(inputs, plan, memory.draft_blocks);
   if (inputs.config.elastic()) {
-    // A group's other ranks have no draft models; they have as much memory as the leader.
+    // The group's other ranks have no draft models: the same memory is always free there.
     const std::uint64_t lent = weights_to_lend(inputs, plan) +
                                models_memory(inputs, plan, Role::verifier, memory.draft_blocks).kv;
     memory.kv_gain = static_cast<std::int32_t>(

@@ -67,8 +67,8 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 }
 
 /// Reads engine.profile, on rank 0 for all. A profile that does not hold here is reported and not
-/// used, for it could only slow the run down. Its threads are compared with rank 0's. `placement`:
-/// of the first layout.
+/// used, for it could only slow the run down. Only rank 0's number of threads is compared.
+/// `placement`: of the first layout.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -96,7 +96,7 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   return costs;
 }
 
-/// Lets rank 0 choose for all: sums of floating point may differ from node to node, and ranks with
+/// Lets rank 0 choose for all: floating-point sums may differ from node to node, and ranks with
 /// different layouts would wait for each other.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                 const policy::Placement& placement, const ProfiledCosts& costs) {

@@ -43,7 +43,7 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// `tp`: degree of the group. `converses`: an environment answers the turns of responses.
+/// Limits of a group's batcher. `tp`: its degree. `converses`: an environment answers turns.
 engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int tp,
                                      bool converses) {
   const io::EngineSection& engine = inputs.config.engine;

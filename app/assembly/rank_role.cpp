@@ -50,7 +50,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Waits for this long, while messages still come and go.
+/// Waits for `seconds`, while messages are still sent and received.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -188,7 +188,7 @@ void Rank::open_shard(const policy::Placement& placement) {
 }
 
 void Rank::keep_rewards() {
-  constexpr double kAwaited = 0.1;  // seconds; for runs whose requests begin or end by rewards
+  constexpr double kAwaited = 0.1;  // seconds; if rewards decide which requests begin and end
   const double now = clock_.now();
   const double flush = inputs_.config.output.flush_seconds;
   if (!scoring_ || now - rewards_kept_ < (chooses() ? std::min(kAwaited, flush) : flush)) return;

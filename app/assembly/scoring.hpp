@@ -143,7 +143,7 @@ void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringR
 
 /// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
 /// to its file. Collective; throws JobEnded: with the code try_again if stopped before the end,
-/// and if require_rewards() throws.
+/// with the code of DataError if rewards are missing (require_rewards()).
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

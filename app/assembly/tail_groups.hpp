@@ -50,8 +50,8 @@ struct TailGroups {
 [[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
                          int tp);
 
-/// Removes the degrees that no groups of the layout can join into, because drafter ranks and the
-/// ends of nodes leave too few neighbours.
+/// Removes the degrees that no groups of the layout can join into: drafter ranks and borders of
+/// nodes may leave too few neighbours.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
 /// Options by which the scheduler joins groups; empty if the layout's costs are not known.

@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
 [[nodiscard]] double unix_seconds();
 
 struct TimeLimit {
-  std::optional<double> seconds;  ///< from now; none: no limit
+  std::optional<double> seconds;  ///< seconds from now; nullopt: no limit
   std::string origin;             ///< what sets the limit, or why there is none, for the user
 };
 

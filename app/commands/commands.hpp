@@ -42,7 +42,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
 struct ScoreArguments {
   RunArguments run;              ///< names the weights; its output directory is ignored
   std::string directory;         ///< directory of a finished run
-  std::string name;              ///< name of the scores; empty: that of the model's directory
+  std::string name;              ///< name of the scores; empty: name of the model's directory
   bool keeps_routing = false;    ///< also write which experts each token uses
   bool replays_routing = false;  ///< tokens use the experts that the run recorded
 };

@@ -81,7 +81,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
         counted(measured.measurements, "measurement"), measured.seconds);
-    // The ladder is printed from the file's rounded costs, which a run will read.
+    // The draft ladder is printed from the file's rounded costs, which a run will read.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
     write_to_user(draft_ladder_text(written, ladder_load(inputs, plan.layout.groups())));
   });

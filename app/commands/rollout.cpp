@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the log, on rank 0. If the run is complete, a failure gives no warning: its directory may
-/// be read-only.
+/// Opens the log, on rank 0. If the run is complete, a failure gives no warning: the directory of
+/// the run may be read-only.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
@@ -122,7 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    pulse.turn(coordinator.changes() > 0);  // after a change, the watchdog watches other ranks
+    pulse.turn(coordinator.changes() > 0);  // from the first change on, the watchdog watches ranks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");

@@ -206,7 +206,7 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Throws UsageError if experts are asked for, but the model has none or the run recorded no such.
+/// Throws UsageError if experts are asked for, but model or run has none, or they do not match.
 void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                      const io::StoredRun& run) {
   if (!arguments.keeps_routing && !arguments.replays_routing) return;

@@ -14,8 +14,8 @@ using RunStep = std::function<void(const RunArguments&, bool& generated)>;
 
 /// Runs the requests of a folder (io/steps/step_folder.hpp) with `run`, one after another, and
 /// waits for more until the folder is closed. A request with a wrong configuration, prompts or
-/// weights is refused, and the job goes on. Any other fault of a run ends the job; the job started
-/// again goes on with the same request. Collective; throws JobEnded.
+/// weights is refused, and the job goes on. Any other fault of a run ends the job; the next job
+/// takes up the same request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

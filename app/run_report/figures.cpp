@@ -300,7 +300,7 @@ class Builder {
       bool stopped = false;
       std::set<std::uint32_t> turns;            // lengths at turns' ends, which a kill may repeat
       std::optional<double> turn_ended;         // time of the last turn's end, until its answer
-      std::optional<ResponseFigures> response;  // the last: after a kill, some are generated again
+      std::optional<ResponseFigures> response;  // the last one: a killed run may repeat responses
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {

@@ -134,7 +134,7 @@ std::string drafts_over_time(const RunFigures& figures) {
   return plot.text();
 }
 
-/// A histogram of the lengths of responses; bins are equal on a logarithmic axis.
+/// A histogram of the lengths of responses; its bins are equally wide on a logarithmic axis.
 std::string lengths(const RunFigures& figures) {
   constexpr int kBins = 40;
   if (figures.responses.empty()) return "";

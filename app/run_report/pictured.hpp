@@ -27,7 +27,7 @@ struct PicturedPrompt {
   std::string question;
   std::string ground_truth;
   std::vector<ReportedPicture> pictures;
-  std::vector<ReportedResponse> responses;  ///< the first ones
+  std::vector<ReportedResponse> responses;  ///< the first responses to the prompt
   std::uint64_t others = 0;                 ///< number of responses not shown
 };
 

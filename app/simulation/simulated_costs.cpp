@@ -46,9 +46,9 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Costs of lookup drafters on a verifier's host, a request: n-grams and suffix trees were measured
-/// with the embedded models (`paceline profile` on a Zen 4 core), whose texts are short. Each
-/// further token is read from the match that was found.
+/// Costs of lookup drafters on a verifier's host, by number of requests. They were measured with
+/// the embedded models (`paceline profile` on a Zen 4 core), whose texts are short. Each further
+/// token is read from the match that was found.
 DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
   const bool tree = drafter.setting.method == io::DrafterMethod::suffix;
   const double first = tree ? 2e-6 : 0.5e-6;

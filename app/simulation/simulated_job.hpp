@@ -25,7 +25,7 @@ struct SimulatedAttempt {
   double wall_seconds = 0;  ///< real time of the attempt
   std::uint64_t coordinator_messages = 0;
   double coordinator_seconds = 0;  ///< real time of the coordinator's turns
-  double coordinator_longest = 0;  ///< real seconds of its longest turn
+  double coordinator_longest = 0;  ///< real seconds of the coordinator's longest turn
 };
 
 /// Responses that a simulated disk holds.

@@ -16,7 +16,7 @@ namespace paceline::app {
 /// workload's.
 struct SimulationSetup {
   Inputs inputs;
-  Machine machine;  ///< the modelled one
+  Machine machine;  ///< the modelled machine
   Plan plan;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;

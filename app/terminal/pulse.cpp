@@ -20,7 +20,7 @@ constexpr double kLongestPause = 1;  // seconds between two pulses
 /// Least number of pauses within limits.stall. A pulse and its answer take two.
 constexpr double kPulses = 8;
 /// Seconds by which other ranks wait longer than rank 1, which ends the job if rank 0 is silent. If
-/// rank 1 has stopped as well, they end it.
+/// rank 1 has stopped as well, the other ranks end the job.
 constexpr double kOthersLater = 10;
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 

@@ -123,7 +123,7 @@ void watch_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a closed terminal must not end the run
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is a failed write, with a message
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past the file size limit then fails, with a message
 }
 
 void know_rank(int rank) { g_rank.store(rank); }

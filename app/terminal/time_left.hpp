@@ -7,8 +7,8 @@
 
 namespace paceline::app {
 
-/// Counts of this start of a run only: responses that earlier starts finished took none of its
-/// time.
+/// Counts of this start of a run only: responses that earlier starts finished took no time of this
+/// start.
 struct RunSoFar {
   std::size_t finished = 0;  ///< responses
   std::size_t active = 0;    ///< responses being generated now
