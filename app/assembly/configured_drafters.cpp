@@ -53,7 +53,7 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
-/// Throws UsageError on levels that are to be judged or recorded where all come in one pass.
+/// Throws UsageError if levels are to be judged or recorded, but the head drafts all in one pass.
 void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
   if (!mask_token(head.config) || (!setting.stop && setting.record_stops == 0)) return;
   throw UsageError(fmt::format(

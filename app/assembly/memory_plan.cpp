@@ -86,7 +86,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    // Rows with logits of one pass, for all requests.
+    // Rows of one pass of the head that have logits, for all requests.
     const std::uint64_t level =
         std::uint64_t{1} * engine.max_batch *
         draft::rows_of_request(config, inputs.config.speculation.paths.value_or(1),
