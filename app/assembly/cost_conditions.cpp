@@ -54,7 +54,7 @@ std::string difference(const CostTable& profile, const CostConditions& now,
         std::find_if(profile.drafters.begin(), profile.drafters.end(),
                      [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
     if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
-    // A name that stays from step to step may come to mean another model.
+    // A name that stays the same from step to step may stand for another model later.
     const std::string shape = shape_text(drafter, target);
     if (!known->model.empty() && known->model != shape)
       return differs(("as drafter " + drafter.name + " a model of").c_str(), known->model, shape);

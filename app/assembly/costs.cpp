@@ -127,7 +127,7 @@ namespace {
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
-  // The number of full-batch steps if responses come to half of their longest.
+  // The number of full-batch steps if each response reaches half of its longest length.
   MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
                           plan.layout.groups() / inputs.config.engine.max_batch;
@@ -161,7 +161,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
     if (!table.transfer) costs[tp].transfer = own.transfer;
   }
   if (!rank.inputs.config.test.shuffles(io::Shuffle::roles)) return costs;
-  // All ranks get all tables, for any rank may come to verify.
+  // All ranks get all tables, for any rank may become a verifier.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
   for (const policy::GroupRanks& group : placement.groups) {

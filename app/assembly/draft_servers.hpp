@@ -39,7 +39,7 @@ struct ServedPrompts {
 [[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
 
 /// Limits of a server's log: a server holds at most as many bytes as a client's trees. `samples`:
-/// as from own_samples().
+/// from own_samples().
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
                                                 const std::vector<std::uint32_t>& samples);
 

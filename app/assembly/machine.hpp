@@ -14,7 +14,7 @@ namespace paceline::app {
 struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
   BackendChoice backend;                 ///< the same on every rank, except this rank's device
-  int threads = 1;                       ///< of this rank; others may have more or fewer
+  int threads = 1;                       ///< threads of this rank; other ranks may differ
   bool elsewhere = false;                ///< the job is only planned for this machine
 };
 

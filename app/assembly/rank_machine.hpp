@@ -27,8 +27,8 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Gets weights, engine and KV for a new place, and drops those of the last place. A new machine
-  /// has those of its first place. Never waits for another rank.
+  /// Drops weights, engine and KV of the last place, and gets them for a new place. A new machine
+  /// has them for its first place. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
   /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;

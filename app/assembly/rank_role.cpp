@@ -149,15 +149,15 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;    ///< since the rank's first role as a verifier
-  std::unique_ptr<Scoring> scoring_;          ///< since then, if responses are scored
-  std::unique_ptr<TrajectorySink> sink_;      ///< since then, if rewards are wanted
-  std::unique_ptr<Environment> environment_;  ///< since then, if responses are conversations
+  std::unique_ptr<io::ShardWriter> shard_;    ///< set when the rank first becomes a verifier
+  std::unique_ptr<Scoring> scoring_;          ///< set then, if responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< set then, if rewards are wanted
+  std::unique_ptr<Environment> environment_;  ///< set then, if responses are conversations
   double rewards_kept_ = 0;                   ///< time at which rewards were last written
   std::unique_ptr<Compute> compute_;
-  engine::KvMemory kv_;                       ///< of verifiers and members
-  KvStorage kv_storage_;                      ///< of verifiers and members
-  std::unique_ptr<roles::KvShare> kv_share_;  ///< of verifiers and members
+  engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group
+  KvStorage kv_storage_;                      ///< empty unless the rank is in a verifier group
+  std::unique_ptr<roles::KvShare> kv_share_;  ///< null unless the rank is in a verifier group
   CostsByDegree costs_;
   std::set<std::string> warned_;
 };

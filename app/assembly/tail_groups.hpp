@@ -21,7 +21,7 @@ struct Plan;
 /// Costs of groups of larger degrees than the layout's: each degree is twice the one before. The
 /// same on every rank.
 struct TailGroups {
-  std::map<int, CostTable> costs;  ///< by degree; empty: no groups join
+  std::map<int, CostTable> costs;  ///< cost tables by degree; empty: no groups join
   std::string explanation;         ///< text for people; empty: nothing to tell
 
   [[nodiscard]] bool grow() const { return !costs.empty(); }

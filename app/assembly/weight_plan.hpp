@@ -23,7 +23,7 @@ struct Plan;
 /// The same on every rank.
 struct WeightPlan {
   bool on_device = false;                  ///< ranks load weights into devices, and share none
-  std::vector<policy::WeightCopy> copies;  ///< in the whole job
+  std::vector<policy::WeightCopy> copies;  ///< all copies in the job
   std::uint64_t most = 0;  ///< most bytes of a rank; the ranks of a copy count a part each
 };
 

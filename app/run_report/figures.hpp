@@ -130,8 +130,8 @@ struct RunFigures {
   double ended = 0;                  ///< Unix time of the last attempt's end
   std::vector<double> attempt_ends;  ///< seconds on the time line
   std::uint64_t tokens = 0;          ///< response tokens
-  std::uint64_t cores = 0;           ///< used by the last attempt; 0: it used GPUs
-  std::uint64_t gpus = 0;            ///< used by the last attempt
+  std::uint64_t cores = 0;           ///< cores used by the last attempt; 0: it used GPUs
+  std::uint64_t gpus = 0;            ///< GPUs used by the last attempt
   std::uint64_t partial = 0;         ///< responses that were stopped and not resumed
   std::uint64_t moves = 0;
   std::vector<RankFigures> ranks;          ///< in order of rank numbers

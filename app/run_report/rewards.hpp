@@ -34,7 +34,7 @@ struct RewardFigures {
   std::optional<Choice> choice;  ///< nullopt: all prompts count, or it is not known yet which do
 
   std::uint64_t scored = 0;
-  double mean = 0;  ///< of scored responses, like the next three fields
+  double mean = 0;  ///< mean reward; this and the next three count scored responses only
   double deviation = 0;
   double least = 0;
   double most = 0;

@@ -16,9 +16,9 @@ struct PlannedMachine {
   std::optional<int> ranks;  ///< total, spread evenly over the nodes
   std::optional<int> nodes;
   std::optional<int> ranks_per_node;
-  std::optional<int> cores;                  ///< of a node
+  std::optional<int> cores;                  ///< cores of a node
   std::optional<std::uint64_t> host_memory;  ///< bytes of a node
-  std::optional<int> gpus;                   ///< of a node
+  std::optional<int> gpus;                   ///< GPUs of a node
   std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
   /// Whether the command line, and not only Slurm's environment, describes the machine. The run is
   /// then only planned, and its weights and tokenizer need not be there.

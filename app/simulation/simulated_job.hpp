@@ -17,9 +17,9 @@ namespace paceline::app {
 /// The outcome of an attempt.
 struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
-  double seconds = 0;                  ///< until the last response ended, or the job was killed
+  double seconds = 0;                  ///< time at which the last response ended or a kill came
   std::vector<double> ends;            ///< seconds at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< of the ranks that reported
+  std::vector<RankSummary> summaries;  ///< summaries of the ranks that reported
   roles::Progress progress;
   std::uint64_t turns = 0;
   double wall_seconds = 0;  ///< real time of the attempt

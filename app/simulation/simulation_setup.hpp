@@ -21,7 +21,7 @@ struct SimulationSetup {
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
   std::unique_ptr<sim::StopPoints> stop_points;  ///< trees drafted by heads; null: there is no head
-  std::map<int, CostTable> costs;                ///< by degree, for all degrees of groups
+  std::map<int, CostTable> costs;                ///< cost table for each degree of groups
 };
 
 /// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as its

@@ -32,8 +32,8 @@ class Standing {
     return std::exchange(eos_, now);
   }
 
-  /// Costs as from costs_of_run(). They are measured again only if ranks, roles or shapes have
-  /// changed, for costs do not depend on weights and prompts. Collective.
+  /// Costs from costs_of_run(), measured again only if ranks, roles, shapes or settings have
+  /// changed: costs do not depend on weights and prompts. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
   /// The part of a step's banner and plan that is new to the user: in the first step all of it,
