@@ -21,7 +21,7 @@ struct MemoryUse {
   std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
   std::uint64_t copies = 0;    ///< on a device alone: embeddings, a step's other buffers
   std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
-  std::uint64_t pictures = 0;  ///< kept rows of pictures, and buffers to compute a picture
+  std::uint64_t pictures = 0;  ///< rows of pictures, and buffers to compute a picture
   std::uint64_t kv = 0;        ///< KV, also of draft models and heads
 
   [[nodiscard]] std::uint64_t beside_kv() const {

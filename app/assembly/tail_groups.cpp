@@ -21,13 +21,13 @@ constexpr double kHostBandwidth = 50e9;
 /// estimate: no device has joined groups yet.
 constexpr double kFileBandwidth = 1e9;
 
-/// engine.tail_profile; without text: there is none. `fault`: why it does not hold.
+/// Text of engine.tail_profile; empty: there is none. `fault`: why the profile does not hold here.
 struct TailProfile {
   std::string text;
   std::string fault;
 };
 
-/// Reads and checks the file.
+/// Reads engine.tail_profile and checks it. Throws UsageError as read_tail_profile() does.
 TailProfile check_tail_profile(const Inputs& inputs, const policy::Placement& placement,
                                const ProfiledCosts& costs) {
   const Auto<std::string>& path = inputs.config.engine.tail_profile;

@@ -19,8 +19,8 @@ namespace paceline::app {
 /// not know the degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
-/// The table with the costs of the configured drafters alone, in their order, and with moves over
-/// the modelled links if it has none. Throws UsageError if it does not know a drafter.
+/// Reduces a table to the configured drafters, in their order. Adds transfer costs of the modelled
+/// links if the table has none. Throws UsageError if the table does not know a drafter.
 [[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table);
 
 /// Costs at degree `tp`, if all work of the measured degree were divided evenly among `tp` ranks.

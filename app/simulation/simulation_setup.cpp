@@ -106,7 +106,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// A larger degree, into which the layout's groups may join, with costs by engine.tail_profile.
+/// Groups of a larger degree, into which the layout's may join, with costs by engine.tail_profile.
 TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
                                   const policy::Placement& first, const ProfiledCosts& costs) {
   TailGroups tail = read_tail_profile(inputs, machine, first, costs);
