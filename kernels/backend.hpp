@@ -208,12 +208,12 @@ struct Segment {
   int before = 0;  ///< rows of the tree that earlier passes computed
   /// Number of positions that every row of a chain sees, from 0 on, later ones than its own
   /// included: earlier passes or other ranks have stored the rest. 0: each row sees the positions
-  /// up to its own. Only the cpu backend supports it.
+  /// up to its own.
   int seen = 0;
 };
 
-/// Further input of a batch that has rows of pictures. Only the cpu backend supports it; others
-/// throw.
+/// Further input of a batch that has rows of pictures. It is the same on all ranks of a group,
+/// as all of the batch is.
 struct PictureInput {
   /// [rows] positions for rotary embedding, below Batch::positions. Empty: each row's position.
   std::span<const RotaryPosition> rotary;
@@ -354,15 +354,15 @@ class Operations {
                            int rows, int width, DType dtype, std::byte* out) = 0;
 
   /// As add_rmsnorm(), but out[r, :] = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias.
-  /// Only the cpu backend has it; others throw.
+  /// A backend without towers throws.
   virtual void add_layernorm(float* /*x*/, const float* /*delta*/, const float* /*weight*/,
                              const float* /*bias*/, float /*epsilon*/, int /*rows*/, int /*width*/,
                              DType /*dtype*/, std::byte* /*out*/) {
     throw Error(ExitCode::internal, "this backend has no operations of towers");
   }
 
-  /// out = gelu(in), rounded to dtype. in: [rows, width] fp32; out: [rows, width] of dtype. Only
-  /// the cpu backend has it; others throw.
+  /// out = gelu(in), rounded to dtype. in: [rows, width] fp32; out: [rows, width] of dtype. A
+  /// backend without towers throws.
   virtual void gelu(Gelu /*kind*/, const float* /*in*/, int /*rows*/, int /*width*/,
                     DType /*dtype*/, std::byte* /*out*/) {
     throw Error(ExitCode::internal, "this backend has no operations of towers");

@@ -42,6 +42,10 @@ std::string unsupported_by_cuda(const ModelConfig& config) {
     return "intermediate_size: expected an even number on a GPU, found " +
            std::to_string(config.intermediate) + cpu;
   }
+  if (config.vision && config.vision->tower && config.vision->tower->intermediate % 2 != 0) {
+    return "vision_config: expected an even intermediate size on a GPU, found " +
+           std::to_string(config.vision->tower->intermediate) + cpu;
+  }
   const int group = config.heads / config.kv_heads;
   if (config.latent && config.head_dim % 2 != 0) {
     return "qk_nope_head_dim: expected an even number on a GPU, found " +

@@ -270,9 +270,12 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-std::uint64_t picture_bytes(const Inputs& inputs) {
+/// Bytes for pictures. Kept rows are in host memory; a device has those of a pass.
+std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
-  return kept_picture_rows(inputs) * sizeof(float) * inputs.target.config.hidden +
+  const std::int64_t rows =
+      on_device ? inputs.config.engine.prefill_chunk : kept_picture_rows(inputs);
+  return rows * sizeof(float) * inputs.target.config.hidden +
          model::tower_pass_bytes(*inputs.target.config.vision->tower, inputs.target.compute,
                                  inputs.sizes.largest_picture);
 }
@@ -295,7 +298,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   use.logits = logit_bytes(inputs, plan, machine.backend.memory);
   if (on_device) use.copies = device_bytes(inputs, plan);
   use.features = feature_memory(inputs, plan, Role::verifier);
-  use.pictures = picture_bytes(inputs);
+  use.pictures = picture_bytes(inputs, on_device);
   // Features are in host memory, so they do not count on a device.
   const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0);
   require_room(machine.backend.memory, use.weights, taken, tp, more);

@@ -41,14 +41,9 @@ void require_supported_norm(const std::string& backend, const std::string& path,
                   (std::filesystem::path(path) / "config.json").string(), most, width));
 }
 
-/// Throws DataError on a model or head that the backend cannot compute, and UsageError on pictures
-/// or data attention that it cannot compute.
+/// Throws DataError on a model or head that the backend cannot compute, and UsageError on data
+/// attention that it cannot compute.
 void require_supported(const Inputs& inputs, const std::string& backend) {
-  if (inputs.sizes.largest_picture > 0 && backend != "cpu") {
-    throw UsageError(fmt::format(
-        "engine.backend: expected cpu for prompts with pictures ({} has some), found {}",
-        inputs.config.prompts.path, backend));
-  }
   if (inputs.attention() == AttentionLayout::data && backend != "cpu") {
     throw UsageError(fmt::format(
         "layout.attention: expected auto or tensor on GPUs, or engine.backend: cpu, found {}",

@@ -19,6 +19,11 @@ void expect(bool condition, const std::string& what) {
 /// Number of tiles that hold only positions before the segment's own.
 int tiles_before(const Segment& segment) { return segment.first_position / kAttentionTile; }
 
+/// Last position that a row of the chain sees; `row` is counted from the chain's first.
+int last_seen(const Chain& chain, int row) {
+  return chain.seen > 0 ? chain.seen - 1 : chain.first_position + row;
+}
+
 /// Number of leading tiles, at most `most`, that lie in the same blocks for both sequences.
 int tiles_shared(const Segment& a, const Segment& b, int block, int most) {
   const int blocks = (most * kAttentionTile + block - 1) / block;
@@ -85,7 +90,7 @@ bool AttentionPlanner::folds(const Segment& segment) const {
 
 // Sharing is worth it only if rows of several sequences fit into one item.
 bool AttentionPlanner::may_share(const Segment& segment) const {
-  return share_ && !folds(segment) && 2 * segment.rows <= rows_of_item_;
+  return share_ && segment.seen == 0 && !folds(segment) && 2 * segment.rows <= rows_of_item_;
 }
 
 void AttentionPlanner::build(std::span<const Segment> segments, int rows_of_item, bool share,
@@ -204,13 +209,14 @@ AttentionPlanner::Member AttentionPlanner::add_member(const Segment& segment,
                                                       bool keeps_state) {
   const Member member{&segment, static_cast<int>(lists_.size()), static_cast<int>(rows_.size()),
                       chains};
-  const int positions = segment.first_position + segment.before + segment.rows;
+  const int positions =
+      std::max(segment.first_position + segment.before + segment.rows, segment.seen);
   lists_.insert(lists_.end(), segment.blocks,
                 segment.blocks + (positions + options_.block - 1) / options_.block);
   for (int i = 0; i < segment.rows; ++i) {
     AttentionRow row;
     row.row = segment.first_row + i;
-    row.position = row_plan_->rows()[row.row].position;
+    row.position = segment.seen > 0 ? segment.seen - 1 : row_plan_->rows()[row.row].position;
     const int splits = row.position / kAttentionSplit + 1;
     const bool folding = folds(segment);
     if (splits > 1 || keeps_state || (member.is_tree() && !folding)) {
@@ -253,9 +259,9 @@ void AttentionPlanner::add_folding(const Chain& chain, int first_row, int table)
     AttentionItem item;
     item.first_row = first_row + row;
     item.rows = std::min(rows_of_item_, chain.rows - row);
-    item.last_position = chain.first_position + row + item.rows - 1;
+    item.last_position = last_seen(chain, row + item.rows - 1);
     item.tiles = item.last_position / kAttentionTile + 1;
-    item.visible_tiles = (chain.first_position + row + 1) / kAttentionTile;
+    item.visible_tiles = (last_seen(chain, row) + 1) / kAttentionTile;
     item.table = table;
     item.path = path;
     item.path_base = chain.base;
@@ -268,19 +274,20 @@ void AttentionPlanner::add_causal(const Chain& chain, int first_row, int first_t
   const int path = add_path(chain);
   for (int row = 0; row < chain.rows; row += rows_of_item_) {
     const int end = std::min(row + rows_of_item_, chain.rows);
-    const int last_position = chain.first_position + end - 1;
+    const int last_position = last_seen(chain, end - 1);
     const int tiles = last_position / kAttentionTile + 1;
     for (int tile = first_tile; tile < tiles;) {
       const int split = tile / kAttentionSplitTiles;
       const int next = std::min(tiles, (split + 1) * kAttentionSplitTiles);
       // This is the first row that sees a position of the split.
-      const int from = std::max(row, split * kAttentionSplit - chain.first_position);
+      const int from =
+          chain.seen > 0 ? row : std::max(row, split * kAttentionSplit - chain.first_position);
       AttentionItem item;
       item.first_row = first_row + from;
       item.rows = end - from;
       item.first_tile = tile;
       item.tiles = next - tile;
-      item.visible_tiles = (chain.first_position + from + 1) / kAttentionTile;
+      item.visible_tiles = (last_seen(chain, from) + 1) / kAttentionTile;
       item.last_position = last_position;
       item.table = table;
       item.path = path;

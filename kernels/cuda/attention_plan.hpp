@@ -168,7 +168,8 @@ class AttentionPlanner {
   /// Puts the chain's path into lists_ and returns its index; -1: the chain has none.
   int add_path(const Chain& chain);
   /// Adds items over the tiles from first_tile on, of which each row of a chain sees one position
-  /// more. Resumes if first_tile is within a split. first_row: index in rows_.
+  /// more, or all rows the same (Chain::seen). Resumes if first_tile is within a split. first_row:
+  /// index in rows_.
   void add_causal(const Chain& chain, int first_row, int first_tile, int table);
   void add_item(const AttentionItem& item) { items_[item.resumes].push_back(item); }
   void assemble(const AttentionGrid& at_least);

@@ -14,6 +14,7 @@
 #include "kernels/cuda/kv_copy.hpp"
 #include "kernels/cuda/latent.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/tower.hpp"
 #include "kernels/expert_work.hpp"
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
@@ -316,6 +317,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   const std::size_t positions = layout.add<std::int32_t>(rows.rows);
   const std::size_t slots = layout.add<std::int64_t>(rows.rows);
   const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
+  const std::span<const RotaryPosition> turned = batch.pictures.rotary;
+  const std::size_t rotary = layout.add<RotaryPosition>(turned.empty() ? 0 : rows.rows);
   const std::size_t attention = layout.add<std::int32_t>(plan_->words.size());
   std::size_t states = 0;
   std::size_t arrivals = 0;
@@ -343,6 +346,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
     if (i >= given) return std::int64_t{-1};
     return std::int64_t{places[i].block} * batch.kv.block + places[i].slot;
   });
+  if (!turned.empty())
+    fill(rotary, rows.rows, [&](int i) { return i < given ? turned[i] : RotaryPosition{}; });
   fill(logit_rows, rows.logit_rows,
        [&](int i) { return i < given_logits ? batch.logit_rows[i] : std::int32_t{0}; });
   std::copy(plan_->words.begin(), plan_->words.end(),
@@ -353,6 +358,7 @@ void CudaBackend::send_batch(GraphRecording& recording) {
             reinterpret_cast<const TokenId*>(device + tokens),
             reinterpret_cast<const std::int32_t*>(device + positions),
             reinterpret_cast<const std::int64_t*>(device + slots),
+            turned.empty() ? nullptr : reinterpret_cast<const RotaryPosition*>(device + rotary),
             reinterpret_cast<const std::int32_t*>(device + logit_rows),
             reinterpret_cast<const std::int32_t*>(device + attention),
             {reinterpret_cast<float*>(recording.states()),
@@ -362,7 +368,13 @@ void CudaBackend::send_batch(GraphRecording& recording) {
 void CudaBackend::run(Recording& recording, const std::function<void(Operations&)>& compute) {
   auto& graphs = dynamic_cast<GraphRecording&>(recording);
   send_batch(graphs);
-  graphs.run({batch_.rows, plan_->grid}, stream_, [&] { compute(*this); });
+  const std::span<const float* const> shown = given_.pictures.embeddings;
+  if (std::ranges::any_of(shown, [](const float* row) { return row != nullptr; })) {
+    compute(*this);  // not captured: it copies from host memory
+  } else {
+    graphs.run({batch_.rows, batch_.rotary != nullptr, plan_->grid}, stream_,
+               [&] { compute(*this); });
+  }
   end_.record(stream_);
 }
 
@@ -391,6 +403,39 @@ void CudaBackend::embed(const Embedding& table, float* out) {
     cuda::embed(from.copy.data(), from.stored, from.rows, batch_.tokens, batch_.rows.rows, out,
                 stream_);
   }
+  if (!given_.pictures.embeddings.empty())
+    write_pictures(from.rows.width, from.rows.first == 0, out);
+}
+
+// Neighbouring rows lie next to one another, and are sent together.
+void CudaBackend::write_pictures(int width, bool gives, float* out) {
+  const std::span<const float* const> given = given_.pictures.embeddings;
+  std::vector<float> values;
+  for (std::size_t first = 0; first < given.size();) {
+    std::size_t last = first + 1;
+    if (given[first] != nullptr) {
+      while (last < given.size() && given[last] == given[last - 1] + width) ++last;
+      const std::size_t count = (last - first) * width;
+      std::span<const float> rows(given[first], count);
+      if (!gives) {
+        values.assign(count, -0.0F);
+        rows = values;
+      }
+      write(reinterpret_cast<std::byte*>(out + first * width), std::as_bytes(rows));
+    }
+    first = last;
+  }
+}
+
+void CudaBackend::add_layernorm(float* x, const float* delta, const float* weight,
+                                const float* bias, float epsilon, int rows, int width, DType dtype,
+                                std::byte* out) {
+  cuda::add_layernorm(x, delta, weight, bias, epsilon, rows, width, dtype, out, stream_);
+}
+
+void CudaBackend::gelu(Gelu kind, const float* in, int rows, int width, DType dtype,
+                       std::byte* out) {
+  cuda::gelu(kind, in, rows, width, dtype, out, stream_);
 }
 
 void CudaBackend::add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon,
@@ -410,8 +455,11 @@ void CudaBackend::linear(const Linear& weight, const std::byte* in, int rows, fl
 
 void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope, int layer,
                                  const float* qkv, std::byte* q_out) {
-  cuda::rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions, batch_.slots,
-                       batch_.rows.rows, qkv, q_out, stream_);
+  expect(batch_.rotary == nullptr ||
+             2 * (rope.sections[0] + rope.sections[1] + rope.sections[2]) == params.head_dim,
+         "rotary positions of three parts, of a model without them");
+  cuda::rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions,
+                       batch_.rotary, batch_.slots, batch_.rows.rows, qkv, q_out, stream_);
 }
 
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,

@@ -28,6 +28,7 @@ struct DeviceBatch {
   const TokenId* tokens = nullptr;           ///< [rows] 0 in padding
   const std::int32_t* positions = nullptr;   ///< [rows] -1 in padding, which stores nothing
   const std::int64_t* slots = nullptr;       ///< [rows] block * kv.block + slot of k and v, or -1
+  const RotaryPosition* rotary = nullptr;    ///< [rows] of PictureInput; null: `positions`
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
   AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
@@ -108,6 +109,9 @@ class CudaBackend final : public Backend, private Operations {
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
+  void add_layernorm(float* x, const float* delta, const float* weight, const float* bias,
+                     float epsilon, int rows, int width, DType dtype, std::byte* out) override;
+  void gelu(Gelu kind, const float* in, int rows, int width, DType dtype, std::byte* out) override;
   void add_bias(float* x, const float* bias, int rows, int width) override;
   void linear(const Linear& weight, const std::byte* in, int rows, float* out) override;
   void rope_and_store(const QkvParams& params, const RopeTable& rope, int layer, const float* qkv,
@@ -143,6 +147,8 @@ class CudaBackend final : public Backend, private Operations {
                                              DType compute, bool gated, const PackPlace& place);
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
   void send_batch(GraphRecording& recording);
+  /// Writes the rows of pictures. One rank of a group gives a row, and the others -0.
+  void write_pictures(int width, bool gives, float* out);
   /// Waits while `done` returns cudaErrorNotReady, and runs the watches.
   void watch_until(const std::function<cudaError_t()>& done) const;
   template <class T>

@@ -17,6 +17,7 @@ namespace paceline::kernels::cuda {
 /// Values that a captured pass contains as constants. All others are read from memory.
 struct PassKey {
   PassRows rows;
+  bool rotary = false;  ///< whether DeviceBatch::rotary is there
   AttentionGrid attention;
   bool operator==(const PassKey&) const = default;
 };

@@ -22,6 +22,9 @@ struct RopeArguments {
   KvStrides kv;
   std::int64_t layer_element;  ///< first element of the layer in a block
   const std::int32_t* positions;
+  const RotaryPosition* rotary;  ///< null: `positions`
+  int row_pairs;                 ///< first pair that is rotated by RotaryPosition::row
+  int column_pairs;              ///< first pair that is rotated by RotaryPosition::column
   const std::int64_t* slots;
   const float* qkv;
 };
@@ -52,11 +55,31 @@ __device__ __forceinline__ void store_two(T* to, int left, float2 x) {
   }
 }
 
+/// cos and sin of a row: a row of the table, or pieces of three.
+struct Turn {
+  const float* of_frame;  ///< [head_dim] row of the table; the whole row's if there are no pieces
+  const float* of_row;    ///< null: no pieces
+  const float* of_column;
+  int row_pairs;
+  int column_pairs;
+
+  /// Element i of the composed row, which belongs to `pair`.
+  [[nodiscard]] __device__ __forceinline__ float piece(int i, int pair) const {
+    return (pair < row_pairs ? of_frame : pair < column_pairs ? of_row : of_column)[i];
+  }
+  /// Elements at + pair and the next one.
+  template <bool even>
+  [[nodiscard]] __device__ __forceinline__ float2 load(int at, int pair, int left) const {
+    if (of_row == nullptr) return load_two<even>(of_frame + at + pair, left);
+    return make_float2(piece(at + pair, pair), left > 1 ? piece(at + pair + 1, pair + 1) : 0.0F);
+  }
+};
+
 /// Rotates a head with one warp. Lane l has elements 2 l and 2 l + 1 of both halves, and those at
 /// steps of 64 after these.
 template <bool even, class T>
 __device__ __forceinline__ void rotate(const float* in, const float* weight, float epsilon,
-                                       const float* cos_sin, int head_dim, T* out) {
+                                       const Turn& turn, int head_dim, T* out) {
   const int half = head_dim / 2;
   const int first = 2 * (static_cast<int>(threadIdx.x) % kWarp);
   float scale = 1;
@@ -82,8 +105,8 @@ __device__ __forceinline__ void rotate(const float* in, const float* weight, flo
       a = make_float2(a.x * scale * low.x, a.y * scale * low.y);
       b = make_float2(b.x * scale * high.x, b.y * scale * high.y);
     }
-    const float2 c = load_two<even>(cos_sin + i, half - i);
-    const float2 s = load_two<even>(cos_sin + half + i, half - i);
+    const float2 c = turn.load<even>(0, i, half - i);
+    const float2 s = turn.load<even>(half, i, half - i);
     store_two<even>(out + i, half - i,
                     make_float2(__fmaf_rn(-b.x, s.x, a.x * c.x), __fmaf_rn(-b.y, s.y, a.y * c.y)));
     store_two<even>(out + half + i, half - i,
@@ -101,16 +124,25 @@ __global__ void rope_and_store_kernel(RopeArguments args, T* cache, T* q_out) {
   if (head >= all_heads || position < 0) return;
   const int d = args.head_dim;
   const float* in = args.qkv + (static_cast<std::int64_t>(row) * all_heads + head) * d;
-  const float* cos_sin = args.cos_sin + static_cast<std::int64_t>(position) * d;
+  const auto table_row = [&](std::int32_t at) {
+    return args.cos_sin + static_cast<std::int64_t>(at) * d;
+  };
+  Turn turn = {table_row(position), nullptr, nullptr, args.row_pairs, args.column_pairs};
+  if (args.rotary != nullptr) {
+    const RotaryPosition at = args.rotary[row];
+    turn.of_frame = table_row(at.frame);
+    turn.of_row = table_row(at.row);
+    turn.of_column = table_row(at.column);
+  }
   if (head < args.heads) {
-    rotate<even>(in, args.q_norm, args.epsilon, cos_sin, d,
+    rotate<even>(in, args.q_norm, args.epsilon, turn, d,
                  q_out + (static_cast<std::int64_t>(row) * args.heads + head) * d);
     return;
   }
   T* slot = cache + slot_element(args.kv, args.slots[row]) + args.layer_element;
   const int kv_head = head - args.heads;
   if (kv_head < args.kv_heads) {
-    rotate<even>(in, args.k_norm, args.epsilon, cos_sin, d, slot + kv_head * args.kv.head);
+    rotate<even>(in, args.k_norm, args.epsilon, turn, d, slot + kv_head * args.kv.head);
     return;
   }
   T* value = slot + args.kv.value + (kv_head - args.kv_heads) * args.kv.head;
@@ -122,8 +154,9 @@ __global__ void rope_and_store_kernel(RopeArguments args, T* cache, T* q_out) {
 }  // namespace
 
 void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
-                    std::byte* cache, const std::int32_t* positions, const std::int64_t* slots,
-                    int rows, const float* qkv, std::byte* q_out, cudaStream_t stream) {
+                    std::byte* cache, const std::int32_t* positions, const RotaryPosition* rotary,
+                    const std::int64_t* slots, int rows, const float* qkv, std::byte* q_out,
+                    cudaStream_t stream) {
   if (rows == 0) return;
   RopeArguments args;
   args.cos_sin = rope.cos_sin;
@@ -136,6 +169,9 @@ void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShap
   args.kv = strides_of(kv);
   args.layer_element = layer * args.kv.layer;
   args.positions = positions;
+  args.rotary = rotary;
+  args.row_pairs = rope.sections[0];
+  args.column_pairs = rope.sections[0] + rope.sections[1];
   args.slots = slots;
   args.qkv = qkv;
   const int heads = params.heads + 2 * params.kv_heads;

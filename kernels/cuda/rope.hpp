@@ -12,10 +12,12 @@
 namespace paceline::kernels::cuda {
 
 /// See Operations::rope_and_store(). All pointers, including those of `params` and `rope`, are to
-/// device memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is skipped. qkv:
-/// [rows, (heads + 2 kv_heads) * head_dim]; q_out: [rows, heads * head_dim] of kv.dtype.
+/// device memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is skipped. rotary:
+/// [rows] positions for rotary embedding; null: `positions`. qkv: [rows, (heads + 2 kv_heads) *
+/// head_dim]; q_out: [rows, heads * head_dim] of kv.dtype.
 void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,
-                    std::byte* cache, const std::int32_t* positions, const std::int64_t* slots,
-                    int rows, const float* qkv, std::byte* q_out, cudaStream_t stream);
+                    std::byte* cache, const std::int32_t* positions, const RotaryPosition* rotary,
+                    const std::int64_t* slots, int rows, const float* qkv, std::byte* q_out,
+                    cudaStream_t stream);
 
 }  // namespace paceline::kernels::cuda

@@ -302,7 +302,7 @@ class TensorParallelGroup {
   [[nodiscard]] virtual bool recordable() const { return true; }
   /// Gives every rank all rows, which the ranks have computed apart. `rows`: [first_row[size()],
   /// width]. Rank r has computed rows [first_row[r], first_row[r + 1]), maybe none, and gets the
-  /// others. A group of devices has no such operation yet, and throws Error (internal).
+  /// others. A group that has no such operation throws Error (internal).
   virtual void gather_rows(std::span<float> /*rows*/, std::span<const int> /*first_row*/) {
     throw Error(ExitCode::internal, "a group of devices that is to gather rows");
   }

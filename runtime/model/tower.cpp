@@ -71,9 +71,9 @@ std::vector<std::pair<std::int64_t, std::int64_t>> matrices_of(const ModelConfig
   return matrices;
 }
 
-/// Elements of a head in the cache: a multiple of the tile unit's step in bf16.
-int stored_head_dim(const TowerConfig& config, DType compute) {
-  if (compute == DType::f32) return config.head_dim();
+/// Elements of a head in the cache: on a CPU a multiple of the tile unit's step in bf16.
+int stored_head_dim(const TowerConfig& config, DType compute, bool on_cpu = true) {
+  if (compute == DType::f32 || !on_cpu) return config.head_dim();
   return (config.head_dim() + kHeadStep - 1) / kHeadStep * kHeadStep;
 }
 
@@ -173,16 +173,17 @@ class Tower::Pass {
     const int piece = std::min(rows_, kPiece / unit_ * unit_);
     kv_ = {.layers = 1,
            .kv_heads = config_.heads,
-           .head_dim = stored_head_dim(config_, weights.compute()),
+           .head_dim = stored_head_dim(config_, weights.compute(), backend.info().name == "cpu"),
            .block = kBlock,
            .dtype = weights.compute()};
     const Widths widths(config_, weights.layers().empty() || weights.layers()[0].gated);
     const std::size_t stored = std::size_t{1} * config_.heads * kv_.head_dim;
+    const int padded = backend.padded({rows_, 0}).rows;  // of passes
     residual_ = activations_.make<float>(rows_, width);
     delta_ = activations_.make<float>(rows_, width);
-    qkv_ = activations_.make<float>(rows_, 3 * width);
-    query_ = activations_.make<std::byte>(rows_, stored * element);
-    attended_ = activations_.make<std::byte>(rows_, width * element);
+    qkv_ = activations_.make<float>(padded, 3 * width);
+    query_ = activations_.make<std::byte>(padded, stored * element);
+    attended_ = activations_.make<std::byte>(padded, width * element);
     wide_ = activations_.make<float>(piece, widths.result);
     input_ = activations_.make<std::byte>(piece, widths.input * element);
     inner_ = activations_.make<std::byte>(piece, widths.input * element);
@@ -399,10 +400,7 @@ class Tower::Pass {
 
 Tower::Tower(kernels::Backend& backend, std::shared_ptr<const TowerWeights> weights,
              TensorParallelGroup& group)
-    : backend_(backend), weights_(std::move(weights)), group_(group) {
-  if (backend.info().name != "cpu")
-    throw Error(ExitCode::internal, "pictures on a backend that reads none");
-}
+    : backend_(backend), weights_(std::move(weights)), group_(group) {}
 
 std::vector<float> Tower::compute(std::span<const float> patches, const PictureGrid& grid) {
   return Pass(backend_, *weights_, group_, grid).compute(patches);

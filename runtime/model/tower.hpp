@@ -72,7 +72,7 @@ class TowerWeights {
 /// Computes with a tower, together with the other ranks of a group. A picture's rows depend only on
 /// its patches: each picture is computed by itself, with batch-invariant operations. Ranks divide a
 /// picture's rows. They exchange keys and values in layers that attend to the whole picture, and
-/// the results at the end; no sum is over ranks. Only on the cpu backend. Used by one thread.
+/// the results at the end; no sum is over ranks. Used by one thread.
 class Tower {
  public:
   /// `backend` and `group` must outlive this object.

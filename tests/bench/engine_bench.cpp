@@ -73,7 +73,7 @@ constexpr int kOfOnePrompt = 16;
 
 Sizes cpu_sizes(int context) {
   Sizes sizes{.batches = {1, 2, 4, 8, 16, 32, 64},
-              .prefills = {512},
+              .prefills = {512, 4096},
               .verify_batch = 16,
               .context = context};
   if (context > sizes.prefills.back()) sizes.prefills.push_back(context);

@@ -459,6 +459,52 @@ TEST_P(AttentionTest, TreesThatGrowOverPassesHaveTheBitsOfTheirPaths) {
   }
 }
 
+// As rows of a picture see one another: with the bits of a row alone, and the last with those of a
+// row that sees the positions up to its own.
+TEST_P(AttentionTest, RowsThatSeeAllPositionsHaveTheBitsOfRowsAlone) {
+  const auto& [name, dtype] = GetParam();
+  Random random(21);
+  const auto cpu = backend(2);
+  for (const auto& [all, first, rows] :
+       {std::array{70, 0, 70}, {40, 3, 5}, {300, 100, 17}, {700, 600, 90}}) {
+    const Sequence s(random, 2, 2, 16, all, false);
+    const KvShape kv = {.layers = 1, .kv_heads = 2, .head_dim = 16, .block = 16, .dtype = dtype};
+    std::vector<std::int32_t> blocks((all + 15) / 16);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    const auto cache = poisoned_cache(*cpu, kv, static_cast<int>(blocks.size()));
+    Runner runner(*cpu, s);
+    const auto run = [&](const Segment& segment, const std::vector<float>& qkv) {
+      return runner.run({&segment, 1}, kv, 0, cache->data(), qkv).second;
+    };
+    static_cast<void>(run({0, all, 0, blocks.data()}, s.qkv));
+    const auto of = [&](int position) {
+      const auto begin = s.qkv.begin() + static_cast<std::ptrdiff_t>(position) * s.width();
+      return std::vector<float>(begin, begin + s.width());
+    };
+    std::vector<float> some;
+    for (int i = 0; i < rows; ++i) {
+      const std::vector<float> row = of(first + i);
+      some.insert(some.end(), row.begin(), row.end());
+    }
+    const std::vector<std::byte> found =
+        run({.rows = rows, .first_position = first, .blocks = blocks.data(), .seen = all}, some);
+    const std::size_t bytes = s.q_width() * size_of(dtype);
+    for (const int i : {0, rows / 2, rows - 1}) {
+      const Segment alone = {
+          .rows = 1, .first_position = first + i, .blocks = blocks.data(), .seen = all};
+      const std::vector<std::byte> expected = run(alone, of(first + i));
+      ASSERT_EQ(std::memcmp(found.data() + i * bytes, expected.data(), bytes), 0)
+          << all << " positions, row " << i;
+    }
+    const std::vector<std::byte> last = run({0, 1, all - 1, blocks.data()}, of(all - 1));
+    const Segment last_alone = {
+        .rows = 1, .first_position = all - 1, .blocks = blocks.data(), .seen = all};
+    ASSERT_EQ(run(last_alone, of(all - 1)), last);
+    if (first + rows < all) continue;
+    ASSERT_EQ(std::memcmp(found.data() + (rows - 1) * bytes, last.data(), bytes), 0);
+  }
+}
+
 PACELINE_EACH_BACKEND_AND_TYPE(AttentionTest);
 
 }  // namespace

@@ -41,6 +41,12 @@ TEST(Limits, SayKeyFoundAndExpected) {
             "intermediate_size: expected an even number on a GPU, found 97 (engine.backend: cpu "
             "takes any)");
   config = supported_by_all();
+  config.vision.emplace().tower.emplace().intermediate = 97;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(unsupported("cuda", config),
+            "vision_config: expected an even intermediate size on a GPU, found 97 (engine.backend: "
+            "cpu takes any)");
+  config = supported_by_all();
   config.hidden = 40000;
   EXPECT_EQ(unsupported("cpu", config), "");
   EXPECT_NE(unsupported("cuda", config), "");

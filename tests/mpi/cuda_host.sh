@@ -35,17 +35,6 @@ else
   fail "a device that is too old: $(cat "$work/check.log")"
 fi
 
-vision=$root/tests/models/parity_pictures/qwen2.5-vl
-echo "{\"prompt_tokens\": [5, 302, 300, 303, 7], \"images\": [\"$vision/picture-0.png\"]}" >"$work/shown.jsonl"
-code=0
-at_once rollout 1 "$work/shown" --set model.path="$vision" --set prompts.path="$work/shown.jsonl" || code=$?
-same "pictures on a device: exit code" 64 "$code"
-if grep -q 'engine.backend: expected cpu for prompts with pictures' "$work/shown.log"; then
-  ok "they are refused by name"
-else
-  fail "pictures on a device: $(tail -n 3 "$work/shown.log")"
-fi
-
 for dtype in bf16 fp32; do
   set_dtype=(--set model.dtype=$dtype --set layout.verifier_tp=1)
   rollout 1 "$work/$dtype" "${set_dtype[@]}" || { cat "$work/$dtype.log"; exit 1; }
@@ -148,4 +137,25 @@ run "mixture, batch 1, prefill chunk 3" 1 --set model.dtype=bf16 --set engine.ma
 run "mixture, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2
 run "mixture, drafts of its own text, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2 \
   --set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}]" --set speculation.max_length=4
+# Pictures, whose rows ranks divide in the tower, which has windows.
+fixture=$root/tests/models/parity_pictures/qwen2.5-vl
+for i in 0 1 2; do
+  echo "{\"uid\": \"p$i\", \"prompt_tokens\": [5, 302, 300, 303, $((7 + i)), 302, 300, 303, 9]," \
+    "\"images\": [\"$fixture/picture-$((i % 2)).png\", \"$fixture/picture-1.png\"]}"
+done >"$work/shown.jsonl"
+small[1]=model.path="$fixture"
+small[3]=prompts.path="$work/shown.jsonl"
+for dtype in bf16 fp32; do
+  set_dtype=(--set model.dtype=$dtype)
+  rollout 1 "$work/shown-$dtype" "${set_dtype[@]}" || { cat "$work/shown-$dtype.log"; exit 1; }
+  reference=$(digest "$work/shown-$dtype")
+  run "$dtype, pictures, batch 1, prefill chunk 5" 1 "${set_dtype[@]}" --set engine.max_batch=1 --set engine.prefill_chunk=5
+  run "$dtype, pictures, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
+done
+NCCL_MULTI_RANK_GPU_ENABLE=0 run "pictures, TP 2 through host memory, drafts of their own text" 2 "${set_dtype[@]}" \
+  --set layout.verifier_tp=2 --set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}]" \
+  --set speculation.max_length=4
+"$here/launch.sh" 2 "$paceline" score "$config" "$work/shown-fp32" "${backend[@]}" "${small[@]}" "${set_dtype[@]}" \
+  --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
+same "pictures, scored" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
 finish

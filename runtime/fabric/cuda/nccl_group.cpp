@@ -109,6 +109,25 @@ void NcclGroup::add_slices(std::span<float> values) {
   check(api_.all_gather(mine, values.data(), slice, ncclFloat, comm_, stream), "ncclAllGather");
 }
 
+// Each rank sends its rows to all others, and receives theirs in their places.
+void NcclGroup::gather_rows(std::span<float> rows, std::span<const int> first_row) {
+  if (rows.empty()) return;
+  const cudaStream_t stream = backend_.stream();
+  const std::size_t width = rows.size() / first_row[size()];
+  const auto rows_of = [&](int r) {
+    return rows.subspan(first_row[r] * width, (first_row[r + 1] - first_row[r]) * width);
+  };
+  const std::span<const float> mine = rows_of(rank());
+  check(api_.group_start(), "ncclGroupStart");
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    const std::span<float> theirs = rows_of(r);
+    check(api_.send(mine.data(), mine.size(), ncclFloat, r, comm_, stream), "ncclSend");
+    check(api_.recv(theirs.data(), theirs.size(), ncclFloat, r, comm_, stream), "ncclRecv");
+  }
+  check(api_.group_end(), "ncclGroupEnd");
+}
+
 // Rows move in rounds; in each, a rank gets as many rows as there is room for.
 void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                               std::span<const int> first_row, std::span<float> receive) {

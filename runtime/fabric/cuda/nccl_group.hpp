@@ -32,6 +32,7 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
   [[nodiscard]] int rank() const override { return mpi_.rank(); }
   [[nodiscard]] int size() const override { return mpi_.size(); }
   void all_reduce_tree(std::span<float> values) override;
+  void gather_rows(std::span<float> rows, std::span<const int> first_row) override;
   void exchange_rows(std::span<const float> send, std::span<const int> columns,
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,

@@ -31,6 +31,21 @@ void StagedGroup::all_reduce_tree(std::span<float> values) {
                                       cudaMemcpyHostToDevice, stream));
 }
 
+void StagedGroup::gather_rows(std::span<float> rows, std::span<const int> first_row) {
+  if (rows.empty()) return;
+  const std::size_t width = rows.size() / first_row[size()];
+  const std::size_t first = first_row[rank()] * width;
+  const std::size_t mine = (first_row[rank() + 1] - first_row[rank()]) * width;
+  const std::span<float> all = room(rows.size());
+  const cudaStream_t stream = backend_.stream();
+  PACELINE_CUDA_CHECK(cudaMemcpyAsync(all.data() + first, rows.data() + first, mine * sizeof(float),
+                                      cudaMemcpyDeviceToHost, stream));
+  backend_.wait();
+  mpi_.gather_rows(all, first_row);
+  PACELINE_CUDA_CHECK(
+      cudaMemcpyAsync(rows.data(), all.data(), rows.size_bytes(), cudaMemcpyHostToDevice, stream));
+}
+
 void StagedGroup::exchange_rows(std::span<const float> send, std::span<const int> columns,
                                 std::span<const int> first_row, std::span<float> receive) {
   std::vector<float> mine(send.size());

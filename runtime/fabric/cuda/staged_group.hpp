@@ -19,6 +19,7 @@ class StagedGroup final : public TensorParallelGroup {
   [[nodiscard]] int rank() const override { return mpi_.rank(); }
   [[nodiscard]] int size() const override { return mpi_.size(); }
   void all_reduce_tree(std::span<float> values) override;
+  void gather_rows(std::span<float> rows, std::span<const int> first_row) override;
   [[nodiscard]] bool recordable() const override { return false; }
   void exchange_rows(std::span<const float> send, std::span<const int> columns,
                      std::span<const int> first_row, std::span<float> receive) override;

@@ -19,6 +19,7 @@
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/tower.hpp"
+#include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/answers.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
@@ -36,15 +37,31 @@ struct Shown {
   std::vector<const float*> embeddings;  ///< [tokens]
 };
 
-class PictureParity : public testing::TestWithParam<std::filesystem::path> {
+struct Case {
+  std::filesystem::path fixture;
+  std::string backend;
+};
+
+/// Every checkpoint on the CPU's best instruction set, and on a device where there is one.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::filesystem::path& fixture : test::fixtures("parity_pictures")) {
+    all.push_back({fixture, "auto"});
+    if (kernels::test::backends().back() == "cuda") all.push_back({fixture, "cuda"});
+  }
+  return all;
+}
+
+class PictureParity : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    std::ifstream(GetParam() / "reference.json") >> reference_;
-    config_ = io::load_model_config(model::families(), GetParam());
-    source_ = std::make_unique<io::Checkpoint>(GetParam());
+    const std::filesystem::path& fixture = GetParam().fixture;
+    std::ifstream(fixture / "reference.json") >> reference_;
+    config_ = io::load_model_config(model::families(), fixture);
+    source_ = std::make_unique<io::Checkpoint>(fixture);
     io::check_tensor_shapes(config_, *source_);
-    answers_ = std::make_unique<test::Answers>(GetParam() / "reference.safetensors");
-    backend_ = kernels::make_cpu_backend(2);
+    answers_ = std::make_unique<test::Answers>(fixture / "reference.safetensors");
+    backend_ = kernels::test::backend_named(GetParam().backend, 2);
     weights_ = model::load_weights(*backend_, config_, *source_, group_, DType::f32);
   }
 
@@ -72,8 +89,9 @@ class PictureParity : public testing::TestWithParam<std::filesystem::path> {
 
   /// What the tower makes of a picture.
   [[nodiscard]] std::vector<float> rows_of(int picture, DType compute) {
-    const ImageProcessorConfig processor = io::load_image_processor(GetParam());
-    const std::filesystem::path path = GetParam() / ("picture-" + std::to_string(picture) + ".png");
+    const std::filesystem::path& fixture = GetParam().fixture;
+    const ImageProcessorConfig processor = io::load_image_processor(fixture);
+    const std::filesystem::path path = fixture / ("picture-" + std::to_string(picture) + ".png");
     std::ifstream stream(path, std::ios::binary);
     const std::string file{std::istreambuf_iterator<char>(stream), {}};
     const io::ProcessedPicture processed =
@@ -82,6 +100,14 @@ class PictureParity : public testing::TestWithParam<std::filesystem::path> {
                        std::make_shared<model::TowerWeights>(*backend_, config_, *source_, compute),
                        group_);
     return tower.compute(io::patches_of(processor, processed), processed.grid);
+  }
+
+  /// Values in memory of the backend.
+  [[nodiscard]] std::vector<float> host(const float* values, std::size_t count) const {
+    std::vector<float> copy(count);
+    backend_->read(reinterpret_cast<const std::byte*>(values),
+                   std::as_writable_bytes(std::span(copy)));
+    return copy;
   }
 
   /// Logits of all rows, in passes of these many rows.
@@ -104,7 +130,8 @@ class PictureParity : public testing::TestWithParam<std::filesystem::path> {
       const float* of_pass =
           decoder.forward(part(shown.tokens), {&segment, 1}, wanted, kv, cache->data(),
                           {part(shown.rotary), part(shown.embeddings)});
-      all.insert(all.end(), of_pass, of_pass + std::ptrdiff_t{count} * config_.vocab);
+      const std::vector<float> more = host(of_pass, std::size_t{1} * count * config_.vocab);
+      all.insert(all.end(), more.begin(), more.end());
       first += count;
     }
     return all;
@@ -210,13 +237,13 @@ TEST_P(PictureParity, TextsAreUnchangedToTheBit) {
   std::vector<std::int32_t> wanted(rows);
   std::iota(wanted.begin(), wanted.end(), 0);
   const float* plain = decoder.forward(text.tokens, {&segment, 1}, wanted, kv, cache->data());
-  EXPECT_EQ(std::vector<float>(plain, plain + std::ptrdiff_t{rows} * config_.vocab), given);
+  EXPECT_EQ(host(plain, std::size_t{1} * rows * config_.vocab), given);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, PictureParity,
-                         testing::ValuesIn(test::fixtures("parity_pictures")),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, PictureParity, testing::ValuesIn(cases()),
                          [](const auto& made) {
-                           std::string name = made.param.filename().string();
+                           std::string name =
+                               made.param.fixture.filename().string() + "_" + made.param.backend;
                            std::replace(name.begin(), name.end(), '-', '_');
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;

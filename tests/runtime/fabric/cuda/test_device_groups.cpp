@@ -99,10 +99,28 @@ void check_rows(TensorParallelGroup& group, kernels::Backend& backend) {
   }
 }
 
+// Rows that each rank has a part of, maybe none.
+void check_gathered(TensorParallelGroup& group, kernels::Backend& backend) {
+  const int ranks = group.size();
+  for (const int most : {0, 1, 5, 3000}) {
+    constexpr int kWidth = 17;
+    std::vector<int> first{0};
+    for (int r = 0; r < ranks; ++r) first.push_back(first.back() + (r == 1 ? 0 : most + r % 2));
+    const std::vector<float> expected = fabric::test::part(0, most, first.back() * kWidth);
+    std::vector<float> own(expected.size(), -1.0F);
+    for (int i = first[group.rank()] * kWidth; i < first[group.rank() + 1] * kWidth; ++i)
+      own[i] = expected[i];
+    DeviceFloats rows(backend, own);
+    group.gather_rows(rows.span(), first);
+    CHECK(same_bits(rows.host(), expected));
+  }
+}
+
 void check_group(TensorParallelGroup& group, kernels::Backend& backend) {
   check_sums(group, backend);
   check_recorded(group, backend);
   check_rows(group, backend);
+  check_gathered(group, backend);
 }
 
 }  // namespace
