@@ -19,12 +19,13 @@ struct Compute {
   // Kept for as long as the rank lives. A rank that is always spare has no backend.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;              ///< for draft models, which are not sharded
+  fabric::SingleRankGroup alone;              ///< of all models that are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
   std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; backend threads sleep meanwhile
   std::unique_ptr<WeightStore> weights;
 
-  // Made for the rank's place: a group's member has no drafters, a drafter rank no engine.
+  // Made for the rank's place. Ranks that follow a group's leader draft nothing, drafter ranks
+  // verify nothing.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;

@@ -24,7 +24,8 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // The backend ranks at most this many tokens of a level; n-grams and trees may use all paths.
+  // Draft models rank one token more than there are paths, kMaxRanked at most. N-grams and suffix
+  // trees rank nothing, and may have more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
   // A next-token layer is in the model's checkpoint.

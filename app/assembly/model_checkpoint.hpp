@@ -16,12 +16,12 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
-  /// Reads the weights of a directory and checks them against the description, which they complete.
-  /// Throws as io::check_tensor_shapes().
+  /// Opens the weights of a directory, checks them against `config`, and notes there whether
+  /// routers are wide. Throws as io::Checkpoint and io::check_tensor_shapes().
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);
-    // If all weights are stored in fp32, routers compute in the model's dtype like the rest.
+    // Where most weights are stored in fp32, routers compute in the model's dtype like the rest.
     if (config.experts && stored() != DType::f32)
       config.experts->wide_router = io::stores_wide_router(config, *weights);
   }

@@ -27,7 +27,8 @@ struct DraftServers {
   bool history = false;     ///< they also serve responses of earlier steps
 };
 
-/// Fields are the same on every rank unless their comments say otherwise.
+/// Equal on every rank, but for the runners-up of `speculation`, which rank 0 alone has, and the
+/// conditions of `costs`, which name the rank's own threads.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;
@@ -45,7 +46,7 @@ struct Plan {
 [[nodiscard]] Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine);
 
-/// Plans computing log-probabilities of given responses: all ranks verify, and nothing drafts.
+/// Plans a run that computes log-probabilities of given responses: no rank drafts.
 /// Collective; throws JobEnded.
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
