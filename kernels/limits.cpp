@@ -42,9 +42,14 @@ std::string unsupported_by_cuda(const ModelConfig& config) {
     return "intermediate_size: expected an even number on a GPU, found " +
            std::to_string(config.intermediate) + cpu;
   }
-  if (config.vision && config.vision->tower && config.vision->tower->intermediate % 2 != 0) {
-    return "vision_config: expected an even intermediate size on a GPU, found " +
-           std::to_string(config.vision->tower->intermediate) + cpu;
+  if (config.vision && config.vision->tower) {
+    const TowerConfig& tower = *config.vision->tower;
+    if (tower.intermediate % 2 != 0 || tower.patch_elements() % 2 != 0) {
+      return "vision_config: expected an even intermediate size and an even number of values a "
+             "patch on a GPU, found " +
+             std::to_string(tower.intermediate) + " and " + std::to_string(tower.patch_elements()) +
+             cpu;
+    }
   }
   const int group = config.heads / config.kv_heads;
   if (config.latent && config.head_dim % 2 != 0) {

@@ -33,7 +33,9 @@ std::string shape_text(const ModelConfig& model, DType compute) {
 
 std::string shape_text(const ConfiguredDrafter& drafter, DType target) {
   if (drafter.model) return shape_text(drafter.model->config, drafter.model->compute);
-  return drafter.head ? shape_text(layer_of(drafter.head->config), target) : "";
+  if (!drafter.head) return "";
+  return shape_text(layer_of(drafter.head->config), target) +
+         (mask_token(drafter.head->config) ? ", all tokens at once" : "");
 }
 
 std::string difference(const CostTable& profile, const CostConditions& now,

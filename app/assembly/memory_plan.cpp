@@ -53,6 +53,20 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
+/// Rows of one pass of the run's head that have logits, for all requests of a full batch.
+std::uint64_t head_rows(const Inputs& inputs, const Plan& plan) {
+  return std::uint64_t{1} * inputs.config.engine.max_batch *
+         draft::rows_of_request(draft_head(plan)->config,
+                                inputs.config.speculation.paths.value_or(1),
+                                longest_draft(inputs, plan));
+}
+
+/// Bytes of these rows' logits, over the head's own vocabulary and the target's.
+std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
+  return sizeof(float) * head_rows(inputs, plan) *
+         (draft_vocab(draft_head(plan)->config) + inputs.vocabulary());
+}
+
 // Bytes on a device in addition to packed weights, logits and KV. A host needs no such plan: it
 // reads embeddings from mapped files, and its other buffers are small next to the memory left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
@@ -86,16 +100,11 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    // Rows of one pass of the head that have logits, for all requests.
-    const std::uint64_t level =
-        std::uint64_t{1} * engine.max_batch *
-        draft::rows_of_request(config, inputs.config.speculation.paths.value_or(1),
-                               longest_draft(inputs, plan));
+    const std::uint64_t level = head_rows(inputs, plan);
     // CUDA graphs of two kinds of passes are captured, each with a workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
-             sizeof(float) * level * (draft_vocab(config) + inputs.vocabulary()) +
-             feature_row_bytes(inputs, plan) * rows;
+             head_logit_bytes(inputs, plan) + feature_row_bytes(inputs, plan) * rows;
     // A head embeds any token, but in a group the rank has only a part of the target's table.
     if (has_own_embeddings(config)) {
       const std::string name = model::describe_head(config).embedding->name + ".weight";
@@ -270,14 +279,19 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes for pictures. Kept rows are in host memory; a device has those of a pass.
+/// Bytes for pictures. Kept rows are in host memory; a device has the rows of one pass, and those
+/// of the picture that its tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
+  const TowerConfig& tower = *inputs.target.config.vision->tower;
+  const std::int64_t patches = inputs.sizes.largest_picture;
   const std::int64_t rows =
-      on_device ? inputs.config.engine.prefill_chunk : kept_picture_rows(inputs);
-  return rows * sizeof(float) * inputs.target.config.hidden +
-         model::tower_pass_bytes(*inputs.target.config.vision->tower, inputs.target.compute,
-                                 inputs.sizes.largest_picture);
+      on_device ? inputs.config.engine.prefill_chunk + patches / (tower.merge * tower.merge)
+                : kept_picture_rows(inputs);
+  const std::uint64_t states =
+      on_device ? kernels::attention_workspace(patches, tower.heads, tower.head_dim()) : 0;
+  return rows * sizeof(float) * inputs.target.config.hidden + states +
+         model::tower_pass_bytes(tower, inputs.target.compute, patches);
 }
 
 }  // namespace
@@ -296,7 +310,11 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   MemoryUse& use = memory.use;
   use.weights = plan.weights.most;
   use.logits = logit_bytes(inputs, plan, machine.backend.memory);
-  if (on_device) use.copies = device_bytes(inputs, plan);
+  if (on_device) {
+    use.copies = device_bytes(inputs, plan);
+  } else if (!inputs.priced && draft_head(plan) != nullptr) {
+    use.logits += head_logit_bytes(inputs, plan);
+  }
   use.features = feature_memory(inputs, plan, Role::verifier);
   use.pictures = picture_bytes(inputs, on_device);
   // Features are in host memory, so they do not count on a device.

@@ -13,7 +13,8 @@ namespace paceline::app {
 
 kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at) {
   if (looked_at)
-    return {1, inputs.target.config.kv_heads / tp, 1, inputs.config.engine.kv_block, DType::f32};
+    return {1, std::max(inputs.target.config.kv_heads / tp, 1), 1, inputs.config.engine.kv_block,
+            DType::f32};
   return model::kv_shape(inputs.target.config, tp, inputs.config.engine.kv_block,
                          inputs.target.compute, inputs.config.sampling.keep_routing);
 }

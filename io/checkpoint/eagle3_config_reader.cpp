@@ -120,7 +120,8 @@ class Reader {
     for (const char* key : mask_keys) {
       const auto token = integer(key, 0, config_.layer.vocab - 1);
       if (token && config_.mask_token && *token != *config_.mask_token)
-        head_.fail_expected(key, std::to_string(*config_.mask_token) + ", the mask token so far");
+        (head_.find(key) != nullptr ? head_ : layer_)
+            .fail_expected(key, std::to_string(*config_.mask_token) + ", the mask token so far");
       if (token) config_.mask_token = token;
     }
     if (kind && !config_.mask_token) head_.fail(mask_keys[0], "missing: a peagle head has one");

@@ -115,7 +115,10 @@ Eagle3Checkpoint load_eagle3(const Families& families, const std::string& direct
   }
   for (const std::string_view name : head.weights->names()) {
     if (!names.contains(name) && !name.ends_with(".rotary_emb.inv_freq"))
-      fail(*head.weights, name, "unexpected; by config.json this EAGLE-3 head has no such tensor");
+      fail(*head.weights, name,
+           name == "mask_hidden"
+               ? "unexpected without mask_token_id, pard_token or ptd_token_id in config.json"
+               : "unexpected; by config.json this head has no such tensor");
   }
   head.config.target_ids = read_target_ids(head.config, *head.weights);
   return head;

@@ -15,18 +15,22 @@ namespace {
                        " has a NaN or infinite logit, or no token left to sample");
 }
 
-/// The lists of several rows as one array. Rows share the lists that are the same memory: of
-/// banned tokens there are a few, which may be long, those for before and after min_tokens.
+/// The lists of several rows as one array.
 template <class T>
 class JoinedLists {
  public:
-  /// Returns the list's place in the array.
-  std::int32_t add(std::span<const T> list) {
-    if (list.empty()) return 0;
+  /// Returns the list's place in the array. If the list is the same memory as one added before,
+  /// they share it: of banned tokens there are a few lists, which may be long, those for before and
+  /// after min_tokens.
+  std::int32_t share(std::span<const T> list) {
     const auto same = std::find_if(lists_.begin(), lists_.end(), [list](const List& known) {
       return known.values.data() == list.data() && known.values.size() == list.size();
     });
-    if (same != lists_.end()) return same->first;
+    return same != lists_.end() ? same->first : add(list);
+  }
+  /// Returns the list's place in the array.
+  std::int32_t add(std::span<const T> list) {
+    if (list.empty()) return 0;
     const std::int32_t first = size_;
     lists_.push_back({list, first});
     size_ += static_cast<std::int32_t>(list.size());
@@ -60,7 +64,7 @@ SampleRows DeviceSampler::send(std::span<const SampleRow> rows) {
   device_rows.reserve(rows.size());
   for (const SampleRow& row : rows) {
     device_rows.push_back({row.noise, row.step, row.temperature, row.top_k, row.top_p, row.min_p,
-                           banned.add(row.banned), static_cast<std::int32_t>(row.banned.size()),
+                           banned.share(row.banned), static_cast<std::int32_t>(row.banned.size()),
                            edits.add(row.edits), static_cast<std::int32_t>(row.edits.size()),
                            row.given});
   }

@@ -43,9 +43,18 @@ TEST(Limits, SayKeyFoundAndExpected) {
   config = supported_by_all();
   config.vision.emplace().tower.emplace().intermediate = 97;
   EXPECT_EQ(unsupported("cpu", config), "");
-  EXPECT_EQ(unsupported("cuda", config),
-            "vision_config: expected an even intermediate size on a GPU, found 97 (engine.backend: "
-            "cpu takes any)");
+  EXPECT_EQ(
+      unsupported("cuda", config),
+      "vision_config: expected an even intermediate size and an even number of values a patch "
+      "on a GPU, found 97 and 1176 (engine.backend: cpu takes any)");
+  config.vision->tower->intermediate = 96;
+  config.vision->tower->patch = 7;
+  config.vision->tower->temporal_patch = 1;
+  EXPECT_EQ(unsupported("cpu", config), "");
+  EXPECT_EQ(
+      unsupported("cuda", config),
+      "vision_config: expected an even intermediate size and an even number of values a patch "
+      "on a GPU, found 96 and 147 (engine.backend: cpu takes any)");
   config = supported_by_all();
   config.hidden = 40000;
   EXPECT_EQ(unsupported("cpu", config), "");

@@ -135,8 +135,8 @@ TEST_F(Eagle3Reader, TensorsMustFit) {
   tensors_ = good;
   tensors_["midlayer.self_attn.q_proj.bias"] = {"BF16", {8}, std::string(16, '\0')};
   EXPECT_EQ(error(),
-            at + "'midlayer.self_attn.q_proj.bias': unexpected; by config.json this EAGLE-3 head "
-                 "has no such tensor");
+            at + "'midlayer.self_attn.q_proj.bias': unexpected; by config.json this head has no "
+                 "such tensor");
   tensors_ = good;
   tensors_["norm.weight"].dtype = "F16";
   EXPECT_NO_THROW((void)load());
@@ -231,9 +231,10 @@ TEST_F(Eagle3Reader, NormsOfEagle31) {
   tensors_["input_norm.weight"] = {"F32", {24}, std::string(96, '\0')};
   EXPECT_EQ(load().config.feature_norm, FeatureNorm::joined);
   config_.erase("eagle_config");
-  EXPECT_EQ(error(), file("model.safetensors") +
-                         ": tensor 'input_norm.weight': unexpected; by config.json this EAGLE-3 "
-                         "head has no such tensor");
+  EXPECT_EQ(error(),
+            file("model.safetensors") +
+                ": tensor 'input_norm.weight': unexpected; by config.json this head has no "
+                "such tensor");
   tensors_.erase("input_norm.weight");
   config_["eagle_config"] = {{"return_hidden_post_norm", true}};
   EXPECT_EQ(error(), file("config.json") +
@@ -279,6 +280,9 @@ TEST_F(Eagle3Reader, SpeculatorsNestTheLayer) {
   config_["mask_token_id"] = 3;
   EXPECT_EQ(error(),
             file("model.safetensors") + ": tensor 'mask_hidden': missing; expected shape [24]");
+  config_["transformer_layer_config"]["ptd_token_id"] = 9;
+  EXPECT_EQ(error(), at + "transformer_layer_config.ptd_token_id: expected 3, the mask token so "
+                          "far, found 9");
   config_ = good;
   config_["transformer_layer_config"]["draft_vocab_size"] = 9;
   EXPECT_EQ(error(), at + "transformer_layer_config.draft_vocab_size: expected the same as "
@@ -326,8 +330,8 @@ TEST_F(Eagle3Reader, MaskedRowsOfPEagle) {
     EXPECT_EQ(load().config.mask_token, 19);
     config_.erase("pard_token");
     EXPECT_EQ(error(), file("model.safetensors") +
-                           ": tensor 'mask_hidden': unexpected; by config.json this EAGLE-3 head "
-                           "has no such tensor");
+                           ": tensor 'mask_hidden': unexpected without mask_token_id, pard_token "
+                           "or ptd_token_id in config.json");
   }
   config_["pard_token"] = 20;
   EXPECT_EQ(error().find(at + "pard_token: expected"), 0U);
