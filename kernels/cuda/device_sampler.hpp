@@ -13,6 +13,8 @@
 
 namespace paceline::kernels::cuda {
 
+/// Owns what its calls need on the device: a stage for rows, a workspace and the results, which
+/// grow with the largest call. Not thread-safe.
 class DeviceSampler {
  public:
   /// `wait`: waits for all earlier work of the stream.
