@@ -242,7 +242,7 @@ struct Batch {
   std::int32_t positions = 0;  ///< all positions are below it
   PictureInput pictures = {};
   /// Rows whose attention this pass computes, and whose KV it stores; other ranks do this for the
-  /// other rows. Absent: all rows. Only the cpu backend supports it.
+  /// other rows. Absent: all rows. Passes of such an owner are not recordable (PassTraits).
   std::optional<RowRange> attended = {};
 };
 

@@ -41,14 +41,8 @@ void require_supported_norm(const std::string& backend, const std::string& path,
                   (std::filesystem::path(path) / "config.json").string(), most, width));
 }
 
-/// Throws DataError on a model or head that the backend cannot compute, and UsageError on data
-/// attention that it cannot compute.
+/// Throws DataError on a model or head that the backend cannot compute.
 void require_supported(const Inputs& inputs, const std::string& backend) {
-  if (inputs.attention() == AttentionLayout::data && backend != "cpu") {
-    throw UsageError(fmt::format(
-        "layout.attention: expected auto or tensor on GPUs, or engine.backend: cpu, found {}",
-        name_of(inputs.attention())));
-  }
   require_supported(backend, inputs.config.model.path, inputs.target.config);
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const std::string& path = drafter.setting.path;

@@ -292,17 +292,32 @@ AttentionPlanner& CudaBackend::planner(const Batch& batch) {
   return planners_.emplace_back(options, AttentionPlanner(options)).planner;
 }
 
+// Rows of other ranks follow the attended ones, so there is no room for padding.
+PassRows CudaBackend::attended_rows() const {
+  if (const std::optional<RowRange>& range = given_.attended)
+    return {.rows = range->rows, .first_row = range->first};
+  return padded({static_cast<int>(given_.tokens.size()), 0});
+}
+
 void CudaBackend::begin(const Batch& batch) {
-  row_plan_.set(batch);
+  given_ = batch;
+  // Attention counts rows from the first attended one.
+  std::vector<Segment> segments(batch.segments.begin(), batch.segments.end());
+  Batch counted = batch;
+  counted.segments = segments;
+  if (batch.attended) {
+    for (Segment& segment : segments) segment.first_row -= batch.attended->first;
+    counted.attended->first = 0;
+  }
+  row_plan_.set(counted);
   static const AttentionPlan kNone;
   if (batch.kv.latent()) {
-    latent_words(row_plan_, batch.kv.block, padded({static_cast<int>(batch.tokens.size()), 0}).rows,
-                 latent_plan_.words);
+    latent_words(row_plan_, batch.kv.block, attended_rows().rows, latent_plan_.words);
     plan_ = &latent_plan_;
-  } else {  // without heads, no attention follows
-    plan_ = batch.heads > 0 ? &planner(batch).plan(batch.segments, row_plan_) : &kNone;
+  } else {  // without heads or segments, no attention follows
+    const bool none = batch.heads == 0 || segments.empty();
+    plan_ = none ? &kNone : &planner(batch).plan(segments, row_plan_);
   }
-  given_ = batch;
   begin_.record(stream_);
 }
 
@@ -312,13 +327,14 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   const Batch& batch = given_;
   const PassRows rows =
       padded({static_cast<int>(batch.tokens.size()), static_cast<int>(batch.logit_rows.size())});
+  const PassRows attended = batch.attended ? attended_rows() : rows;
   Layout layout;
   const std::size_t tokens = layout.add<TokenId>(rows.rows);
-  const std::size_t positions = layout.add<std::int32_t>(rows.rows);
-  const std::size_t slots = layout.add<std::int64_t>(rows.rows);
+  const std::size_t positions = layout.add<std::int32_t>(attended.rows);
+  const std::size_t slots = layout.add<std::int64_t>(attended.rows);
   const std::size_t logit_rows = layout.add<std::int32_t>(rows.logit_rows);
   const std::span<const RotaryPosition> turned = batch.pictures.rotary;
-  const std::size_t rotary = layout.add<RotaryPosition>(turned.empty() ? 0 : rows.rows);
+  const std::size_t rotary = layout.add<RotaryPosition>(turned.empty() ? 0 : attended.rows);
   const std::size_t attention = layout.add<std::int32_t>(plan_->words.size());
   std::size_t states = 0;
   std::size_t arrivals = 0;
@@ -337,17 +353,19 @@ void CudaBackend::send_batch(GraphRecording& recording) {
     for (int i = 0; i < count; ++i) reinterpret_cast<T*>(host + at)[i] = value(i);
   };
   const std::span<const RowPlace> places = row_plan_.rows();
+  const int given_tokens = static_cast<int>(batch.tokens.size());
   const int given = static_cast<int>(places.size());
   const int given_logits = static_cast<int>(batch.logit_rows.size());
-  fill(tokens, rows.rows, [&](int i) { return i < given ? batch.tokens[i] : TokenId{0}; });
-  fill(positions, rows.rows,
+  fill(tokens, rows.rows, [&](int i) { return i < given_tokens ? batch.tokens[i] : TokenId{0}; });
+  fill(positions, attended.rows,
        [&](int i) { return i < given ? places[i].position : std::int32_t{-1}; });
-  fill(slots, rows.rows, [&](int i) {
+  fill(slots, attended.rows, [&](int i) {
     if (i >= given) return std::int64_t{-1};
     return std::int64_t{places[i].block} * batch.kv.block + places[i].slot;
   });
   if (!turned.empty())
-    fill(rotary, rows.rows, [&](int i) { return i < given ? turned[i] : RotaryPosition{}; });
+    fill(rotary, attended.rows,
+         [&](int i) { return i < given ? turned[attended.first_row + i] : RotaryPosition{}; });
   fill(logit_rows, rows.logit_rows,
        [&](int i) { return i < given_logits ? batch.logit_rows[i] : std::int32_t{0}; });
   std::copy(plan_->words.begin(), plan_->words.end(),
@@ -355,6 +373,7 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   recording.stage().copy(layout.bytes(), stream_);
   const std::byte* device = recording.stage().device();
   batch_ = {rows,
+            attended,
             reinterpret_cast<const TokenId*>(device + tokens),
             reinterpret_cast<const std::int32_t*>(device + positions),
             reinterpret_cast<const std::int64_t*>(device + slots),
@@ -448,6 +467,7 @@ void CudaBackend::add_bias(float* x, const float* bias, int rows, int width) {
 }
 
 void CudaBackend::linear(const Linear& weight, const std::byte* in, int rows, float* out) {
+  if (rows == 0) return;
   const DeviceLinear packed = dynamic_cast<const PackedLinear&>(weight).view();
   const LinearPlan plan = plan_linear(packed.layout, rows, facts_);
   cuda::linear(plan, packed, in, rows, out, {linear_workspace_.data()}, stream_);
@@ -459,7 +479,7 @@ void CudaBackend::rope_and_store(const QkvParams& params, const RopeTable& rope,
              2 * (rope.sections[0] + rope.sections[1] + rope.sections[2]) == params.head_dim,
          "rotary positions of three parts, of a model without them");
   cuda::rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions,
-                       batch_.rotary, batch_.slots, batch_.rows.rows, qkv, q_out, stream_);
+                       batch_.rotary, batch_.slots, batch_.attended.rows, qkv, q_out, stream_);
 }
 
 void CudaBackend::attention(const QkvParams& params, int layer, const std::byte* q,
@@ -472,14 +492,14 @@ void CudaBackend::latent_rope_and_store(const LatentParams& params, const RopeTa
                                         int layer, const float* q, const float* kv,
                                         std::byte* nope_out, std::byte* q_out) {
   cuda::latent_rope_and_store(params, rope, given_.kv, layer, given_.cache, batch_.positions,
-                              batch_.slots, batch_.rows.rows, q, kv, nope_out, q_out, stream_);
+                              batch_.slots, batch_.attended.rows, q, kv, nope_out, q_out, stream_);
 }
 
 void CudaBackend::latent_attention(const LatentParams& params, int layer, const std::byte* q,
                                    std::byte* out) {
   expect(params.rank <= kMaxLatentValues, "latent vectors of an unsupported size");
-  cuda::latent_attention(params, given_.kv, layer, given_.cache, batch_.attention, batch_.rows.rows,
-                         q, out, stream_);
+  cuda::latent_attention(params, given_.kv, layer, given_.cache, batch_.attention,
+                         batch_.attended.rows, q, out, stream_);
 }
 
 void CudaBackend::swiglu(const float* gate_up, int rows, int width, DType dtype, std::byte* out) {
@@ -510,8 +530,10 @@ void CudaBackend::choose_experts(const float* logits, int rows, const Routing& r
 }
 
 void CudaBackend::store_experts(const ExpertChoices& choices, int first) {
-  cuda::store_experts(choices, first, given_.kv, given_.cache, batch_.positions, batch_.slots,
-                      batch_.rows.rows, stream_);
+  ExpertChoices attended = choices;
+  attended.ids += std::ptrdiff_t{batch_.attended.first_row} * choices.chosen;
+  cuda::store_experts(attended, first, given_.kv, given_.cache, batch_.positions, batch_.slots,
+                      batch_.attended.rows, stream_);
 }
 
 void CudaBackend::experts(const ExpertBank& bank, const ExpertChoices& choices, const std::byte* in,

@@ -25,10 +25,11 @@ namespace paceline::kernels::cuda {
 /// The batch of a pass in device memory, with rows padded to a bucket. It is uploaded as one copy.
 struct DeviceBatch {
   PassRows rows;
-  const TokenId* tokens = nullptr;           ///< [rows] 0 in padding
-  const std::int32_t* positions = nullptr;   ///< [rows] -1 in padding, which stores nothing
-  const std::int64_t* slots = nullptr;       ///< [rows] block * kv.block + slot of k and v, or -1
-  const RotaryPosition* rotary = nullptr;    ///< [rows] of PictureInput; null: `positions`
+  PassRows attended;                        ///< `rows`, or Batch::attended without padding
+  const TokenId* tokens = nullptr;          ///< [rows] 0 in padding
+  const std::int32_t* positions = nullptr;  ///< [attended] -1 in padding, which stores nothing
+  const std::int64_t* slots = nullptr;     ///< [attended] block * kv.block + slot of k and v, or -1
+  const RotaryPosition* rotary = nullptr;  ///< [attended] of PictureInput; null: `positions`
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
   AttentionWorkspace workspace;              ///< room for AttentionPlan::slots
@@ -106,6 +107,7 @@ class CudaBackend final : public Backend, private Operations {
 
  private:
   [[nodiscard]] const PassRows& rows() const override { return batch_.rows; }
+  [[nodiscard]] PassRows attended() const override { return batch_.attended; }
   void embed(const Embedding& table, float* out) override;
   void add_rmsnorm(float* x, const float* delta, const float* weight, float epsilon, int rows,
                    int width, DType dtype, std::byte* out) override;
@@ -146,6 +148,8 @@ class CudaBackend final : public Backend, private Operations {
                                              std::span<const float> bias, int segments,
                                              DType compute, bool gated, const PackPlace& place);
   [[nodiscard]] AttentionPlanner& planner(const Batch& batch);
+  /// The rows of begin()'s batch that attention computes, with padding where there may be some.
+  [[nodiscard]] PassRows attended_rows() const;
   void send_batch(GraphRecording& recording);
   /// Writes the rows of pictures. One rank of a group gives a row, and the others -0.
   void write_pictures(int width, bool gives, float* out);

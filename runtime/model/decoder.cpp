@@ -44,7 +44,8 @@ Decoder::Decoder(kernels::Backend& backend, std::shared_ptr<const Weights> weigh
   if (shard.rank != group.rank() || shard.size != group.size())
     throw Error(ExitCode::internal, "weights of another rank's share of a model");
   if (shard.attention == AttentionLayout::data) exchange_.emplace(group);
-  recording_ = backend_.make_recording({weights_->bytes(), group.size() == 1, group.recordable()});
+  recording_ = backend_.make_recording(
+      {weights_->bytes(), group.size() == 1, group.recordable() && !exchange_});
   rope_ = kernels::upload(backend_, rope_table(config, max_position));
   rope_view_ = {floats(rope_), config.rope_dim(), max_position,
                 config.vision ? config.vision->rope_sections : std::array<int, 3>{}};
@@ -85,8 +86,6 @@ const float* Decoder::forward(std::span<const TokenId> tokens,
                               std::span<const int> owned) {
   std::optional<kernels::RowRange> attended;
   if (exchange_) {
-    if (backend_.info().name != "cpu")
-      throw Error(ExitCode::internal, "rows that ranks attend to apart, on a backend that cannot");
     exchange_->deal(owned);
     attended = exchange_->own();
   }

@@ -45,14 +45,15 @@ for dtype in bf16 fp32; do
       --set layout.verifier_tp=$tp --set engine.prefill_chunk=16 >"$work/score.log" 2>&1 || cat "$work/score.log"
     same "$dtype, scored, TP $tp" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
   done
-  run "$dtype, batch 1" 1 "${set_dtype[@]}" --set engine.max_batch=1
   run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
   PACELINE_HOST_DEVICE=sm_86 run "$dtype, a device of less shared memory" 1 "${set_dtype[@]}"
-  run "$dtype, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.kv_block=64
+  run "$dtype, batch 1, KV blocks of 64" 1 "${set_dtype[@]}" --set engine.max_batch=1 --set engine.kv_block=64
   run "$dtype, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
   if grep -q 'sums over NCCL' "$work/run.log"; then ok "its sums go over NCCL"; else fail "they do not go over NCCL"; fi
   NCCL_MULTI_RANK_GPU_ENABLE=0 run "$dtype, TP 2 through host memory" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
   if grep -q 'sums through host memory' "$work/run.log"; then ok "they do"; else fail "they do not"; fi
+  run "$dtype, ranks attend to their own requests" 2 "${set_dtype[@]}" --set layout.attention=data \
+    --set layout.verifier_tp=2 --set engine.max_batch=5
   run "$dtype, TP 4, batch 3" 4 "${set_dtype[@]}" --set layout.verifier_tp=4 --set engine.max_batch=3
   for shape in "max_length=4" "max_length=5 paths=3"; do
     speculation=(--set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}, {method: model, path: $fixture}]")
@@ -64,6 +65,9 @@ for dtype in bf16 fp32; do
     --set test.shuffle=[memory] --set engine.kv_memory=1MiB
   if grep -q "KV blocks more" "$work/run.log"; then ok "it has some to give"; else fail "it has none to give"; fi
 done
+
+NCCL_MULTI_RANK_GPU_ENABLE=0 run "$dtype, own requests, a rank with none, trees, through host memory" 2 "${set_dtype[@]}" \
+  --set layout.attention=data --set layout.verifier_tp=2 --set engine.max_batch=1 "${speculation[@]}"
 
 # Penalties and biases, which a line may have of its own, few tokens to sample from, and the most probable tokens.
 python3 - "$work/tokens.jsonl" "$work/penalties.jsonl" <<'PY'
@@ -137,6 +141,15 @@ run "mixture, batch 1, prefill chunk 3" 1 --set model.dtype=bf16 --set engine.ma
 run "mixture, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2
 run "mixture, drafts of its own text, TP 2" 2 --set model.dtype=bf16 --set layout.verifier_tp=2 \
   --set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}]" --set speculation.max_length=4
+run "mixture, ranks attend to their own requests" 2 --set model.dtype=bf16 --set layout.attention=data \
+  --set layout.verifier_tp=2 --set engine.max_batch=5 --set sampling.keep_routing=true
+python3 "$here/random_model.py" "$work/latent" EXPERTS=deepseek_v3 num_key_value_heads=4
+small[1]=model.path="$work/latent"
+rollout 1 "$work/latent-plain" --set model.dtype=bf16 || { cat "$work/latent-plain.log"; exit 1; }
+reference=$(digest "$work/latent-plain")
+run "latent attention, ranks attend to their own requests" 2 --set model.dtype=bf16 --set layout.attention=data \
+  --set layout.verifier_tp=2 --set engine.prefill_chunk=5
+
 # Pictures, whose rows ranks divide in the tower, which has windows.
 fixture=$root/tests/models/parity_pictures/qwen2.5-vl
 for i in 0 1 2; do
@@ -152,6 +165,7 @@ for dtype in bf16 fp32; do
   run "$dtype, pictures, batch 1, prefill chunk 5" 1 "${set_dtype[@]}" --set engine.max_batch=1 --set engine.prefill_chunk=5
   run "$dtype, pictures, TP 2" 2 "${set_dtype[@]}" --set layout.verifier_tp=2
 done
+run "pictures, ranks attend to their own requests" 2 "${set_dtype[@]}" --set layout.attention=data --set layout.verifier_tp=2
 NCCL_MULTI_RANK_GPU_ENABLE=0 run "pictures, TP 2 through host memory, drafts of their own text" 2 "${set_dtype[@]}" \
   --set layout.verifier_tp=2 --set speculation.policy=fixed --set "speculation.drafters=[{method: ngram, min_match: 1}]" \
   --set speculation.max_length=4
