@@ -134,6 +134,13 @@ std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
   return own;
 }
 
+policy::DrafterDeal drafter_deal(const Plan& plan) {
+  const bool learns = std::any_of(plan.drafters.begin(), plan.drafters.end(), [](const auto& d) {
+    return d.setting.method == io::DrafterMethod::suffix;
+  });
+  return learns ? policy::DrafterDeal::by_prompt : policy::DrafterDeal::by_request;
+}
+
 speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* costs) {
   using Kind = speculation::DrafterKind;
   speculation::DrafterRoster roster;

@@ -228,12 +228,13 @@ class RankLife::VerifierPlace final : public Place {
     auto made = std::make_unique<speculation::RemoteDrafter>(
         machine_.mailbox(), machine_.clock(),
         policy::drafters_of(remote_.group(), method, placement_.drafters),
-        speculation::RemoteOptions{.vocab = inputs_.target.config.vocab,
-                                   .window = window(inputs_, plan_, method),
-                                   .longest = longest_window(inputs_, plan_),
-                                   .feature_bytes = !method && has_head(plan_, Role::drafter)
-                                                        ? machine_.runner().feature_bytes()
-                                                        : 0},
+        speculation::RemoteOptions{
+            .vocab = inputs_.target.config.vocab,
+            .window = window(inputs_, plan_, method),
+            .longest = longest_window(inputs_, plan_),
+            .feature_bytes =
+                !method && has_head(plan_, Role::drafter) ? machine_.runner().feature_bytes() : 0,
+            .deal = method ? policy::DrafterDeal::by_request : drafter_deal(plan_)},
         [&machine = machine_](const std::string& text) { machine.warn(text); });
     remote_.add(*made, method);
     return made;

@@ -46,7 +46,7 @@ void RemoteDrafter::link_all() {
 void RemoteDrafter::use(std::vector<policy::DrafterPlace> drafters) {
   drafters_ = std::move(drafters);
   for (auto& [id, r] : requests_) {
-    const policy::DrafterPlace* now = policy::drafter_for(id.prompt, drafters_);
+    const policy::DrafterPlace* now = policy::drafter_for(id, options_.deal, drafters_);
     if (r.rank >= 0 && now != nullptr &&
         *now == policy::DrafterPlace{r.rank, links_.at(r.rank).since})
       continue;
@@ -88,7 +88,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
 /// Gives the request to the rank that drafts for it, if there is one.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (!r.wanted) return;
-  const policy::DrafterPlace* drafter = policy::drafter_for(id.prompt, drafters_);
+  const policy::DrafterPlace* drafter = policy::drafter_for(id, options_.deal, drafters_);
   if (drafter == nullptr) return;
   r.rank = drafter->rank;
   links_.at(r.rank).unopened.push_back(id);

@@ -25,11 +25,12 @@ struct RemoteOptions {
   int longest = 0;
   double patience = 2;            ///< seconds (DrafterWatch)
   std::size_t feature_bytes = 0;  ///< bytes of a position's features; 0: the ranks read none
+  policy::DrafterDeal deal = policy::DrafterDeal::by_request;
 };
 
 /// A verifier's drafter ranks, as a drafter among others. Tokens that have arrived are proposed at
 /// once. Where none have arrived, there is no draft: the verifier decodes plainly and does not
-/// wait. All requests of a prompt go to one rank, so that the prompt is computed once.
+/// wait. RemoteOptions::deal says which rank drafts for a request.
 ///
 /// Branches are kept next to a request's chain until the target has said the token at which they
 /// leave the chain. Where several paths are asked for, a draft is the tree of chain and branches. A

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
+#include <vector>
+
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/leases.hpp"
 
@@ -33,11 +37,23 @@ TEST(Placement, ARankStaysWhereItsRoleAndItsWholeGroupDo) {
   EXPECT_FALSE(stays(7, before, after));
 }
 
-TEST(Placement, AllRequestsOfAPromptHaveOneDrafter) {
-  EXPECT_EQ(drafter_for(5, {}), nullptr);
-  const std::vector<DrafterPlace> two = {{3, 0}, {7, 2}};
-  EXPECT_EQ(drafter_for(4, two)->rank, 3);
-  EXPECT_EQ(drafter_for(5, two)->rank, 7);
+TEST(Placement, SiblingsHaveOneDrafterWhereItLearnsFromThemAndElseAreSpread) {
+  EXPECT_EQ(drafter_for({5, 0}, DrafterDeal::by_prompt, {}), nullptr);
+  EXPECT_EQ(drafter_for({5, 0}, DrafterDeal::by_request, {}), nullptr);
+  const std::vector<DrafterPlace> three = {{3, 0}, {7, 2}, {8, 2}};
+  for (const std::uint32_t sample : {0U, 1U, 2U}) {
+    EXPECT_EQ(drafter_for({4, sample}, DrafterDeal::by_prompt, three)->rank, 7);
+    EXPECT_EQ(drafter_for({5, sample}, DrafterDeal::by_prompt, three)->rank, 8);
+  }
+  // Each rank drafts for as many of each prompt's requests, and prompts of one request are spread.
+  for (const std::uint32_t prompt : {0U, 1U, 0xFFFFFFFFU}) {
+    std::map<int, int> requests;
+    for (std::uint32_t sample = 0; sample < 6; ++sample)
+      ++requests[drafter_for({prompt, sample}, DrafterDeal::by_request, three)->rank];
+    EXPECT_EQ(requests, (std::map<int, int>{{3, 2}, {7, 2}, {8, 2}}));
+  }
+  EXPECT_NE(drafter_for({0, 0}, DrafterDeal::by_request, three),
+            drafter_for({1, 0}, DrafterDeal::by_request, three));
 }
 
 TEST(Leases, FillTheRoomWhileThereIsPlentyAndShareTheEnd) {
