@@ -56,11 +56,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
         (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
         (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
-    // Making a group waits for its other ranks, so no rank may fail before it in the same step.
+    // make_group() waits for the group's other ranks: no rank may fail before it in this lambda.
     together(mpi, [&] {
       if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      // A device that waits too long ends the job, as a hanging rank does, even on rank 0.
+      // On any rank, a device that waits longer than limits.stall ends the job.
       made = fabric::make_group(
           members.get(), *compute->backend,
           {inputs.config.limits.stall, [&mpi](const std::string& why) {

@@ -36,8 +36,8 @@ std::string history_path(const Inputs& inputs) {
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Most tokens to read of earlier responses to one prompt. Half of a rank's tree memory is divided
-/// among max_batch prompts: a rank has no requests of more prompts at once.
+/// Most tokens of earlier responses that are read for one prompt. Half of a rank's tree memory is
+/// divided among max_batch prompts: a rank never has requests of more prompts at once.
 std::size_t most_history(const Inputs& inputs) {
   constexpr std::size_t kTokenBytes = 64;  // tests/bench/README.md
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;

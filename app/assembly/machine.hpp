@@ -18,8 +18,8 @@ struct Machine {
   bool elsewhere = false;                ///< the job is only planned for this machine
 };
 
-/// Finds the job's own machine; the section `engine` chooses backend and threads. `planned`: null,
-/// or the machine to plan for instead (on one rank). Collective; throws JobEnded.
+/// Finds the job's machine. `engine` chooses backend and threads. `planned`: the machine that a job
+/// on one rank is only planned for; null: the job's own machine. Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

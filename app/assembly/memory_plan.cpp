@@ -30,8 +30,8 @@
 namespace paceline::app {
 namespace {
 
-// Bytes of a rank's logits, the largest of a step's buffers. Each token of each draft has a row
-// with the rank's columns. In a group, the rank also has its share of the rows with all columns.
+// Bytes of a rank's logits, the largest of a step's buffers. Each token of each draft has a row, of
+// which the rank has its part of the vocabulary. In a group, it also has its share of whole rows.
 std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t memory_per_rank) {
   const engine::ExecutorLimits most = executor_limits(inputs, plan);
   const std::int64_t rows = std::int64_t{most.max_batch} * (1 + most.max_draft);
@@ -61,7 +61,7 @@ std::uint64_t head_rows(const Inputs& inputs, const Plan& plan) {
                                 longest_draft(inputs, plan));
 }
 
-/// Bytes of these rows' logits, over the head's own vocabulary and the target's.
+/// Bytes of the logits of all head_rows(), over the head's own vocabulary and over the target's.
 std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
   return sizeof(float) * head_rows(inputs, plan) *
          (draft_vocab(draft_head(plan)->config) + inputs.vocabulary());
@@ -164,9 +164,9 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
          head_memory(inputs, plan, Role::verifier, blocks).kv;
 }
 
-/// Plans the KV blocks of drafters: [drafters]. They suffice to draft for full batches of longest
-/// sequences, but for no more text than the target's KV holds. A drafter rank holds batches of
-/// several groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
+/// Plans the KV blocks of drafters: [drafters]. They hold a full batch of longest sequences, or as
+/// many positions as the target's KV if these are fewer. A drafter rank holds batches of several
+/// groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
 /// a verifier; 0: unknown. `target`: KV blocks of the target. `longest`: blocks of the longest
 /// sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
@@ -279,8 +279,8 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes for pictures. Kept rows are in host memory; a device has the rows of one pass, and those
-/// of the picture that its tower computes.
+/// Bytes for pictures. Kept rows are always in host memory. A device has the rows of one pass, and
+/// the rows of the picture that its tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
   const TowerConfig& tower = *inputs.target.config.vision->tower;
@@ -323,8 +323,8 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
   // Where each rank has the KV of its own requests, it plans for its part of a full batch.
   const int owners = inputs.owners(tp);
-  // Drafters hold at most the target's positions, so each KV block is planned with one block of
-  // each drafter. Drafters draft for the requests of all owners.
+  // Drafters hold the target's positions, so each KV block is planned with one block of each
+  // drafter; a head's drafted positions come on top. Drafters draft for the requests of all owners.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),

@@ -19,7 +19,7 @@ struct Plan;
 struct MemoryUse {
   std::uint64_t weights = 0;   ///< packed weights, also of draft models and heads
   std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
-  std::uint64_t copies = 0;    ///< on a device alone: embeddings, a step's other buffers
+  std::uint64_t copies = 0;    ///< on a device: embeddings, a step's other buffers; on a host: 0
   std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
   std::uint64_t pictures = 0;  ///< rows of pictures, and buffers to compute a picture
   std::uint64_t kv = 0;        ///< KV, also of draft models and heads
@@ -40,7 +40,7 @@ struct MemoryPlan {
   policy::KvPoolPlan kv_pool;
 };
 
-/// Bytes that drafters take on a rank: draft models by drafter_memory(), a head by head_memory().
+/// Bytes that drafters take on a rank. drafter_memory() counts draft models, head_memory() a head.
 struct DrafterMemory {
   std::size_t weights = 0;
   std::size_t kv = 0;

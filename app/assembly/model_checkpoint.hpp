@@ -16,8 +16,8 @@ struct ModelCheckpoint {
   std::unique_ptr<io::Checkpoint> weights;  ///< null: weights are absent, and nothing is computed
   DType compute = DType::bf16;
 
-  /// Opens the weights of a directory, checks them against `config`, and notes there whether
-  /// routers are wide. Throws as io::Checkpoint and io::check_tensor_shapes().
+  /// Opens the weights of a directory, checks them against `config`, and sets wide_router in
+  /// config.experts. Throws as io::Checkpoint and io::check_tensor_shapes() do.
   void read_weights(const std::string& directory) {
     weights = std::make_unique<io::Checkpoint>(directory);
     io::check_tensor_shapes(config, *weights);

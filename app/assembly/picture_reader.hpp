@@ -1,4 +1,4 @@
-// Pictures of prompts as their model's tower reads them.
+// The reader of prompts' pictures: it makes the patches that the model's vision tower reads.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ void require_supported(const std::string& backend, const std::string& path,
     throw DataError((std::filesystem::path(path) / "config.json").string() + ": " + why);
 }
 
-/// Checks the joint norm over the features of several layers: it is wider than a model's norms.
+/// Throws DataError if a head's norm over the features of several layers is too wide for a GPU.
 void require_supported_norm(const std::string& backend, const std::string& path,
                             const Eagle3Config& head) {
   const std::int64_t width = std::int64_t{head.features()} * head.target_hidden;
@@ -55,9 +55,9 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
   }
 }
 
-/// Reads engine.profile, on rank 0 for all. A profile that does not hold here is reported and not
-/// used, for it could only slow the run down. Only rank 0's number of threads is compared.
-/// `placement`: of the first layout.
+/// Reads engine.profile on rank 0 for all ranks. A profile that was measured under other conditions
+/// could only slow the run down, so it is not used, and `fault` says why. Only rank 0's number of
+/// threads is compared. `placement`: the first layout's placement.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;

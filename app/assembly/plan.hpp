@@ -27,8 +27,8 @@ struct DraftServers {
   bool history = false;     ///< they also serve responses of earlier steps
 };
 
-/// Equal on every rank, but for the runners-up of `speculation`, which rank 0 alone has, and the
-/// conditions of `costs`, which name the rank's own threads.
+/// The plan is equal on every rank, with two exceptions. Rank 0 alone has the runners-up of
+/// `speculation`, and the conditions of `costs` name the rank's own threads.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;
@@ -52,8 +52,8 @@ struct Plan {
                               const Machine& machine);
 
 /// Gives ranks their roles. `degree`: degrees of groups if layout.verifier_tp is auto; empty: the
-/// memory of ranks decides. `drafters_reason`: why there are so many drafter ranks; empty:
-/// layout.drafters sets them. Throws as policy::plan_layout() does.
+/// memory of ranks decides. `drafters`: number of drafter ranks. `drafters_reason`: the reason for
+/// this number; empty: layout.drafters sets it. Throws as policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,

@@ -1,5 +1,5 @@
-// Results that a job keeps from one step to the next (watch.hpp) if both steps are alike. All ranks
-// decide alike, for they compare values that are the same on each.
+// Results that a job keeps from one step to the next (watch.hpp). A result is used again while the
+// values that it depends on stay the same, which is so on all ranks or on none.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,8 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files: the previous step's if their texts are the same, as in most
-  /// steps of a training. Throws as Tokenizer::load() does.
+  /// The tokenizer of these files. It is loaded only if the files' texts differ from the previous
+  /// step's, which is rare in a training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
   /// The model's end tokens in the previous step; nullopt in the first step. `now`: this step's.

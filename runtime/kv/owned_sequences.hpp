@@ -12,7 +12,7 @@
 namespace paceline::kv {
 
 /// Sequences in equal pools, one for each owner. A sequence is whole in one pool, and shares blocks
-/// only with sequences of this pool. Handles and blocks are names (BlockOwner), in work too.
+/// only with sequences of this pool. Handles and blocks are names (BlockOwner), also in Work.
 /// Each function does the same as Sequences' function of this name, in one pool. Not thread-safe.
 class OwnedSequences {
  public:
@@ -26,7 +26,7 @@ class OwnedSequences {
   [[nodiscard]] std::optional<Handle> open(std::int32_t owner, std::uint32_t prompt,
                                            std::int32_t prompt_length, std::int32_t positions,
                                            std::span<const TokenId> tokens);
-  /// Whether some sequence of this prompt is in the pool of `owner`, or its KV is still there.
+  /// Whether the pool of `owner` has some sequence of this prompt, or still has the prompt's KV.
   [[nodiscard]] bool knows(std::int32_t owner, std::uint32_t prompt) const {
     return pools_[owner].knows(prompt);
   }

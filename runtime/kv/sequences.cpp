@@ -139,8 +139,8 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the prompt that has most blocks in common with an owner's prompt, at most `most`: the
-/// block of its last position is not shared, for it is written again. `waits`: the owner may wait
+/// Finds the prompt that has most blocks in common with an owner's prompt. Only the first `most`
+/// blocks count: the block of the last position is written again. `waits`: the owner may wait
 /// for blocks that are being computed. A prompt waits only for prompts that were opened before it,
 /// so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {

@@ -103,7 +103,7 @@ class Sequences {
   /// prompt that is half computed. A complete prompt's KV stays until its blocks are needed.
   void close(Handle sequence);
 
-  /// Whether some sequence of this prompt is open, or its KV is still there.
+  /// Whether some sequence of this prompt is open, or the prompt's KV is still there.
   [[nodiscard]] bool knows(std::uint32_t prompt) const {
     return prefix_of_prompt_.contains(prompt);
   }
@@ -144,7 +144,8 @@ class Sequences {
   [[nodiscard]] bool has_work() const;
 
   /// Closes the sequence but keeps the blocks of its stored positions, to be sent or parked. Its
-  /// work must have been taken and done. To attach KV elsewhere: open(), fill table(), advance().
+  /// work must have been taken and done. A parcel's KV is attached to another sequence by open(),
+  /// writing it into the blocks of table(), and advance().
   [[nodiscard]] Parcel detach(Handle sequence);
   /// Keeps the full blocks of a sequence, to be sent while the sequence goes on: it writes none of
   /// them again. Its work must have been taken and done.
@@ -152,8 +153,9 @@ class Sequences {
   void release(const Parcel& parcel);
 
   /// Resizes the pool to `blocks` blocks. The new size, and copies of blocks in use past a new end,
-  /// become work. Earlier work must have been taken and done. Returns false and changes nothing if
-  /// more blocks are in use than would be left, or a parcel holds a block past the new end.
+  /// become work. Earlier work must have been taken and done. Prompts that nobody uses are dropped
+  /// to make room. Returns false and changes nothing if the other blocks in use are more than
+  /// `blocks`, or a parcel holds a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
@@ -187,7 +189,7 @@ class Sequences {
     /// An owner's block for its copy of the prompt's last block; the siblings get the original.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
-    std::int32_t common = 0;             ///< an owner's full blocks that another prompt has too
+    std::int32_t common = 0;             ///< number of full blocks in common with another prompt
     bool grafts = false;                 ///< waits for these blocks
     bool paused = false;                 ///< computes nothing for now
     std::list<Prefix>::iterator source;  ///< the other prompt, while `grafts`

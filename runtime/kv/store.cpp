@@ -13,7 +13,7 @@ namespace {
 constexpr std::int32_t kReserveShare = 8;
 /// Most jobs under way that go down, and most that come up ahead of need. With few jobs a request
 /// that waits for the disk is served soon. But the jobs must keep a disk busy while this rank is in
-/// a step: with 2 a loaded machine wrote at 0.6 of its disk's own bandwidth, with 4 at all of it.
+/// a step. With 2 jobs a loaded machine wrote at 0.6 of its disk's bandwidth, with 4 at all of it.
 constexpr int kMostAhead = 4;
 /// Order of the first unforeseen key: keys that need() does not list come after all listed keys.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;

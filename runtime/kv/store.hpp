@@ -121,7 +121,7 @@ class Store {
     std::int32_t next = 0;            ///< index of the first block without a job
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
     int jobs = 0;                     ///< jobs under way
-    bool begun = false;               ///< a hold that counts as a user: holds begin one by one
+    bool begun = false;               ///< the hold counts as a user; holds begin one by one
     bool failed = false;
     bool over = false;
   };

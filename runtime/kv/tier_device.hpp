@@ -18,16 +18,16 @@ struct TierJob {
     take_in,        ///< from outside to units; sets their sums
     give_out,       ///< from units to outside
     check,          ///< compare the sums of units
-    go_down,        ///< from units to slots, which follow one another
-    come_up,        ///< from slots, which follow one another, to units
-    give_out_disk,  ///< from slots, which follow one another, to outside
+    go_down,        ///< from units to consecutive slots
+    come_up,        ///< from consecutive slots to units
+    give_out_disk,  ///< from consecutive slots to outside
   };
   struct Block {
     std::int32_t unit = -1;
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
     std::uint64_t sum = 0;  ///< checksum of the block's bytes
-    bool good = true;       ///< set by the job: the sum was right (not by take_in, go_down)
+    bool good = true;       ///< set by the job; false: the sum was wrong, or a read failed
   };
   std::uint64_t id = 0;  ///< chosen by the caller
   Kind kind = Kind::take_in;

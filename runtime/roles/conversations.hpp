@@ -15,9 +15,9 @@
 namespace paceline::roles {
 
 /// A response whose turn has ended leaves its batch and waits here for the answer. Meanwhile the
-/// verifier that sampled the turn holds the request, and stores its KV as at the end of a lease. A
-/// request that goes to another verifier takes its trajectory along, which tells the environment
-/// there of earlier turns. Not thread-safe.
+/// verifier that sampled the turn holds the request, and stores its KV like the KV of a request
+/// whose lease has ended. A request that goes to another verifier takes its trajectory along, which
+/// tells the environment there of earlier turns. Not thread-safe.
 class Conversations {
  public:
   /// `environment`: null where responses are of one turn; outlives this.

@@ -19,11 +19,11 @@ namespace paceline::roles {
 /// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
 /// never a response. The server trusts no sender, drops messages that make no sense, and serves
 /// until its driver stops. An answer has this step's texts first, and then responses of earlier
-/// training steps to the same prompt. A turn reads a part of these after it has taken messages.
+/// training steps to the same prompt. After its messages, a turn reads a part of these responses.
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: the responses of earlier steps; null: there are none.
-  /// `servers`: the rank of each server, by its number among the readers of `earlier`.
+  /// `servers`: rank of each server; the index is the server's number as a reader of `earlier`.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -64,7 +64,7 @@ class DraftServer final : public protocol::Participant {
     draft::LogClient client = 0;
     std::uint64_t offset = 0;  ///< response index of the stretch after the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< [requests with a gap] the last client that told of each
+  std::map<RequestId, Teller> gaps_;  ///< [requests with a gap] last client that sent its tokens
   std::vector<draft::LoggedText> texts_;
 };
 

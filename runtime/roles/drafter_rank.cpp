@@ -152,9 +152,10 @@ void DrafterRank::open(int from, const DraftOpen& open) {
                    clock_.now());
 }
 
-/// Takes the text that the rank missed while it did not read. Its verifier opens the request anew
-/// then, but the text before is known: to compute it again, for all requests at once, would take so
-/// long that the mailbox is full once more. A head reads features too, which are lost.
+/// Takes the text that the rank missed while it did not read. The verifier opens the request anew
+/// then, but the rank knows the earlier text. To compute this text again, for all requests at once,
+/// would take so long that the mailbox would fill up again. Returns false if the request has moved,
+/// or a drafter reads features: the missed features are lost.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||

@@ -16,8 +16,8 @@ Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
-/// Sends a command to the members. The first one comes only once all members have their places, so
-/// no member misses it.
+/// Sends a command to the members. The first command is sent only once all members have their
+/// places, so no member misses it.
 void Group::tell(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));

@@ -46,7 +46,7 @@ class Group final : public engine::StepRunner {
   void finish(const std::optional<policy::Placement>& next);
   [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
 
-  /// Sends blocks to the other group, or fills blocks with KV from it. Both use the same key.
+  /// Sends blocks to another group, or fills blocks with its KV. Both groups use the same key.
   void move(const protocol::MoveKv& command);
   /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
   /// the key then.

@@ -35,7 +35,7 @@ class KvExchange {
         costs_(costs),
         kv_block_(kv_block) {}
 
-  /// Keeps KV for another group, given or copied; an empty parcel is released at once.
+  /// Keeps KV for another group. `kind`: given or copied. An empty parcel is released at once.
   policy::KeptKv keep(std::uint64_t key, kv::Parcel parcel, const policy::GroupRanks& to,
                       KvMove::Kind kind);
   /// Stores the KV of a request that waits for its next lease, or its next turn.
@@ -65,7 +65,7 @@ class KvExchange {
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
   /// Frees parcels kept for groups without a place in `placement`: these groups hold no requests
-  /// any more. A group may still pull copies, which are freed only once it has `ended`.
+  /// any more. Until they have `ended`, they may still pull copies, so copies are kept until then.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

@@ -17,7 +17,7 @@ struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
     copied,   ///< a copy of the KV of a request that another group races for
-    stored,   ///< KV of a request that waits for its next lease, by any group
+    stored,   ///< KV of a request that waits for its next lease, in any group
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {

@@ -49,8 +49,8 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Verifiers that stay must part from a drafter before it takes another role: until then they take
-  // its messages for drafts. They are told of new drafters once the next placement holds.
+  // Verifiers that stay must part from a drafter before it takes another role: until then they read
+  // its messages as drafts. They are told of new drafters once the next placement holds.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

@@ -1,4 +1,4 @@
-// Counts of verified and of accepted draft tokens, by everything that may explain acceptance.
+// Counts of verified and of accepted draft tokens, by the conditions that may explain acceptance.
 #pragma once
 
 #include <bit>

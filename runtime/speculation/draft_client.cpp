@@ -33,8 +33,8 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response that a request brings along counts as told, by the previous verifier. A server
-// that lacks the response, as after a resume, asks for it.
+// The response that a request brings along counts as told: its previous verifier has told it. A
+// server that lacks the response, for instance after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);

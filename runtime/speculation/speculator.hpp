@@ -97,7 +97,7 @@ class Speculator {
     std::vector<float> scores;          ///< [tokens] the drafter's score of the path
     std::vector<double> conditional;    ///< [tokens] score, given the parent's path
     std::vector<double> values;         ///< [tokens] calibrated probability of the path
-    std::vector<std::int32_t> on_text;  ///< [levels] index of the committed token, once known
+    std::vector<std::int32_t> on_text;  ///< [levels] index of the draft token that was committed
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]

@@ -24,7 +24,7 @@ struct StopRecorderOptions {
   bool foreknows = false;  ///< trees are made under the noise that the target samples with
 };
 
-/// Most verified tokens of a recorded draft, which are the tokens of its tree that have children.
+/// Most tokens of a recorded draft. The draft has the tokens of the whole tree that have children.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
 /// The recorder drafts in place of a head. Now and then, at most once a step, it has the head grow
@@ -38,8 +38,8 @@ inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * Stop
 /// are accepted. Acceptance is certain then: each probability in the point is 0 or 1.
 ///
 /// A point is recorded only where the response may have kCalls more tokens and no token is
-/// foretold. The windows of points that are more than kCalls apart have no noise in common. Not
-/// thread-safe.
+/// foretold. Points of a request that are more than kCalls tokens apart have no noise in common.
+/// Not thread-safe.
 class StopRecorder final : public draft::Drafter {
  public:
   /// `telemetry` outlives this.
