@@ -40,8 +40,8 @@ build() {  # PRESET [CMAKE OPTIONS...]
 failed=0
 run_tests() {  # PRESET [CTEST OPTIONS...]
   local dir=build/$1
-  # One more than there are cores: ranks wait for one another, and for mpirun, a third of their time.
-  ctest --test-dir "$dir" --no-tests=error --output-on-failure --timeout 900 -j "$(($(nproc) + 1))" "${@:2}" ||
+  # More than there are cores: tests of several ranks wait for one another, and for mpirun, two thirds of their time.
+  ctest --test-dir "$dir" --no-tests=error --output-on-failure --timeout 1800 -j "$((2 * $(nproc) + 1))" "${@:2}" ||
     failed=1
   # CTest names the tests that were skipped but not why; their own output does.
   awk '/: Skipped$/ { where = $0; getline; print where ": " $0 } /^SKIP: /' \
@@ -55,7 +55,7 @@ say "Build"
 build release -DPACELINE_WERROR=ON
 
 if [[ $asan == true ]]; then
-  # Beside the tests, which wait for a quarter of their time, and behind them, so that they notice
+  # Beside the tests, which leave the cores idle at times, and behind them, so that they notice
   # little of it. Sanitizers make compilers warn falsely.
   (renice -n 19 "$BASHPID"; build asan -DPACELINE_WERROR=OFF) >build/asan.log 2>&1 &
   asan_build=$!
