@@ -48,9 +48,19 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
   manifest.model_fingerprint = inputs.target.weights->fingerprint(
       tokenizer_directory(inputs.config), deciding_tokenizer(inputs) + deciding_processor(inputs));
   manifest.vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
+  if (inputs.config.sampling.keep_routing) manifest.routing = routing_shape(inputs.target.config);
+  manifest.backend = backend.name;
+  manifest.isa = backend.isa;
+  manifest.dtype = inputs.target.compute;
+  describe_requests(inputs, manifest);
+  return manifest;
+}
+
+void describe_requests(const Inputs& inputs, io::RunManifest& manifest) {
   manifest.prompts_fingerprint = io::prompts_fingerprint(inputs.prompts.prompts);
   manifest.prompts = inputs.prompts.prompts.size();
   manifest.samples = 1;
+  manifest.own_samples.clear();
   for (const Prompt& prompt : inputs.prompts.prompts) {
     manifest.own_samples.push_back(inputs.samples_of(prompt));
     manifest.samples = std::max(manifest.samples, manifest.own_samples.back());
@@ -60,9 +70,9 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
                   [&](std::uint32_t samples) { return samples == manifest.samples; }))
     manifest.own_samples.clear();
   manifest.sampling = inputs.config.sampling;
-  if (manifest.sampling.keep_routing) manifest.routing = routing_shape(inputs.target.config);
   manifest.stops = inputs.ends.stops;
   const std::set<std::string>& own = inputs.prompts.fields.honoured;
+  manifest.repeated.clear();
   manifest.by_line.assign(own.begin(), own.end());
   const std::set<std::string>& differing = inputs.prompts.fields.differing;
   std::set_difference(own.begin(), own.end(), differing.begin(), differing.end(),
@@ -72,19 +82,17 @@ io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend) 
     manifest.longest_response =
         std::max(manifest.longest_response, prompt.sampling.max_tokens.value_or(0));
   }
+  manifest.environment.reset();
   if (inputs.config.converses()) {
     const io::EnvironmentSection& environment = inputs.config.environment;
     manifest.environment = {environment.command, environment.max_turns,
                             environment.max_tokens_turn.value_or(0)};
   }
+  manifest.choice.reset();
   if (inputs.config.prompts.enough)
     manifest.choice = {.enough = static_cast<std::uint64_t>(*inputs.config.prompts.enough),
                        .shuffled = inputs.config.prompts.shuffle};
   manifest.weight_version = inputs.config.model.weight_version;
-  manifest.backend = backend.name;
-  manifest.isa = backend.isa;
-  manifest.dtype = inputs.target.compute;
-  return manifest;
 }
 
 }  // namespace paceline::app

@@ -10,6 +10,7 @@
 #include "runtime/core/environment.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/upcoming_requests.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/step_runner.hpp"
@@ -46,6 +47,11 @@ class RankMachine {
   [[nodiscard]] virtual Environment* environment() { return nullptr; }
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
+
+  /// The sink for texts that a verifier generates for the next step; null: they are not kept.
+  [[nodiscard]] virtual TrajectorySink* pregenerated(const PregeneratedRun& /*run*/) {
+    return nullptr;
+  }
 
   /// Warns the user.
   virtual void warn(const std::string& text) = 0;

@@ -15,6 +15,7 @@
 #include "app/assembly/costs.hpp"
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/kv_storage.hpp"
+#include "app/assembly/pregeneration.hpp"
 #include "app/assembly/rank_life.hpp"
 #include "app/assembly/wall_clock.hpp"
 #include "app/commands/report.hpp"
@@ -119,6 +120,14 @@ class Rank final : public RankMachine {
   }
   Environment* environment() override { return environment_.get(); }
   TrajectorySink& trajectories() override { return sink_ ? *sink_ : *shard_; }
+  TrajectorySink* pregenerated(const PregeneratedRun& run) override {
+    if (!pregenerated_) {
+      pregenerated_ = std::make_unique<PregeneratedShard>(
+          run, rank_, clock_, inputs_.config.output.flush_seconds,
+          [this](const std::string& text) { warn(text); });
+    }
+    return pregenerated_.get();
+  }
   /// Warns once, however often roles change.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
@@ -129,6 +138,7 @@ class Rank final : public RankMachine {
   /// Keeps the shard open, for rewards may still come.
   void close() override {
     environment_.reset();
+    pregenerated_.reset();
     if (shard_) shard_->flush();
   }
   void account(RankSummary& summary) const override;
@@ -149,11 +159,12 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;    ///< set when the rank first becomes a verifier
-  std::unique_ptr<Scoring> scoring_;          ///< set then, if responses are scored
-  std::unique_ptr<TrajectorySink> sink_;      ///< set then, if rewards are wanted
-  std::unique_ptr<Environment> environment_;  ///< set then, if responses are conversations
-  double rewards_kept_ = 0;                   ///< time at which rewards were last written
+  std::unique_ptr<io::ShardWriter> shard_;           ///< set when the rank first becomes a verifier
+  std::unique_ptr<Scoring> scoring_;                 ///< set then, if responses are scored
+  std::unique_ptr<TrajectorySink> sink_;             ///< set then, if rewards are wanted
+  std::unique_ptr<Environment> environment_;         ///< set then, if responses are conversations
+  std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set when the next step's first came
+  double rewards_kept_ = 0;                          ///< time at which rewards were last written
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group
   KvStorage kv_storage_;                      ///< empty unless the rank is in a verifier group

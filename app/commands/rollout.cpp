@@ -19,6 +19,7 @@
 #include "app/assembly/job.hpp"
 #include "app/assembly/manifest.hpp"
 #include "app/assembly/plan.hpp"
+#include "app/assembly/pregeneration.hpp"
 #include "app/assembly/rank_role.hpp"
 #include "app/assembly/scoring.hpp"
 #include "app/assembly/wall_clock.hpp"
@@ -232,9 +233,10 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
   keep_in_log(all + moment);
 }
 
-/// Does one rollout. `generated`: as in RunStep.
-void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, Standing& standing,
-              bool& generated) {
+/// Does one rollout. `step`: the step of a resident job; null: a run of its own. `generated`: as in
+/// RunStep.
+void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
+              const ResidentStep* step, Standing& standing, bool& generated) {
   const SteadyClock clock;
   const double earlier = standing.clock().now();  // seconds that the job has run before this step
   const bool first = mpi.rank() == 0;
@@ -279,6 +281,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
     std::unique_ptr<policy::Scheduler> scheduler;
     std::unique_ptr<policy::DynamicSampling> sampling;
     io::PromptPictures pictures(inputs.prompts, inputs.config.prompts.path);
+    std::unique_ptr<UpcomingStep> upcoming;
     std::unique_ptr<roles::Coordinator> coordinator;
     std::atomic<bool> coordinated{!first};
     std::jthread thread;
@@ -288,6 +291,12 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
       options.pictures = &pictures;
       sampling = make_sampling(inputs, output.earlier);
       options.sampling = sampling.get();
+      if (step != nullptr && inputs.config.speculation.pregenerate && !inputs.config.converses()) {
+        upcoming = std::make_unique<UpcomingStep>(*step, inputs, output.manifest, [&] {
+          network->mailbox(Address::Port::coordinator).wake();
+        });
+        options.upcoming = upcoming.get();
+      }
       coordinator = std::make_unique<roles::Coordinator>(
           network->mailbox(Address::Port::coordinator), *scheduler, plan.layout.placement,
           work_list(inputs, output.earlier.finished, output.earlier.partial),
@@ -328,6 +337,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
       complete = coordinator->complete();
       outcome = {coordinator->progress(), coordinator->summaries()};
     }
+    upcoming.reset();
     network->close();
   }
 
@@ -359,14 +369,14 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments, 
 
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments) {
   Standing standing(!arguments.watch.empty());
-  const auto run = [&](const RunArguments& step, bool& generated) {
-    roll_out(mpi, step, standing, generated);
-  };
   if (arguments.watch.empty()) {
     bool generated = false;
-    run(arguments.run, generated);
+    roll_out(mpi, arguments.run, nullptr, standing, generated);
   } else {
-    watch(mpi, arguments.run, arguments.watch, run);
+    watch(mpi, arguments.run, arguments.watch,
+          [&](const RunArguments& of_step, const ResidentStep& step, bool& generated) {
+            roll_out(mpi, of_step, &step, standing, generated);
+          });
   }
   return ExitCode::done;
 }

@@ -136,7 +136,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       together(mpi, [&] {
         if (first) require_subject(of_step, step);
       });
-      run(of_step, generated);
+      run(of_step, {arguments, path, step.name}, generated);
     } catch (const JobEnded& ended) {
       set_last_words({});
       if (!of_the_request(ended.code)) throw;

@@ -175,6 +175,8 @@ class Builder {
       figures.kv_bytes = summary.row.kv_bytes;
       figures_.tokens += summary.row.response_tokens;
       figures_.moves += summary.row.moved;
+      figures_.pregenerated += summary.row.pregenerated;
+      figures_.pregenerating_seconds += summary.row.pregenerating_seconds;
       figures_.stored_kv.stored += summary.row.pool_stored_bytes;
       figures_.stored_kv.from_memory += summary.row.pool_memory_bytes;
       figures_.stored_kv.from_disk += summary.row.pool_disk_bytes;

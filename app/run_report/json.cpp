@@ -121,7 +121,10 @@ Json drafts_json(const RunFigures& f) {
       positions.push_back({{"drafted", cell.drafted}, {"accepted", cell.accepted}});
     drafters.push_back({{"name", f.drafters[d]}, {"positions", positions}});
   }
-  return {{"verified", f.drafted}, {"accepted", f.accepted}, {"drafters", drafters}};
+  return {{"verified", f.drafted},
+          {"accepted", f.accepted},
+          {"pregenerated", f.pregenerated},
+          {"drafters", drafters}};
 }
 
 Json steps_json(const RunFigures& f) {

@@ -46,7 +46,8 @@ std::vector<std::string> runs_of(const std::string& path) {
   if (!fs::is_directory(path, ignored) || holds_run(path)) return {path};
   std::vector<std::string> steps;
   for (fs::directory_iterator it(path, ignored), end; it != end; it.increment(ignored)) {
-    if (it->is_directory(ignored) && holds_run(it->path()))
+    const bool ahead = it->path().extension() == io::kAhead;  // no step, texts for one
+    if (!ahead && it->is_directory(ignored) && holds_run(it->path()))
       steps.push_back(it->path().filename().string());
   }
   std::sort(steps.begin(), steps.end(), io::step_before);

@@ -522,6 +522,10 @@ std::vector<Key> make_table() {
           OrNone{PathOrAuto{Path{"the path of a run, or of a folder of runs"}}},
           "Runs of earlier steps, whose responses suffix trees begin with; auto is the folder "
           "of output.directory."));
+  t.push_back(key(PACELINE_FIELD(speculation, pregenerate), Flag{},
+                  "Groups of a resident job that run dry begin the next step's responses, for its "
+                  "drafts."));
+  t.back().details = {"It takes speculation.history: auto, and the next request in time."};
 
   t.push_back(key(PACELINE_FIELD(schedule, policy), schedule_policy,
                   "Which of the requests that wait are generated first."));

@@ -509,6 +509,12 @@ class Reader {
                                                 : "the suffix drafter has no servers to read it") +
                   ", found " + *s.history);
     }
+    if (s.pregenerate && !plain && s.history != SpeculationSection::kBeside) {
+      problem(place_of_key("speculation.pregenerate"),
+              "speculation.pregenerate: expected speculation.history: auto, by which the next step "
+              "drafts from it, found " +
+                  s.history.value_or("none"));
+    }
     for (const DrafterSetting& drafter : s.drafters) {
       // A whole draft must fit into the tree below the shortest match.
       if (drafter.method == DrafterMethod::suffix &&

@@ -131,6 +131,7 @@ struct SpeculationSection {
   /// output.directory.
   std::optional<std::string> history;
   static constexpr std::string_view kBeside = "auto";
+  bool pregenerate = false;  ///< idle groups of a resident job begin the next step's responses
 
   /// The first drafter of a method; null: there is none.
   [[nodiscard]] const DrafterSetting* find(DrafterMethod method) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -23,8 +24,9 @@ bool is_run(const fs::path& path) {
   return !fs::is_directory(path) || is_finished(path) || fs::exists(path / kManifestName);
 }
 
-/// Runs of the folder that come before this run, newest first. This run's place is that of its
-/// name, even if the name is a link to another folder.
+/// Runs of the folder that come before this run, newest first, and before them what was
+/// pregenerated for this one. This run's place is that of its name, even if the name is a link to
+/// another folder.
 std::vector<std::string> earlier_runs(const fs::path& folder, const fs::path& output) {
   const fs::path given = fs::absolute(output.has_filename() ? output : output.parent_path());
   const fs::path own = fs::weakly_canonical(given);
@@ -40,6 +42,9 @@ std::vector<std::string> earlier_runs(const fs::path& folder, const fs::path& ou
   std::sort(names.begin(), names.end(),
             [](const std::string& a, const std::string& b) { return step_before(b, a); });
   std::vector<std::string> runs;
+  // Texts that the step before has pregenerated for this one are the newest.
+  const fs::path ahead = folder / (now + kAhead);
+  if (beside && fs::exists(ahead / kManifestName)) runs.push_back(ahead.string());
   for (const std::string& name : names) runs.push_back((folder / name).string());
   return runs;
 }
@@ -136,14 +141,19 @@ void HistorySearch::find(const std::string& path, FoundRun& found) {
     return;
   }
   StoredRun run = open_stored_responses(path);
+  // The beginning of a response is as good for drafts as far as it goes.
+  std::vector<StoredResponse> texts;
+  std::merge(run.finished.begin(), run.finished.end(), run.partial.begin(), run.partial.end(),
+             std::back_inserter(texts),
+             [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
   for (const std::string& warning : run.warnings) warn_(warning);
   found.complete = run.complete ? 1 : 0;
   found.paths = std::move(run.paths);
   std::vector<bool> here(steps_.size());
-  for (auto at = run.finished.begin(); at != run.finished.end();) {
+  for (auto at = texts.begin(); at != texts.end();) {
     const std::uint32_t prompt = at->prompt;
-    const auto end = std::find_if(at, run.finished.end(),
-                                  [&](const StoredResponse& r) { return r.prompt != prompt; });
+    const auto end =
+        std::find_if(at, texts.end(), [&](const StoredResponse& r) { return r.prompt != prompt; });
     const std::span<const StoredResponse> own(at, end);
     at = end;
     if (prompt >= same.size() || same[prompt] == nullptr) continue;

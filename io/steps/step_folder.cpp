@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRequest = ".yaml";
+constexpr const char* kUpcoming = ".upcoming";
 constexpr const char* kPart = ".part";
 constexpr const char* kError = ".error";
 
@@ -66,24 +67,37 @@ StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
                      (fs::exists(path_, error) ? "something else" : "none"));
 }
 
-std::optional<StepRequest> StepFolder::next() const {
+std::optional<StepRequest> StepFolder::next() const { return first("", false); }
+
+std::optional<StepRequest> StepFolder::upcoming(const std::string& now) const {
+  return first(now, true);
+}
+
+/// The first request except `but`, or the first one that is there or announced.
+std::optional<StepRequest> StepFolder::first(const std::string& but, bool announced) const {
   std::set<std::string> there;
   std::error_code error;
   std::error_code unknown;
+  const auto is_request = [&](const fs::path& file) {
+    return file.extension() == kRequest || (announced && file.extension() == kUpcoming);
+  };
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() != kRequest || !it->is_directory(unknown))
+    if (!is_request(it->path()) || !it->is_directory(unknown))
       there.insert(it->path().filename().string());
   if (error) throw IoError(path_ + ": cannot be listed: " + error.message());
   std::optional<std::string> first;
   for (const std::string& file : there) {
-    if (!file.ends_with(kRequest) || file.starts_with('.')) continue;
-    const std::string name = file.substr(0, file.size() - std::string(kRequest).size());
-    if (name.empty() || there.contains(name) || there.contains(name + kError)) continue;
+    if (!is_request(file) || file.starts_with('.')) continue;
+    const std::string name = file.substr(0, file.rfind('.'));
+    if (name.empty() || name == but || there.contains(name) || there.contains(name + kError))
+      continue;
     if (!first || step_before(name, *first)) first = name;
   }
   if (!first) return std::nullopt;
   const fs::path path = fs::path(path_) / *first;
-  return StepRequest{*first, path.string() + kRequest, path.string() + kPart};
+  const bool requested = there.contains(*first + kRequest);
+  return StepRequest{*first, path.string() + (requested ? kRequest : kUpcoming),
+                     path.string() + kPart, path.string() + kAhead};
 }
 
 bool StepFolder::closed() const {
@@ -92,12 +106,15 @@ bool StepFolder::closed() const {
 }
 
 void StepFolder::meet(const StepRequest& step) const {
+  std::error_code ignored;
+  fs::remove_all(step.ahead, ignored);
   put_in_place(step.part, fs::path(path_) / step.name);
 }
 
 void StepFolder::refuse(const StepRequest& step, const std::string& why, bool begun) const {
   std::error_code error;
   if (!begun) fs::remove_all(step.part, error);
+  fs::remove_all(step.ahead, error);
   const fs::path path = fs::path(path_) / (step.name + kError);
   const fs::path written = fs::path(path_) / ("." + step.name + kError);
   std::ofstream file(written);

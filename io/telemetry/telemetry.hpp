@@ -15,7 +15,7 @@
 namespace paceline::io {
 
 /// Version of the layout of telemetry.h5 and its shards.
-inline constexpr std::int32_t kTelemetrySchemaVersion = 12;
+inline constexpr std::int32_t kTelemetrySchemaVersion = 13;
 
 /// The last attempt to score a response. Times are seconds since the run's attempt began.
 struct ScoreRecord {

@@ -203,9 +203,11 @@ struct RankSummary {
   std::uint64_t drafted = 0;        ///< draft tokens verified, racers' tokens included
   std::uint64_t accepted = 0;       ///< accepted tokens among `drafted`
   std::uint64_t response_tokens = 0;
-  std::uint64_t raced = 0;     ///< tokens committed to responses that another group holds
-  std::uint64_t foretold = 0;  ///< tokens of its own responses that racers committed first
-  std::uint64_t wasted = 0;    ///< drafter rank: tokens that were refuted, or followed refuted ones
+  std::uint64_t raced = 0;           ///< tokens committed to responses that another group holds
+  std::uint64_t foretold = 0;        ///< tokens of its own responses that racers committed first
+  std::uint64_t pregenerated = 0;    ///< tokens generated for the next step's drafts
+  double pregenerating_seconds = 0;  ///< part of idle: generating them
+  std::uint64_t wasted = 0;  ///< drafter rank: tokens that were refuted, or followed refuted ones
   std::uint32_t most_wasted = 0;  ///< most tokens wasted by one refutation
   double outcome_seconds = 0;     ///< part of busy: drafting only for outcomes
   std::uint64_t moved = 0;        ///< requests that left (RequestEventKind::left)

@@ -147,6 +147,8 @@ inline constexpr auto kColumns<RankSummary> =
                Column{"response_tokens", &RankSummary::response_tokens, "tokens"},
                Column{"raced", &RankSummary::raced, "tokens"},
                Column{"foretold", &RankSummary::foretold, "tokens"},
+               Column{"pregenerated", &RankSummary::pregenerated, "tokens"},
+               Column{"pregenerating_seconds", &RankSummary::pregenerating_seconds, "s"},
                Column{"wasted", &RankSummary::wasted, "tokens"},
                Column{"most_wasted", &RankSummary::most_wasted, "tokens", Sum::largest},
                Column{"moved", &RankSummary::moved, "requests"},

@@ -22,6 +22,10 @@
 // that they commit (RaceCommit), and the one that is behind verifies the other's tokens. Only A's
 // response counts. B tells the coordinator when it races no longer.
 //
+// Work for the next step: a verifier that has nothing to do is sent requests of the next step
+// (Pregenerate), and says how many of them it is done with (Pregenerated). They leave the batch
+// once it gets a request of this step, and are cut short when the step or its role ends.
+//
 // A change of roles: see RoleChange.
 //
 // To add a message: a struct here (or in draft_messages.hpp) and its name in Message, and a row in
@@ -43,6 +47,7 @@
 #include "runtime/core/optional_index.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/core/sampling.hpp"
+#include "runtime/core/upcoming_requests.hpp"
 #include "runtime/engine/step.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
@@ -139,6 +144,13 @@ struct Forget {
 /// Coordinator to verifier: KV stored under these keys will be wanted soon, in this order.
 struct Foresee {
   std::vector<std::uint64_t> keys;
+};
+
+/// Coordinator to verifier, while the verifier has nothing to do: begin these requests of the next
+/// step (roles/pregeneration.hpp). A verifier that has got work meanwhile begins them after it.
+struct Pregenerate {
+  PregeneratedRun run;              ///< keeps what is said
+  std::vector<Admission> requests;  ///< UpcomingRequests::take()
 };
 
 /// Leader to members, before all else: from this message on the sender leads their group. Its
@@ -246,6 +258,11 @@ struct Status {
   std::vector<std::uint64_t> races_ended;  ///< keys of races that the verifier left or never joined
 };
 
+/// Verifier to coordinator: the number of requests of Pregenerate that it is done with so far.
+struct Pregenerated {
+  std::uint64_t requests = 0;
+};
+
 /// Any rank to coordinator: a signal asked this rank to stop.
 struct StopRequest {
   std::int32_t rank = 0;  ///< the sender's rank, which a drafter's nonsense hardly ever names
@@ -264,10 +281,10 @@ struct Summary {
 
 using Message =
     std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
-                 RaceCommit, Forget, Foresee, Lead, RunStep, ReadRouting, MoveKv, StoreKv,
-                 RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures,
-                 Drafts, DraftUpdate, DraftFetch, DraftTexts, DraftWanted, EarlierFound, Costs,
-                 Status, StopRequest, Rewarded, Summary>;
+                 RaceCommit, Forget, Foresee, Pregenerate, Lead, RunStep, ReadRouting, MoveKv,
+                 StoreKv, RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits,
+                 DraftFeatures, Drafts, DraftUpdate, DraftFetch, DraftTexts, DraftWanted,
+                 EarlierFound, Costs, Status, Pregenerated, StopRequest, Rewarded, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.

@@ -68,7 +68,23 @@ Turn Coordinator::turn() {
     ++heard_[from];
     if (!take(*envelope)) ++nonsense_;
   }
+  pregenerate();
   return turn;
+}
+
+/// Gives groups that have nothing to do requests of the next step, as many as run at once.
+void Coordinator::pregenerate() {
+  if (options_.upcoming == nullptr || stopping_ || finish_sent_ || change_ ||
+      !requests_.waiting().empty())
+    return;
+  for (auto& [leader, group] : groups_) {
+    const std::size_t room = requests_.held_by(leader) == 0 ? group.upcoming_room() : 0;
+    if (room == 0) continue;
+    std::vector<Admission> upcoming = options_.upcoming->take(room);
+    if (upcoming.empty()) return;
+    group.upcoming_sent += upcoming.size();
+    send(leader, Pregenerate{options_.upcoming->run(), std::move(upcoming)});
+  }
 }
 
 /// The rank's role in the next placement, if it has taken its place there; else in the current one.
@@ -105,6 +121,14 @@ bool Coordinator::take(const Envelope& envelope) {
                              [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
       protocol::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
       protocol::on<Rewarded>(of_a_verifier, [&](Address, Rewarded& told) { on(told); }),
+      protocol::on<Pregenerated>(others,
+                                 [&](Address, Pregenerated& told) {
+                                   const auto at = groups_.find(rank);
+                                   if (at == groups_.end()) return;
+                                   KnownGroup& group = at->second;
+                                   group.upcoming_done =
+                                       std::min(told.requests, group.upcoming_sent);
+                                 }),
       protocol::on<StopRequest>(of_itself, [&](Address, StopRequest&) { stop(); }),
       protocol::on<Summary>(at_the_end, [&](Address, Summary& summary) {
         summary.rank.rank = static_cast<std::uint32_t>(rank);

@@ -12,6 +12,7 @@
 
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/upcoming_requests.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/dynamic_sampling.hpp"
 #include "runtime/policy/schedule/request_table.hpp"
@@ -49,6 +50,9 @@ struct CoordinatorOptions {
   /// Decides by rewards which prompts begin and when the run is over; null: all requests are
   /// generated. Has the rewards of earlier attempts already. Outlives the coordinator.
   policy::DynamicSampling* sampling = nullptr;
+  /// Requests of the next step, for groups that have nothing to do; null: such groups wait.
+  /// Outlives the coordinator.
+  UpcomingRequests* upcoming = nullptr;
 };
 
 class Coordinator final : public protocol::Participant {
@@ -111,6 +115,7 @@ class Coordinator final : public protocol::Participant {
   void move(const policy::RequestMove& move);
   void race(const policy::RaceOrder& order);
   void change_some(const policy::RunState& run);
+  void pregenerate();
   void forget_stored(int leader);
   void foresee(const policy::RunState& run);
   void drain();

@@ -1,6 +1,8 @@
 // A verifier group as the coordinator knows it: its reports, and the orders sent to it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,6 +28,8 @@ struct KnownGroup {
   std::deque<Order> on_their_way;
   std::uint64_t orders_sent = 0;
   std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
+  std::uint64_t upcoming_sent = 0;  ///< requests of the next step sent to the group
+  std::uint64_t upcoming_done = 0;  ///< number of them that the group is done with
 
   void sent(const Order& order) {
     on_their_way.push_back(order);
@@ -39,6 +43,12 @@ struct KnownGroup {
   /// Whether the group has received all its orders, and handed in every unfinished request.
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
+  }
+  /// Requests of the next step for which the group has room, if it has nothing else to do.
+  [[nodiscard]] std::size_t upcoming_room() const {
+    if (!there || status.active > 0 || !on_their_way.empty() || status.room <= 0) return 0;
+    const auto room = static_cast<std::uint64_t>(status.room);
+    return static_cast<std::size_t>(room - std::min(room, upcoming_sent - upcoming_done));
   }
   [[nodiscard]] policy::GroupState state() const {
     policy::GroupState state{.ranks = ranks,

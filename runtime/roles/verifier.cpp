@@ -18,6 +18,7 @@ Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
           options.kv_block),
       races_(ports.mailbox, options.vocab),
       conversations_(ports.environment, options.conversations),
+      upcoming_(ports.batcher, ports.group, ports.clock, ports.pregenerated),
       meter_(Role::verifier, {&ports.clock, &ports.telemetry}, ports.mailbox) {
   status_.epoch = options_.epoch;
 }
@@ -36,7 +37,7 @@ Turn Verifier::turn() {
   do {
     admit();
   } while (kv_.settle());  // transfers may end at once, and make room
-  const bool works = ports_.batcher.active() > 0;
+  const bool works = ports_.batcher.active() > 0 && !upcoming_.running();
   const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
     if (ports_.memory != nullptr && ports_.memory->turn(waiting_.size())) changed_ = true;
@@ -49,7 +50,13 @@ Turn Verifier::turn() {
   const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
   over_ = next_ && kv_.idle() && unflushed_.empty() && !recorded_ && given_up_.empty();
-  return {worked || over_};
+  const bool idle = !works && !over_ && !next_ && waiting_.empty() && status_.stopped == 0;
+  const bool pregenerates = idle && upcoming_.step();
+  if (upcoming_.done() != pregenerated_told_) {
+    pregenerated_told_ = upcoming_.done();
+    ports_.mailbox.send(Address::coordinator(), encode(Pregenerated{pregenerated_told_}));
+  }
+  return {worked || over_ || pregenerates};
 }
 
 void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
@@ -120,7 +127,14 @@ void Verifier::take(const Envelope& envelope) {
       on<Stop>(the_coordinator, [this](Address, Stop&) { stop_asked_ = true; }),
       on<Place>(the_coordinator,
                 [this](Address, Place& place) { become(std::move(place.placement)); }),
-      on<Finish>(the_coordinator, [this](Address, Finish&) { over_ = true; }));
+      on<Pregenerate>(the_coordinator,
+                      [this](Address, Pregenerate& order) {
+                        upcoming_.take(order.run, std::move(order.requests));
+                      }),
+      on<Finish>(the_coordinator, [this](Address, Finish&) {
+        upcoming_.end();
+        over_ = true;
+      }));
   if (receipt != Receipt::handled && trusted && !may_come_late(*message))
     throw std::logic_error("a verifier got a message meant for another role");
 }
@@ -174,6 +188,7 @@ void Verifier::become(policy::Placement placement) {
     heard_of_ = placement.epoch;
     return;
   }
+  upcoming_.end();
   for (const RequestId id : races_.raced_for()) give_up(id);
   if (!held().empty())
     throw std::logic_error("a verifier that holds requests is to become something else");
@@ -181,6 +196,7 @@ void Verifier::become(policy::Placement placement) {
 }
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
+  upcoming_.drop();
   // The request is held from now on, not raced for: the old holder's last message may be late.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
@@ -200,6 +216,7 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
 
 // All requests that the verifier holds, finished or not, are on disk when it reports its stop.
 void Verifier::stop() {
+  upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {
     if (!holds(partial.id)) continue;
     event(partial.id, RequestEventKind::stopped, partial.tokens.size());
@@ -362,7 +379,7 @@ bool Verifier::make_way(RequestId id) {
 
 /// Whether this verifier holds a request of its batch, and not only races for it.
 bool Verifier::holds(RequestId id) const {
-  return !races_.races_for(id) &&
+  return !Pregeneration::owns(id) && !races_.races_for(id) &&
          std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
 }
 
@@ -561,6 +578,8 @@ RankSummary Verifier::summary() const {
   summary.preempted = preempted_;
   summary.raced = raced_;
   summary.foretold = races_.gained();
+  summary.pregenerated = upcoming_.tokens();
+  summary.pregenerating_seconds = upcoming_.seconds();
   summary.positions_transferred = kv_.fetched();
   if (ports_.remote != nullptr) {
     const speculation::RemoteDrafter::Counts counts = ports_.remote->counts();
@@ -617,7 +636,7 @@ void Verifier::publish(bool force) {
   // While a leased request waits for KV blocks, there is no room for another one. Races take no
   // room: they are given up for leased requests.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
-  status_.kv_room = ports_.batcher.blocks_free();
+  status_.kv_room = upcoming_.running() ? upcoming_.blocks_free() : ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)
     status_.drafted = ports_.speculator->drafted_for();
   std::erase_if(status_.drafted, [this](const DraftedFor& d) { return races_.races_for(d.id); });

@@ -16,6 +16,7 @@
 #include "runtime/roles/conversations.hpp"
 #include "runtime/roles/group.hpp"
 #include "runtime/roles/kv_exchange.hpp"
+#include "runtime/roles/pregeneration.hpp"
 #include "runtime/roles/races.hpp"
 #include "runtime/roles/step_meter.hpp"
 #include "runtime/speculation/draft_client.hpp"
@@ -46,6 +47,8 @@ struct VerifierPorts {
   TelemetrySink& telemetry;
   /// Null: responses are of one turn.
   Environment* environment = nullptr;
+  /// Opens the place for what is said to the next step's prompts.
+  Pregeneration::Open pregenerated = {};
 };
 
 struct VerifierOptions {
@@ -81,6 +84,11 @@ struct VerifierOptions {
 /// For a race, a copy of the request is offered to a racer, and the request stays (races.hpp). The
 /// racer has the request in its batch like any other, but neither writes nor reports it. The racer
 /// gives the request up when requests that it holds need the room.
+///
+/// While the verifier has no request of this step it begins those of the next step that the
+/// coordinator sends (pregeneration.hpp). It drops them as it takes a request in, stops or ends, so
+/// that a request waits for one of their steps at most. Reports and telemetry of this step do not
+/// count them.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -137,6 +145,8 @@ class Verifier final : public protocol::Participant {
   KvExchange kv_;
   Races races_;
   Conversations conversations_;
+  Pregeneration upcoming_;
+  std::uint64_t pregenerated_told_ = 0;      ///< Pregenerated::requests, as last sent
   std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
   std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
   std::vector<RequestId> given_up_;          ///< requests no longer raced for, still in the batch

@@ -155,6 +155,77 @@ comes step-14 && same "a step that other weights have foreseen" "$(alone 13 60)"
 if [ "$(digest "$steps/step-13-before")" != "$(digest "$steps/step-14")" ]; then ok "they said something else"
 else fail "other weights said the same"; fi
 
+# Ranks that run dry begin the next step's responses: a single response keeps one rank busy, and the other has nothing
+# to do from its first moment. How far that gets is a matter of time: a machine that is slow to begin has more of it.
+head -n 1 "$root/configs/prompts/unseen.jsonl" >"$work/one.jsonl"
+head -n 8 "$root/configs/prompts/train.jsonl" >"$work/eight.jsonl"
+one="prompts: {path: $work/one.jsonl, samples: 1}"
+eight="prompts: {path: $work/eight.jsonl}"
+# busy NAME SEED TOKENS: a step of one response, so long, without drafts.
+busy() {
+  printf 'sampling: {seed: %s, max_tokens: %s, ignore_eos: true}\nmodel: {weight_version: %s}\n%s\n%s\n%s\n' "$2" "$3" "$2" "$one" \
+    "speculation: {mode: plain, pregenerate: true}" "output: {flush_seconds: 0}" >"$steps/.$1"
+  mv "$steps/.$1" "$steps/$1.yaml"
+}
+# drafts NAME SEED [ENDING]: a step that drafts from earlier texts alone.
+drafts() {
+  printf 'sampling: {seed: %s, max_tokens: 60}\nmodel: {weight_version: %s}\n%s\n%s\n' "$2" "$2" "$eight" \
+    "speculation: {drafters: [{method: suffix}], policy: fixed}" >"$steps/.$1"
+  mv "$steps/.$1" "$steps/$1.${3-yaml}"
+}
+# figure NAME: tokens for the next step, and tokens from the newest earlier texts that were right.
+figure() {
+  "$paceline" report "$steps/$1" --json 2>/dev/null | python3 -c 'import json, sys
+drafts = json.load(sys.stdin)["runs"][0]["drafts"]
+told = [d for d in drafts["drafters"] if d["name"] == "history:1"]
+print(drafts["pregenerated"], sum(p["accepted"] for d in told for p in d["positions"]))'
+}
+eight_alone() { alone "$1" 60 --set prompts.path="$work/eight.jsonl"; }
+one_alone() { alone "$1" "$2" --set prompts.path="$work/one.jsonl" --set prompts.samples=1 --set sampling.ignore_eos=true; }
+made=0
+right=0
+for tokens in 800 1600 3200; do
+  seed=2$tokens
+  drafts "step-$seed-b" "$seed" upcoming  # its weights are not there yet
+  busy "step-$seed-a" "$seed" "$tokens"
+  comes "step-$seed-a" || break
+  mv "$steps/step-$seed-b.upcoming" "$steps/step-$seed-b.yaml"
+  comes "step-$seed-b" || break
+  made=$(figure "step-$seed-a") && made=${made% *}
+  right=$(figure "step-$seed-b") && right=${right#* }
+  [ "$right" != 0 ] && break
+done
+if [ "$made" -gt 0 ] && [ "$right" -gt 0 ]; then ok "$made tokens were pregenerated, and $right accepted"
+else fail "pregenerated: $made, accepted: $right"; fi
+same "the step that was at it" "$(one_alone "$seed" "$tokens")" "$(digest "$steps/step-$seed-a")"
+same "the step that drafted from it" "$(eight_alone "$seed")" "$(digest "$steps/step-$seed-b")"
+if [ ! -e "$steps/step-$seed-b.ahead" ]; then ok "the texts go with it"; else fail "the texts stay"; fi
+
+# Killed in the midst of it; texts of another step that are damaged.
+drafts step-5000-b 51 upcoming
+busy step-5000-a 50 3500
+for _ in $(seq 600); do [ "$(finished "$steps/step-5000-b.ahead" || true)" -gt 0 ] 2>/dev/null && break; sleep 0.05; done
+pkill -KILL -f "rollout $config --watch $steps" || true
+wait "$pid" || true
+cp -r "$steps/step-5000-b.ahead" "$steps/step-6000.ahead"
+python3 - "$steps"/step-6000.ahead/shards/trajectories-*.h5 <<'PY'
+import sys
+for name in sys.argv[1:]:
+    with open(name, "r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(size // 4)
+        file.write(b"\xa5" * (size // 2))
+PY
+resident 2
+mv "$steps/step-5000-b.upcoming" "$steps/step-5000-b.yaml"
+comes step-5000-a && same "a kill while the next step is begun" "$(one_alone 50 3500)" "$(digest "$steps/step-5000-a")"
+reference=$(eight_alone 51)
+comes step-5000-b && same "and the next step" "$reference" "$(digest "$steps/step-5000-b")"
+drafts step-6000 51
+comes step-6000 && same "damaged texts" "$reference" "$(digest "$steps/step-6000")"
+if grep -q "warning: speculation.history: .*step-6000.ahead" "$steps/step-6000/paceline.log"; then ok "they are warned of"
+else fail "damaged texts: $(grep history "$steps/step-6000/paceline.log")"; fi
+
 : >"$steps/stop"
 code=0
 wait "$pid" || code=$?

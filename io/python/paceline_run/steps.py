@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import time
 from types import TracebackType
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Type
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type
 
 from .complete import Run, open_run
 from .records import PathLike, ReaderError
@@ -105,6 +105,43 @@ class Steps:
         prompts: Optional[Iterable[Mapping[str, Any]]] = None,
     ) -> None:
         """Asks for a step. Relative paths in the request are relative to the working directory."""
+        text, lines, weights = self._asked(name, request, prompts)
+        target, error = self._path(f"{name}.yaml"), self._path(f"{name}.error")
+        if os.path.exists(error):
+            # Refused before, and tried again. The old request goes first, or it would be met.
+            if os.path.exists(target):
+                os.remove(target)
+            os.remove(error)
+        if os.path.exists(target):
+            self._require_same(name, text, lines, weights)
+            return
+        if lines is not None:
+            self._write(f"{name}.jsonl", lines)
+        self._write(f"{name}.yaml", text)
+
+    def announce(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        prompts: Optional[Iterable[Mapping[str, Any]]] = None,
+    ) -> None:
+        """Tells of a step that will be asked for, as far as it is known: its prompts, sampling.seed and
+        model.weight_version. Ranks that run dry before it begin its responses, for its drafts
+        (speculation.pregenerate). Nothing of it binds."""
+        text, lines, _ = self._asked(name, request, prompts)
+        if os.path.exists(self._path(f"{name}.yaml")):
+            return
+        if lines is not None:
+            self._write(f"{name}.jsonl", lines)
+        self._write(f"{name}.upcoming", text)
+
+    def _asked(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        prompts: Optional[Iterable[Mapping[str, Any]]],
+    ) -> Tuple[str, Optional[str], Optional[str]]:
+        """The text of a request, of its prompts if they are given, and the path of its weights."""
         if not name or name.startswith(".") or "/" in name or name == "stop":
             raise ValueError(f"{name!r} is no name for a step: expected one for a file, as step-17")
         asked: Dict[str, Any] = {k: dict(v) for k, v in request.items()}
@@ -123,18 +160,7 @@ class Steps:
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in prompts)
             asked.setdefault("prompts", {})["path"] = self._path(f"{name}.jsonl")
         text = json.dumps(asked, indent=1) + "\n"  # JSON is YAML
-        target, error = self._path(f"{name}.yaml"), self._path(f"{name}.error")
-        if os.path.exists(error):
-            # Refused before, and tried again. The old request goes first, or it would be met.
-            if os.path.exists(target):
-                os.remove(target)
-            os.remove(error)
-        if os.path.exists(target):
-            self._require_same(name, text, lines, asked.get("model", {}).get("path"))
-            return
-        if lines is not None:
-            self._write(f"{name}.jsonl", lines)
-        self._write(f"{name}.yaml", text)
+        return text, lines, asked.get("model", {}).get("path")
 
     def _require_same(
         self, name: str, text: str, lines: Optional[str], weights: Optional[str]
@@ -172,7 +198,7 @@ class Steps:
 
     def forget(self, name: str) -> None:
         """Removes a step that is complete, with its request: no job begins it again meanwhile."""
-        for suffix in (".yaml", ".jsonl", ".error"):
+        for suffix in (".yaml", ".upcoming", ".jsonl", ".error"):
             if os.path.exists(self._path(name + suffix)):
                 os.remove(self._path(name + suffix))
         shutil.rmtree(self._path(name), ignore_errors=True)

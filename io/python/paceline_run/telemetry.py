@@ -12,7 +12,7 @@ import numpy as np
 from .columns import column_of, guarded, opened, strings_of
 from .records import PathLike, ReaderError
 
-TELEMETRY_SCHEMA_VERSION = 12
+TELEMETRY_SCHEMA_VERSION = 13
 TRANSFER_COLUMNS = ("attempt", "rank", "start", "duration", "peer", "bytes", "sends")
 ROLE_DRAFTER = 2  #: in /ranks/<rank>/steps/role
 

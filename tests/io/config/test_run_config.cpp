@@ -760,5 +760,19 @@ TEST(RunConfig, HistoryNeedsSuffixTreesAndServers) {
                 (std::filesystem::current_path() / "r").string());
 }
 
+TEST(RunConfig, PregeneratingNeedsTheHistoryThatReadsIt) {
+  const auto with = [](const std::string& rest) {
+    return "speculation: {drafters: [{method: suffix}], " + rest + "}\n";
+  };
+  EXPECT_FALSE(parse(required).speculation.pregenerate);
+  EXPECT_TRUE(parse(required + with("history: auto, pregenerate: true")).speculation.pregenerate);
+  EXPECT_EQ(error_with(with("pregenerate: true")),
+            "run.yaml:4:58: speculation.pregenerate: expected speculation.history: auto, by which "
+            "the next step drafts from it, found none");
+  EXPECT_EQ(error_with(with("history: /r, pregenerate: true")),
+            "run.yaml:4:71: speculation.pregenerate: expected speculation.history: auto, by which "
+            "the next step drafts from it, found /r");
+}
+
 }  // namespace
 }  // namespace paceline::io

@@ -46,6 +46,20 @@ class Folder(unittest.TestCase):
             self.assertEqual(file.read(), '{"prompt": "é"}\n{"prompt_tokens": [1, 2]}\n')
         self.assertEqual(sorted(os.listdir(self.steps.folder)), ["7.jsonl", "7.yaml"])
 
+    def test_a_step_that_is_announced_is_not_asked_for(self):
+        self.steps.announce("7", {"sampling": {"seed": 5}}, prompts=[{"prompt": "a"}])
+        self.assertEqual(sorted(os.listdir(self.steps.folder)), ["7.jsonl", "7.upcoming"])
+        with open(self.path("7.upcoming"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["prompts"], {"path": self.path("7.jsonl")})
+        self.steps.begin("7", REQUEST, prompts=[{"prompt": "b"}])
+        self.assertEqual(self.request("7"), {**REQUEST, "prompts": {"path": self.path("7.jsonl")}})
+        self.steps.announce("7", {}, prompts=[{"prompt": "too late"}])
+        with open(self.path("7.jsonl"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), '{"prompt": "b"}\n')
+        os.mkdir(self.path("7"))
+        self.steps.forget("7")
+        self.assertEqual(os.listdir(self.steps.folder), [])
+
     def test_relative_paths_are_the_callers_not_the_folders(self):
         prompts = {"path": "p.jsonl", "begun": "steps/6"}
         self.steps.begin("7", {"model": {"path": "policy"}, "prompts": prompts})

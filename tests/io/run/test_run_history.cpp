@@ -104,6 +104,24 @@ TEST_F(History, TheNewestRunsOfAFolderAreReadThatComeBefore) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+TEST_F(History, WhatWasPregeneratedForThisRunIsTheNewestAsFarAsItGoes) {
+  make("steps/step-9", run_, 9);
+  make("steps/step-11.ahead", run_, 11, false);
+  SampleRun begun = run_;
+  std::erase(begun.ids, RequestId{1, 0});
+  make("steps/step-10.ahead", begun, 10, false);
+  Trajectory cut = sample::finished({1, 0}, 4);
+  cut.finish_reason = FinishReason::partial;
+  cut.tokens.front() = 12;
+  ShardWriter writer(at("steps/step-10.ahead"), 0, 1);
+  writer.append(cut);
+  writer.close();
+  RunHistory all = history("steps");
+  EXPECT_EQ(taken(all, 0), (Taken{{1, 0, 10}, {1, 1, 10}, {2, 0, 9}, {2, 1, 9}}));
+  EXPECT_EQ(taken(all, 1), (Taken{{1, 0, 12}, {1, 1, 10}, {2, 0, 9}, {2, 1, 9}}));
+  EXPECT_TRUE(warnings_.empty());
+}
+
 TEST_F(History, ARunOfItsOwnIsReadFinishedOrNot) {
   make("one", run_, 5);
   make("killed", run_, 6, false);

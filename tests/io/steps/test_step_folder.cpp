@@ -48,8 +48,11 @@ TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
   EXPECT_EQ(second->name, "s2");
   EXPECT_EQ(second->request, (path_ / "s2.yaml").string());
   fs::create_directory(second->part);
+  fs::create_directory(second->ahead);
   EXPECT_EQ(next(), "s2");  // begun
+  EXPECT_EQ(folder.upcoming("s2")->name, "s9");
   folder.meet(*second);
+  EXPECT_FALSE(fs::exists(path_ / "s2.ahead"));
   EXPECT_TRUE(fs::is_directory(path_ / "s2"));
   EXPECT_EQ(next(), "s9");
   folder.refuse(*folder.next(), "weights that are none", false);
@@ -59,6 +62,20 @@ TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
   EXPECT_EQ(next(), "s10");
   fs::remove(path_ / "s9.error");
   EXPECT_EQ(next(), "s9");
+}
+
+TEST_F(Folder, AnnouncedRequestsAreNoRequests) {
+  const StepFolder folder(path_.string());
+  put("s1.yaml");
+  EXPECT_FALSE(folder.upcoming("s1"));
+  for (const char* file : {"s4.upcoming", "s3.upcoming", ".s2.upcoming"}) put(file);
+  EXPECT_EQ(folder.upcoming("s1")->request, (path_ / "s3.upcoming").string());
+  EXPECT_EQ(next(), "s1");
+  put("s3.yaml");
+  EXPECT_EQ(folder.upcoming("s1")->request, (path_ / "s3.yaml").string());
+  for (const char* made : {"s1", "s3"}) fs::create_directory(path_ / made);
+  EXPECT_EQ(next(), "none");
+  EXPECT_EQ(folder.upcoming("s1")->name, "s4");
 }
 
 TEST_F(Folder, KeepsWhatAnEarlierJobBegan) {

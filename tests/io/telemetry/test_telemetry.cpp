@@ -381,7 +381,7 @@ TEST_F(TelemetryTest, AFileOfAnotherSchemaIsRefusedByName) {
     ASSERT_GE(H5Awrite(version.get(), H5T_NATIVE_INT32, &old), 0);
   }
   const std::string message = message_of<IoError>([&] { static_cast<void>(read_telemetry(path)); });
-  EXPECT_NE(message.find("telemetry.h5: it is of schema version 11, expected 12"),
+  EXPECT_NE(message.find("telemetry.h5: it is of schema version 12, expected 13"),
             std::string::npos)
       << message;
 }

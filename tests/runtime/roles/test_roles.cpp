@@ -114,6 +114,36 @@ TEST(Roles, RacesAndChangesOfRolesChangeNothing) {
   EXPECT_GT(accepted, 1000U);
 }
 
+TEST(Roles, WorkForTheNextStepChangesNothingAndIsRight) {
+  const Outcome reference = simulate(1, 1, empty_responses(7, 4), 0);
+  std::size_t whole = 0;
+  std::size_t cut = 0;
+  for (auto [moves, drafters] : layouts()) {
+    moves.pregenerates = true;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      const int groups = moves.degrees.empty() ? 3 : static_cast<int>(moves.degrees.size());
+      const Outcome outcome =
+          simulate(groups, seed, empty_responses(7, 4), 0, -1, moves,
+                   {drafters, 1 + static_cast<int>(seed % 5), &reference.finished, 0.9});
+      EXPECT_TRUE(outcome.complete);
+      expect_same(reference.finished, outcome.finished);
+      std::uint64_t tokens = 0;
+      for (const Trajectory& text : outcome.pregenerated) {
+        const bool partial = text.finish_reason == FinishReason::partial;
+        (partial ? cut : whole) += 1;
+        tokens += text.tokens.size();
+        const std::vector<TokenId>& right = reference.finished.at(text.id).tokens;
+        ASSERT_LE(text.tokens.size(), right.size());
+        EXPECT_TRUE(std::equal(text.tokens.begin(), text.tokens.end(), right.begin()));
+        EXPECT_TRUE(partial || text.tokens.size() == right.size());
+      }
+      EXPECT_EQ(tokens, outcome.pregenerated_tokens);
+    }
+  }
+  EXPECT_GT(whole, 100U);
+  EXPECT_GT(cut, 100U);
+}
+
 /// Checks that ended responses are right, and partial ones beginnings of them. Returns the rest of
 /// the work.
 std::vector<Trajectory> rest_of(const Outcome& stopped, const Responses& whole) {

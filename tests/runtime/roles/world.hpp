@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -80,6 +81,7 @@ struct Moves {
   bool best_of_n = false;      ///< groups that run dry race
   bool shuffle_races = false;  ///< groups race by chance
   std::int32_t chunk = 0;      ///< tokens of a lease
+  bool pregenerates = false;   ///< groups without work begin the next step's responses
 };
 
 /// The surroundings that all ranks of a run share.
@@ -133,25 +135,25 @@ struct Engine {
 /// A verifier with all that it uses. `speculates`: by n-grams of its own.
 struct VerifierRank {
   VerifierRank(Surroundings& around, Mailbox& mailbox, const Clock& time, Engine& engine,
-               TrajectorySink& sink, TelemetrySink& telemetry, const policy::Placement& placement,
-               int rank, bool speculates)
+               TrajectorySink& sink, TrajectorySink& pregenerated, TelemetrySink& telemetry,
+               const policy::Placement& placement, int rank, bool speculates)
       : clock(time),
         batcher(around.limits, around.sampling, {kStop}, nullptr),
         group(mailbox, engine.runner, engine.share, members_of(placement, rank), placement.epoch),
         remote(rank),
         speculator(make_speculator(around, mailbox, placement, speculates)),
-        verifier(
-            {mailbox, clock, batcher, group, speculator.get(),
-             remote.size() > 0 ? &remote : nullptr, nullptr, nullptr, nullptr, sink, telemetry},
-            {.ranks = placement.groups[placement.group(rank)],
-             .epoch = placement.epoch,
-             .max_batch = around.limits.max_batch,
-             .kv_block = around.limits.kv_block,
-             .lease_notice = static_cast<std::uint32_t>(around.moves.chunk / 2),
-             .flush_seconds = kFlushSeconds,
-             .costs = around.moves.costs,
-             .vocab = kVocab,
-             .races = around.moves.best_of_n}) {}
+        verifier({mailbox, clock, batcher, group, speculator.get(),
+                  remote.size() > 0 ? &remote : nullptr, nullptr, nullptr, nullptr, sink, telemetry,
+                  nullptr, [&pregenerated](const PregeneratedRun&) { return &pregenerated; }},
+                 {.ranks = placement.groups[placement.group(rank)],
+                  .epoch = placement.epoch,
+                  .max_batch = around.limits.max_batch,
+                  .kv_block = around.limits.kv_block,
+                  .lease_notice = static_cast<std::uint32_t>(around.moves.chunk / 2),
+                  .flush_seconds = kFlushSeconds,
+                  .costs = around.moves.costs,
+                  .vocab = kVocab,
+                  .races = around.moves.best_of_n}) {}
   static std::vector<int> members_of(const policy::Placement& placement, int leader) {
     std::vector<int> members(placement.groups[placement.group(leader)].tp - 1);
     std::iota(members.begin(), members.end(), leader + 1);
@@ -197,6 +199,7 @@ class Rank final : public sim::Actor {
   Rank(Surroundings& around, int rank, const policy::Placement& placement)
       : actor(around.world.add(*this, 0)),
         sink(around.world.clock(actor)),
+        pregenerated(around.world.clock(actor)),
         around_(around),
         rank_(rank),
         mailbox_(around.post.open({rank})),
@@ -225,6 +228,8 @@ class Rank final : public sim::Actor {
 
   const sim::ActorId actor;
   MemorySink sink;
+  MemorySink pregenerated;                    ///< texts for the next step
+  std::uint64_t pregenerated_tokens = 0;      ///< RankSummary::pregenerated, of each time
   std::vector<RankSummary> drafted;           ///< of each time that it drafted
   DraftTally tally;                           ///< of all of them
   std::uint64_t raced = 0;                    ///< as a verifier, tokens committed for others
@@ -245,8 +250,9 @@ class Rank final : public sim::Actor {
       engine_ =
           std::make_unique<Engine>(around_, around_.blocks.open(rank_, actor), rank_ - leader, tp);
       if (role == Role::verifier) {
-        verifier_ = std::make_unique<VerifierRank>(around_, mailbox_, clock, *engine_, sink,
-                                                   telemetry_, placement, rank_, rank_ % 2 == 1);
+        verifier_ =
+            std::make_unique<VerifierRank>(around_, mailbox_, clock, *engine_, sink, pregenerated,
+                                           telemetry_, placement, rank_, rank_ % 2 == 1);
       } else {
         other_ = std::make_unique<Member>(mailbox_, engine_->runner, engine_->share, leader,
                                           placement.epoch);
@@ -275,6 +281,7 @@ class Rank final : public sim::Actor {
       verifier_->group.finish(next);
       const RankSummary summary = verifier_->verifier.summary();
       raced += summary.raced;
+      pregenerated_tokens += summary.pregenerated;
       foretold += summary.foretold;
       verifier_->remote.close();
       remote = verifier_->remote.counts();
@@ -330,7 +337,9 @@ struct Outcome {
   speculation::RemoteDrafter::Counts remote;  ///< of the first rank
   std::uint64_t foreseen = 0;                 ///< by all verifiers
   std::vector<std::string> warnings;
-  std::size_t files_read = 0;  ///< of pictures
+  std::size_t files_read = 0;             ///< of pictures
+  std::vector<Trajectory> pregenerated;   ///< texts for the next step
+  std::uint64_t pregenerated_tokens = 0;  ///< as the verifiers count them
 };
 
 /// The file of a picture is its prompt and number.
@@ -368,6 +377,33 @@ inline std::vector<Prompt> make_prompts() {
   return prompts;
 }
 
+/// The next step: the prompts of this one without pictures, under the same noise.
+struct NextStep final : UpcomingRequests {
+  explicit NextStep(const std::vector<Prompt>& of) : prompts(of) {}
+  std::vector<Admission> take(std::size_t most) override {
+    std::vector<Admission> taken;
+    if (asked++ == 0) return taken;  // it has yet to be read
+    for (; taken.size() < most && next < 4 * prompts.size(); ++next) {
+      const auto p = static_cast<std::uint32_t>(next / 4);
+      const auto sample = static_cast<std::uint32_t>(next % 4);
+      const Prompt& prompt = prompts[p];
+      if (!prompt.pictures.empty()) continue;
+      Admission request;
+      request.trajectory.id = {p, sample};
+      request.noise = noise_key(prompt.sampling.seed.value_or(5), 0, prompt.uid, sample);
+      request.sampling = prompt.sampling;
+      if (taken.empty() || taken.back().trajectory.id.prompt != p) request.prompt = prompt.tokens;
+      taken.push_back(std::move(request));
+    }
+    return taken;
+  }
+  [[nodiscard]] const PregeneratedRun& run() const override { return place; }
+  const std::vector<Prompt>& prompts;
+  PregeneratedRun place;
+  std::size_t asked = 0;
+  std::size_t next = 0;
+};
+
 /// `stop_at_turn`: of the world; -1: never.
 inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
                         std::size_t done_before, int stop_at_turn = -1, const Moves& moves = {},
@@ -403,12 +439,17 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
   std::unique_ptr<policy::RequestOrder> order = std::make_unique<policy::FirstCome>();
   if (moves.chunk > 0) order = std::make_unique<policy::QueueAgain>();
   Files files;
+  NextStep upcoming(prompts);
   CoordinatorActor actor;
   const sim::ActorId id = around.world.add(actor, 0);
   around.post.belongs(Address::coordinator(), id);
   actor.coordinator = std::make_unique<Coordinator>(
       mailbox, scheduler, placement, std::move(work), std::move(order), prompts,
-      CoordinatorOptions{.seed = 5, .terms = terms, .pictures = &files}, done_before);
+      CoordinatorOptions{.seed = 5,
+                         .terms = terms,
+                         .pictures = &files,
+                         .upcoming = moves.pregenerates ? &upcoming : nullptr},
+      done_before);
   Coordinator& coordinator = *actor.coordinator;
   for (int turn = 0; !coordinator.over(); ++turn) {
     if (turn == stop_at_turn) {
@@ -434,6 +475,11 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
     outcome.tally.tried += rank.tally.tried;
     outcome.tally.accepted += rank.tally.accepted;
     outcome.raced += rank.raced;
+    rank.pregenerated.flush();
+    for (auto& [request, t] : rank.pregenerated.finished)
+      outcome.pregenerated.push_back(std::move(t));
+    std::ranges::move(rank.pregenerated.partial, std::back_inserter(outcome.pregenerated));
+    outcome.pregenerated_tokens += rank.pregenerated_tokens;
     outcome.foretold += rank.foretold;
     if (r == 0) outcome.remote = rank.remote;
     outcome.foreseen += rank.foreseen;
