@@ -164,6 +164,28 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
          head_memory(inputs, plan, Role::verifier, blocks).kv;
 }
 
+/// KV blocks of a head for what a full batch drafts past its texts: [drafters], 0 of drafters
+/// without a head. Each token of a tree takes a KV position of its own.
+std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
+  const io::EngineSection& engine = inputs.config.engine;
+  const io::SpeculationSection& settings = inputs.config.speculation;
+  std::vector<std::int32_t> blocks;
+  for (const PlannedDrafter& drafter : plan.drafters) {
+    if (drafter.head == nullptr) {
+      blocks.push_back(0);
+      continue;
+    }
+    const std::int64_t longest =
+        has_head(plan, Role::drafter)
+            ? std::int64_t{protocol::most_ahead(
+                  std::max(plan.speculation.window, longest_window(inputs, plan)))}
+            : std::int64_t{settings.max_length} * settings.paths.value_or(1);
+    blocks.push_back(
+        static_cast<std::int32_t>(engine.max_batch * kv::blocks_for(longest, engine.kv_block)));
+  }
+  return blocks;
+}
+
 /// Plans the KV blocks of drafters: [drafters]. They hold a full batch of longest sequences, or as
 /// many positions as the target's KV if these are fewer. A drafter rank holds batches of several
 /// groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
@@ -173,7 +195,6 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
                                             std::uint64_t memory, std::int32_t target,
                                             std::int64_t longest) {
   const io::EngineSection& engine = inputs.config.engine;
-  const io::SpeculationSection& settings = inputs.config.speculation;
   const auto blocks_for_texts = [&](const PlannedDrafter& drafter, bool ahead) {
     const std::int64_t groups = ahead ? groups_of_drafter(plan) : 1;
     std::int64_t most = std::max<std::int64_t>(target * groups, longest);
@@ -183,22 +204,13 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
     }
     return std::min(groups * engine.max_batch * longest, most);
   };
-  std::vector<std::int32_t> blocks;
-  for (const PlannedDrafter& drafter : plan.drafters) {
-    std::int64_t most = 0;
-    if (drafter.model != nullptr) most = blocks_for_texts(drafter, plan.layout.drafters() > 0);
-    if (drafter.head != nullptr) {
-      const bool ahead = has_head(plan, Role::drafter);
-      // Most tokens drafted past a request's text. Each token of a tree takes a KV position of its
-      // own.
-      const std::int64_t drafted =
-          ahead ? std::int64_t{protocol::most_ahead(
-                      std::max(plan.speculation.window, longest_window(inputs, plan)))}
-                : std::int64_t{settings.max_length} * settings.paths.value_or(1);
-      most = blocks_for_texts(drafter, ahead) +
-             engine.max_batch * kv::blocks_for(drafted, engine.kv_block);
-    }
-    blocks.push_back(static_cast<std::int32_t>(most));
+  std::vector<std::int32_t> blocks = drafted_blocks(inputs, plan);
+  for (std::size_t d = 0; d < blocks.size(); ++d) {
+    const PlannedDrafter& drafter = plan.drafters[d];
+    std::int64_t texts = 0;
+    if (drafter.model != nullptr) texts = blocks_for_texts(drafter, plan.layout.drafters() > 0);
+    if (drafter.head != nullptr) texts = blocks_for_texts(drafter, has_head(plan, Role::drafter));
+    blocks[d] += static_cast<std::int32_t>(texts);
   }
   return blocks;
 }
@@ -318,13 +330,14 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   use.features = feature_memory(inputs, plan, Role::verifier);
   use.pictures = picture_bytes(inputs, on_device);
   // Features are in host memory, so they do not count on a device.
-  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0);
+  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0) +
+                              draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
   // Where each rank has the KV of its own requests, it plans for its part of a full batch.
   const int owners = inputs.owners(tp);
   // Drafters hold the target's positions, so each KV block is planned with one block of each
-  // drafter; a head's drafted positions come on top. Drafters draft for the requests of all owners.
+  // drafter. Drafters draft for the requests of all owners.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),
