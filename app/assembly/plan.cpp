@@ -88,11 +88,12 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
 /// Lets rank 0 choose for all: floating-point sums may differ from node to node, and ranks with
 /// different layouts would wait for each other.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
-                                const policy::Placement& placement, const ProfiledCosts& costs) {
+                                const policy::Placement& placement, const ProfiledCosts& costs,
+                                const TailGroups& tail) {
   SpeculationChoice choice;
   together(mpi, [&] {
     if (mpi.rank() == 0)
-      choice = choose_speculation(inputs, placement, costs, earlier_drafts(inputs.config));
+      choice = choose_speculation(inputs, placement, costs, tail, earlier_drafts(inputs.config));
   });
   broadcast(mpi, choice.drafter_ranks, choice.reason, choice.window, choice.order,
             choice.acceptance);
@@ -158,7 +159,7 @@ Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Ma
   });
   const ProfiledCosts costs = read_profile(mpi, inputs, machine, first);
   const TailGroups tail = read_tail_profile(mpi, inputs, machine, first, costs);
-  const SpeculationChoice choice = shared_choice(mpi, inputs, first, costs);
+  const SpeculationChoice choice = shared_choice(mpi, inputs, first, costs, tail);
   Plan plan;
   together(mpi, [&] {
     plan = complete_plan(inputs, machine, {}, costs, tail, choice);

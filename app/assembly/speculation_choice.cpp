@@ -24,7 +24,7 @@ double mean_context(const Inputs& inputs) {
 }
 
 policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
-                           const SpeculationChoice& choice) {
+                           const TailGroups& tail, const SpeculationChoice& choice) {
   const io::RunConfig& config = inputs.config;
   policy::PlanFacts facts;
   facts.ranks = ranks;
@@ -35,6 +35,11 @@ policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts&
   if (drafts_always(config.speculation.policy)) facts.shortest_draft = facts.longest_draft;
   facts.verifiers = {{costs.conditions.tp, *costs.profile}};
   facts.methods = choice.methods;
+  facts.drain = policy::drain_of(facts.requests);
+  for (const auto& [tp, table] : tail.costs) facts.joined.push_back({tp, table});
+  facts.adapts = !drafts_always(config.speculation.policy);
+  facts.prompt = !config.speculation.window;
+  facts.outcomes = config.speculation.outcomes;
   return facts;
 }
 
@@ -98,7 +103,6 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
                                  how(choice.chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
     text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
-  // The plan is for the start. As a batch shrinks, drafts may pay after all.
   if (choice.chosen.mode == SpeculationMode::plain) {
     text +=
         drafts_always(lengths)
@@ -111,7 +115,7 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
 
 /// Chooses drafter ranks and their window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
-                  const DraftHistory& history, SpeculationChoice& choice) {
+                  const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
   const io::SpeculationSection& speculation = inputs.config.speculation;
   const std::optional<int> drafter_ranks = inputs.config.layout.drafters;
   choice.window = speculation.window.value_or(speculation.max_length);
@@ -143,7 +147,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
         {drafter.name, history.rate(drafter.name, policy::kUnknownAcceptance), ahead});
     choice.known.push_back(history.knows(drafter.name));
   }
-  const policy::PlanFacts facts = facts_of(inputs, first.ranks, costs, choice);
+  const policy::PlanFacts facts = facts_of(inputs, first.ranks, costs, tail, choice);
   const std::optional<int> groups = settled_groups(inputs);
   choice.plans =
       policy::plan_speculation(facts, {.mode = {}, .groups = groups, .drafters = {}, .window = {}});
@@ -204,9 +208,10 @@ void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
 }  // namespace
 
 SpeculationChoice choose_speculation(const Inputs& inputs, const policy::Placement& first,
-                                     const ProfiledCosts& costs, const DraftHistory& history) {
+                                     const ProfiledCosts& costs, const TailGroups& tail,
+                                     const DraftHistory& history) {
   SpeculationChoice choice;
-  choose_ranks(inputs, first, costs, history, choice);
+  choose_ranks(inputs, first, costs, tail, history, choice);
   order_drafters(inputs, first.ranks, costs, history, choice);
   for (const std::int32_t drafter : choice.order)
     choice.acceptance.push_back(
@@ -244,7 +249,7 @@ std::string speculation_text(const Plan& plan) {
   const SpeculationChoice& choice = plan.speculation;
   if (choice.plans.empty()) return "";
   std::string text = fmt::format(
-      "plans of speculation for {}, by engine.profile, tokens/s foreseen at the start\n",
+      "plans of speculation for {}, by engine.profile, tokens/s foreseen over the whole run\n",
       counted(static_cast<std::int64_t>(choice.batch), "request"));
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
     const auto ranked =

@@ -9,6 +9,7 @@
 
 #include "app/assembly/cost_conditions.hpp"
 #include "app/assembly/drafters.hpp"
+#include "app/assembly/tail_groups.hpp"
 #include "runtime/core/draft_history.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/plan/draft_ladder.hpp"
@@ -39,7 +40,8 @@ struct SpeculationChoice {
 
 /// Chooses by SpecActor's Algorithm 1 and initial selection, if a profile holds here and there are
 /// drafters. `first`: placement of the layout before any choice. `history`: earlier acceptance.
-/// Throws UsageError if the configuration asks for a choice that cannot be made.
+/// `tail`: groups that the layout's may join into. Throws UsageError if the configuration asks for
+/// a choice that cannot be made.
 ///
 /// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
 /// A drafter rank seldom gets past its first drafter, so the chosen plan's method is first there.
@@ -49,6 +51,7 @@ struct SpeculationChoice {
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
+                                                   const TailGroups& tail,
                                                    const DraftHistory& history);
 
 /// The drafters in the chosen order.

@@ -189,11 +189,12 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   // Plans need costs of the groups' degree.
   if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
+  const TailGroups tail = by_tables ? tail_groups_by_tables(inputs, machine, first)
+                                    : tail_groups_by_profile(inputs, machine, first, costs);
   Plan& plan = simulation.plan;
-  plan = complete_plan(inputs, machine, degree, costs,
-                       by_tables ? tail_groups_by_tables(inputs, machine, first)
-                                 : tail_groups_by_profile(inputs, machine, first, costs),
-                       choose_speculation(inputs, first, costs, history_of(workload.acceptance)));
+  plan = complete_plan(
+      inputs, machine, degree, costs, tail,
+      choose_speculation(inputs, first, costs, tail, history_of(workload.acceptance)));
   if (converses && !inputs.config.converses()) {
     plan.layout.explanation.emplace_back(
         "warning: conversations of a run are not modelled: each response is one turn "

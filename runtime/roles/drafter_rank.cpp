@@ -8,7 +8,6 @@
 
 #include "runtime/core/philox.hpp"
 #include "runtime/core/role.hpp"
-#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/protocol/message_table.hpp"
 
 namespace paceline::roles {

@@ -18,24 +18,21 @@
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/policy/length/acceptance.hpp"
+#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/protocol/participant.hpp"
 #include "runtime/roles/drafted_text.hpp"
 
 namespace paceline::roles {
 
-/// A rank has few requests if it has at most this number (DrafterOptions::longest). In simulation
-/// specactor-lognormal.yaml takes 77.0 s on 32 GPUs with 0 here, and 72.7, 71.2, 70.6 and 70.3 s
-/// with 4, 16, 32 and 64. Each further message costs a real rank more than a simulated one.
-inline constexpr std::size_t kFewRequests = 16;
-
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank
   /// Draft window, in tokens. With w the larger of this window and `longest`, a draft is at most
   /// most_ahead(w) tokens ahead of the verifier.
   int window = 4;
-  /// Draft window of a rank with few requests. The rank can run far ahead for each of them, and
-  /// sends each token by itself, so it hears of refutations sooner. 0: always `window`, in pieces.
+  /// Draft window of a rank with few requests (policy::kFewRequests). The rank can run far ahead
+  /// for each of them, and sends each token by itself, so it hears of refutations sooner. 0: always
+  /// `window`, in pieces.
   int longest = 0;
   /// Tokens after which a draft is sent, at most `window`; 0: `window`.
   int piece = 0;
@@ -118,7 +115,7 @@ class DrafterRank final : public protocol::Participant {
   void take_draft(const draft::DraftSlot& slot, std::int32_t drafter, DraftedChain& chain);
   void send_due();
   [[nodiscard]] bool few() const {
-    return options_.longest > 0 && requests_.size() <= kFewRequests;
+    return options_.longest > 0 && requests_.size() <= policy::kFewRequests;
   }
   [[nodiscard]] int window() const {
     return few() ? std::max(options_.window, options_.longest) : options_.window;

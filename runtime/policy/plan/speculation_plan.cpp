@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "runtime/core/counted.hpp"
+#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/policy/plan/speculation_speed.hpp"
 
 namespace paceline::policy {
@@ -22,7 +24,9 @@ std::string milliseconds(double seconds) { return fmt::format("{:.3g} ms", secon
 class Search {
  public:
   Search(const PlanFacts& facts, const PlanSettings& settings)
-      : facts_(facts), settings_(settings) {}
+      : facts_(facts), settings_(settings), parts_(facts.drain) {
+    if (parts_.empty()) parts_ = {{facts.requests, 1}};
+  }
 
   std::vector<SpeculationPlan> run() {
     for (const VerifierConfiguration& verifier : facts_.verifiers) {
@@ -45,8 +49,8 @@ class Search {
   /// Groups of one degree on the ranks that drafters leave, and a group's load.
   struct Shape {
     int groups = 0;     ///< 0: the groups do not fit
-    double active = 0;  ///< requests that all groups decode at a time
-    double batch = 0;   ///< requests of the fullest group
+    double active = 0;  ///< requests that all groups decode at a time, at the start
+    double batch = 0;   ///< requests of the fullest group, at the start
   };
 
   [[nodiscard]] bool wanted(SpeculationMode mode) const {
@@ -65,10 +69,65 @@ class Search {
     return s;
   }
 
-  void add(SpeculationPlan plan, const Shape& shape, const Speed& speed) {
-    plan.groups = shape.groups;
-    plan.tokens_per_second = shape.active * speed.tokens_per_second;
-    plans_.push_back(std::move(plan));
+  /// Tokens a second of one request in groups of these costs, with `b` requests each, while
+  /// `active` are decoded in all.
+  using Rate = std::function<double(const CostTable& table, double b, double active)>;
+
+  /// Tokens a second of all groups, over the whole run or at its start. In each part of the run
+  /// requests are decoded by the layout's groups or by larger ones, whichever is faster.
+  [[nodiscard]] double tokens_per_second(const VerifierConfiguration& verifier, int groups,
+                                         const Rate& rate) const {
+    double seconds = 0;  // a token
+    for (const DrainPart& part : parts_) {
+      double best = 0;
+      const auto consider = [&](const CostTable& table, int of) {
+        const double active = std::min(part.requests, static_cast<double>(of) * facts_.max_batch);
+        const double each = rate(table, std::max(1.0, std::ceil(active / of)), active);
+        best = std::max(best, active * each);
+      };
+      consider(verifier.table, groups);
+      for (const VerifierConfiguration& larger : facts_.joined) {
+        const int joined = groups * verifier.tp / larger.tp;
+        if (larger.tp > verifier.tp && joined > 0) consider(larger.table, joined);
+      }
+      seconds += part.share / best;
+    }
+    return 1 / seconds;
+  }
+
+  /// The better of drafting and, where verifiers adapt, plain decoding.
+  [[nodiscard]] double adapted(const CostTable& table, double b, double drafting) const {
+    if (!facts_.adapts) return drafting;
+    return std::max(drafting, plain_speed(table, facts_.context, b).tokens_per_second);
+  }
+
+  [[nodiscard]] double coupled_rate(const CostTable& table, const DraftMethod& method, double b,
+                                    int* window = nullptr) const {
+    const DrafterCosts* drafter = costs_of(table, method.name);
+    if (drafter == nullptr) return plain_speed(table, facts_.context, b).tokens_per_second;
+    const SpeculationCosts costs{table, *drafter, facts_.context, facts_.max_batch};
+    double best = 0;
+    for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
+      const double now = coupled_speed(costs, method.acceptance, w, b).tokens_per_second;
+      if (now <= best) continue;
+      best = now;
+      if (window != nullptr) *window = w;
+    }
+    return adapted(table, b, best);
+  }
+
+  /// `w`: the window of drafter ranks with many requests.
+  [[nodiscard]] double decoupled_rate(const CostTable& table, const DraftMethod& method, int w,
+                                      double b, double drafted_for) const {
+    const DrafterCosts* drafter = costs_of(table, method.name);
+    if (drafter == nullptr) return plain_speed(table, facts_.context, b).tokens_per_second;
+    const SpeculationCosts costs{table, *drafter, facts_.context, facts_.max_batch};
+    if (facts_.prompt && drafted_for <= static_cast<double>(kFewRequests))
+      return prompt_speed(costs, method.acceptance, facts_.longest_draft, b, drafted_for,
+                          facts_.outcomes ? kSecondChoice : 0)
+          .tokens_per_second;
+    return adapted(table, b,
+                   decoupled_speed(costs, method.acceptance, w, b, drafted_for).tokens_per_second);
   }
 
   void plain(const VerifierConfiguration& verifier) {
@@ -81,7 +140,12 @@ class Search {
     plan.explanation =
         fmt::format("a step of {:.0f} requests takes {}", s.batch, milliseconds(speed.step));
     plan.settings = "speculation.mode=plain";
-    add(std::move(plan), s, speed);
+    plan.groups = s.groups;
+    plan.tokens_per_second =
+        tokens_per_second(verifier, s.groups, [&](const CostTable& table, double b, double) {
+          return plain_speed(table, facts_.context, b).tokens_per_second;
+        });
+    plans_.push_back(std::move(plan));
   }
 
   void coupled(const VerifierConfiguration& verifier) {
@@ -91,24 +155,23 @@ class Search {
       const DrafterCosts* drafter = costs_of(verifier.table, method.name);
       if (drafter == nullptr) continue;
       const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
-      Speed best;
       SpeculationPlan plan;
-      for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
-        const Speed speed = coupled_speed(costs, method.acceptance, w, s.batch);
-        if (speed.tokens_per_second <= best.tokens_per_second) continue;
-        best = speed;
-        plan.window = w;
-      }
+      (void)coupled_rate(verifier.table, method, s.batch, &plan.window);
+      const Speed start = coupled_speed(costs, method.acceptance, plan.window, s.batch);
       plan.mode = SpeculationMode::coupled;
       plan.tp = verifier.tp;
       plan.method = method.name;
       plan.explanation =
           fmt::format("{} by {} ({:.2f} accepted) in {}, a step of {} in {}: {:.2f} tokens a step",
                       counted(plan.window, "token"), method.name, method.acceptance,
-                      milliseconds(best.draft), counted(std::lround(s.batch), "request"),
-                      milliseconds(best.step - best.draft), best.committed);
+                      milliseconds(start.draft), counted(std::lround(s.batch), "request"),
+                      milliseconds(start.step - start.draft), start.committed);
       plan.settings = "speculation.mode=coupled";
-      add(std::move(plan), s, best);
+      plan.groups = s.groups;
+      plan.tokens_per_second = tokens_per_second(
+          verifier, s.groups,
+          [&](const CostTable& table, double b, double) { return coupled_rate(table, method, b); });
+      plans_.push_back(std::move(plan));
     }
   }
 
@@ -131,12 +194,14 @@ class Search {
                  const DraftMethod& method, const DrafterCosts& drafter) {
     const SpeculationCosts costs{verifier.table, drafter, facts_.context, facts_.max_batch};
     const double drafted_for = std::max(1.0, std::ceil(s.active / drafters));
-    Speed best;
     SpeculationPlan plan;
     const auto consider = [&](int w) {
-      const Speed speed = decoupled_speed(costs, method.acceptance, w, s.batch, drafted_for);
-      if (speed.tokens_per_second <= best.tokens_per_second) return;
-      best = speed;
+      const double speed = tokens_per_second(
+          verifier, s.groups, [&](const CostTable& table, double b, double active) {
+            return decoupled_rate(table, method, w, b, std::max(1.0, std::ceil(active / drafters)));
+          });
+      if (speed <= plan.tokens_per_second) return;
+      plan.tokens_per_second = speed;
       plan.window = w;
     };
     if (settings_.window) consider(*settings_.window);
@@ -149,8 +214,11 @@ class Search {
     if (plan.window == 0 && settings_.mode == SpeculationMode::decoupled)
       consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;
+    const Speed start =
+        decoupled_speed(costs, method.acceptance, plan.window, s.batch, drafted_for);
     plan.mode = SpeculationMode::decoupled;
     plan.tp = verifier.tp;
+    plan.groups = s.groups;
     plan.drafters = drafters;
     plan.method = method.name;
     plan.explanation = fmt::format(
@@ -158,15 +226,16 @@ class Search {
         "tokens "
         "a step",
         plan.window, method.name, method.acceptance, counted(std::lround(drafted_for), "request"),
-        milliseconds(best.draft), s.batch, milliseconds(best.step), best.committed);
+        milliseconds(start.draft), s.batch, milliseconds(start.step), start.committed);
     plan.settings =
         fmt::format("speculation.mode=decoupled layout.drafters={} speculation.window={}", drafters,
                     plan.window);
-    add(std::move(plan), s, best);
+    plans_.push_back(std::move(plan));
   }
 
   const PlanFacts& facts_;
   const PlanSettings& settings_;
+  std::vector<DrainPart> parts_;
   std::vector<SpeculationPlan> plans_;
 };
 

@@ -31,6 +31,12 @@ Pace decoupled_pace(double p, int w, double drafting) {
   return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
 }
 
+Pace prompt_pace(double p, int w, double foreseen) {
+  const double refuted = (1 - std::pow(p, w)) * (1 - foreseen);
+  const double ahead = p + refuted > 0 ? p / (p + refuted) : 1;
+  return {1 + ahead * p * geometric_sum(p, w - 1), ahead * (w - 1), ahead};
+}
+
 double coupled_tau(double p, int w) { return geometric_sum(p, w + 1); }
 
 Affine fit_affine(const std::function<double(double)>& seconds, double batch) {
@@ -87,6 +93,23 @@ Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
   speed.committed = pace.committed;
   speed.tokens_per_second = speed.committed / speed.step;
   return speed;
+}
+
+Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double b,
+                   double drafted_for, double foreseen) {
+  Speed best = plain_speed(costs.table, costs.context, b);
+  best.draft = costs.window_seconds(1, drafted_for);
+  for (int w = 2; w <= longest + 1; ++w) {
+    const Pace pace = prompt_pace(p, w, foreseen);
+    const double step = costs.table.step_seconds(
+        {.requests = b, .drafted = b * pace.drafted, .prefill_rows = 0, .context = costs.context});
+    if ((w - 1) * best.draft > step) break;  // so many are not drafted during a step
+    if (pace.committed / step <= best.tokens_per_second) continue;
+    best.committed = pace.committed;
+    best.step = step;
+    best.tokens_per_second = pace.committed / step;
+  }
+  return best;
 }
 
 bool useful_window(const SpeculationCosts& costs, int w, double b, double drafted_for) {

@@ -56,6 +56,13 @@ struct Pace {
 /// paper's verifier waits one period for a new window, ours makes 1/p plain steps on average.
 [[nodiscard]] Pace decoupled_pace(double p, int w, double drafting);
 
+/// Pace with a drafter rank that has few requests and sends each token by itself. The tokens that
+/// it drafts during a step have arrived when the step ends, so n = 1. It also drafts for outcomes
+/// (policy/length/outcomes.hpp): `foreseen` is the probability that a branch of its was right where
+/// its chain was refuted. Then the request stays ahead. `w`: one more than the drafted tokens that
+/// a step verifies.
+[[nodiscard]] Pace prompt_pace(double p, int w, double foreseen);
+
 /// Mean number of tokens from a step that verifies w tokens drafted just before; w + 1 if all are
 /// accepted. (This is the coupled model, which the paper leaves out.)
 [[nodiscard]] double coupled_tau(double p, int w);
@@ -104,6 +111,11 @@ struct Speed {
 /// verifier's own and those of other verifiers.
 [[nodiscard]] Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
                                     double drafted_for);
+
+/// Speed of a verifier with b requests whose drafter has few requests, `drafted_for`
+/// (prompt_pace()), with the best window up to `longest`.
+[[nodiscard]] Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double b,
+                                 double drafted_for, double foreseen);
 
 /// Algorithm 1, line 5: whether a window of w is worth considering. The paper goes up to
 ///

@@ -197,6 +197,63 @@ TEST(SpeculationPlan, WhoAsksForDrafterRanksGetsThemThoughNoWindowIsUseful) {
   for (const SpeculationPlan& plan : asked) EXPECT_EQ(plan.window, 1);
 }
 
+TEST(SpeculationPlan, ARunDrainsUntilTheLastRequest) {
+  for (const double requests : {1.0, 2.0, 3.0, 512.0, 16384.0}) {
+    const std::vector<DrainPart> parts = drain_of(requests);
+    double shares = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      shares += parts[i].share;
+      EXPECT_LE(parts[i].requests, parts[i > 0 ? i - 1 : i].requests);
+    }
+    EXPECT_NEAR(shares, 1, 1e-9);
+    EXPECT_LE(parts.front().requests, requests);
+    EXPECT_DOUBLE_EQ(parts.back().requests, 1);
+    EXPECT_EQ(parts.size(), 1 + static_cast<std::size_t>(std::ceil(std::log2(requests))));
+  }
+  // Tokens over requests are the positions that pass: all parts but the first are as long.
+  const std::vector<DrainPart> parts = drain_of(512);
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    EXPECT_NEAR(parts[i].share / parts[i].requests, 0.6 * parts[0].share / parts[0].requests, 1e-9);
+}
+
+TEST(SpeculationPlan, TheStartPicksCoupledDraftsAndTheDrainDrafterRanks) {
+  PlanFacts f = facts(16, 128);
+  f.verifiers = {{4, gpu(4)}};
+  f.methods = {{"model:0.5B", 0.8}};
+  f.longest_draft = 8;
+  const std::vector<SpeculationPlan> start = plan_speculation(f, {});
+  print("16 ranks, 128 requests, by the start", start, 4);
+  EXPECT_EQ(start.front().mode, SpeculationMode::coupled);
+  f.drain = drain_of(f.requests);
+  f.adapts = true;
+  f.prompt = true;
+  f.outcomes = true;
+  const std::vector<SpeculationPlan> drain = plan_speculation(f, {});
+  print("by the drain", drain, 4);
+  EXPECT_EQ(drain.front().mode, SpeculationMode::decoupled);
+  // Of drafts that take half as long no step need be relieved.
+  f.verifiers = {{4, gpu(4, 0.5e-3)}};
+  EXPECT_EQ(plan_speculation(f, {}).front().mode, SpeculationMode::coupled);
+}
+
+TEST(SpeculationPlan, GroupsThatJoinAreForeseenForTheLastRequests) {
+  PlanFacts f = facts(16, 512);
+  f.verifiers = {{4, gpu(4)}};
+  const PlanSettings plain{SpeculationMode::plain, {}, {}, {}};
+  f.drain = drain_of(f.requests);
+  const double alone = plan_speculation(f, plain).front().tokens_per_second;
+  f.joined = {{8, gpu(8)}};
+  const SpeculationPlan joined = plan_speculation(f, plain).front();
+  EXPECT_GT(joined.tokens_per_second, 1.05 * alone);
+  EXPECT_EQ(joined.tp, 4);
+  EXPECT_EQ(joined.groups, 4);
+  // Groups that are no faster never join, nor do those that need more ranks than there are.
+  f.joined = {{8, gpu(4)}};
+  EXPECT_DOUBLE_EQ(plan_speculation(f, plain).front().tokens_per_second, alone);
+  f.joined = {{32, gpu(32)}};
+  EXPECT_DOUBLE_EQ(plan_speculation(f, plain).front().tokens_per_second, alone);
+}
+
 TEST(SpeculationPlan, ADraftOfFixedLengthIsForeseenAtThatLength) {
   PlanFacts f = facts(4, 1024);
   PlanSettings settings;

@@ -51,6 +51,28 @@ TEST(SpeculationSpeed, PaceAndWasteOfAFastDrafterAreExact) {
   }
 }
 
+TEST(SpeculationSpeed, PaceWithOutcomesIsThatOfRandomMarks) {
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> draw(0, 1);
+  for (const double p : {0.5, 0.8, 0.95}) {
+    for (const int w : {2, 4, 8}) {
+      EXPECT_NEAR(prompt_pace(p, w, 0).committed, decoupled_pace(p, w, 0).committed, 1e-9);
+      EXPECT_NEAR(prompt_pace(p, w, 1).committed, coupled_tau(p, w - 1), 1e-9);
+      constexpr int kSteps = 200000;
+      bool ahead = false;
+      double tokens = 0;
+      for (int step = 0; step < kSteps; ++step) {
+        int agreed = 0;
+        const int checked = ahead ? w : 1;  // drafted tokens and the target's own
+        while (agreed < checked && draw(random) < p) ++agreed;
+        tokens += std::min(agreed + 1, checked);
+        ahead = agreed == checked || (ahead && draw(random) < 0.68);
+      }
+      EXPECT_NEAR(tokens / kSteps / prompt_pace(p, w, 0.68).committed, 1, 0.01) << p << ' ' << w;
+    }
+  }
+}
+
 TEST(SpeculationSpeed, PaceOfASlowerDrafter) {
   double worst = 0;
   double sum = 0;
