@@ -35,10 +35,12 @@ policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts&
   if (drafts_always(config.speculation.policy)) facts.shortest_draft = facts.longest_draft;
   facts.verifiers = {{costs.conditions.tp, *costs.profile}};
   facts.methods = choice.methods;
+  facts.prompt = inputs.sizes.longest_prompt;
+  facts.longest_text = inputs.sizes.mean_max_tokens;
   facts.drain = policy::drain_of(facts.requests);
   for (const auto& [tp, table] : tail.costs) facts.joined.push_back({tp, table});
   facts.adapts = !drafts_always(config.speculation.policy);
-  facts.prompt = !config.speculation.window;
+  facts.one_by_one = !config.speculation.window;
   facts.outcomes = config.speculation.outcomes;
   return facts;
 }

@@ -14,16 +14,23 @@ constexpr double kFurtherHalf = 0.6;
 }  // namespace
 
 std::vector<DrainPart> drain_of(double requests) {
-  if (requests <= 1) return {{1, 1}};
-  std::vector<DrainPart> parts{{kFirstHalf * requests, kFirstHalf * requests}};
+  if (requests <= 1) return {{1, 1, 0.5}};
+  std::vector<DrainPart> parts{{kFirstHalf * requests, kFirstHalf * requests, 0.5}};
+  double longest = 1;  // in median lengths, as DrainPart::reached is for now
+  const auto add = [&](double mean) {
+    parts.push_back({mean, kFurtherHalf * mean, longest + kFurtherHalf / 2});
+    longest += kFurtherHalf;
+  };
   for (double left = requests / 2; left > 1; left /= 2) {
-    const double mean = std::sqrt(left * std::max(1.0, left / 2));
-    parts.push_back({mean, kFurtherHalf * mean});
+    add(std::sqrt(left * std::max(1.0, left / 2)));
   }
-  parts.push_back({1, kFurtherHalf});
+  add(1);
   double tokens = 0;
   for (const DrainPart& part : parts) tokens += part.share;
-  for (DrainPart& part : parts) part.share /= tokens;
+  for (DrainPart& part : parts) {
+    part.share /= tokens;
+    part.reached /= longest;
+  }
   return parts;
 }
 

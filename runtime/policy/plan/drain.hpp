@@ -9,6 +9,7 @@ namespace paceline::policy {
 struct DrainPart {
   double requests = 1;  ///< unfinished requests, on average
   double share = 1;     ///< of the run's response tokens, those generated in this part
+  double reached = 0;   ///< tokens that its requests have, on average, over those of the longest
 };
 
 /// The parts of a run: until half of its requests have ended, then until half of the rest have, and

@@ -69,9 +69,14 @@ class Search {
     return s;
   }
 
-  /// Tokens a second of one request in groups of these costs, with `b` requests each, while
-  /// `active` are decoded in all.
-  using Rate = std::function<double(const CostTable& table, double b, double active)>;
+  /// Load of a group in a part of the run.
+  struct Load {
+    double b = 1;        ///< its requests
+    double active = 1;   ///< requests that all groups decode at a time
+    double context = 0;  ///< positions that a request attends to, on average
+  };
+  /// Tokens a second of one request in groups of these costs.
+  using Rate = std::function<double(const CostTable& table, const Load& load)>;
 
   /// Tokens a second of all groups, over the whole run or at its start. In each part of the run
   /// requests are decoded by the layout's groups or by larger ones, whichever is faster.
@@ -80,9 +85,12 @@ class Search {
     double seconds = 0;  // a token
     for (const DrainPart& part : parts_) {
       double best = 0;
+      const double context = facts_.drain.empty()
+                                 ? facts_.context
+                                 : facts_.prompt + part.reached * facts_.longest_text;
       const auto consider = [&](const CostTable& table, int of) {
         const double active = std::min(part.requests, static_cast<double>(of) * facts_.max_batch);
-        const double each = rate(table, std::max(1.0, std::ceil(active / of)), active);
+        const double each = rate(table, {std::max(1.0, std::ceil(active / of)), active, context});
         best = std::max(best, active * each);
       };
       consider(verifier.table, groups);
@@ -96,38 +104,40 @@ class Search {
   }
 
   /// The better of drafting and, where verifiers adapt, plain decoding.
-  [[nodiscard]] double adapted(const CostTable& table, double b, double drafting) const {
+  [[nodiscard]] double adapted(const CostTable& table, const Load& load, double drafting) const {
     if (!facts_.adapts) return drafting;
-    return std::max(drafting, plain_speed(table, facts_.context, b).tokens_per_second);
+    return std::max(drafting, plain_speed(table, load.context, load.b).tokens_per_second);
   }
 
-  [[nodiscard]] double coupled_rate(const CostTable& table, const DraftMethod& method, double b,
-                                    int* window = nullptr) const {
+  [[nodiscard]] double coupled_rate(const CostTable& table, const DraftMethod& method,
+                                    const Load& load, int* window = nullptr) const {
     const DrafterCosts* drafter = costs_of(table, method.name);
-    if (drafter == nullptr) return plain_speed(table, facts_.context, b).tokens_per_second;
-    const SpeculationCosts costs{table, *drafter, facts_.context, facts_.max_batch};
+    if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
+    const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
     double best = 0;
     for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
-      const double now = coupled_speed(costs, method.acceptance, w, b).tokens_per_second;
+      const double now = coupled_speed(costs, method.acceptance, w, load.b).tokens_per_second;
       if (now <= best) continue;
       best = now;
       if (window != nullptr) *window = w;
     }
-    return adapted(table, b, best);
+    return adapted(table, load, best);
   }
 
   /// `w`: the window of drafter ranks with many requests.
   [[nodiscard]] double decoupled_rate(const CostTable& table, const DraftMethod& method, int w,
-                                      double b, double drafted_for) const {
+                                      const Load& load, int drafters) const {
+    const double drafted_for = std::max(1.0, std::ceil(load.active / drafters));
     const DrafterCosts* drafter = costs_of(table, method.name);
-    if (drafter == nullptr) return plain_speed(table, facts_.context, b).tokens_per_second;
-    const SpeculationCosts costs{table, *drafter, facts_.context, facts_.max_batch};
-    if (facts_.prompt && drafted_for <= static_cast<double>(kFewRequests))
-      return prompt_speed(costs, method.acceptance, facts_.longest_draft, b, drafted_for,
+    if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
+    const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
+    if (facts_.one_by_one && drafted_for <= static_cast<double>(kFewRequests))
+      return prompt_speed(costs, method.acceptance, facts_.longest_draft, load.b, drafted_for,
                           facts_.outcomes ? kSecondChoice : 0)
           .tokens_per_second;
-    return adapted(table, b,
-                   decoupled_speed(costs, method.acceptance, w, b, drafted_for).tokens_per_second);
+    return adapted(
+        table, load,
+        decoupled_speed(costs, method.acceptance, w, load.b, drafted_for).tokens_per_second);
   }
 
   void plain(const VerifierConfiguration& verifier) {
@@ -142,8 +152,8 @@ class Search {
     plan.settings = "speculation.mode=plain";
     plan.groups = s.groups;
     plan.tokens_per_second =
-        tokens_per_second(verifier, s.groups, [&](const CostTable& table, double b, double) {
-          return plain_speed(table, facts_.context, b).tokens_per_second;
+        tokens_per_second(verifier, s.groups, [&](const CostTable& table, const Load& load) {
+          return plain_speed(table, load.context, load.b).tokens_per_second;
         });
     plans_.push_back(std::move(plan));
   }
@@ -156,7 +166,7 @@ class Search {
       if (drafter == nullptr) continue;
       const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
       SpeculationPlan plan;
-      (void)coupled_rate(verifier.table, method, s.batch, &plan.window);
+      (void)coupled_rate(verifier.table, method, {s.batch, s.active, facts_.context}, &plan.window);
       const Speed start = coupled_speed(costs, method.acceptance, plan.window, s.batch);
       plan.mode = SpeculationMode::coupled;
       plan.tp = verifier.tp;
@@ -168,9 +178,10 @@ class Search {
                       milliseconds(start.step - start.draft), start.committed);
       plan.settings = "speculation.mode=coupled";
       plan.groups = s.groups;
-      plan.tokens_per_second = tokens_per_second(
-          verifier, s.groups,
-          [&](const CostTable& table, double b, double) { return coupled_rate(table, method, b); });
+      plan.tokens_per_second =
+          tokens_per_second(verifier, s.groups, [&](const CostTable& table, const Load& load) {
+            return coupled_rate(table, method, load);
+          });
       plans_.push_back(std::move(plan));
     }
   }
@@ -196,9 +207,9 @@ class Search {
     const double drafted_for = std::max(1.0, std::ceil(s.active / drafters));
     SpeculationPlan plan;
     const auto consider = [&](int w) {
-      const double speed = tokens_per_second(
-          verifier, s.groups, [&](const CostTable& table, double b, double active) {
-            return decoupled_rate(table, method, w, b, std::max(1.0, std::ceil(active / drafters)));
+      const double speed =
+          tokens_per_second(verifier, s.groups, [&](const CostTable& table, const Load& load) {
+            return decoupled_rate(table, method, w, load, drafters);
           });
       if (speed <= plan.tokens_per_second) return;
       plan.tokens_per_second = speed;

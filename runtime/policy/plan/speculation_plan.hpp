@@ -29,19 +29,22 @@ struct PlanFacts {
   int ranks = 1;           ///< the paper's G
   double requests = 1;     ///< requests at the start of the run: the paper's B
   int max_batch = 64;      ///< most that a group decodes at a time
-  double context = 0;      ///< positions that a request attends to, on average
+  double context = 0;      ///< positions that a request attends to, on average, at the start
   int longest_draft = 8;   ///< tokens; no window is larger
   int shortest_draft = 1;  ///< tokens of coupled drafts; a fixed length: the longest too
   std::vector<VerifierConfiguration> verifiers;
   std::vector<DraftMethod> methods;  ///< a method is left out for tables without its costs
-  /// Parts of the run (drain_of()); empty: plans are compared by the start alone, as the paper
-  /// does.
+  double prompt = 0;                 ///< tokens of a prompt
+  double longest_text = 0;           ///< tokens of the longest response
+  /// Parts of the run (drain_of()), in each of which a request attends to its prompt and to what it
+  /// has reached of the longest response. Empty: plans are compared by the start alone, as the
+  /// paper does.
   std::vector<DrainPart> drain = {};
   /// Costs of the larger groups that neighbouring groups may join into, by degree (growth.hpp).
   std::vector<VerifierConfiguration> joined = {};
   bool adapts = false;  ///< verifiers draft and verify only where it pays (length/goodput.hpp)
   /// Drafter ranks with few requests send tokens one by one, and draft for outcomes.
-  bool prompt = false;
+  bool one_by_one = false;
   bool outcomes = false;
 };
 

@@ -204,6 +204,7 @@ TEST(SpeculationPlan, ARunDrainsUntilTheLastRequest) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       shares += parts[i].share;
       EXPECT_LE(parts[i].requests, parts[i > 0 ? i - 1 : i].requests);
+      EXPECT_GE(parts[i].reached, parts[i > 0 ? i - 1 : i].reached);
     }
     EXPECT_NEAR(shares, 1, 1e-9);
     EXPECT_LE(parts.front().requests, requests);
@@ -226,7 +227,7 @@ TEST(SpeculationPlan, TheStartPicksCoupledDraftsAndTheDrainDrafterRanks) {
   EXPECT_EQ(start.front().mode, SpeculationMode::coupled);
   f.drain = drain_of(f.requests);
   f.adapts = true;
-  f.prompt = true;
+  f.one_by_one = true;
   f.outcomes = true;
   const std::vector<SpeculationPlan> drain = plan_speculation(f, {});
   print("by the drain", drain, 4);
