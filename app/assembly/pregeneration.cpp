@@ -4,7 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <limits>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -29,7 +29,10 @@ bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
 Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   Inputs next;
   next.config = read_config(arguments, io::Purpose::run);
-  if (!is_of_use(next.config, now.config)) return next;
+  // A pipe would keep the end of the present step waiting.
+  if (!is_of_use(next.config, now.config) ||
+      !std::filesystem::is_regular_file(next.config.prompts.path))
+    return next;
   next.target.config = now.target.config;
   next.target.compute = now.target.compute;
   next.picture_processor = now.picture_processor;
@@ -53,17 +56,31 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens the directory for pregenerated texts. Texts of another request by the same name, and those
-/// that cannot be read, make room.
+/// Opens the directory for pregenerated texts, and makes it where there is none. Texts of another
+/// request by the same name are deleted. Throws where something else has this name.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {
-  try {
-    return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
-  } catch (const Error&) {
-    std::filesystem::remove_all(path);
-    return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
-  }
+  if (std::filesystem::exists(path) &&
+      io::first_difference(io::read_manifest(path), manifest).has_value() &&
+      !io::remove_texts(path))
+    throw IoError(path + ": expected texts for the next step's drafts, found another run");
+  return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
+}
+
+/// Removes responses that the present step cannot generate, and shortens others: its rotary table
+/// ends at the longest sequence of its own requests. Prompts with pictures are left out too.
+void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
+  const std::int32_t longest = now.sizes.longest_sequence;
+  const auto room = [&](const Prompt& prompt) {
+    return longest - static_cast<std::int32_t>(prompt.tokens.size());
+  };
+  std::erase_if(work, [&](const Trajectory& response) {
+    const Prompt& prompt = prompts[response.id.prompt];
+    return !prompt.pictures.empty() || room(prompt) <= std::ssize(response.tokens);
+  });
+  for (Prompt& prompt : prompts)
+    prompt.sampling.max_tokens = std::min(*prompt.sampling.max_tokens, std::max(room(prompt), 1));
 }
 
 }  // namespace
@@ -134,10 +151,8 @@ void UpcomingStep::read(const io::StepRequest& request) {
   io::ResumeState earlier = directory->read_state();
   for (const std::string& warning : earlier.warnings) warn_of(warning);
   std::vector<Trajectory> work = work_list(next, earlier.finished, earlier.partial);
-  std::erase_if(work, [&](const Trajectory& response) {
-    return !next.prompts.prompts[response.id.prompt].pictures.empty();
-  });
   for (Prompt& prompt : next.prompts.prompts) complete(prompt.sampling, next);
+  keep_possible(now_, next.prompts.prompts, work);
   say("groups that run dry begin responses of {} for its drafts", request.name);
   {
     const std::lock_guard lock(mutex_);

@@ -60,6 +60,15 @@ bool step_before(const std::string& a, const std::string& b) {
   return a_ends && b_ends ? a < b : a_ends;  // for names like 01 and 1
 }
 
+bool remove_texts(const std::string& directory) {
+  std::error_code error;
+  const fs::path path(directory);
+  if (!fs::exists(path / "run.json", error) || fs::exists(path / "trajectories.h5", error))
+    return false;
+  fs::remove_all(path, error);
+  return !error;
+}
+
 StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
   std::error_code error;
   if (!fs::is_directory(path_, error))
@@ -67,37 +76,33 @@ StepFolder::StepFolder(std::string path) : path_(std::move(path)) {
                      (fs::exists(path_, error) ? "something else" : "none"));
 }
 
-std::optional<StepRequest> StepFolder::next() const { return first("", false); }
+std::optional<StepRequest> StepFolder::next() const { return first("", kRequest); }
 
 std::optional<StepRequest> StepFolder::upcoming(const std::string& now) const {
-  return first(now, true);
+  if (std::optional<StepRequest> request = first(now, kRequest)) return request;
+  return first(now, kUpcoming);
 }
 
-/// The first request except `but`, or the first one that is there or announced.
-std::optional<StepRequest> StepFolder::first(const std::string& but, bool announced) const {
+std::optional<StepRequest> StepFolder::first(const std::string& but,
+                                             const std::string& ending) const {
   std::set<std::string> there;
   std::error_code error;
   std::error_code unknown;
-  const auto is_request = [&](const fs::path& file) {
-    return file.extension() == kRequest || (announced && file.extension() == kUpcoming);
-  };
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
-    if (!is_request(it->path()) || !it->is_directory(unknown))
+    if (it->path().extension() != ending || !it->is_directory(unknown))
       there.insert(it->path().filename().string());
   if (error) throw IoError(path_ + ": cannot be listed: " + error.message());
   std::optional<std::string> first;
   for (const std::string& file : there) {
-    if (!is_request(file) || file.starts_with('.')) continue;
-    const std::string name = file.substr(0, file.rfind('.'));
+    if (!file.ends_with(ending) || file.starts_with('.')) continue;
+    const std::string name = file.substr(0, file.size() - ending.size());
     if (name.empty() || name == but || there.contains(name) || there.contains(name + kError))
       continue;
     if (!first || step_before(name, *first)) first = name;
   }
   if (!first) return std::nullopt;
-  const fs::path path = fs::path(path_) / *first;
-  const bool requested = there.contains(*first + kRequest);
-  return StepRequest{*first, path.string() + (requested ? kRequest : kUpcoming),
-                     path.string() + kPart, path.string() + kAhead};
+  const std::string path = (fs::path(path_) / *first).string();
+  return StepRequest{*first, path + ending, path + kPart, path + kAhead};
 }
 
 bool StepFolder::closed() const {
@@ -105,16 +110,21 @@ bool StepFolder::closed() const {
   return fs::exists(fs::path(path_) / "stop", error);
 }
 
-void StepFolder::meet(const StepRequest& step) const {
+void StepFolder::remove_announced(const StepRequest& step) const {
   std::error_code ignored;
-  fs::remove_all(step.ahead, ignored);
+  fs::remove(fs::path(path_) / (step.name + kUpcoming), ignored);
+  remove_texts((fs::path(path_) / (step.name + kAhead)).string());
+}
+
+void StepFolder::meet(const StepRequest& step) const {
+  remove_announced(step);
   put_in_place(step.part, fs::path(path_) / step.name);
 }
 
 void StepFolder::refuse(const StepRequest& step, const std::string& why, bool begun) const {
   std::error_code error;
   if (!begun) fs::remove_all(step.part, error);
-  fs::remove_all(step.ahead, error);
+  remove_announced(step);
   const fs::path path = fs::path(path_) / (step.name + kError);
   const fs::path written = fs::path(path_) / ("." + step.name + kError);
   std::ofstream file(written);

@@ -25,7 +25,7 @@ resident() {
 }
 # comes NAME: waits for a step's output, or for why there is none.
 comes() {
-  for _ in $(seq 600); do
+  for _ in $(seq 3000); do
     [ -e "$steps/$1" ] || [ -e "$steps/$1.error" ] && return 0
     kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
@@ -156,9 +156,11 @@ if [ "$(digest "$steps/step-13-before")" != "$(digest "$steps/step-14")" ]; then
 else fail "other weights said the same"; fi
 
 # Ranks that run dry begin the next step's responses: a single response keeps one rank busy, and the other has nothing
-# to do from its first moment. How far that gets is a matter of time: a machine that is slow to begin has more of it.
+# to do from its first moment. How far it gets is a matter of time: a machine that is slow to begin tries again with longer steps.
 head -n 1 "$root/configs/prompts/unseen.jsonl" >"$work/one.jsonl"
-head -n 8 "$root/configs/prompts/train.jsonl" >"$work/eight.jsonl"
+# One prompt is longer than the step before can compute.
+{ head -n 7 "$root/configs/prompts/train.jsonl"
+  echo "{\"uid\": \"long\", \"prompt\": [{\"role\": \"user\", \"content\": \"$(seq -s ' ' 1000 1400)\"}]}"; } >"$work/eight.jsonl"
 one="prompts: {path: $work/one.jsonl, samples: 1}"
 eight="prompts: {path: $work/eight.jsonl}"
 # busy NAME SEED TOKENS: a step of one response, so long, without drafts.
@@ -204,7 +206,7 @@ if [ ! -e "$steps/step-$seed-b.ahead" ]; then ok "the texts go with it"; else fa
 # Killed in the midst of it; texts of another step that are damaged.
 drafts step-5000-b 51 upcoming
 busy step-5000-a 50 3500
-for _ in $(seq 600); do [ "$(finished "$steps/step-5000-b.ahead" || true)" -gt 0 ] 2>/dev/null && break; sleep 0.05; done
+for _ in $(seq 2400); do [ "$(finished "$steps/step-5000-b.ahead" || true)" -gt 0 ] 2>/dev/null && break; sleep 0.05; done
 pkill -KILL -f "rollout $config --watch $steps" || true
 wait "$pid" || true
 cp -r "$steps/step-5000-b.ahead" "$steps/step-6000.ahead"

@@ -50,7 +50,8 @@ enum class DrafterDeal : std::uint8_t {
 /// In simulation (specactor-lognormal.yaml, all mechanisms but best of N) by_request takes 0.976 of
 /// by_prompt's seconds on 16 GPUs (seeds 1 to 6: 0.956 to 1.017) and 0.991 on 32 (1 to 4). A rank
 /// chosen by the present loads of all ranks takes 0.976 and 0.977, but then groups would have to
-/// tell one another their loads. By the loads of the group's own requests it takes 0.983 and 0.992.
+/// tell one another their loads. By the loads of the group's own requests it takes 0.983 and,
+/// under seeds 1 and 2, 0.992.
 [[nodiscard]] inline const DrafterPlace* drafter_for(RequestId id, DrafterDeal deal,
                                                      std::span<const DrafterPlace> drafters) {
   if (drafters.empty()) return nullptr;

@@ -58,9 +58,9 @@ struct Pace {
 
 /// Pace with a drafter rank that has few requests and sends each token by itself. The tokens that
 /// it drafts during a step have arrived when the step ends, so n = 1. It also drafts for outcomes
-/// (policy/length/outcomes.hpp): `foreseen` is the probability that a branch of its was right where
-/// its chain was refuted. Then the request stays ahead. `w`: one more than the drafted tokens that
-/// a step verifies.
+/// (policy/length/outcomes.hpp): `foreseen` is the probability that a branch of a draft was right
+/// where its chain was refuted. Then the request stays ahead. `w`: one more than the drafted tokens
+/// that a step verifies.
 [[nodiscard]] Pace prompt_pace(double p, int w, double foreseen);
 
 /// Mean number of tokens from a step that verifies w tokens drafted just before; w + 1 if all are

@@ -48,17 +48,24 @@ TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
   EXPECT_EQ(second->name, "s2");
   EXPECT_EQ(second->request, (path_ / "s2.yaml").string());
   fs::create_directory(second->part);
-  fs::create_directory(second->ahead);
+  for (const char* name : {"s2", "s9"}) {
+    fs::create_directory(path_ / (name + std::string(".ahead")));
+    put(name + std::string(".ahead/run.json"));
+  }
+  put("s9.ahead/trajectories.h5");  // a finished run is nobody's hints
+  put("s2.upcoming");
   EXPECT_EQ(next(), "s2");  // begun
   EXPECT_EQ(folder.upcoming("s2")->name, "s9");
   folder.meet(*second);
   EXPECT_FALSE(fs::exists(path_ / "s2.ahead"));
+  EXPECT_FALSE(fs::exists(path_ / "s2.upcoming"));
   EXPECT_TRUE(fs::is_directory(path_ / "s2"));
   EXPECT_EQ(next(), "s9");
   folder.refuse(*folder.next(), "weights that are none", false);
   std::string why;
   std::getline(std::ifstream(path_ / "s9.error"), why);
   EXPECT_EQ(why, "weights that are none");
+  EXPECT_TRUE(fs::exists(path_ / "s9.ahead/trajectories.h5"));
   EXPECT_EQ(next(), "s10");
   fs::remove(path_ / "s9.error");
   EXPECT_EQ(next(), "s9");
@@ -71,9 +78,11 @@ TEST_F(Folder, AnnouncedRequestsAreNoRequests) {
   for (const char* file : {"s4.upcoming", "s3.upcoming", ".s2.upcoming"}) put(file);
   EXPECT_EQ(folder.upcoming("s1")->request, (path_ / "s3.upcoming").string());
   EXPECT_EQ(next(), "s1");
+  put("s5.yaml");
+  EXPECT_EQ(folder.upcoming("s1")->request, (path_ / "s5.yaml").string());
   put("s3.yaml");
   EXPECT_EQ(folder.upcoming("s1")->request, (path_ / "s3.yaml").string());
-  for (const char* made : {"s1", "s3"}) fs::create_directory(path_ / made);
+  for (const char* made : {"s1", "s3", "s5"}) fs::create_directory(path_ / made);
   EXPECT_EQ(next(), "none");
   EXPECT_EQ(folder.upcoming("s1")->name, "s4");
 }
