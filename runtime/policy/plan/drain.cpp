@@ -16,7 +16,7 @@ constexpr double kFurtherHalf = 0.6;
 std::vector<DrainPart> drain_of(double requests) {
   if (requests <= 1) return {{1, 1, 0.5}};
   std::vector<DrainPart> parts{{kFirstHalf * requests, kFirstHalf * requests, 0.5}};
-  double longest = 1;  // in median lengths, as DrainPart::reached is for now
+  double longest = 1;  // in median lengths; so is DrainPart::reached until the end
   const auto add = [&](double mean) {
     parts.push_back({mean, kFurtherHalf * mean, longest + kFurtherHalf / 2});
     longest += kFurtherHalf;
