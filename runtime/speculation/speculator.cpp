@@ -1,6 +1,7 @@
 #include "runtime/speculation/speculator.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace paceline::speculation {
@@ -186,6 +187,7 @@ std::span<const engine::DraftTree> Speculator::draft(
     begin(drafts_[i][0], 0, foretold_[i], 0);
     expected_.push_back(drafts_[i][0].expected_tokens);
   }
+  choose_trial(decoding);
   for (std::size_t k = 0; k < roster_.size(); ++k) ask(static_cast<int>(k), decoding);
   select();
   ++draft_steps_;
@@ -210,13 +212,29 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
   }
 }
 
-// Trials take turns over the later drafters, then over the requests.
-bool Speculator::on_trial(int drafter, std::size_t request) const {
-  if (drafter == 0 || draft_steps_ % kTrialInterval != 0) return false;
+// Trials take turns over the later drafters, then over the requests. A drafter that lags behind the
+// text tries the request that it has least to catch up for: a long lag would cost several steps.
+void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
+  trial_ = {};
+  if (roster_.size() == 1 || draft_steps_ % kTrialInterval != 0) return;
   const std::uint64_t turn = draft_steps_ / kTrialInterval;
   const std::uint64_t later = roster_.size() - 1;
-  return static_cast<std::uint64_t>(drafter) == 1 + turn % later &&
-         request == turn / later % lengths_.size();
+  trial_.drafter = 1 + turn % later;
+  trial_.request = turn / later % decoding.size();
+  const draft::LaggingState* state = roster_[trial_.drafter].drafter->capabilities().state;
+  if (state == nullptr) return;
+  int least = std::numeric_limits<int>::max();
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    if (lengths_[i] == 0 || !serves(trial_.drafter, *decoded_[i])) continue;
+    const int lag = state->lag(decoding[i].id);
+    if (lag >= least) continue;
+    least = lag;
+    trial_.request = i;
+  }
+}
+
+bool Speculator::on_trial(int drafter, std::size_t request) const {
+  return static_cast<std::size_t>(drafter) == trial_.drafter && request == trial_.request;
 }
 
 void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {

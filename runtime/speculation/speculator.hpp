@@ -114,6 +114,7 @@ class Speculator {
   void describe(std::span<const engine::Decoding> decoding,
                 std::span<const std::span<const TokenId>> foretold);
   void describe_hopes();
+  void choose_trial(std::span<const engine::Decoding> decoding);
   [[nodiscard]] bool on_trial(int drafter, std::size_t request) const;
   void ask(int drafter, std::span<const engine::Decoding> decoding);
   void begin(Draft& draft, int drafter, std::span<const TokenId> foretold, int tokens) const;
@@ -147,8 +148,13 @@ class Speculator {
   std::vector<std::byte> features_;
 
   // The step under way; vectors are indexed by decoding request unless said otherwise.
-  bool drafted_ = false;           ///< some draft was asked for
-  bool asked_models_ = false;      ///< a drafter that gives memory back was asked
+  bool drafted_ = false;       ///< some draft was asked for
+  bool asked_models_ = false;  ///< a drafter that gives memory back was asked
+  /// Request of the step whose draft a later drafter proposes whatever it promises.
+  struct Trial {
+    std::size_t drafter = 0;  ///< 0: there is no trial, for the first drafter is always asked
+    std::size_t request = 0;  ///< index in the batch
+  } trial_;
   std::uint64_t draft_steps_ = 0;  ///< steps in which a draft was asked for
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;

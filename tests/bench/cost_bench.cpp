@@ -20,6 +20,8 @@ int octave(int n) {
   return power;
 }
 
+constexpr int kWaves = 8;  // requests for each slot, so that steps have contexts of every length
+
 /// Steps of one kind: seconds by what was foretold.
 struct Steps {
   std::vector<double> seconds, foretold;
@@ -33,12 +35,12 @@ void run(SpeculationSetup& setup, int batch, int length, const CostTable& costs,
                                      std::make_unique<policy::FixedLength>(length),
                                      {std::max(1, length), std::max(1, length), 1}, clock);
   engine::Batcher batcher = setup.batcher(batch, setup.options.max_tokens);
-  for (int i = 0; i < batch; ++i) {
-    Admission request = setup.request(i);
-    speculator.start(request);
-    if (!batcher.admit(request)) throw std::logic_error("the KV pool is too small");
-  }
-  while (batcher.active() > 0) {
+  for (int next = 0; next < kWaves * batch || batcher.active() > 0;) {
+    for (; next < kWaves * batch && batcher.active() < batch; ++next) {
+      Admission request = setup.request(next);
+      speculator.start(request);
+      if (!batcher.admit(request)) throw std::logic_error("the KV pool is too small");
+    }
     const std::span<const engine::Decoding> decoding = batcher.decoding();
     const int prefill = batcher.prefill_rows();
     StepShape shape;

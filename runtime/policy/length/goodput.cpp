@@ -16,6 +16,7 @@ constexpr double kLeastLoss = 0.03;       ///< least foreseen loss of a trial's 
 constexpr int kLookInterval = 16;         ///< plain steps between two considerations of drafting
 constexpr int kHorizon = 128;             ///< tokens within which catching up must pay off
 constexpr double kRowsMemory = 1000;      ///< later tokens asked for after which one counts 1/e
+constexpr double kGainMemory = 1000;      ///< later tokens hoped for after which one counts 1/e
 constexpr double kNextToNothing = 0.003;  ///< share of a plain step
 /// Share of a path's refused tokens that a second path may catch; a third may catch this share of
 /// the rest. Seer's table 2 and bench_draft have 4 to 10 %. Some requests have more, and select()
@@ -126,6 +127,13 @@ void Goodput::count_hopes(const DraftQuery& query, std::size_t leading) {
   }
 }
 
+/// Share of the tokens hoped for that an offer's drafts bring. It is at most 1: drafts may bring
+/// foretold tokens besides, which no plan counts. It is 1 where drafting costs next to nothing, for
+/// what select() drops then costs nothing either.
+double Goodput::gain_share(const Offer& offer) const {
+  return cheap(offer.leading) ? 1 : std::min(1.0, offer.gains.estimate(1, max_length_));
+}
+
 /// Plans the best prefix of the candidates by worth_ and next_.
 void Goodput::plan_prefix(const DraftQuery& query, Offer& offer) {
   DraftQuery counted = query;
@@ -161,6 +169,8 @@ bool Goodput::leave_out_laggards(const DraftQuery& query, const Offer& offer, do
 void Goodput::plan(const DraftQuery& query, Offer& offer) {
   offer.prices.of_drafting(costs_, query, offer.leading);
   count_hopes(query, offer.leading);
+  const double share = gain_share(offer);
+  for (double& worth : worth_) worth *= share;
   plan_prefix(query, offer);
   const bool behind =
       lags(offer.leading) &&
@@ -224,6 +234,7 @@ void Goodput::choose(const DraftQuery& query, std::span<int> lengths) {
   const Offer& offer = offers_[taken_];
   step_.row = row_price(query);
   if (!on_ && trial) step_.at_least = offer.plan.tokens;
+  if (speculates) step_.hoped = offer.plan.gain / gain_share(offer);
   if (cheap(offer.leading)) {
     for (int r = 0; r < query.requests; ++r)
       lengths[r] = std::min(max_length_, query.longest_draft[r]);
@@ -297,6 +308,9 @@ void Goodput::observe(const StepOutcome& measured) {
   alike_ = drafted == drafted_ ? alike_ + 1 : 1;
   drafted_ = drafted;
   if (step_.asked > 0) offers_[taken_].rows.record(measured.draft_rows, step_.asked, kRowsMemory);
+  if (step_.hoped > 0)
+    offers_[taken_].gains.record(measured.committed - step_.shape.requests, step_.hoped,
+                                 kGainMemory);
   if (step_.shape.prefill_rows > 0 || alike_ <= settling()) return;
   const double foretold = step_seconds(measured.draft_rows);
   if (drafted) {

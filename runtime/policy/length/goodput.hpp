@@ -51,7 +51,9 @@ class PaceRatio {
 /// The table may be off by a factor, which may differ between plain steps and steps that verify
 /// drafts: each kind has one ratio of measured to predicted seconds. The kind not in use is not
 /// measured. So now and then some steps, a trial, are of the other kind, as often as a small share
-/// of the time pays for. Nothing else is learned.
+/// of the time pays for. Drafts may also be worth less than acceptance promises, where drafters
+/// find nothing for many requests at once or select() drops what they found. Each offer has the
+/// ratio of accepted to hoped tokens for it. Nothing else is learned.
 class Goodput final : public DraftLengthPolicy {
  public:
   /// `costs`: must have points for steps, and drafters in the order in which they are asked;
@@ -75,12 +77,14 @@ class Goodput final : public DraftLengthPolicy {
     double draft_seconds = 0;  ///< predicted, without catching up
     double catch_up = 0;       ///< predicted seconds of catching up
     double row = 0;            ///< committed tokens that a further row must be worth
+    double hoped = 0;          ///< accepted tokens that the acceptance of its requests promises
   };
 
   /// The first `leading` drafters, together with the free ones.
   struct Offer {
     std::size_t leading = 0;
-    FadingShare rows;  ///< share of the tokens asked for that was verified
+    FadingShare rows;   ///< share of the tokens asked for that was verified
+    FadingShare gains;  ///< share of the tokens hoped for that was accepted
     // The plan of the current step, and its inputs.
     DraftPlan plan;
     DraftPlanner planner;
@@ -94,6 +98,7 @@ class Goodput final : public DraftLengthPolicy {
   [[nodiscard]] bool lags(std::size_t leading) const;
   [[nodiscard]] bool cheap(std::size_t leading) const;
   [[nodiscard]] double speedup(double rate) const;
+  [[nodiscard]] double gain_share(const Offer& offer) const;
   void count_hopes(const DraftQuery& query, std::size_t leading);
   void plan(const DraftQuery& query, Offer& offer);
   void plan_prefix(const DraftQuery& query, Offer& offer);

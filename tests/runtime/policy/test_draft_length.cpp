@@ -294,6 +294,50 @@ TEST(Goodput, IsDeterministic) {
   EXPECT_EQ(a.asked_at, b.asked_at);
 }
 
+// Acceptance, as counted token by token, may promise more than drafts bring. Speculation ends then,
+// although each step says the same of acceptance and of costs.
+TEST(Goodput, EndsWhereDraftsBringLessThanAcceptancePromises) {
+  CostTable costs;
+  costs.decode = CostCurve({{1, 1}, {64, 1}});
+  costs.drafters.push_back({"lookup", CostCurve({{1, 0.2}, {8, 0.2}}), CostCurve({{1, 0.01}}), {}});
+  const std::vector<double> acceptance(8, 0.5);
+  const std::vector<int> longest(8, 8);
+  DraftQuery query;
+  query.requests = 8;
+  query.acceptance = acceptance;
+  query.longest_draft = longest;
+  const auto drafts = [&](int gain) {
+    Goodput policy(costs, 8);
+    int drafted = 0;
+    for (int step = 0; step < 1000; ++step) {
+      std::vector<int> lengths(8, 0);
+      if (policy.considers(query)) policy.choose(query, lengths);
+      StepOutcome outcome;
+      outcome.step_seconds = 1;
+      outcome.committed = 8;
+      const int asked = std::accumulate(lengths.begin(), lengths.end(), 0);
+      if (asked > 0) {
+        ++drafted;
+        std::vector<std::uint8_t> keep(asked);
+        std::vector<int> offsets{0};
+        std::vector<double> values;
+        for (const int length : lengths) {
+          for (int k = 0; k < length; ++k) values.push_back(std::pow(0.5, k + 1));
+          offsets.push_back(static_cast<int>(values.size()));
+        }
+        policy.select(query, {values, offsets}, keep);
+        outcome.draft_rows = std::accumulate(keep.begin(), keep.end(), 0);
+        outcome.draft_seconds = 0.25;
+        outcome.committed += gain;
+      }
+      policy.observe(outcome);
+    }
+    return drafted;
+  };
+  EXPECT_GT(drafts(6), 900) << "as much as it promises, nearly";
+  EXPECT_LT(drafts(1), 100) << "a token a step, which costs a quarter of a step";
+}
+
 TEST(Goodput, HeedsRoom) {
   CostTable costs;
   costs.decode = CostCurve({{1, 1}, {16, 1}});
