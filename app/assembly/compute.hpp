@@ -16,16 +16,16 @@
 namespace paceline::app {
 
 struct Compute {
-  // Kept for as long as the rank lives. A rank that is always spare has no backend.
+  // Members kept for as long as the rank lives. A rank that is always spare has no backend.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;              ///< of all models that are not sharded
+  fabric::SingleRankGroup alone;              ///< group of every model that is not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
   std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; backend threads sleep meanwhile
   std::unique_ptr<WeightStore> weights;
 
-  // Made for the rank's place. Ranks that follow a group's leader draft nothing, drafter ranks
-  // verify nothing.
+  // Members made for the rank's place. Ranks that follow a group's leader draft nothing, drafter
+  // ranks verify nothing.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
@@ -35,7 +35,7 @@ struct Compute {
 
 /// Makes all that the rank's place in the layout needs, and the tensor-parallel groups that it may
 /// be in: its group of the layout and larger groups for the last requests. Where roles change at
-/// random, these are groups of every degree. Collective; throws JobEnded.
+/// random (test.shuffle), a group of every degree of the layout. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);

@@ -19,7 +19,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // no text needed: drafts are token ids
+  } catch (const DataError&) {  // without a tokenizer only the vocabularies' sizes are compared
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;

@@ -27,8 +27,8 @@ struct ProfiledCosts {
 /// the target computes in.
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
-/// Text for the user: how `profile`'s conditions differ from `now`, or which drafter it lacks or
-/// knows with another shape; empty: it holds. `degrees`: the groups' tensor-parallel degrees.
+/// Text for the user: how the profile's conditions differ from `now`, or which drafter the profile
+/// lacks or has with another shape; empty: it holds. `degrees`: the groups' degrees.
 /// `target`: the dtype that the target computes in. `whose`: a name for `now`, as "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,

@@ -15,8 +15,8 @@ std::unique_ptr<speculation::Speculator> make_speculator(const Inputs& inputs, c
   const io::SpeculationSection& settings = inputs.config.speculation;
   if (roster.empty()) return nullptr;
   speculation::SpeculatorOptions options;
-  // Drafter ranks cost a verifier nothing. Neither, for the choice of draft lengths, do reserved
-  // models, which draft in races and on trial alone.
+  // Draft lengths are chosen as if two kinds of drafters cost nothing: drafter ranks, and reserved
+  // models, which draft only in races and on trial.
   costs.drafters.clear();
   for (speculation::RosterEntry& entry : roster) {
     const bool own = entry.kind == speculation::DrafterKind::own;

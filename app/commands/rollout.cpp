@@ -234,7 +234,7 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
 }
 
 /// Does one rollout. `step`: the step of a resident job; null: a run of its own. `generated`: as in
-/// RunStep.
+/// RunStep (watch.hpp).
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
               const ResidentStep* step, Standing& standing, bool& generated) {
   const SteadyClock clock;

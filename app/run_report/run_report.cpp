@@ -46,7 +46,7 @@ std::vector<std::string> runs_of(const std::string& path) {
   if (!fs::is_directory(path, ignored) || holds_run(path)) return {path};
   std::vector<std::string> steps;
   for (fs::directory_iterator it(path, ignored), end; it != end; it.increment(ignored)) {
-    const bool ahead = it->path().extension() == io::kAhead;  // no step, texts for one
+    const bool ahead = it->path().extension() == io::kAhead;  // pregenerated texts, not a step
     if (!ahead && it->is_directory(ignored) && holds_run(it->path()))
       steps.push_back(it->path().filename().string());
   }

@@ -31,7 +31,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // damaged
 }
 
-/// The text, safe within JSON. A host's name needs no escapes, but a damaged file's text might.
+/// Returns the text, with '?' for characters that JSON escapes: a damaged file may have some.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -72,6 +72,7 @@ class Trace {
         process, thread, begin, 1e6 * seconds, arguments);
   }
 
+  /// Microseconds from the run's start to `time`, which is in seconds of the attempt.
   [[nodiscard]] double at(std::uint32_t attempt, double time) const {
     const auto begin = begins_.find(attempt);
     return (begin == begins_.end() ? 0 : begin->second) + 1e6 * time;

@@ -1,5 +1,5 @@
-// The columns of each telemetry record: their names, units and sums. A new counter is a member of
-// its record and a line here.
+// The columns of each telemetry record: their names, units and sums. To add a counter: a member of
+// its record (interfaces.hpp), a line here, and the code that counts. Files and readers follow.
 #pragma once
 
 #include <algorithm>

@@ -8,14 +8,14 @@
 // two exceptions. Lookup may go on where the chain of 2k tokens ends early. Suffix trees are chosen
 // and apply their bounds anew for the longer text, so the second half of their drafts may differ.
 //
+// The caller may also ask for drafts for less likely outcomes: a branch leaves a request's chain of
+// assumed tokens for another token, and is drafted in the same call.
+//
 // To add a drafter: its file here and in CMakeLists.txt; its method and settings in
 // io/config/run_config.hpp and drafter_list.cpp; its name in app/assembly/configured_drafters.cpp;
 // its making in make_drafters.cpp; its memory in memory_plan.cpp, unless it only looks texts up;
 // and in simulation its acceptance (app/simulation/simulated_work.cpp) and costs
 // (simulated_costs.cpp). tests/mpi/soak.py and tests/sim/campaign.py draw from lists of methods.
-//
-// It may also draft for outcomes that are less likely: a branch leaves a request's chain of assumed
-// tokens for another token, and is drafted in the same call.
 #pragma once
 
 #include <cstddef>

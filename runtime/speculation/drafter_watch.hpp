@@ -24,7 +24,7 @@ class DrafterWatch {
 
   /// Notes that a step of the verifier has ended. Floods are counted step by step.
   void step_ended();
-  /// Notes whether the rank reads its messages, or its mailbox is full.
+  /// Notes whether the rank reads its messages; false: its mailbox is full.
   void reads(bool reads);
   /// Notes that the rank was told something, and is to answer.
   void told();

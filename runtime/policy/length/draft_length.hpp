@@ -1,5 +1,6 @@
 // Interface of the policies that decide draft lengths, and how much of a draft is verified.
-// Policies have names in core/speculation_policy.hpp; make_draft_length.cpp makes them by name.
+// To add one: its name and properties in core/speculation_policy.hpp, its making in
+// make_draft_length.cpp, and a word on it in speculation.policy's help (io/config/key_table.cpp).
 #pragma once
 
 #include <cstddef>
