@@ -12,7 +12,7 @@
 
 namespace paceline::app {
 
-/// A fault on a rank, as its user is told of it.
+/// A fault on a rank, as the user is told of it.
 struct Fault {
   ExitCode code = ExitCode::internal;
   std::string message;

@@ -43,8 +43,8 @@ Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   return next;
 }
 
-/// Sets what a prompt's line leaves to the next step's configuration: the batch would take the
-/// present step's for it.
+/// Sets the settings that a prompt's line leaves open, by the next step's configuration. The batch
+/// would take them from the present step's.
 void complete(RequestSampling& own, const Inputs& next) {
   const SamplingParams& sampling = next.config.sampling;
   if (!own.max_tokens) own.max_tokens = sampling.max_tokens;

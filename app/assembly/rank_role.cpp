@@ -163,7 +163,7 @@ class Rank final : public RankMachine {
   std::unique_ptr<Scoring> scoring_;                 ///< set then, if responses are scored
   std::unique_ptr<TrajectorySink> sink_;             ///< set then, if rewards are wanted
   std::unique_ptr<Environment> environment_;         ///< set then, if responses are conversations
-  std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set when the next step's first came
+  std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set at the first call of pregenerated()
   double rewards_kept_ = 0;                          ///< time at which rewards were last written
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group

@@ -20,9 +20,9 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// The choice and its reasons. The first three fields decide the layout and how far drafter ranks
-/// run ahead. The next two are the order in which drafters are asked and their expected acceptance.
-/// The other fields are for texts to the user, and are set only on rank 0.
+/// The choice and its reasons. The first five fields are the same on every rank: they decide the
+/// layout, how far drafter ranks run ahead, and the order in which drafters are asked. The other
+/// fields are for texts to the user, and are set only on rank 0.
 struct SpeculationChoice {
   int drafter_ranks = 0;
   std::string reason;               ///< why so many drafter ranks; empty: layout.drafters says so

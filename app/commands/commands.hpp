@@ -1,5 +1,5 @@
-// The commands of the command line: one function and one file each. They return the exit code and
-// throw Error, which main handles.
+// The commands of the command line: one function each, in a file of its own name (`report` in
+// run_report/). They return the exit code and throw Error, which main handles.
 #pragma once
 
 #include <string>
