@@ -70,7 +70,7 @@ class DraftSequences {
   virtual void leave(RequestId id) = 0;
   virtual void finish(RequestId id) = 0;
   [[nodiscard]] virtual const DraftText& text(RequestId id) const = 0;
-  /// As LaggingState's and FeatureReader's; feature_bytes() is 0 where no features are read.
+  /// LaggingState's and FeatureReader's functions; feature_bytes() is 0 if no features are read.
   [[nodiscard]] virtual int lag(RequestId id) const = 0;
   [[nodiscard]] virtual std::size_t feature_bytes() const { return 0; }
   /// Whether members may be branches.
@@ -85,7 +85,7 @@ class DraftSequences {
   virtual void begin(std::span<Member> members) = 0;
   /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
   /// takes, and reads the logits of each member's last token, once. With at_once() it also reads
-  /// those of the tokens after that one: 1 + Member::ahead for each member, in order.
+  /// the logits of the next Member::ahead tokens: 1 + Member::ahead for each member, in order.
   virtual void catch_up(const Reader& read) = 0;
   /// Whether catch_up() reads the logits of all tokens of a draft. There is no extend() then.
   [[nodiscard]] virtual bool at_once() const { return false; }
@@ -95,7 +95,7 @@ class DraftSequences {
 
   /// Gives up all KV, though not its memory.
   virtual void drop_kv() = 0;
-  /// As MemoryGiver's. While suspended there are no rounds.
+  /// MemoryGiver's functions. While suspended there are no rounds.
   [[nodiscard]] virtual bool gives_memory() const { return false; }
   virtual void suspend() {}
   [[nodiscard]] virtual bool resume() { return true; }

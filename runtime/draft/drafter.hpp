@@ -124,8 +124,8 @@ class SiblingLearner {
   /// Whether most drafts were made with responses of earlier steps at hand.
   [[nodiscard]] virtual bool recalls() const { return false; }
   /// Acceptance of drafts from responses of earlier steps, by their age: `drafter` is the age's
-  /// class minus one (text_age.hpp). Of each draft the path along the text counts, and one token
-  /// past it; a level is right if its likeliest token is.
+  /// class minus one (text_age.hpp). Of each draft the levels along the text count, and one level
+  /// past them. A level is accepted if its likeliest token is.
   [[nodiscard]] virtual std::vector<AcceptanceCell> recalled() const { return {}; }
 
  protected:
@@ -172,8 +172,8 @@ class Drafter {
   /// The target has committed these tokens after all tokens told before.
   virtual void commit(RequestId id, std::span<const TokenId> tokens, double now) = 0;
   /// Fills every slot's output with tokens that may follow its committed text and assumed tokens,
-  /// and sets its count. `levels`: asked between levels by drafters to which each level is work of
-  /// its own; null: drafts go to the slots' limits.
+  /// and sets its count. `levels`: asked between levels by drafters that compute level by level;
+  /// null: drafts go to the slots' limits.
   virtual void propose(std::span<DraftSlot> batch, double now, Levels* levels = nullptr) = 0;
   /// The request ended. State from which its siblings can learn may stay.
   virtual void finish(RequestId id, double now) = 0;

@@ -78,9 +78,9 @@ class GroupLogs {
   /// Number of tokens held of a request's response.
   [[nodiscard]] std::uint64_t held(RequestId id) const;
 
-  /// Appends to `texts` the stretches that a client lacks which has read up to `place`, and moves
-  /// the place on. `most`: tokens after which the fetch stops. Returns how many tokens are left for
-  /// the next fetch.
+  /// Appends to `texts` the stretches past `place` that did not come from `client`, and moves the
+  /// place on. `most`: tokens after which the fetch stops. Returns how many tokens are left for the
+  /// next fetch.
   std::uint64_t fetch(LogPlace& place, LogClient client, std::size_t most, double now,
                       std::vector<LoggedText>& texts);
   /// Appends to `texts` stretches of earlier steps' texts, in the order in which they came, and

@@ -40,8 +40,8 @@ struct RemoteOptions {
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. A rank that floods has most of its messages dropped unread. A rank that does not
 /// read, so that its mailbox is full, is sent nothing until there is room again. Then the requests
-/// that went on meanwhile are opened there anew. A rank that drafts by a head is sent the held
-/// commits instead, unless they are too many. DrafterWatch tells the user.
+/// that went on meanwhile are opened there anew. For a rank that drafts by a head their commits are
+/// held and sent then, unless they are too many. DrafterWatch tells the user.
 ///
 /// Ranks that draft by a head are sent the target's features as they are computed. Features that
 /// cannot be sent now are kept, but only the latest: as many as a head would keep.

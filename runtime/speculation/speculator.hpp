@@ -150,7 +150,7 @@ class Speculator {
   // The step under way; vectors are indexed by decoding request unless said otherwise.
   bool drafted_ = false;       ///< some draft was asked for
   bool asked_models_ = false;  ///< a drafter that gives memory back was asked
-  /// Request of the step whose draft a later drafter proposes whatever it promises.
+  /// The request for which a later drafter is asked on trial, whatever its draft promises.
   struct Trial {
     std::size_t drafter = 0;  ///< 0: there is no trial, for the first drafter is always asked
     std::size_t request = 0;  ///< index in the batch
