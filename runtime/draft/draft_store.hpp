@@ -111,7 +111,7 @@ class DraftStore {
     std::unique_ptr<SuffixTree> tree;
     std::map<std::uint32_t, Sample> samples;
     std::vector<std::unique_ptr<EarlierTree>> earlier;  ///< newest first
-    bool dropped = false;                               ///< some tree was dropped since registration
+    bool dropped = false;                               ///< a tree was dropped since registration
     std::vector<TokenId> prompt_end;                    ///< [kPromptEnd at most]
     double ttl = 0;
     double touched = 0;

@@ -199,7 +199,7 @@ void HeadSequences::begin(std::span<Member> members) {
 bool HeadSequences::reserve(RequestId id, Sequence& s, std::int64_t ahead) {
   for (;;) {
     if (!s.kv) {
-      // The prompt's own KV may have made room.
+      // Without KV of the prompt, which may have been evicted meanwhile, there may be no draft.
       if (!can_draft(id, s)) return false;
       s.origin = known_from(id, s);
       s.shares = s.origin == 0 && knows_prompt(id, s);
@@ -348,9 +348,9 @@ std::int32_t HeadSequences::rows_of(const Part& part) const {
   return static_cast<std::int32_t>(part.sequence->known() - part.sequence->origin) + part.masked;
 }
 
-/// Adds rows with the target's features, then masked ones. The text's last row has the logits of
-/// the token after the text, and each masked row those of a further token. Logits of assumed tokens
-/// are not read.
+/// Adds rows with the target's features, then masked rows. The text's last row has the logits of
+/// the token after the text, and each masked row has the logits of a further token. Logits of
+/// assumed tokens are not read.
 void HeadSequences::add_computed(int member, std::int32_t rows) {
   const Part& part = parts_[member];
   const Sequence& s = *part.sequence;

@@ -3,7 +3,7 @@
 // A chain has the tokens that the draft model itself would sample, by default with the target's own
 // noise (core/philox.hpp): argmax(q / T + g) agrees with argmax(p / T + g) far more often than
 // independent draws from q and p agree, and more often than the likeliest token does. On a pair
-// with 4.3 bits of entropy per token these are 0.79 of first tokens against 0.20 and 0.34
+// with 4.3 bits of entropy per token, 0.79, 0.20 and 0.34 of first tokens agree
 // (tests/bench/README.md). With little entropy the three are alike; independent draws never win.
 //
 // With limits.paths = k > 1 the draft is a tree. Each level of the main path has the k best tokens
@@ -12,8 +12,9 @@
 // follow a second token would cost as much again, for a token that counts only if the first is
 // wrong. If the target chooses a leaf, a step is saved: without the leaf it would have ended there.
 //
-// The second token of the ranking is told, too. If the first turns out wrong, the second is the
-// target's token in 0.68 of the cases on the embedded pair (tests/bench/README.md).
+// The ranking's second token is reported too (DraftSlot::runners_up). If the first turns out wrong,
+// the second is the target's token in 0.68 of the cases on the embedded pair
+// (tests/bench/README.md).
 //
 // DraftSequences holds the requests' texts and KV, and catches up.
 #pragma once

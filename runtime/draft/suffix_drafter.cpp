@@ -9,7 +9,7 @@ namespace {
 /// Most requests for which one thread has drafted before another thread would wake up.
 constexpr int kAloneSlots = 16;
 
-/// Limits in which a group that was dropped and begins anew has the same time to live.
+/// The store's limits. A group that was dropped and begins anew has the same time to live.
 StoreLimits store_limits(const SuffixDrafterOptions& options) {
   StoreLimits limits = options.store;
   limits.default_ttl = options.ttl;

@@ -17,7 +17,7 @@ namespace paceline::draft {
 struct SuffixDrafterOptions {
   /// Options of all drafts, except for limits, which come from each DraftSlot.
   SpeculationOptions speculation;
-  StoreLimits store;  ///< default_ttl is not used, but `ttl`
+  StoreLimits store;  ///< all but default_ttl, which `ttl` replaces
   double ttl = 3600;  ///< seconds that a group lives after its last commit
 };
 
