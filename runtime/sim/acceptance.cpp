@@ -11,8 +11,8 @@
 namespace paceline::sim {
 namespace {
 
-/// Number of quantiles in the table of a Beta distribution. So many keep mean and spread within 1
-/// %, even where the density has a pole.
+/// Number of quantiles in the table of a Beta distribution. This many keep mean and spread within
+/// 1 %, even where the density has a pole.
 constexpr int kQuantiles = 1024;
 
 double factor_at(std::span<const CurvePoint> curve, double at) {

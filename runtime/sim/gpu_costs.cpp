@@ -171,8 +171,8 @@ class ModelCosts {
     const LatentConfig& latent = *config_.latent;
     const double query = heads * (config_.head_dim + latent.rope);
     const double kept = latent.kv_rank + latent.rope;
-    // Expansion: of queries to latent vectors and of these to values when decoding; of latent
-    // vectors to keys and values in prompts.
+    // Expansion. When decoding: of queries to latent vectors, and of latent vectors to values. In
+    // prompts: of latent vectors to keys and values.
     const double expand =
         product(latent.kv_rank, heads * (config_.head_dim + latent.value_dim), rows);
     const double in = latent.q_rank > 0 ? product(hidden, latent.q_rank + kept, rows) +

@@ -27,8 +27,8 @@ class ModelledHead final : public ModelledDrafter {
       : ModelledDrafter(world, actor, costs, method, all, responses), points_(points) {}
 
   void propose(std::span<draft::DraftSlot> batch, double now, draft::Levels* levels) override;
-  /// As ModelledDrafter's without branches, and without memory: to give up a head's one layer gains
-  /// little.
+  /// ModelledDrafter's capabilities without branches, and without memory: a head has one layer, so
+  /// to give up its memory gains little.
   [[nodiscard]] draft::Capabilities capabilities() override {
     draft::Capabilities own = ModelledDrafter::capabilities();
     own.branches = false;

@@ -40,8 +40,8 @@ struct ModelledTurn {
   bool failed = false;     ///< there is no answer
 };
 
-/// Turns of a response with `sampled` sampled tokens. With the given tokens it has at most `most`:
-/// fewer are sampled where that is too little. Returns at least one turn.
+/// Turns of a response with `sampled` sampled tokens. If these and the given tokens would be more
+/// than `most` together, fewer are sampled. Returns at least one turn.
 [[nodiscard]] std::vector<ModelledTurn> make_turns(const TurnSettings& settings,
                                                    const NoiseKey& whose, std::int32_t sampled,
                                                    std::int32_t most);

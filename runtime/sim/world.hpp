@@ -43,8 +43,8 @@ class World {
 
   /// The actor's clock. Valid as long as this object.
   [[nodiscard]] const Clock& clock(ActorId actor) const { return clocks_[actor]; }
-  /// Advances the actor's clock by work of `seconds` on a core of its own. It takes longer where,
-  /// at its beginning, more actors work on the host than it has cores. Changes during the work are
+  /// Advances the actor's clock by work of `seconds` on a core of its own. The work takes longer if
+  /// more actors than cores are at work on the host when it begins. Changes during the work are
   /// ignored: a step is short compared with the time for which ranks stay busy.
   void work(ActorId actor, double seconds);
   /// Gives the actor a turn at time `at`, or when its work is done, if that is later.

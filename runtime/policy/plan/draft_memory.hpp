@@ -49,8 +49,8 @@ inline constexpr int kPersist = 32;
 /// like that for an expansion: a batch that has just lost a request has room only until the next
 /// comes.
 ///
-/// Hysteresis prevents changes in quick succession: before the next change the free blocks, counted
-/// without the gain, must be on the other side of tau_low in most of many steps.
+/// Hysteresis prevents changes in quick succession. A change needs kPersist more steps for it than
+/// against it, and the free blocks, without the gain, must cross tau_low between two changes.
 class ElasticDraftMemory final : public DraftMemoryPolicy {
  public:
   DraftMemoryChange decide(const DraftMemoryState& state) override;

@@ -28,9 +28,9 @@ struct DraftPlan {
 
 /// Seconds by count, for quick lookup.
 struct DraftPrices {
-  std::vector<double> step;   ///< [candidates + 1] a step that verifies so many candidates
-  std::vector<double> first;  ///< [requests + 1] drafting the first token for so many
-  std::vector<double> round;  ///< [requests + 1] drafting a further token for so many
+  std::vector<double> step;   ///< [candidates + 1] a step that verifies this many candidates
+  std::vector<double> first;  ///< [requests + 1] drafting the first token for this many requests
+  std::vector<double> round;  ///< [requests + 1] drafting a further token for this many
 
   /// Fills `first` and `round`, for the first `leading` drafters together.
   void of_drafting(const CostTable& costs, const DraftQuery& query,

@@ -8,8 +8,8 @@ namespace paceline::policy {
 /// A part of a run.
 struct DrainPart {
   double requests = 1;  ///< unfinished requests, on average
-  double share = 1;     ///< of the run's response tokens, those generated in this part
-  double reached = 0;   ///< tokens that its requests have, on average, over those of the longest
+  double share = 1;     ///< share of the run's response tokens that is generated in this part
+  double reached = 0;   ///< mean tokens of its responses so far, divided by the longest response's
 };
 
 /// The parts of a run: until half of its requests have ended, then until half of the rest have, and

@@ -192,7 +192,7 @@ class Search {
     for (int drafters = from; drafters <= to; ++drafters) {
       const Shape s = shape(verifier.tp, drafters);
       if (s.groups == 0) break;
-      // Line 3, over all groups together.
+      // Algorithm 1, line 3, over all groups together.
       if (!settings_.drafters && drafters > s.groups * verifier.tp) break;
       for (const DraftMethod& method : facts_.methods) {
         const DrafterCosts* drafter = costs_of(verifier.table, method.name);

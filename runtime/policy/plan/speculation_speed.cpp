@@ -103,7 +103,7 @@ Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double 
     const Pace pace = prompt_pace(p, w, foreseen);
     const double step = costs.table.step_seconds(
         {.requests = b, .drafted = b * pace.drafted, .prefill_rows = 0, .context = costs.context});
-    if ((w - 1) * best.draft > step) break;  // so many are not drafted during a step
+    if ((w - 1) * best.draft > step) break;  // w - 1 tokens take longer than a step
     if (pace.committed / step <= best.tokens_per_second) continue;
     best.committed = pace.committed;
     best.step = step;
