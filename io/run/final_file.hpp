@@ -57,7 +57,7 @@ namespace paceline::io {
 struct FinalFileReport {
   std::string path;
   std::uint64_t trajectories = 0;
-  std::uint64_t tokens = 0;           ///< of responses
+  std::uint64_t tokens = 0;           ///< tokens of all responses
   std::uint64_t rewards = 0;          ///< responses with a reward
   std::uint64_t bytes = 0;            ///< size of the file
   std::optional<KeptPrompts> choice;  ///< nullopt: all prompts count

@@ -24,9 +24,9 @@ bool is_run(const fs::path& path) {
   return !fs::is_directory(path) || is_finished(path) || fs::exists(path / kManifestName);
 }
 
-/// Runs of the folder that come before this run, newest first, and before them what was
-/// pregenerated for this one. This run's place is that of its name, even if the name is a link to
-/// another folder.
+/// Runs of the folder that come before this run, newest first; texts pregenerated for this run
+/// precede them. This run's place is that of its name, even if the name is a link to another
+/// folder.
 std::vector<std::string> earlier_runs(const fs::path& folder, const fs::path& output) {
   const fs::path given = fs::absolute(output.has_filename() ? output : output.parent_path());
   const fs::path own = fs::weakly_canonical(given);
@@ -141,7 +141,7 @@ void HistorySearch::find(const std::string& path, FoundRun& found) {
     return;
   }
   StoredRun run = open_stored_responses(path);
-  // The beginning of a response is as good for drafts as far as it goes.
+  // Unfinished responses serve drafts too, as far as they go.
   std::vector<StoredResponse> texts;
   std::merge(run.finished.begin(), run.finished.end(), run.partial.begin(), run.partial.end(),
              std::back_inserter(texts),

@@ -59,7 +59,7 @@ class HistorySearch {
   [[nodiscard]] FoundRun look();
 
   [[nodiscard]] std::size_t runs() const { return runs_; }        ///< runs with responses of use
-  [[nodiscard]] std::size_t prompts() const { return prompts_; }  ///< prompts with them
+  [[nodiscard]] std::size_t prompts() const { return prompts_; }  ///< prompts of these responses
 
  private:
   void find(const std::string& path, FoundRun& found);

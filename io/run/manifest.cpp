@@ -301,7 +301,8 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   Json was = manifest_to_json(earlier);
   const Json is = manifest_to_json(as_then);
   if (earlier.choice && !earlier.choice->fingerprint.empty()) {
-    // A final file names the prompts that it has: those of the run decide. Theirs decide samples.
+    // The manifest of a final file describes the kept prompts, but all prompts of the run are to be
+    // compared. If they are the same, so are their numbers of samples.
     was["prompts"] = earlier.choice->prompts;
     was["prompts_fingerprint"] = earlier.choice->fingerprint;
     was["sampling"]["samples"] = is["sampling"].value("samples", Json());

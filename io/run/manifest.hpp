@@ -63,7 +63,7 @@ struct RunManifest {
   /// [prompts] number of responses to each; empty: all prompts have `samples`.
   std::vector<std::uint32_t> own_samples;
   SamplingParams sampling;  ///< includes the seed
-  RoutingShape routing;     ///< of the model, if experts are kept
+  RoutingShape routing;     ///< experts of the model; empty: none are kept
   /// Every id that ends a response, with the model's own end tokens; nullopt in older files.
   std::optional<std::vector<TokenId>> stops;
   /// Parameters that some lines of the prompts set for themselves, ascending.

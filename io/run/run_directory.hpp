@@ -77,8 +77,9 @@ class RunDirectory {
 
   /// Reads the state that earlier attempts left, checking every trajectory against its checksum.
   /// For a complete run, reads the final file. Damaged trajectories become warnings, and will be
-  /// generated again. Memory: 8 bytes a finished trajectory, 48 one without a reward, and partial
-  /// ones. Throws IoError if the shard folder cannot be listed or the final file is damaged.
+  /// generated again. Memory: 8 bytes a finished trajectory, 48 more if it has no reward, and the
+  /// partial trajectories. Throws IoError if the shard folder cannot be listed or the final file is
+  /// damaged.
   [[nodiscard]] ResumeState read_state() const;
 
   /// Removes the shards and temporary files once both final files exist. A file that cannot be

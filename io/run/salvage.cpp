@@ -153,8 +153,8 @@ bool has(const Bytes& file, const void* bytes, std::size_t size) {
   return false;
 }
 
-/// The rewards of all responses; empty: one is damaged. Damage shows by the rewards' checksum,
-/// which then is nowhere in the file. (The attribute that holds it may itself be damaged.)
+/// The rewards of all responses; empty: one is damaged. Then the checksum of the rewards as read is
+/// nowhere in the file. (The attribute that holds the checksum may itself be damaged.)
 std::vector<float> rewards_in(const Bytes& file, const Places& places, std::uint64_t responses) {
   std::vector<float> rewards = file.read<float>(places[reward], 0, responses);
   std::vector<StoredResponse> entries(responses);

@@ -13,8 +13,8 @@ namespace paceline::io {
 
 struct ShardIndex {
   std::vector<std::string> paths;  ///< files that StoredResponse::source indexes
-  /// One for each id, ascending, with its reward. The last written counts: a later attempt only
-  /// generates responses again that were unreadable.
+  /// One for each id, ascending, with its reward. The last written counts: a later attempt
+  /// generates only unreadable responses again.
   std::vector<StoredResponse> finished;
   std::vector<StoredResponse> partial;  ///< ascending by id; of each unfinished id the longest
   RewardExtras extras;                  ///< of the finished responses' rewards

@@ -15,8 +15,8 @@ namespace paceline::io {
 /// The contents of a shard's trajectories, in addition to tokens and log-probabilities.
 struct ShardContents {
   bool masks = false;         ///< kept ids (SamplingParams::keep_masks)
-  bool turns = false;         ///< turns: they are conversations
-  bool routing = false;       ///< experts of finished ones (SamplingParams::keep_routing)
+  bool turns = false;         ///< turns of conversations
+  bool routing = false;       ///< experts of finished trajectories (SamplingParams::keep_routing)
   std::int32_t logprobs = 0;  ///< top tokens (SamplingParams::logprobs); 0: none
 };
 
