@@ -30,7 +30,7 @@ std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
   const auto& [id, request] =
       *std::next(leased.begin(), static_cast<std::ptrdiff_t>(random_() % leased.size()));
   const int to = run.groups[random_() % run.groups.size()].ranks.leader;
-  if (request.move != 0 || request.group == to) return {};
+  if (request.group == to || run.requests.moves().contains(id)) return {};
   return {{id, to}};
 }
 
@@ -48,7 +48,8 @@ std::vector<RaceOrder> RandomScheduler::races(const RunState& run) {
   const bool stays = std::any_of(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
     return g.ranks.leader == request.group;
   });
-  if (request.move != 0 || request.group == race.group || twice || !stays) return {};
+  if (request.group == race.group || twice || !stays || run.requests.moves().contains(id))
+    return {};
   return {race};
 }
 

@@ -58,7 +58,7 @@ class Measurement {
       protocol::MoveKv command{key_, end_.peer, end_.receives ? 0 : 1, {}};
       for (int b = 0; b < size.blocks; ++b) command.blocks.push_back(end_.owner.name(b));
       if (end_.owner.owners > 1) command.owner = end_.owner.index;
-      end_.share->move(command);
+      end_.share->obey(command);
       std::optional<bool> complete;
       while (!(complete = end_.share->ended(key_))) mailbox_.wait(0.1);
       if (!*complete) all[3] = 1;

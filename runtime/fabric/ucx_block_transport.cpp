@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace paceline::fabric {
@@ -38,67 +37,60 @@ void UcxBlockTransport::stop() {
 
 // ---- Functions of the participant's thread.
 
-Ticket UcxBlockTransport::send(int to, std::uint64_t key,
-                               std::span<const std::span<const std::byte>> pieces) {
-  std::vector<Piece> mine;
-  mine.reserve(pieces.size());
-  for (const auto& p : pieces) mine.push_back(memory_.piece_of(p.data(), p.size()));
-  return begin(true, to, key, std::move(mine));
-}
-
-Ticket UcxBlockTransport::receive(int from, std::uint64_t key,
-                                  std::span<const std::span<std::byte>> pieces) {
-  std::vector<Piece> mine;
-  mine.reserve(pieces.size());
-  for (const auto& p : pieces) mine.push_back(memory_.piece_of(p.data(), p.size()));
-  return begin(false, from, key, std::move(mine));
-}
-
-void UcxBlockTransport::refuse(int to, std::uint64_t key) {
-  tickets_.check();
-  check_rank(to);
-  Transfer named;
-  named.name = {to, key};
-  command({Command::What::refuse, std::move(named)});
-}
-
 void UcxBlockTransport::check_rank(int rank) const {
   if (rank < 0 || rank >= static_cast<int>(transfers_.places().size()))
     throw std::logic_error(fmt::format("a transfer with rank {}, which there is not", rank));
 }
 
+template <typename Byte>
 Ticket UcxBlockTransport::begin(bool sends, int rank, std::uint64_t key,
-                                std::vector<Piece> pieces) {
+                                std::span<const std::span<Byte>> pieces) {
   tickets_.check();
   check_rank(rank);
-  std::erase_if(pieces, [](const Piece& piece) { return piece.size == 0; });
-  if (pieces.empty()) throw std::logic_error("a transfer of nothing");
-  const Ticket ticket = tickets_.open();
   Transfer transfer;
-  transfer.ticket = ticket;
   transfer.name = {rank, key};
   transfer.sends = sends;
   std::size_t end = 0;
-  for (const Piece& piece : pieces) transfer.ends.push_back(end += piece.size);
-  transfer.pieces = std::move(pieces);
-  command({Command::What::begin, std::move(transfer)});
+  for (const std::span<Byte> piece : pieces) {
+    if (piece.empty()) continue;
+    transfer.pieces.push_back(memory_.piece_of(piece.data(), piece.size()));
+    transfer.ends.push_back(end += piece.size());
+  }
+  if (transfer.pieces.empty()) throw std::logic_error("a transfer of nothing");
+  const Ticket ticket = transfer.ticket = tickets_.open();
+  command([this, transfer = std::move(transfer)]() mutable {
+    transfers_.start(std::move(transfer));
+  });
   return ticket;
 }
 
+Ticket UcxBlockTransport::send(int to, std::uint64_t key,
+                               std::span<const std::span<const std::byte>> pieces) {
+  return begin(true, to, key, pieces);
+}
+
+Ticket UcxBlockTransport::receive(int from, std::uint64_t key,
+                                  std::span<const std::span<std::byte>> pieces) {
+  return begin(false, from, key, pieces);
+}
+
+void UcxBlockTransport::refuse(int to, std::uint64_t key) {
+  tickets_.check();
+  check_rank(to);
+  command([this, to, key] { transfers_.refuse({to, key}); });
+}
+
 void UcxBlockTransport::lose(int rank, const std::string& why) {
-  Transfer named;
-  named.name.first = rank;
-  named.failure = fmt::format("lost rank {} on {}: {}", rank, transfers_.places()[rank].host, why);
-  command({Command::What::lose, std::move(named)});
+  command([this, rank,
+           failure = fmt::format("lost rank {} on {}: {}", rank, transfers_.places()[rank].host,
+                                 why)] { transfers_.abandon(rank, failure); });
 }
 
 void UcxBlockTransport::cancel(Ticket ticket) {
-  Transfer named;
-  named.ticket = ticket;
-  command({Command::What::cancel, std::move(named)});
+  command([this, ticket] { transfers_.give_up(ticket); });
 }
 
-void UcxBlockTransport::command(Command command) {
+void UcxBlockTransport::command(std::function<void()> command) {
   {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
@@ -128,23 +120,13 @@ void UcxBlockTransport::fail(std::string fault) {
 }
 
 bool UcxBlockTransport::obey() {
-  std::deque<Command> commands;
+  std::deque<std::function<void()>> commands;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return false;
     commands.swap(commands_);
   }
-  for (Command& command : commands) {
-    if (command.what == Command::What::begin) {
-      transfers_.start(std::move(command.transfer));
-    } else if (command.what == Command::What::refuse) {
-      transfers_.refuse(command.transfer.name);
-    } else if (command.what == Command::What::lose) {
-      transfers_.abandon(command.transfer.name.first, command.transfer.failure);
-    } else {
-      transfers_.give_up(command.transfer.ticket);
-    }
-  }
+  for (const std::function<void()>& command : commands) command();
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,17 +58,11 @@ class UcxBlockTransport final : public BlockTransport {
   [[nodiscard]] UcxWorker& worker() { return transfers_.worker(); }
 
  private:
-  struct Command {
-    enum class What : std::uint8_t { begin, refuse, cancel, lose } what;
-    /// Transfer of the command. `refuse` uses only its name, `cancel` only its ticket, `lose` only
-    /// its rank and failure.
-    Transfer transfer;
-  };
-
   // Functions of the participant's thread.
   void check_rank(int rank) const;
-  Ticket begin(bool sends, int rank, std::uint64_t key, std::vector<Piece> pieces);
-  void command(Command command);
+  template <typename Byte>
+  Ticket begin(bool sends, int rank, std::uint64_t key, std::span<const std::span<Byte>> pieces);
+  void command(std::function<void()> command);
 
   // Functions of the transport's thread.
   void run();
@@ -80,7 +75,7 @@ class UcxBlockTransport final : public BlockTransport {
 
   // Fields that both threads share.
   std::mutex mutex_;
-  std::deque<Command> commands_;
+  std::deque<std::function<void()>> commands_;
   bool stop_ = false;
 
   BlockTransfers transfers_;  ///< used by the transport's thread

@@ -251,8 +251,8 @@ struct Status {
   std::vector<RequestId> finished;         ///< since the last status; on disk
   std::vector<RunningRequest> running;     ///< all requests that the verifier holds
   std::vector<RequestId> ending;           ///< leases that are about to end; each is named once
-  std::vector<std::uint64_t> moved;        ///< keys of moves that brought the verifier a request
-  std::vector<std::uint64_t> kept;         ///< keys of moves that came too late to be made
+  std::vector<RequestId> moved;            ///< requests that moves brought the verifier
+  std::vector<RequestId> kept;             ///< requests whose moves came too late to be made
   std::vector<DraftedFor> drafted;         ///< for all requests drafted for
   std::vector<std::uint64_t> races_begun;  ///< keys of races that the verifier has joined
   std::vector<std::uint64_t> races_ended;  ///< keys of races that the verifier left or never joined

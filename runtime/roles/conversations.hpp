@@ -10,7 +10,7 @@
 #include "runtime/core/admission.hpp"
 #include "runtime/core/environment.hpp"
 #include "runtime/core/request.hpp"
-#include "runtime/roles/kv_exchange.hpp"
+#include "runtime/policy/schedule/request_table.hpp"
 
 namespace paceline::roles {
 

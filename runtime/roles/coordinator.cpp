@@ -176,8 +176,11 @@ void Coordinator::on(int from, const Status& status) {
 void Coordinator::settle(KnownGroup& group, const Status& status) {
   if (went_on(group.status, status)) ++changes_;
   group.reported(status);
-  for (const std::uint64_t key : status.kept) requests_.kept(key);
-  for (const std::uint64_t key : status.moved) group.prompts.insert(requests_.moved(key).prompt);
+  for (const RequestId id : status.kept) requests_.kept(id);
+  for (const RequestId id : status.moved) {
+    requests_.moved(id);
+    group.prompts.insert(id.prompt);
+  }
   for (const RunningRequest& running : status.running) requests_.grew(running.id, running.tokens);
   for (const RunningRequest& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
@@ -263,8 +266,8 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
   if (ends(leader)) return;
   for (const RequestId id : group.status.ending) {
     const auto at = requests_.leased().find(id);
-    if (at == requests_.leased().end() || at->second.group != leader || at->second.move != 0 ||
-        at->second.ended)
+    if (at == requests_.leased().end() || at->second.group != leader || at->second.ended ||
+        requests_.moves().contains(id))
       continue;  // the request has ended, or moves: its new group will report it as ending
     const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
     if (!end.renewed) {

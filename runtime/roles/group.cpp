@@ -16,9 +16,12 @@ Group::Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
   for (const int member : members) members_.push_back({member, Address::Port::role});
 }
 
-/// Sends a command to the members. The first command is sent only once all members have their
-/// places, so no member misses it.
-void Group::tell(std::span<const std::byte> bytes) {
+void Group::tell(const Message& command) {
+  if (!members_.empty()) send(encode(command));
+}
+
+/// The first command is sent only once all members have their places, so no member misses it.
+void Group::send(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
   }
@@ -27,7 +30,7 @@ void Group::tell(std::span<const std::byte> bytes) {
 }
 
 std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
-  if (!members_.empty()) tell(encode_step(step));
+  if (!members_.empty()) send(encode_step(step));
   share_.shrink_before(step.kv);
   const std::span<const kernels::Sampled> sampled = runner_.run(step);
   share_.grow_after(step.kv);
@@ -35,39 +38,12 @@ std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
 }
 
 std::vector<std::int16_t> Group::read_routing(std::span<const kv::Place> places) {
-  if (!members_.empty() && share_.divided() && !places.empty())
-    tell(encode(ReadRouting{{places.begin(), places.end()}}));
+  if (share_.divided() && !places.empty()) tell(ReadRouting{{places.begin(), places.end()}});
   return runner_.read_routing(places);
 }
 
 void Group::finish(const std::optional<policy::Placement>& next) {
-  if (members_.empty()) return;
-  tell(next ? encode(Place{*next}) : encode(Finish{}));
-}
-
-void Group::move(const MoveKv& command) {
-  if (!members_.empty()) tell(encode(command));
-  share_.move(command);
-}
-
-void Group::store(const StoreKv& command) {
-  if (!members_.empty()) tell(encode(command));
-  share_.store(command);
-}
-
-void Group::restore(const RestoreKv& command) {
-  if (!members_.empty()) tell(encode(command));
-  share_.restore(command);
-}
-
-void Group::drop(std::uint64_t key) {
-  if (!members_.empty()) tell(encode(DropKv{{key}}));
-  share_.drop(key);
-}
-
-void Group::foresee(std::span<const std::uint64_t> keys) {
-  if (!members_.empty()) tell(encode(ForeseeKv{{keys.begin(), keys.end()}}));
-  share_.foresee(keys);
+  tell(next ? Message(Place{*next}) : Message(Finish{}));
 }
 
 Member::Member(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share, int leader,
@@ -95,21 +71,15 @@ Turn Member::turn() {
       continue;
     }
     Message message = decode(envelope->bytes);
+    const auto obey = [this](Address, const auto& command) { share_.obey(command); };
     const Receipt receipt = receive(
         envelope->from, message,
         on<RunStep>(anybody, [this](Address, RunStep& command) { step(command.step); }),
         on<ReadRouting>(
             anybody,
             [this](Address, ReadRouting& command) { (void)runner_.read_routing(command.places); }),
-        on<MoveKv>(anybody, [this](Address, MoveKv& command) { share_.move(command); }),
-        on<StoreKv>(anybody, [this](Address, StoreKv& command) { share_.store(command); }),
-        on<RestoreKv>(anybody, [this](Address, RestoreKv& command) { share_.restore(command); }),
-        on<DropKv>(anybody,
-                   [this](Address, DropKv& command) {
-                     for (const std::uint64_t key : command.keys) share_.drop(key);
-                   }),
-        on<ForeseeKv>(anybody,
-                      [this](Address, ForeseeKv& command) { share_.foresee(command.keys); }),
+        on<MoveKv>(anybody, obey), on<StoreKv>(anybody, obey), on<RestoreKv>(anybody, obey),
+        on<DropKv>(anybody, obey), on<ForeseeKv>(anybody, obey),
         on<Place>(anybody,
                   [this](Address, Place& place) {
                     next_ = std::move(place.placement);

@@ -16,10 +16,10 @@
 
 namespace paceline::roles {
 
-/// The leader's side of a group. Together with the members it runs steps, and moves KV to and from
-/// other groups and the group's store. Commands travel as messages, in order. Only steps and
-/// ReadRouting have collectives: members never wait in other commands. A key names one command in
-/// flight at a time. Each member reports the end of its share (KvMoved).
+/// The leader's side of a group. Runs steps together with the members, and tells them its commands.
+/// Commands travel as messages, in order. Only steps and ReadRouting have collectives: members
+/// never wait in other commands. A key of KV names one command in flight at a time. Each member
+/// reports the end of its share (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -44,29 +44,11 @@ class Group final : public engine::StepRunner {
   [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
   /// Ends the members' roles. `next`: the placement in which they go on; absent: the run is over.
   void finish(const std::optional<policy::Placement>& next);
-  [[nodiscard]] int members() const { return static_cast<int>(members_.size()); }
-
-  /// Sends blocks to another group, or fills blocks with its KV. Both groups use the same key.
-  void move(const protocol::MoveKv& command);
-  /// Puts blocks into the store. Ends incomplete where there is no room: nothing is stored under
-  /// the key then.
-  void store(const protocol::StoreKv& command);
-  /// Fills blocks with stored KV. Ends incomplete where some of it is missing or damaged: the
-  /// blocks' contents are undefined then.
-  void restore(const protocol::RestoreKv& command);
-  /// Drops the KV stored under the key. A command still in flight on this KV ends incomplete.
-  void drop(std::uint64_t key);
-  /// Tells the stores in which order of keys their KV will be needed (ForeseeKv).
-  void foresee(std::span<const std::uint64_t> keys);
-  /// Learns which commands have ended here, and starts the sends that waited for stored KV. To be
-  /// called after every wake-up.
-  void settle() { share_.settle(); }
-  /// Whether the leader's own share of the key's command ended complete; nothing while it is in
-  /// flight. A command whose end was returned is forgotten.
-  [[nodiscard]] std::optional<bool> ended(std::uint64_t key) { return share_.ended(key); }
+  /// Sends a command to the members. The caller does the leader's own share of it.
+  void tell(const protocol::Message& command);
 
  private:
-  void tell(std::span<const std::byte> bytes);
+  void send(std::span<const std::byte> bytes);
 
   Mailbox& mailbox_;
   engine::StepRunner& runner_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -36,8 +35,8 @@ policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
                 .parcel = std::move(parcel),
                 .positions = kept.positions,
                 .owner = kept.owner};
-  post(at);
-  group_.store({key, 0, at->second.parcel.blocks});
+  at->second.post(ranks_);
+  command(protocol::StoreKv{key, 0, at->second.parcel.blocks});
   return kept;
 }
 
@@ -69,25 +68,18 @@ void KvExchange::go_on(Moves::iterator at) {
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
   const bool stopped = move.request && !batcher_.runs(*move.request);
   if (move.declined || stopped) return release(at);
-  post(at);
+  move.post(ranks_);
   const std::int32_t first = move.wanted->first_block;
-  if (move.request) {
-    group_.restore({key, first, wanted_blocks(move), move.owner});
-  } else if (move.kind == Kind::stored) {
-    group_.move({.key = key,
-                 .peer = move.wanted->to,
-                 .send = 1,
-                 .stored = 1,
-                 .first_block = first,
-                 .owner = move.owner});
+  if (move.request)
+    return command(protocol::RestoreKv{key, first, wanted_blocks(move), move.owner});
+  protocol::MoveKv sent{.key = key, .peer = move.wanted->to, .send = 1, .owner = move.owner};
+  if (move.kind == Kind::stored) {
+    sent.stored = 1;
+    sent.first_block = first;
   } else {
-    const std::vector<std::int32_t>& blocks = move.parcel.blocks;
-    group_.move({.key = key,
-                 .peer = move.wanted->to,
-                 .send = 1,
-                 .blocks = {blocks.begin() + first, blocks.end()},
-                 .owner = move.owner});
+    sent.blocks = {move.parcel.blocks.begin() + first, move.parcel.blocks.end()};
   }
+  command(sent);
 }
 
 void KvExchange::part_from(const policy::Placement& placement, bool ended) {
@@ -135,12 +127,12 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
   move.wanted = pull;
   if (own) return go_on(at);
   mailbox_.send({kv.group.leader, Address::Port::role}, protocol::encode(pull));
-  post(at);
-  group_.move({.key = kv.key,
-               .peer = policy::holders(kv.group, kv.owner),
-               .send = 0,
-               .blocks = wanted_blocks(move),
-               .owner = owner});
+  move.post(ranks_);
+  command(protocol::MoveKv{.key = kv.key,
+                           .peer = policy::holders(kv.group, kv.owner),
+                           .send = 0,
+                           .blocks = wanted_blocks(move),
+                           .owner = owner});
 }
 
 /// The request's blocks that are to get the wanted part.
@@ -151,36 +143,25 @@ std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
 }
 
 bool KvExchange::arriving(RequestId id) const {
-  return std::any_of(posted_.begin(), posted_.end(),
-                     [&](std::uint64_t key) { return moves_.at(key).request == id; });
+  return std::any_of(moves_.begin(), moves_.end(), [&](const auto& move) {
+    return move.second.state == State::posted && move.second.request == id;
+  });
 }
 
 // ---- Progress.
 
-void KvExchange::post(Moves::iterator at) {
-  at->second.post(group_.members());
-  posted_.insert(at->first);
-}
-
-void KvExchange::heard(const protocol::KvMoved& moved) {
-  const auto at = moves_.find(moved.key);
-  if (at != moves_.end()) at->second.member_ended(moved.complete != 0);
-}
-
 bool KvExchange::settle() {
-  group_.settle();
   bool any = false;
-  for (auto at = posted_.begin(); at != posted_.end();) any = settle(moves_.find(*at++)) || any;
+  for (const protocol::KvMoved& moved : share_.take_ended())
+    any = share_ended(ranks_.leader, moved) || any;
   return any;
 }
 
-/// Learns whether a move is done. KV that went into the store then stays; other KV is released.
-bool KvExchange::settle(Moves::iterator at) {
-  auto& [key, move] = *at;
-  const std::optional<bool> own = move.members > 0 ? std::nullopt : group_.ended(key);
-  if (!own) return false;
-  move.end(*own);
-  posted_.erase(key);
+/// KV that went into the store stays there; other KV is released.
+bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
+  const auto at = moves_.find(moved.key);
+  if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;
+  KvMove& move = at->second;
   const bool was_put = move.kind == Kind::stored && move.parcel.positions > 0;
   batcher_.release(std::exchange(move.parcel, {}));
   if (was_put) {
@@ -203,7 +184,7 @@ void KvExchange::release(Moves::iterator at) {
     if (has) fetched_ += move.positions - move.wanted->first_block * kv_block_;
     if (batcher_.runs(*move.request)) batcher_.arrived(*move.request, has);
   }
-  if (move.kind == Kind::stored) group_.drop(key);
+  if (move.kind == Kind::stored) command(protocol::DropKv{{key}});
   moves_.erase(at);
 }
 

@@ -4,33 +4,91 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
-#include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/optional_index.hpp"
+#include "runtime/core/request.hpp"
 #include "runtime/engine/batcher.hpp"
+#include "runtime/kv/sequences.hpp"
 #include "runtime/policy/place/placement.hpp"
 #include "runtime/policy/schedule/move_split.hpp"
 #include "runtime/protocol/messages.hpp"
 #include "runtime/roles/group.hpp"
-#include "runtime/roles/kv_move.hpp"
 
 namespace paceline::roles {
 
+/// KV of one request that leaves, arrives or is stored. Like the handle of a transfer in NIXL, a
+/// move is prepared, posted, done and released. Stored KV is posted twice: into the store, and out
+/// of it. Any other transition throws std::logic_error.
+struct KvMove {
+  enum class Kind : std::uint8_t {
+    given,    ///< KV of a request that left for another group
+    copied,   ///< a copy of the KV of a request that another group races for
+    stored,   ///< KV of a request that waits for its next lease, in any group
+    fetched,  ///< KV from another group, for a request of this group
+  };
+  enum class State : std::uint8_t {
+    prepared,  ///< the KV waits until somebody wants a part of it
+    posted,    ///< the group's ranks put the KV into the store, or move it to where it is wanted
+    done,      ///< every rank's share has ended
+    released,  ///< nothing is kept; the table forgets it
+  };
+  Kind kind = Kind::fetched;
+  State state = State::prepared;
+  kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
+  policy::GroupRanks to = {};  ///< group that may pull given or copied KV
+  std::int32_t positions = 0;  ///< positions of stored or fetched KV
+  OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each has a part
+  std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
+  bool declined = false;                      ///< nobody will want the KV
+  std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
+  std::set<int> awaited = {};                 ///< ranks whose shares are in flight
+  bool complete = false;                      ///< no share has failed
+
+  void post(const policy::GroupRanks& ranks) {
+    change(State::prepared, State::posted);
+    for (int rank = 0; rank < ranks.tp; ++rank) awaited.insert(ranks.leader + rank);
+    complete = true;
+  }
+  /// Notes the end of a rank's share. Returns whether it was the last. A rank that drafted before
+  /// may have sent nonsense: only the first end that is awaited from a rank counts.
+  [[nodiscard]] bool share_ended(int rank, bool share_complete) {
+    if (awaited.erase(rank) == 0) return false;
+    complete = complete && share_complete;
+    if (!awaited.empty()) return false;
+    change(State::posted, State::done);
+    return true;
+  }
+  void prepare_again() { change(State::done, State::prepared); }
+  void release() {
+    change(state == State::prepared ? State::prepared : State::done, State::released);
+  }
+
+ private:
+  void change(State before, State after) {
+    if (state != before) throw std::logic_error("a KV move out of order");
+    state = after;
+  }
+};
+
 /// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere
 /// is pulled, or declined, once the request has a place in the batch. KV of a request that waits
-/// for its next lease is stored until then. Not thread-safe.
+/// for its next lease is stored until then. Every rank of the group has a share of a move, and
+/// tells of its end. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `ranks`: ranks of this group. `costs` decide how much KV is
-  /// transferred, and how much computed again.
-  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group,
+  /// References outlive this. `share`: the leader's own. `ranks`: ranks of this group. `costs`
+  /// decide how much KV is transferred, and how much computed again.
+  KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, KvShare& share,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
         batcher_(batcher),
         group_(group),
+        share_(share),
         ranks_(ranks),
         costs_(costs),
         kv_block_(kv_block) {}
@@ -41,7 +99,7 @@ class KvExchange {
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Tells the stores in which order of keys their KV will be wanted.
-  void foresee(std::span<const std::uint64_t> keys) { group_.foresee(keys); }
+  void foresee(std::vector<std::uint64_t> keys) { command(protocol::ForeseeKv{std::move(keys)}); }
   /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
@@ -54,11 +112,12 @@ class KvExchange {
   /// Fetches the KV that a transfer brings sooner than it could be computed, into the blocks of a
   /// request that has a place in the batch.
   void fetch(RequestId id, policy::KeptKv kv);
-  /// Notes that a member's share has ended.
-  void heard(const protocol::KvMoved& moved);
 
-  /// Learns which KV has arrived, and frees the blocks of KV that was sent or stored. The cost
-  /// grows with the moves in flight, not with the KV kept. Returns whether any move ended.
+  /// A rank's share has ended. With the last share KV has arrived, or the blocks of KV that was
+  /// sent or stored are freed. Returns whether this share was the last. Does nothing if the rank
+  /// has no share in a move with this key.
+  bool share_ended(int rank, const protocol::KvMoved& moved);
+  /// Learns which shares of the leader have ended. Returns whether any move ended with them.
   [[nodiscard]] bool settle();
   /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
@@ -73,20 +132,24 @@ class KvExchange {
  private:
   using Moves = std::map<std::uint64_t, KvMove>;
 
-  void post(Moves::iterator at);
+  /// Has every rank of the group do its share of a command.
+  template <typename Command>
+  void command(const Command& command) {
+    group_.tell(command);
+    share_.obey(command);
+  }
   void go_on(Moves::iterator at);
-  [[nodiscard]] bool settle(Moves::iterator at);
   void release(Moves::iterator at);
   [[nodiscard]] std::vector<std::int32_t> wanted_blocks(const KvMove& move) const;
 
   Mailbox& mailbox_;
   engine::Batcher& batcher_;
   Group& group_;
+  KvShare& share_;
   policy::GroupRanks ranks_;
   policy::MoveCosts costs_;
   std::int32_t kv_block_;
-  Moves moves_;                     ///< by key
-  std::set<std::uint64_t> posted_;  ///< keys of moves that are posted
+  Moves moves_;  ///< by key
   std::uint64_t fetched_ = 0;
 };
 

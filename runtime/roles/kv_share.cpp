@@ -99,7 +99,7 @@ bool KvShare::give_up() {
 
 // ---- Between groups.
 
-void KvShare::move(const protocol::MoveKv& command) {
+void KvShare::obey(const protocol::MoveKv& command) {
   UnderWay& own = under_way_[command.key];  // ends at once where none of the KV is here
   if (!has(command.owner)) return;
   if (command.stored == 0) {
@@ -204,7 +204,7 @@ OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
   return blocks.front() % owner_.owners;
 }
 
-void KvShare::store(const protocol::StoreKv& command) {
+void KvShare::obey(const protocol::StoreKv& command) {
   if (!has(owner_of(command.blocks))) {
     under_way_[command.key] = {};
     return;
@@ -214,21 +214,21 @@ void KvShare::store(const protocol::StoreKv& command) {
     under_way.stored = store_->put(command.key, command.first_block, places(command.blocks));
 }
 
-void KvShare::restore(const protocol::RestoreKv& command) {
+void KvShare::obey(const protocol::RestoreKv& command) {
   const OptionalIndex to = owner_of(command.blocks);
   if (to != command.owner) {  // one rank stores the KV, and another is to get it
     if (has(command.owner)) {
-      return move({.key = command.key,
-                   .peer = policy::holders(group_, to),
-                   .send = 1,
-                   .stored = 1,
-                   .first_block = command.first_block,
-                   .owner = command.owner});
+      return obey(protocol::MoveKv{.key = command.key,
+                                   .peer = policy::holders(group_, to),
+                                   .send = 1,
+                                   .stored = 1,
+                                   .first_block = command.first_block,
+                                   .owner = command.owner});
     }
-    return move({.key = command.key,
-                 .peer = policy::holders(group_, command.owner),
-                 .blocks = command.blocks,
-                 .owner = to});
+    return obey(protocol::MoveKv{.key = command.key,
+                                 .peer = policy::holders(group_, command.owner),
+                                 .blocks = command.blocks,
+                                 .owner = to});
   }
   if (!has(to)) {
     under_way_[command.key] = {};
@@ -239,12 +239,13 @@ void KvShare::restore(const protocol::RestoreKv& command) {
     under_way.stored = store_->get(command.key, command.first_block, places(command.blocks));
 }
 
-void KvShare::drop(std::uint64_t key) {
-  if (store_ != nullptr) store_->drop(key);
+void KvShare::obey(const protocol::DropKv& command) {
+  if (store_ == nullptr) return;
+  for (const std::uint64_t key : command.keys) store_->drop(key);
 }
 
-void KvShare::foresee(std::span<const std::uint64_t> keys) {
-  if (store_ != nullptr) store_->need(keys);
+void KvShare::obey(const protocol::ForeseeKv& command) {
+  if (store_ != nullptr) store_->need(command.keys);
 }
 
 // ---- Progress of transfers and store operations.

@@ -46,19 +46,27 @@ class KvShare {
   void shrink_before(const kv::Work& work);
   void grow_after(const kv::Work& work);
 
-  /// Group's functions of the same names, for this rank's share alone.
-  void move(const protocol::MoveKv& command);
-  void store(const protocol::StoreKv& command);
-  void restore(const protocol::RestoreKv& command);
-  void drop(std::uint64_t key);
-  void foresee(std::span<const std::uint64_t> keys);
+  /// Does this rank's share of a command of its group (messages.hpp says which there are).
+  void obey(const protocol::MoveKv& command);
+  /// Ends incomplete where there is no room: nothing is stored under the key then.
+  void obey(const protocol::StoreKv& command);
+  /// Ends incomplete where some of the KV is missing or damaged: the blocks' contents are undefined
+  /// then.
+  void obey(const protocol::RestoreKv& command);
+  /// A command still in flight on this KV ends incomplete.
+  void obey(const protocol::DropKv& command);
+  void obey(const protocol::ForeseeKv& command);
+  /// Learns what has ended in the store, and starts the sends that waited for stored KV.
   void settle();
+  /// Whether the share of the key's command ended complete; nothing while it is in flight. A
+  /// command whose end was returned is forgotten.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
   /// Whether ranks of the group have the KV of their own requests.
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }
   /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
-  /// Operations that ended since the last call. Calls settle() first.
+  /// Commands that ended since the last call. To be called after every wake-up. Calls settle()
+  /// first.
   [[nodiscard]] std::vector<protocol::KvMoved> take_ended();
 
  private:

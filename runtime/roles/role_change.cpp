@@ -22,10 +22,10 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (!ends(group.leader)) load[group.leader] = requests.held_by(group.leader);
   }
   Drain drain{.moves = {}, .done = true};
-  for (const auto& [key, move] : requests.moves()) {
-    const auto to = load.find(move.to);
+  for (const auto& [id, destination] : requests.moves()) {
+    const auto to = load.find(destination);
     if (to != load.end()) ++to->second;
-    drain.done = drain.done && (to != load.end() || move.to == policy::kToTable);
+    drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
   // A race that has yet to begin needs its group still; a race that runs ends with its group.
   for (const auto& [key, race] : requests.races())
@@ -33,7 +33,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
   for (const auto& [id, request] : requests.leased()) {
     if (!ends(request.group)) continue;
     drain.done = false;
-    if (request.move != 0 || request.ended) continue;
+    if (request.ended || requests.moves().contains(id)) continue;
     const auto least = std::min_element(
         load.begin(), load.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     drain.moves.push_back({id, least == load.end() ? policy::kToTable : least->first});

@@ -14,7 +14,7 @@ using namespace protocol;
 Verifier::Verifier(const VerifierPorts& ports, const VerifierOptions& options)
     : ports_(ports),
       options_(options),
-      kv_(ports.mailbox, ports.batcher, ports.group, options.ranks, options.costs,
+      kv_(ports.mailbox, ports.batcher, ports.group, ports.share, options.ranks, options.costs,
           options.kv_block),
       races_(ports.mailbox, options.vocab),
       conversations_(ports.environment, options.conversations),
@@ -108,7 +108,8 @@ void Verifier::take(const Envelope& envelope) {
   };
   const Receipt receipt = protocol::receive(
       envelope.from, *message,
-      on<KvMoved>(a_member, [this](Address, KvMoved& moved) { kv_.heard(moved); }),
+      on<KvMoved>(a_member,
+                  [this](Address from, KvMoved& moved) { kv_.share_ended(from.rank, moved); }),
       on<Lease>(the_coordinator, [this](Address, Lease& lease) { accept(std::move(lease)); }),
       on<Renew>(the_coordinator, [this](Address, Renew& order) { renew(order); }),
       on<Offer>(whole, [this](Address, Offer& offer) { accept(std::move(offer)); }),
@@ -123,7 +124,8 @@ void Verifier::take(const Envelope& envelope) {
                  [this](Address, Forget& forget) {
                    for (const std::uint64_t key : forget.keys) kv_.forget(key);
                  }),
-      on<Foresee>(the_coordinator, [this](Address, Foresee& order) { kv_.foresee(order.keys); }),
+      on<Foresee>(the_coordinator,
+                  [this](Address, Foresee& order) { kv_.foresee(std::move(order.keys)); }),
       on<Stop>(the_coordinator, [this](Address, Stop&) { stop_asked_ = true; }),
       on<Place>(the_coordinator,
                 [this](Address, Place& place) { become(std::move(place.placement)); }),
@@ -155,7 +157,7 @@ void Verifier::accept(Offer offer) {
   }
   const Trajectory& trajectory = offer.request.trajectory;
   event(trajectory.id, RequestEventKind::arrived, trajectory.tokens.size());
-  status_.moved.push_back(offer.kv.key);
+  status_.moved.push_back(trajectory.id);
   enqueue(std::move(offer.request), offer.kv);
 }
 
@@ -239,7 +241,7 @@ void Verifier::stop() {
   }
   given_up_.clear();
   for (const RequestId id : races_.raced_for()) end_race(id);
-  for (const Move& move : std::exchange(moves_asked_, {})) status_.kept.push_back(move.key);
+  for (const Move& move : std::exchange(moves_asked_, {})) status_.kept.push_back(move.id);
   for (const Race& race : std::exchange(races_asked_, {})) status_.races_ended.push_back(race.key);
   status_.stopped = 1;
   changed_ = true;
@@ -247,27 +249,47 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the ordered moves. A request's KV stays in a parcel until it is pulled. A request whose KV
-/// is still arriving moves once the KV is there. A request that waits for an answer moves after it.
+/// Makes the ordered moves: hands each request to another group, or back to the coordinator after
+/// storing its KV. For another group the KV stays in a parcel until it is pulled. A request whose
+/// KV is still arriving moves once the KV is there. A request that waits for an answer moves after
+/// it.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
-    if ((ports_.batcher.runs(move.id) && ports_.batcher.expects(move.id)) ||
-        conversations_.waits(move.id)) {
+    const bool runs = ports_.batcher.runs(move.id);
+    if ((runs && ports_.batcher.expects(move.id)) || conversations_.waits(move.id)) {
       moves_asked_.push_back(move);
       continue;
     }
     changed_ = true;
+    if (!runs && waits == waiting_.end()) {
+      status_.kept.push_back(move.id);
+      continue;
+    }
+    engine::Departure left;
     if (waits != waiting_.end()) {
       kv_.decline(waits->kv);
-      hand_over(move, std::move(waits->request), {});
+      left.request = std::move(waits->request);
       waiting_.erase(waits);
-    } else if (!ports_.batcher.runs(move.id)) {
-      status_.kept.push_back(move.key);
     } else {
       (void)ports_.group.run(ports_.batcher.kv_work());
-      engine::Departure departure = ports_.batcher.leave(move.id);
-      hand_over(move, std::move(departure.request), std::move(departure.parcel));
+      left = ports_.batcher.leave(move.id);
+    }
+    event(move.id, RequestEventKind::left, left.request.trajectory.tokens.size());
+    races_.end(move.id);
+    conversations_.leave(move.id);
+    if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
+    ++moved_;
+    if (move.to.tp == 0) {
+      const policy::KeptKv stored = kv_.store(move.key, std::move(left.parcel));
+      ports_.mailbox.send(Address::coordinator(),
+                          encode(Returned{std::move(left.request.trajectory), stored}));
+    } else {
+      const policy::KeptKv kept =
+          kv_.keep(move.key, std::move(left.parcel), move.to, KvMove::Kind::given);
+      left.request.version = move.key;
+      ports_.mailbox.send({move.to.leader, Address::Port::role},
+                          encode(Offer{std::move(left.request), kept}));
     }
   }
 }
@@ -399,25 +421,6 @@ std::vector<RunningRequest> Verifier::held() const {
 std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
   return std::find_if(waiting_.begin(), waiting_.end(),
                       [id](const Waiting& w) { return w.request.trajectory.id == id; });
-}
-
-/// Hands a request to another group, or back to the coordinator after storing its KV.
-void Verifier::hand_over(const Move& move, Admission request, kv::Parcel parcel) {
-  event(move.id, RequestEventKind::left, request.trajectory.tokens.size());
-  races_.end(move.id);
-  conversations_.leave(move.id);
-  if (ports_.speculator != nullptr) ports_.speculator->leave(move.id);
-  ++moved_;
-  if (move.to.tp == 0) {
-    const policy::KeptKv stored = kv_.store(move.key, std::move(parcel));
-    ports_.mailbox.send(Address::coordinator(),
-                        encode(Returned{std::move(request.trajectory), stored}));
-    return;
-  }
-  const policy::KeptKv kept = kv_.keep(move.key, std::move(parcel), move.to, KvMove::Kind::given);
-  request.version = move.key;
-  ports_.mailbox.send({move.to.leader, Address::Port::role},
-                      encode(Offer{std::move(request), kept}));
 }
 
 void Verifier::admit() {

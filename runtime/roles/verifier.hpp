@@ -32,7 +32,8 @@ struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
-  Group& group;  ///< runs the steps, and moves KV
+  Group& group;    ///< runs the steps
+  KvShare& share;  ///< this rank's share of the group's KV
   /// Null: plain decoding.
   speculation::Speculator* speculator;
   /// The drafter ranks among the speculator's drafters; null: no rank ever drafts.
@@ -128,7 +129,6 @@ class Verifier final : public protocol::Participant {
   [[nodiscard]] bool make_way(RequestId id);
   [[nodiscard]] bool holds(RequestId id) const;
   [[nodiscard]] std::vector<RunningRequest> held() const;
-  void hand_over(const protocol::Move& move, Admission request, kv::Parcel parcel);
   void admit();
   void step();
   void finish(const Trajectory& done);

@@ -252,7 +252,7 @@ class Bench {
     mpi_.barrier();  // without spinning, for the other may compute for long
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = bench::now();
-    if (!command.blocks.empty()) share_.move(command);
+    if (!command.blocks.empty()) share_.obey(command);
     if (receives()) compute(0, std::min(first, length));
     while (!command.blocks.empty() && !share_.ended(key_)) mailbox_.wait(0.1);
     const double seconds = bench::now() - begin;

@@ -15,8 +15,9 @@ Balance::Balance(const RunState& run) {
   const RequestTable& table = run.requests;
   std::vector<std::uint32_t> tokens;
   for (const auto& [id, request] : table.leased()) {
-    const bool moves = request.move != 0;
-    const auto group = index.find(moves ? table.moves().at(request.move).to : request.group);
+    const auto move = table.moves().find(id);
+    const bool moves = move != table.moves().end();
+    const auto group = index.find(moves ? move->second : request.group);
     if (request.ended || group == index.end()) continue;  // second case: its group is to end
     if (moves) --loads[group->second].room;
     const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());

@@ -54,7 +54,7 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
   const LeasedRequest& request = run.requests.leased().at(id);
   const auto& moves = run.requests.moves();
   const auto leaving = static_cast<std::size_t>(std::count_if(
-      moves.begin(), moves.end(), [](const auto& move) { return move.second.to == kToTable; }));
+      moves.begin(), moves.end(), [](const auto& move) { return move.second == kToTable; }));
   if (run.requests.order().displaces(id, request.tokens, slot_of(run, group), leaving)) return {};
   const Prompt& prompt = run.prompts[id.prompt];
   const std::uint32_t until = terms.until(prompt, request.until);

@@ -11,7 +11,7 @@ bool is_freed(const RunState& run, const GroupState& group) {
   const int leader = group.ranks.leader;
   return group.active == 0 && group.room > 0 && run.requests.held_by(leader) == 0 &&
          std::none_of(run.requests.moves().begin(), run.requests.moves().end(),
-                      [&](const auto& move) { return move.second.to == leader; });
+                      [&](const auto& move) { return move.second == leader; });
 }
 
 std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& options) {
@@ -37,7 +37,7 @@ std::vector<RaceOrder> races_due(const RunState& run, const RacingOptions& optio
   std::vector<RequestId> ids;
   std::vector<TailRequest> requests;
   for (const auto& [id, request] : table.leased()) {
-    if (request.ended || request.move != 0) continue;
+    if (request.ended || table.moves().contains(id)) continue;
     TailRequest& tail = requests.emplace_back(request.acceptance, methods[id]);
     if (request.method) tail.methods.push_back(*request.method);
     // A racer that had no room, or came to the end, would do so again.

@@ -43,44 +43,35 @@ RequestTable::Lease RequestTable::lease(RequestId id, int group, std::uint32_t u
 }
 
 std::uint64_t RequestTable::move(RequestId id, int to) {
+  if (!leased_.contains(id)) throw std::logic_error("a request is to move that is not leased");
+  if (!moves_.emplace(id, to).second)
+    throw std::logic_error("a request that moves is to move elsewhere");
+  return next_version_++;
+}
+
+int RequestTable::take_move(RequestId id) {
+  const auto move = moves_.extract(id);
+  if (move.empty()) throw std::logic_error("a group tells of a move that there is not");
+  return move.mapped();
+}
+
+void RequestTable::moved(RequestId id) {
+  const int to = take_move(id);
   LeasedRequest& request = leased_.at(id);
-  if (request.move != 0) throw std::logic_error("a request that moves is to move elsewhere");
-  request.move = next_version_++;
-  moves_[request.move] = {id, to};
-  return request.move;
-}
-
-RequestMove RequestTable::take(std::uint64_t key) {
-  const auto at = moves_.find(key);
-  if (at == moves_.end()) throw std::logic_error("a group tells of a move that there is not");
-  const RequestMove move = at->second;
-  moves_.erase(at);
-  return move;
-}
-
-RequestId RequestTable::moved(std::uint64_t key) {
-  const RequestMove move = take(key);
-  LeasedRequest& request = leased_.at(move.id);
   --held_[request.group];
-  ++held_[move.to];
-  request.group = move.to;
-  request.move = 0;
+  ++held_[to];
+  request.group = to;
   ++moves_made_;
-  return move.id;
-}
-
-void RequestTable::kept(std::uint64_t key) {
-  const RequestMove move = take(key);
-  if (const auto at = leased_.find(move.id); at != leased_.end()) at->second.move = 0;
 }
 
 void RequestTable::returned(Trajectory trajectory, const KeptKv& kv) {
-  const RequestMove move = take(kv.key);
-  --held_[leased_.at(move.id).group];
-  leased_.erase(move.id);
-  order_->add(move.id, static_cast<std::uint32_t>(trajectory.tokens.size()));
-  given_back_.insert(move.id);
-  waiting_[move.id] = {std::move(trajectory), kv};
+  const RequestId id = trajectory.id;
+  (void)take_move(id);
+  --held_[leased_.at(id).group];
+  leased_.erase(id);
+  order_->add(id, static_cast<std::uint32_t>(trajectory.tokens.size()));
+  given_back_.insert(id);
+  waiting_[id] = {std::move(trajectory), kv};
 }
 
 void RequestTable::grew(RequestId id, std::uint32_t tokens) {
@@ -102,7 +93,7 @@ void RequestTable::drafted(RequestId id, int method, double acceptance) {
 }
 
 std::uint64_t RequestTable::race(const Race& race) {
-  if (leased_.at(race.id).move != 0) throw std::logic_error("a race for a request that moves");
+  if (moves_.contains(race.id)) throw std::logic_error("a race for a request that moves");
   races_[next_version_] = race;
   return next_version_++;
 }

@@ -38,7 +38,6 @@ struct LeasedRequest {
   std::uint32_t until = kToTheEnd;  ///< response tokens at which the lease ends
   std::uint32_t tokens = 0;         ///< known length of its response
   bool ended = false;               ///< its response ended, but may not be on disk yet
-  std::uint64_t move = 0;           ///< key of its move; 0: none
   OptionalIndex method = {};        ///< index of its last drafter; absent: none
   double acceptance = 0;            ///< acceptance of that drafter's drafts
   std::vector<int> raced = {};      ///< drafters of its past races
@@ -48,7 +47,7 @@ struct LeasedRequest {
 /// ones.
 inline constexpr int kToTable = -1;
 
-/// A move of a request, planned or under way.
+/// Order to move a request.
 struct RequestMove {
   RequestId id;
   int to = 0;  ///< leader, or kToTable
@@ -98,12 +97,12 @@ class RequestTable {
   std::uint64_t race(const Race& race);
 
   // Reports of groups.
-  /// Reports that the move is made. Returns its request.
-  RequestId moved(std::uint64_t key);
+  /// Reports that the request's move is made.
+  void moved(RequestId id);
   /// Reports that the move is void: the request had ended before, and stays where it is.
-  void kept(std::uint64_t key);
-  /// Reports that the move back to the table with kv's key is made: the request waits. `kv`: what
-  /// its former group has stored.
+  void kept(RequestId id) { (void)take_move(id); }
+  /// Reports that the move back to the table is made: the request waits. `kv`: what its former
+  /// group has stored.
   void returned(Trajectory trajectory, const KeptKv& kv);
   /// Reports that a response has `tokens` tokens. The report may come late, even from a group that
   /// the request has left: it is ignored where the request is not leased, or is longer already.
@@ -135,8 +134,9 @@ class RequestTable {
   [[nodiscard]] const std::map<RequestId, LeasedRequest>& leased() const { return leased_; }
   /// Leased requests that the group holds.
   [[nodiscard]] int held_by(int group) const;
-  /// Moves in progress, by key. A request may have finished before its group heard of the move.
-  [[nodiscard]] const std::map<std::uint64_t, RequestMove>& moves() const { return moves_; }
+  /// Destinations of moves in progress: each a leader, or kToTable. A request may have finished
+  /// before its group heard of the move.
+  [[nodiscard]] const std::map<RequestId, int>& moves() const { return moves_; }
   /// Planned and running races, by key.
   [[nodiscard]] const std::map<std::uint64_t, Race>& races() const { return races_; }
   /// Races begun so far.
@@ -146,13 +146,13 @@ class RequestTable {
   [[nodiscard]] const ResponseLengths& lengths() const { return lengths_; }
 
  private:
-  [[nodiscard]] RequestMove take(std::uint64_t key);
+  [[nodiscard]] int take_move(RequestId id);
 
   std::map<RequestId, WaitingRequest> waiting_;
   std::unique_ptr<RequestOrder> order_;
   std::map<RequestId, LeasedRequest> leased_;
   std::map<int, int> held_;  ///< by leader
-  std::map<std::uint64_t, RequestMove> moves_;
+  std::map<RequestId, int> moves_;
   std::map<std::uint64_t, Race> races_;
   std::uint64_t next_version_ = 1;  ///< version of the next lease, move or race
   std::set<RequestId> given_back_;

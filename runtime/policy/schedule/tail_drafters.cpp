@@ -231,8 +231,9 @@ std::vector<TailGroup> tail_groups(const RunState& run, const TailOptions& optio
   }
   for (const auto& [id, request] : run.requests.leased()) {
     if (request.ended) continue;
-    const int at = request.move != 0 ? run.requests.moves().at(request.move).to : request.group;
-    const auto tail = by_leader.find(at);
+    const auto move = run.requests.moves().find(id);
+    const bool moves = move != run.requests.moves().end();
+    const auto tail = by_leader.find(moves ? move->second : request.group);
     if (tail == by_leader.end()) continue;
     ++tail->second.requests;
     const double known = options.first ? options.first->acceptance : 0;

@@ -69,7 +69,7 @@ bool kept(StuckTransport& transport) {
   {
     KvShare share(transport, engine::KvMemory{shape, *memory, memory}, 0, 1);
     memory.reset();
-    share.move(move_of(1));
+    share.obey(move_of(1));
   }
   EXPECT_TRUE(transport.cancelled);
   EXPECT_EQ(!transport.regions.empty(), !watched.expired());
@@ -148,16 +148,16 @@ TEST(KvShare, WithoutAStoreNothingIsStoredAndNobodyWaits) {
   const kernels::KvShape shape{2, 2, 32, 16, DType::bf16};
   std::vector<std::byte> memory(shape.block_bytes() * 2);
   KvShare share(transport, {shape, memory, nullptr}, 1, 2);
-  share.store({1, 0, {0, 1}});
+  share.obey(protocol::StoreKv{1, 0, {0, 1}});
   EXPECT_EQ(share.ended(1), false);
-  share.restore({1, 0, {0, 1}});
+  share.obey(protocol::RestoreKv{1, 0, {0, 1}});
   EXPECT_EQ(share.ended(1), false);
   protocol::MoveKv move;
   move.key = 2;
   move.peer = {4, 4};
   move.send = 1;
   move.stored = 1;
-  share.move(move);
+  share.obey(move);
   EXPECT_EQ(share.ended(2), false);
   const std::vector<std::pair<int, std::uint64_t>> theirs{{6, 2}, {7, 2}};
   EXPECT_EQ(transport.refused, theirs) << "each rank that holds heads of this one's";
@@ -180,7 +180,7 @@ TEST(KvShare, LatentVectorsGoToEachRankOnce) {
         move.peer = {10, sends ? there : here};
         move.send = sends ? 1 : 0;
         move.stored = 1;  // without a store it says so to those whom it would exchange with
-        share.move(move);
+        share.obey(move);
         EXPECT_EQ(share.ended(2), false);
         for (const auto& [peer, key] : transport.refused)
           (sends ? sent : expected)[rank].push_back(peer - 10);
@@ -214,7 +214,7 @@ TEST(KvShare, TheOwnerAloneExchangesWhatItHasWhole) {
     move.send = 1;
     move.blocks = {1, 5};  // blocks 0 and 2 of rank 1
     move.owner = 1;
-    share.move(move);
+    share.obey(move);
     if (rank == 0) {
       EXPECT_EQ(share.ended(2), true);
       EXPECT_TRUE(transport.sent.empty());
@@ -233,7 +233,7 @@ TEST(KvShare, TheOwnerAloneExchangesWhatItHasWhole) {
       transport.done = false;
     }
     // KV that rank 1 stores comes to blocks of rank 0; it has no store, and says so.
-    share.restore({3, 0, {0, 4}, 1});
+    share.obey(protocol::RestoreKv{3, 0, {0, 4}, 1});
     if (rank == 0) {
       EXPECT_EQ(share.ended(3), std::nullopt);
       ASSERT_EQ(transport.received.size(), 1U);
@@ -245,7 +245,7 @@ TEST(KvShare, TheOwnerAloneExchangesWhatItHasWhole) {
       const std::vector<std::pair<int, std::uint64_t>> theirs{{10, 3}};
       EXPECT_EQ(transport.refused, theirs);
     }
-    share.store({4, 0, {0}});  // a block of rank 0, which has no store
+    share.obey(protocol::StoreKv{4, 0, {0}});  // a block of rank 0, which has no store
     EXPECT_EQ(share.ended(4), rank == 1);
     transport.done = true;
   }
@@ -253,17 +253,19 @@ TEST(KvShare, TheOwnerAloneExchangesWhatItHasWhole) {
 
 TEST(KvMove, GoesThroughItsStatesInOrder) {
   KvMove move;
-  EXPECT_THROW(move.end(true), std::logic_error);
-  move.post(1);
-  EXPECT_THROW(move.post(1), std::logic_error);
+  EXPECT_FALSE(move.share_ended(4, true)) << "none is in flight";
+  EXPECT_THROW(move.prepare_again(), std::logic_error);
+  move.post({4, 2});
+  EXPECT_THROW(move.post({4, 2}), std::logic_error);
   EXPECT_THROW(move.release(), std::logic_error);
-  move.member_ended(true);
-  move.member_ended(false);
-  move.end(true);
-  EXPECT_TRUE(move.complete) << "a member's share ends once";
+  EXPECT_FALSE(move.share_ended(5, true));
+  EXPECT_FALSE(move.share_ended(5, false));
+  EXPECT_FALSE(move.share_ended(6, false)) << "it has no share";
+  EXPECT_TRUE(move.share_ended(4, true));
+  EXPECT_TRUE(move.complete) << "a rank's share ends once";
   move.prepare_again();
-  move.post(0);
-  move.end(false);
+  move.post({4, 1});
+  EXPECT_TRUE(move.share_ended(4, false));
   EXPECT_FALSE(move.complete);
   move.release();
   EXPECT_THROW(move.release(), std::logic_error);
@@ -280,19 +282,18 @@ TEST(KvExchange, WhatAMemberSaysOfAnUnknownMoveIsLetBe) {
   KvShare share(transport, {shape, memory, nullptr}, 0, 2);
   Group group(mailbox, runner, share, {1}, 0);
   engine::Batcher batcher({.kv_blocks = 8}, {}, {}, nullptr);
-  KvExchange exchange(mailbox, batcher, group, {0, 2}, {}, 16);
+  KvExchange exchange(mailbox, batcher, group, share, {0, 2}, {}, 16);
   Admission request{.trajectory = {}, .prompt = std::vector<TokenId>(40), .noise = {}, .until = 50};
   ASSERT_TRUE(batcher.admit(request));
   exchange.fetch({}, {1, {3, 1}, 32});
   EXPECT_TRUE(exchange.arriving({}));
-  exchange.heard({7, 0});
+  EXPECT_FALSE(exchange.share_ended(1, {7, 0}));
   transport.done = true;
   EXPECT_FALSE(exchange.settle()) << "the member's share is not there yet";
-  exchange.heard({1, 1});
-  EXPECT_TRUE(exchange.settle()) << "of another move it said that it had failed";
+  EXPECT_TRUE(exchange.share_ended(1, {1, 1})) << "of another move it said that it had failed";
   EXPECT_EQ(exchange.fetched(), 32U);
   EXPECT_TRUE(exchange.idle());
-  exchange.heard({1, 1});
+  EXPECT_FALSE(exchange.share_ended(1, {1, 1}));
 }
 
 /// A rank of a group with a store of one-number blocks, which moves when a test says so.
@@ -330,7 +331,7 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
       member.turn();
       first.rest();
       second.rest();
-      group.settle();
+      first.share.settle();
       while (const auto envelope = leaders.poll()) {
         const auto moved = std::get<protocol::KvMoved>(protocol::decode(envelope->bytes));
         members_share[moved.key] = moved.complete != 0;
@@ -338,38 +339,41 @@ TEST(Group, StoresAndRestoresWithItsMembers) {
     }
   };
   const auto ended = [&](std::uint64_t key) {
-    return group.ended(key).value() && members_share.at(key);
+    return first.share.ended(key).value() && members_share.at(key);
+  };
+  const auto command = [&](const auto& given) {
+    group.tell(given);
+    first.share.obey(given);
   };
   for (StoringRank* rank : {&first, &second}) {
     for (int block = 0; block < 3; ++block) rank->at(block) = 10 + block;
   }
-  group.store({5, 0, {2, 0}});
-  EXPECT_EQ(group.ended(5), std::nullopt);
+  command(protocol::StoreKv{5, 0, {2, 0}});
+  EXPECT_EQ(first.share.ended(5), std::nullopt);
   rest();
   EXPECT_TRUE(ended(5));
-  EXPECT_THROW((void)group.ended(5), std::logic_error) << "it is forgotten";
+  EXPECT_THROW((void)first.share.ended(5), std::logic_error) << "it is forgotten";
   for (StoringRank* rank : {&first, &second}) rank->at(1) = 0;
-  group.restore({5, 1, {1}});
+  command(protocol::RestoreKv{5, 1, {1}});
   rest();
   EXPECT_TRUE(ended(5));
   EXPECT_EQ(first.at(1), 10U) << "the second of the blocks";
   EXPECT_EQ(second.at(1), 10U);
 
-  group.store({6, 0, {0}});
+  command(protocol::StoreKv{6, 0, {0}});
   rest();
   EXPECT_FALSE(ended(6)) << "the member had no room";
-  const std::vector<std::uint64_t> keys{6, 5};
-  group.foresee(keys);
-  group.store({6, 0, {0}});
+  command(protocol::ForeseeKv{{6, 5}});
+  command(protocol::StoreKv{6, 0, {0}});
   rest();
   EXPECT_TRUE(ended(6)) << "it is needed sooner than what the member has lost";
   EXPECT_TRUE(first.store.has(5));
   EXPECT_FALSE(second.store.has(5));
-  group.restore({5, 0, {0, 1}});
+  command(protocol::RestoreKv{5, 0, {0, 1}});
   rest();
   EXPECT_FALSE(ended(5)) << "a share of it is not there";
-  group.drop(5);
-  group.drop(6);
+  command(protocol::DropKv{{5}});
+  command(protocol::DropKv{{6}});
   rest();
   EXPECT_EQ(first.store.counts().in_memory, 0U);
   EXPECT_EQ(second.store.counts().in_memory, 0U);

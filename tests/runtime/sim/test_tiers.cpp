@@ -157,14 +157,14 @@ TEST(Tiers, WhatAGroupStoresItRestoresIntoOtherBlocks) {
     const Blocks from{4, 0, 2}, to{1, 5, 3};
     for (auto& rank : world.of(world.a)) {
       rank->compute(from, 0);
-      rank->share->store({7, 0, from});
+      rank->share->obey(protocol::StoreKv{7, 0, from});
     }
     world.rest();
     EXPECT_EQ(world.complete(7, tp), true);
     world.ended.clear();
     for (auto& rank : world.of(world.a)) {
       rank->forget();
-      rank->share->restore({7, 0, to});
+      rank->share->obey(protocol::RestoreKv{7, 0, to});
       EXPECT_GT(rank->wrong(to, 0), 0) << "it takes a while";
     }
     world.rest();
@@ -181,13 +181,13 @@ TEST(Tiers, GroupsOfAnyDegreesPullWhatAnotherHasStored) {
       for (const bool disk : {false, true}) {
         TwoGroups world(tp_a, tp_b, {.memory = disk ? 4 : 9, .disk = disk ? 20 : 0, .at_once = 2});
         const Blocks from{4, 0, 2}, to{5, 1};
-        const std::vector<std::uint64_t> sooner{8, 9};
+        const protocol::ForeseeKv sooner{{8, 9}};
         for (auto& rank : world.of(world.a)) {
           rank->compute(from, 0);
-          rank->share->foresee(sooner);
-          rank->share->store({7, 0, from});
-          rank->share->store({8, 0, from});
-          rank->share->store({9, 0, from});
+          rank->share->obey(sooner);
+          rank->share->obey(protocol::StoreKv{7, 0, from});
+          rank->share->obey(protocol::StoreKv{8, 0, from});
+          rank->share->obey(protocol::StoreKv{9, 0, from});
         }
         world.rest();
         EXPECT_EQ(world.complete(7, tp_a), true);
@@ -201,21 +201,19 @@ TEST(Tiers, GroupsOfAnyDegreesPullWhatAnotherHasStored) {
           move.send = 1;
           move.stored = 1;
           move.first_block = 1;
-          rank->share->move(move);
+          rank->share->obey(move);
         }
         for (auto& rank : world.of(world.b)) {
           protocol::MoveKv move;
           move.key = 7;
           move.peer = world.a;
           move.blocks = to;
-          rank->share->move(move);
+          rank->share->obey(move);
         }
         world.rest();
         EXPECT_EQ(world.complete(7, tp_a + tp_b), true) << tp_a << " to " << tp_b;
         for (auto& rank : world.of(world.b)) EXPECT_EQ(rank->wrong(to, 1), 0);
-        for (auto& rank : world.of(world.a)) {
-          for (const std::uint64_t key : {7, 8, 9}) rank->share->drop(key);
-        }
+        for (auto& rank : world.of(world.a)) rank->share->obey(protocol::DropKv{{7, 8, 9}});
         world.rest();
         for (auto& rank : world.of(world.a)) {
           EXPECT_EQ(rank->store->counts().in_memory, 0U);
@@ -233,8 +231,8 @@ TEST(Tiers, APullOfWhatIsNotThereOrDamagedFailsAtBothEnds) {
     TwoGroups world(2, 4, {.memory = 8, .disk = 0, .at_once = 2}, options);
     const Blocks blocks{4, 0, 2};
     for (auto& rank : world.of(world.a)) {
-      rank->share->store({7, 0, blocks});
-      if (!damaged) rank->share->drop(7);
+      rank->share->obey(protocol::StoreKv{7, 0, blocks});
+      if (!damaged) rank->share->obey(protocol::DropKv{{7}});
     }
     world.rest();
     EXPECT_EQ(world.complete(7, 2), damaged);
@@ -245,14 +243,14 @@ TEST(Tiers, APullOfWhatIsNotThereOrDamagedFailsAtBothEnds) {
       move.peer = world.b;
       move.send = 1;
       move.stored = 1;
-      rank->share->move(move);
+      rank->share->obey(move);
     }
     for (auto& rank : world.of(world.b)) {
       protocol::MoveKv move;
       move.key = 7;
       move.peer = world.a;
       move.blocks = blocks;
-      rank->share->move(move);
+      rank->share->obey(move);
     }
     world.rest();
     EXPECT_EQ(world.complete(7, 6), false);
@@ -266,8 +264,8 @@ TEST(Tiers, MemoryAndDiskTakeAsLongAsTheirLinks) {
   TwoGroups world(1, 1, {.memory = 8, .disk = 20, .at_once = 1});
   Rank& rank = *world.ranks[0];
   const Blocks blocks{0, 1, 2, 3, 4};
-  rank.share->store({7, 0, blocks});
-  rank.share->store({8, 0, blocks});
+  rank.share->obey(protocol::StoreKv{7, 0, blocks});
+  rank.share->obey(protocol::StoreKv{8, 0, blocks});
   world.rest();
   ASSERT_EQ(world.complete(7, 1), true);
   ASSERT_EQ(world.complete(8, 1), true);
@@ -275,7 +273,7 @@ TEST(Tiers, MemoryAndDiskTakeAsLongAsTheirLinks) {
   const double stored = rank.actor.turns.back();
   EXPECT_NEAR(stored, 7 * 1.024e-3 + 3 * 0.51024, 5 * 1.024e-3);
   world.ended.clear();
-  rank.share->restore({8, 0, blocks});
+  rank.share->obey(protocol::RestoreKv{8, 0, blocks});
   world.rest();
   EXPECT_EQ(world.complete(8, 1), true);
   EXPECT_NEAR(rank.actor.turns.back() - stored, 3 * 0.50512, 2 * 1.024e-3)
@@ -291,9 +289,9 @@ TEST(Tiers, BlocksThatNobodyLooksAtTakeNoMemory) {
   Rank& rank = *world.ranks[0];
   const Blocks blocks{4, 0, 2};
   rank.forget();
-  rank.share->store({7, 0, blocks});
+  rank.share->obey(protocol::StoreKv{7, 0, blocks});
   world.rest();
-  rank.share->restore({7, 0, blocks});
+  rank.share->obey(protocol::RestoreKv{7, 0, blocks});
   world.rest();
   EXPECT_EQ(world.complete(7, 2), true) << "twice";
   EXPECT_EQ(one, std::vector<std::byte>(1024));
