@@ -294,8 +294,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
     if (outcome.stopped) break;
     outcome.counts.rows += step.tokens.size();
     if (replayed != nullptr) executor.give_routing(prefill.routing());
-    const std::span<const kernels::Sampled> sampled = executor.run(step);
-    for (const engine::ResponseScores& scores : prefill.commit(sampled, executor.top())) {
+    for (const engine::ResponseScores& scores : prefill.commit(executor.run(step))) {
       const auto of = std::lower_bound(share.begin(), share.end(), scores.id,
                                        [](const Trajectory& t, RequestId id) { return t.id < id; });
       outcome.counts.compare(*of, scores);

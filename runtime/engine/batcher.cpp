@@ -513,19 +513,20 @@ const Step& Batcher::plan(std::span<const DraftTree> drafts) {
 
 /// Appends a sampled token. Returns why the response ends, if it does. `sample`: index in the step.
 std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
-  const kernels::Sampled& sampled = sampled_[sample];
+  const kernels::Sampled& sampled = result_.sampled[sample];
   Trajectory& t = r.trajectory;
   t.tokens.push_back(sampled.token);
   if (r.penalised) r.notes.note({.token = sampled.token, .sampled = 1, .bias = 0});
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);
   if (sampling_.keep_masks) {
-    const std::span<const TokenId> kept = kept_ids_.subspan(first_kept_[sample], sampled.kept);
+    const std::span<const TokenId> kept =
+        result_.kept_ids.subspan(first_kept_[sample], sampled.kept);
     t.kept.push_back(sampled.kept);
     t.kept_ids.insert(t.kept_ids.end(), kept.begin(), kept.end());
   }
   const auto width = static_cast<std::size_t>(sampling_.logprobs);
-  for (const kernels::Ranked& token : top_.subspan(sample * width, width)) {
+  for (const kernels::Ranked& token : result_.top.subspan(sample * width, width)) {
     t.top_ids.push_back(token.token);
     t.top_logprob.push_back(token.score);
   }
@@ -557,7 +558,7 @@ std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
   for (std::int32_t row = 0; row >= 0 && !reason;) {
     kv_.keep(r.kv, part.first_position + row);
     computed_rows_.push_back(part.first_row + row);
-    const TokenId token = sampled_[first_sample + row].token;
+    const TokenId token = result_.sampled[first_sample + row].token;
     reason = append(r, first_sample + row);
     committed_tokens_.push_back(token);
     row = child_row(part, row, token);
@@ -566,14 +567,11 @@ std::optional<FinishReason> Batcher::verify(Request& r, const StepPart& part,
   return reason;
 }
 
-std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sampled,
-                                        std::span<const TokenId> kept,
-                                        std::span<const kernels::Ranked> top) {
+std::vector<Trajectory> Batcher::commit(const StepResult& result) {
   std::vector<Trajectory> finished;
-  sampled_ = sampled;
-  kept_ids_ = kept;
-  top_ = top;
-  if (top.size() < sampled.size() * sampling_.logprobs)
+  const std::span<const kernels::Sampled> sampled = result.sampled.first(step_.samples.size());
+  result_ = result;
+  if (result.top.size() < sampled.size() * sampling_.logprobs)
     throw std::logic_error("probable tokens of other positions than were sampled");
   first_kept_.clear();
   if (sampling_.keep_masks) {
@@ -582,7 +580,7 @@ std::vector<Trajectory> Batcher::commit(std::span<const kernels::Sampled> sample
       first_kept_.push_back(next);
       next += static_cast<std::size_t>(sample.kept);
     }
-    if (next > kept.size()) throw std::logic_error("masks of other tokens than were sampled");
+    if (next > result.kept_ids.size()) throw std::logic_error("masks of other tokens than were sampled");
   }
   settled_ = false;
   routed_places_.clear();

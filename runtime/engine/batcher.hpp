@@ -187,11 +187,8 @@ class Batcher {
   [[nodiscard]] const StepCounts& counts() const { return counts_; }
   /// Takes the tokens sampled for the plan, and returns the responses that ended, in batch order.
   /// Along each draft the tokens equal to the target's own are committed, and one token more.
-  /// `kept`: StepRunner::kept_ids(), where masks are kept. `top`: StepRunner::top(), where the most
-  /// probable tokens are recorded.
-  [[nodiscard]] std::vector<Trajectory> commit(std::span<const kernels::Sampled> sampled,
-                                               std::span<const TokenId> kept = {},
-                                               std::span<const kernels::Ranked> top = {});
+  /// Samples after the plan's own are let be.
+  [[nodiscard]] std::vector<Trajectory> commit(const StepResult& result);
   /// Places of the KV of each response that the last commit() ended, from first_routed() on; empty
   /// where routed experts are not kept. Valid until the next step runs.
   [[nodiscard]] std::span<const std::vector<kv::Place>> routed_places() const {
@@ -303,10 +300,8 @@ class Batcher {
   std::uint64_t shared_ = 0;  ///< kv_.positions_shared() at the last plan
   TreeRows rows_;
   std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in the draft, or -1
-  std::span<const kernels::Sampled> sampled_;  ///< samples being committed
-  std::span<const TokenId> kept_ids_;          ///< masks being committed
-  std::span<const kernels::Ranked> top_;       ///< most probable tokens being committed
-  std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids_, where masks are kept
+  StepResult result_;                    ///< the result being committed
+  std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids, where masks are kept
   std::vector<std::vector<kv::Place>> routed_places_;
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< storage of committed_'s tokens

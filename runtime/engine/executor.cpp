@@ -41,14 +41,12 @@ Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weigh
   rows_ = backend.allocate((samples + shard.size - 1) / shard.size * vocab * sizeof(float));
 }
 
-std::span<const kernels::Sampled> Executor::run(const Step& step) {
+StepResult Executor::run(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
   GroupTraffic before = group_.traffic();
   work(step.kv);
-  sampled_.clear();
-  picture_seconds_ = 0;
-  if (step.empty()) return sampled_;
-  edit_pictures(step);
+  if (step.empty()) return {};
+  const double picture_seconds = edit_pictures(step);
   before.sum_seconds = group_.traffic().sum_seconds;  // pictures are no part of the forward pass
   segments_.clear();
   owned_.assign(owner_.owners > 1 ? owner_.owners + 1 : 0, 0);
@@ -66,12 +64,16 @@ std::span<const kernels::Sampled> Executor::run(const Step& step) {
   const float* logits = decoder_.forward(step.tokens, segments_, logit_rows_, kv_shape_,
                                          cache_->data(), pictures_of(step), owned_);
   sample(step, logits);
-  forward_seconds_ = backend_.pass_seconds();
+  const double forward_seconds = backend_.pass_seconds();
   const auto end = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(end - begin).count();
-  sample_seconds_ = seconds - forward_seconds_ - picture_seconds_;
-  traffic_ = group_.traffic() - before;
-  return sampled_;
+  return {.sampled = sampled_,
+          .kept_ids = kept_ids_,
+          .top = top_,
+          .forward_seconds = forward_seconds,
+          .sample_seconds = seconds - forward_seconds - picture_seconds,
+          .picture_seconds = picture_seconds,
+          .traffic = group_.traffic() - before};
 }
 
 /// Gives the part's rows to its owner. Parts are in order of their owners.
@@ -82,8 +84,9 @@ void Executor::deal(const StepPart& part, std::int32_t owner) {
   std::fill(after, owned_.end(), part.first_row + part.rows);
 }
 
-void Executor::edit_pictures(const Step& step) {
-  if (step.pictures.empty()) return;
+/// Makes the step's changes to pictures. Returns the seconds spent on them.
+double Executor::edit_pictures(const Step& step) {
+  if (step.pictures.empty()) return 0;
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < step.pictures.size(); ++i) {
     const PictureEdit& edit = step.pictures[i];
@@ -97,7 +100,7 @@ void Executor::edit_pictures(const Step& step) {
         tower_->compute(reader_->patches(*step.files[i], edit.grid, name), edit.grid);
   }
   const auto end = std::chrono::steady_clock::now();
-  picture_seconds_ = std::chrono::duration<double>(end - begin).count();
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 kernels::PictureInput Executor::pictures_of(const Step& step) {

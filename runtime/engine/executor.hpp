@@ -38,18 +38,12 @@ class Executor final : public StepRunner {
            const std::vector<TokenId>& stops, const ExecutorLimits& limits,
            const PicturePorts& pictures = {});
 
-  std::span<const kernels::Sampled> run(const Step& step) override;
-  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
-  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return top_; }
+  StepResult run(const Step& step) override;
   /// Gives the experts of the next step's rows (model::Decoder::give_routing()).
   void give_routing(std::span<const std::int16_t> experts) { decoder_.give_routing(experts); }
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   [[nodiscard]] std::size_t feature_bytes() const override { return decoder_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override;
-  [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
-  [[nodiscard]] double sample_seconds() const override { return sample_seconds_; }
-  [[nodiscard]] double picture_seconds() const override { return picture_seconds_; }
-  [[nodiscard]] GroupTraffic traffic() const override { return traffic_; }
   /// The target's embedding (model::Decoder::embedding()).
   [[nodiscard]] std::shared_ptr<const kernels::Embedding> embedding() const {
     return decoder_.embedding();
@@ -66,7 +60,7 @@ class Executor final : public StepRunner {
   void work(const kv::Work& all);
   void read_own_routing(std::span<const kv::Place> places, std::span<std::int16_t> experts);
   void deal(const StepPart& part, std::int32_t owner);
-  void edit_pictures(const Step& step);
+  [[nodiscard]] double edit_pictures(const Step& step);
   [[nodiscard]] kernels::PictureInput pictures_of(const Step& step);
   void sample(const Step& step, const float* logits);
   void sample_rows(const Step& step, int first, const float* logits,
@@ -93,10 +87,6 @@ class Executor final : public StepRunner {
   std::vector<std::vector<float>> slots_;        ///< [slots][rows, hidden] picture's rows, or empty
   std::vector<const float*> picture_rows_ = {};  ///< [rows of the step], or empty: no pictures
 
-  double forward_seconds_ = 0;
-  double picture_seconds_ = 0;
-  double sample_seconds_ = 0;
-  GroupTraffic traffic_;  ///< traffic of the last step
   std::vector<kernels::Segment> segments_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<kernels::SampleRow> sample_rows_;

@@ -130,13 +130,13 @@ const Step& PackedPrefill::plan() {
   return step_;
 }
 
-std::vector<ResponseScores> PackedPrefill::commit(std::span<const kernels::Sampled> sampled,
-                                                  std::span<const kernels::Ranked> top) {
+std::vector<ResponseScores> PackedPrefill::commit(const StepResult& result) {
   const auto width = static_cast<std::size_t>(limits_.logprobs);
-  if (top.size() < sampled.size() * width)
+  std::span<const kernels::Ranked> top = result.top;
+  if (top.size() < result.sampled.size() * width)
     throw std::logic_error("probable tokens of other positions than were scored");
   std::vector<ResponseScores> done;
-  auto next = sampled.begin();
+  auto next = result.sampled.begin();
   for (auto it = active_.begin(); it != active_.end();) {
     const std::int32_t rows = std::exchange(it->planned, 0);
     if (rows > 0) kv_.advance(it->kv, rows);

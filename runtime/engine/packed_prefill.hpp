@@ -84,10 +84,8 @@ class PackedPrefill {
   [[nodiscard]] const Step& plan();
   /// The given experts of the plan's rows; empty: none are given.
   [[nodiscard]] std::span<const std::int16_t> routing() const { return routing_; }
-  /// Takes the runner's results for the plan's samples, and returns the scores of the responses
-  /// that are done. `top`: StepRunner::top(), where probable tokens are recorded.
-  [[nodiscard]] std::vector<ResponseScores> commit(std::span<const kernels::Sampled> sampled,
-                                                   std::span<const kernels::Ranked> top = {});
+  /// Takes the plan's result, and returns the scores of the responses that are done.
+  [[nodiscard]] std::vector<ResponseScores> commit(const StepResult& result);
 
  private:
   struct Active {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/interfaces.hpp"
 #include "runtime/core/pictures.hpp"
 #include "runtime/core/rotary_position.hpp"
 #include "runtime/core/sampling.hpp"
@@ -111,6 +112,21 @@ struct Step {
     sample.banned = static_cast<std::int32_t>(own->size());
     banned.insert(banned.end(), own->begin(), own->end());
   }
+};
+
+/// The outcome of a step on one rank. Spans are valid until the rank's next step.
+struct StepResult {
+  std::span<const kernels::Sampled> sampled = {};  ///< [samples of the step] in their order
+  /// Ids that each sample could have been (SamplingParams::keep_masks), sample by sample:
+  /// Sampled::kept ids for each.
+  std::span<const TokenId> kept_ids = {};
+  /// The most probable tokens at the position of each sample: [samples, SamplingParams::logprobs],
+  /// as Backend::top() gives them.
+  std::span<const kernels::Ranked> top = {};
+  double forward_seconds = 0;  ///< seconds spent on the forward pass
+  double sample_seconds = 0;   ///< seconds spent on sampling
+  double picture_seconds = 0;  ///< seconds spent on rows of pictures, before the forward pass
+  GroupTraffic traffic = {};   ///< of the step's collectives; their time is part of the seconds
 };
 
 /// A step executor's copy of the block tables, by handle. The edits of each step update it.

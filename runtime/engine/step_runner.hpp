@@ -8,7 +8,6 @@
 #include <string>
 
 #include "kernels/backend.hpp"
-#include "runtime/core/interfaces.hpp"
 #include "runtime/engine/step.hpp"
 
 namespace paceline::engine {
@@ -17,15 +16,8 @@ namespace paceline::engine {
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  /// Executes the step and returns one token for each of its samples, in their order. The result is
-  /// valid until the next call.
-  virtual std::span<const kernels::Sampled> run(const Step& step) = 0;
-  /// Ids that each sample of the last step could have been (SamplingParams::keep_masks), sample by
-  /// sample: Sampled::kept ids for each. Valid until the next run().
-  [[nodiscard]] virtual std::span<const TokenId> kept_ids() const { return {}; }
-  /// The most probable tokens at the position of each sample of the last step: [samples,
-  /// SamplingParams::logprobs], as Backend::top() gives them. Valid until the next run().
-  [[nodiscard]] virtual std::span<const kernels::Ranked> top() const { return {}; }
+  /// Executes the step.
+  virtual StepResult run(const Step& step) = 0;
   /// Routed experts of the positions in these places of the KV pool, all of one owner: [places,
   /// layers with experts, chosen]. Empty: experts are not kept. If ranks have the KV of their own
   /// requests, all ranks of the group must call this.
@@ -40,13 +32,6 @@ class StepRunner {
   /// feature_bytes()].
   virtual void read_features(std::span<const std::int32_t> /*rows*/, std::span<std::byte> /*out*/) {
   }
-  /// Seconds of the last step spent on the forward pass, and on sampling.
-  [[nodiscard]] virtual double forward_seconds() const = 0;
-  [[nodiscard]] virtual double sample_seconds() const = 0;
-  /// Seconds of the last step spent on the rows of pictures, before its forward pass.
-  [[nodiscard]] virtual double picture_seconds() const { return 0; }
-  /// Time and bytes of the last step's collectives; the time is part of the step's seconds.
-  [[nodiscard]] virtual GroupTraffic traffic() const { return {}; }
 };
 
 /// A rank's share of the KV pool.

@@ -29,12 +29,12 @@ void Group::send(std::span<const std::byte> bytes) {
   mailbox_.deliver(members_);  // the leader's step has collectives, which wait for the members
 }
 
-std::span<const kernels::Sampled> Group::run(const engine::Step& step) {
+engine::StepResult Group::run(const engine::Step& step) {
   if (!members_.empty()) send(encode_step(step));
   share_.shrink_before(step.kv);
-  const std::span<const kernels::Sampled> sampled = runner_.run(step);
+  const engine::StepResult result = runner_.run(step);
   share_.grow_after(step.kv);
-  return sampled;
+  return result;
 }
 
 std::vector<std::int16_t> Group::read_routing(std::span<const kv::Place> places) {
@@ -99,9 +99,9 @@ Turn Member::turn() {
 void Member::step(const engine::Step& step) {
   meter_.begin();
   share_.shrink_before(step.kv);
-  (void)runner_.run(step);
+  const engine::StepResult result = runner_.run(step);
   share_.grow_after(step.kv);
-  if (!step.empty()) meter_.end(runner_);  // an empty step is work in the KV cache alone
+  if (!step.empty()) meter_.end(result);  // an empty step is work in the KV cache alone
 }
 
 void Member::report() {

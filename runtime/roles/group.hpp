@@ -27,9 +27,7 @@ class Group final : public engine::StepRunner {
   Group(Mailbox& mailbox, engine::StepRunner& runner, KvShare& share,
         const std::vector<int>& members, std::uint32_t epoch);
 
-  std::span<const kernels::Sampled> run(const engine::Step& step) override;
-  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return runner_.kept_ids(); }
-  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return runner_.top(); }
+  engine::StepResult run(const engine::Step& step) override;
   /// The leader, like every rank of its group, has the routed experts of all layers. Where ranks
   /// have the KV of their own requests, the owner of the places sends its experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
@@ -38,10 +36,6 @@ class Group final : public engine::StepRunner {
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);
   }
-  [[nodiscard]] double forward_seconds() const override { return runner_.forward_seconds(); }
-  [[nodiscard]] double sample_seconds() const override { return runner_.sample_seconds(); }
-  [[nodiscard]] double picture_seconds() const override { return runner_.picture_seconds(); }
-  [[nodiscard]] GroupTraffic traffic() const override { return runner_.traffic(); }
   /// Ends the members' roles. `next`: the placement in which they go on; absent: the run is over.
   void finish(const std::optional<policy::Placement>& next);
   /// Sends a command to the members. The caller does the leader's own share of it.

@@ -52,9 +52,7 @@ bool Pregeneration::step() {
       leave(parked.trajectory.id);
       waiting_.push_front(std::move(parked));
     }
-    const std::span<const kernels::Sampled> sampled = runner_.run(step);
-    const std::vector<Trajectory> finished =
-        batcher_.commit(sampled.first(step.samples.size()), runner_.kept_ids(), runner_.top());
+    const std::vector<Trajectory> finished = batcher_.commit(runner_.run(step));
     for (const engine::Committed& c : batcher_.committed()) tokens_ += c.tokens.size();
     for (const Trajectory& response : finished) {
       leave(response.id);

@@ -19,15 +19,14 @@ void StepMeter::go_on() {
   if (waits_since_ >= 0) record_.waited = record_.start - std::exchange(waits_since_, -1);
 }
 
-void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& counts) {
+void StepMeter::end(const engine::StepResult& result, const engine::StepCounts& counts) {
   record_.duration = recorder_.now() - record_.start;
-  record_.forward_duration = runner.forward_seconds();
-  record_.sample_duration = runner.sample_seconds();
-  record_.picture_duration = runner.picture_seconds();
-  const GroupTraffic traffic = runner.traffic();
-  record_.sum_duration = traffic.sum_seconds;
-  record_.exchange_duration = traffic.exchange_seconds;
-  record_.group_bytes = traffic.bytes;
+  record_.forward_duration = result.forward_seconds;
+  record_.sample_duration = result.sample_seconds;
+  record_.picture_duration = result.picture_seconds;
+  record_.sum_duration = result.traffic.sum_seconds;
+  record_.exchange_duration = result.traffic.exchange_seconds;
+  record_.group_bytes = result.traffic.bytes;
   record_.requests = counts.requests;
   record_.prefill_tokens = counts.prefill_tokens;
   record_.decode_tokens = counts.decode_tokens;
@@ -37,8 +36,8 @@ void StepMeter::end(const engine::StepRunner& runner, const engine::StepCounts& 
   if (recorder_.telemetry != nullptr) recorder_.telemetry->step(record_);
   ++sums_.steps;
   sums_.busy_seconds += record_.duration;
-  sums_.communication_seconds += traffic.sum_seconds + traffic.exchange_seconds;
-  sums_.group_bytes += traffic.bytes;
+  sums_.communication_seconds += record_.sum_duration + record_.exchange_duration;
+  sums_.group_bytes += record_.group_bytes;
   sums_.waited_seconds += record_.waited;
   sums_.picture_seconds += record_.picture_duration;
   sums_.pictures += counts.pictures;

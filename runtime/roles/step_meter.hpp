@@ -7,7 +7,7 @@
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/role.hpp"
 #include "runtime/engine/batcher.hpp"
-#include "runtime/engine/step_runner.hpp"
+#include "runtime/engine/step.hpp"
 #include "runtime/roles/recorder.hpp"
 
 namespace paceline::roles {
@@ -29,8 +29,8 @@ class StepMeter {
   void stop_waiting() { waits_since_ = -1; }
   /// The step computes rows.
   void go_on();
-  /// The step has ended. `runner` tells its seconds and bytes, `counts` its rows.
-  void end(const engine::StepRunner& runner, const engine::StepCounts& counts = {});
+  /// The step has ended.
+  void end(const engine::StepResult& result, const engine::StepCounts& counts = {});
 
   /// Sums over all steps of the seconds, bytes and counters of StepRecord and StepCounts; other
   /// fields are 0.

@@ -471,14 +471,13 @@ void Verifier::step() {
   }
   meter_.go_on();
   const engine::StepCounts counts = ports_.batcher.counts();
-  const std::span<const kernels::Sampled> sampled =
+  const engine::StepResult result =
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
-  if (ports_.recorder != nullptr) ports_.recorder->answered(sampled);
-  std::vector<Trajectory> finished = ports_.batcher.commit(
-      sampled.first(step.samples.size()), ports_.group.kept_ids(), ports_.group.top());
+  if (ports_.recorder != nullptr) ports_.recorder->answered(result.sampled);
+  std::vector<Trajectory> finished = ports_.batcher.commit(result);
   // The seconds of pictures do not count: a step's cost is the cost of its rows.
   const double verified = ports_.clock.now();
-  const double seconds = verified - drafted - ports_.group.picture_seconds();
+  const double seconds = verified - drafted - result.picture_seconds;
   for (const engine::Committed& c : ports_.batcher.committed()) {
     (races_.races_for(c.id) ? raced_ : status_.tokens) += c.tokens.size();
     races_.committed(c.id, c.tokens);
@@ -508,7 +507,7 @@ void Verifier::step() {
   record.kv_blocks = static_cast<std::uint32_t>(ports_.batcher.blocks());
   if (ports_.remote != nullptr)
     record.late = static_cast<std::uint32_t>(ports_.remote->counts().late - late);
-  meter_.end(ports_.group, counts);
+  meter_.end(result, counts);
   status_.steps = meter_.sums().steps;
   end_turns();
 }

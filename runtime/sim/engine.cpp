@@ -43,10 +43,10 @@ ModelledRunner::ModelledRunner(World& world, ActorId actor, const CostTable& cos
     throw std::invalid_argument("KV that is looked at has 4 bytes a head and slot");
 }
 
-std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) {
+engine::StepResult ModelledRunner::run(const engine::Step& step) {
   if (memory_) store(step);
   sampled_.clear();
-  if (step.empty()) return sampled_;
+  if (step.empty()) return {};
   std::size_t next = 0;
   for (const engine::StepPart& part : step.parts) {
     const Response* response = nullptr;  // the same for all samples of the part
@@ -62,8 +62,7 @@ std::span<const kernels::Sampled> ModelledRunner::run(const engine::Step& step) 
   }
   const double before = world_.clock(actor_).now();
   world_.work(actor_, costs_.step_seconds(shape_of(step)) + step_seconds_);
-  forward_seconds_ = world_.clock(actor_).now() - before;
-  return sampled_;
+  return {.sampled = sampled_, .forward_seconds = world_.clock(actor_).now() - before};
 }
 
 // Heads are neighbours within each run of K or V, as in a real cache, so that a share for a group

@@ -31,9 +31,7 @@ class ModelledRunner final : public engine::StepRunner {
                  const Responses& responses, std::optional<engine::KvMemory> memory);
 
   /// Throws std::logic_error where a row would see wrong KV.
-  std::span<const kernels::Sampled> run(const engine::Step& step) override;
-  [[nodiscard]] double forward_seconds() const override { return forward_seconds_; }
-  [[nodiscard]] double sample_seconds() const override { return 0; }
+  engine::StepResult run(const engine::Step& step) override;
 
  private:
   void store(const engine::Step& step);
@@ -47,7 +45,6 @@ class ModelledRunner final : public engine::StepRunner {
   const Responses& responses_;
   std::optional<engine::KvMemory> memory_;
   engine::BlockTables tables_;
-  double forward_seconds_ = 0;
   std::vector<kernels::Sampled> sampled_;
 };
 

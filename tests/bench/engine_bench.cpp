@@ -219,14 +219,15 @@ void decode(const Bench& b, engine::Executor& executor, int batch, int drafted, 
       for (int at = part.first_position; counts && at < part.first_position + part.rows; ++at)
         places.push_back({tables.of(part.sequence)[at / Sizes::kBlock], at % Sizes::kBlock});
     }
-    (void)batcher.commit(executor.run(plan));
+    const engine::StepResult result = executor.run(plan);
+    (void)batcher.commit(result);
     if (!counts) {
       start = bench::now();
       continue;
     }
     const double seconds = bench::now() - before;
     times.all.push_back(seconds);
-    times.sampling.push_back(executor.sample_seconds());
+    times.sampling.push_back(result.sample_seconds);
     times.outside.push_back(seconds - b.backend.busy_seconds());
     if (b.config.experts) used.push_back(used_experts(b.config, executor.read_routing(places)));
     context = first_position + 1;

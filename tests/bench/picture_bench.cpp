@@ -230,9 +230,10 @@ void bench_pictures(const Arguments& a) {
       const engine::Step& plan = batcher.plan();
       const bool reads = batcher.counts().prefill_tokens > 0;
       sums.pictures += batcher.counts().pictures;
-      (void)batcher.commit(executor.run(plan));
-      const double seconds = bench::now() - before - executor.picture_seconds();
-      sums.tower += executor.picture_seconds();
+      const engine::StepResult result = executor.run(plan);
+      (void)batcher.commit(result);
+      const double seconds = bench::now() - before - result.picture_seconds;
+      sums.tower += result.picture_seconds;
       (reads ? sums.prefill : sums.decoding) += seconds;
     }
     return sums;

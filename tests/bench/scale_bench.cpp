@@ -161,7 +161,7 @@ class Bench {
     engine::Executor made = executor(mapped, times);
     times.ready.push_back(now() - told);
     engine::Batcher batcher = filled(1);
-    const auto sampled = made.run(batcher.plan());
+    const auto sampled = made.run(batcher.plan()).sampled;
     times.first.push_back(now() - told);
     check({sampled[0].token}, generated_);
   }

@@ -46,7 +46,7 @@ class ModelledRunner final : public engine::StepRunner {
   ModelledRunner(Truth& truth, ManualClock& clock, const engine::ExecutorLimits& limits)
       : truth_(truth), clock_(clock), limits_(limits) {}
 
-  std::span<const kernels::Sampled> run(const engine::Step& step) override {
+  engine::StepResult run(const engine::Step& step) override {
     tables_.apply(step.kv.edits);
     ++steps;
     double seconds = 0;
@@ -60,10 +60,8 @@ class ModelledRunner final : public engine::StepRunner {
     }
     clock_.advance(truth_.disturbed(seconds, clock_.now()));
     sampled_.resize(step.samples.size());
-    return sampled_;
+    return {.sampled = sampled_};
   }
-  [[nodiscard]] double forward_seconds() const override { return 0; }
-  [[nodiscard]] double sample_seconds() const override { return 0; }
 
   int steps = 0;
 

@@ -20,8 +20,7 @@ namespace paceline::engine {
 
 /// Runs a step of the batcher and commits what it gives.
 inline std::vector<Trajectory> commit(Batcher& batcher, StepRunner& runner, const Step& step) {
-  const std::span<const kernels::Sampled> sampled = runner.run(step);
-  std::vector<Trajectory> ended = batcher.commit(sampled, runner.kept_ids(), runner.top());
+  std::vector<Trajectory> ended = batcher.commit(runner.run(step));
   const auto routed = batcher.routed_places();
   for (std::size_t i = 0; i < routed.size(); ++i) ended[i].routing = runner.read_routing(routed[i]);
   return ended;
@@ -47,7 +46,7 @@ class BlockCheckingRunner final : public StepRunner {
     std::fill(cache_.begin(), cache_.end(), -1);
   }
 
-  std::span<const kernels::Sampled> run(const Step& step) override {
+  StepResult run(const Step& step) override {
     const std::size_t slots = static_cast<std::size_t>(step.kv.blocks) * owners * block_;
     if (slots > cache_.size()) resize(slots);
     tables_.apply(step.kv.edits);
@@ -107,11 +106,9 @@ class BlockCheckingRunner final : public StepRunner {
     }
     ++steps;
     rows += step.tokens.size();
-    return sampled_;
+    return {.sampled = sampled_, .kept_ids = kept_ids_, .top = top_};
   }
-  [[nodiscard]] std::span<const TokenId> kept_ids() const override { return kept_ids_; }
   static constexpr std::int32_t kTop = 2;  ///< of each sample
-  [[nodiscard]] std::span<const kernels::Ranked> top() const override { return top_; }
   /// A position's expert is its token.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override {
     std::vector<std::int16_t> tokens;
@@ -133,8 +130,6 @@ class BlockCheckingRunner final : public StepRunner {
     for (std::size_t i = 0; i < of.size(); ++i)
       std::memcpy(out.data() + i * sizeof(TokenId), &tokens_.at(of[i]), sizeof(TokenId));
   }
-  [[nodiscard]] double forward_seconds() const override { return 0; }
-  [[nodiscard]] double sample_seconds() const override { return 0; }
 
   int owners = 1;  ///< of the pool's blocks (kv/block_owners.hpp)
   std::size_t steps = 0;

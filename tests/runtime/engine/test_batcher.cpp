@@ -406,8 +406,7 @@ TEST(Batcher, NoPromptWaitsForOneWhoseKvIsOnItsWay) {
   ASSERT_EQ(step.parts.size(), 1U) << "the second prompt is computed meanwhile";
   EXPECT_EQ(step.parts[0].first_position, limits.kv_block) << "behind what is there of the first";
   EXPECT_EQ(batcher.counts().shared, static_cast<std::uint32_t>(limits.kv_block));
-  const std::span<const kernels::Sampled> sampled = runner.run(step);
-  (void)batcher.commit(sampled, runner.kept_ids(), runner.top());
+  (void)batcher.commit(runner.run(step));
 }
 
 TEST(Batcher, SamplesSayHowTheirRequestDraws) {

@@ -98,8 +98,7 @@ TEST(PackedPrefill, NotesAreOfAllThatPrecedesAToken) {
     std::size_t samples = 0;
     for (const Step* step = &prefill.plan(); !step->empty(); step = &prefill.plan()) {
       samples += step->samples.size();
-      const std::span<const kernels::Sampled> sampled = runner.run(*step);
-      for (const ResponseScores& scores : prefill.commit(sampled, runner.top())) {
+      for (const ResponseScores& scores : prefill.commit(runner.run(*step))) {
         const std::vector<TokenId>& tokens = run.responses.at(scores.id).tokens;
         ASSERT_EQ(scores.top_ids.size(), 2 * tokens.size());
         for (std::size_t t = 0; t < tokens.size(); ++t) {

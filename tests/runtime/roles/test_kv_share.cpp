@@ -85,12 +85,10 @@ TEST(KvShare, GivesUpWhatIsUnderWay) {
 class NotingRunner final : public engine::StepRunner {
  public:
   explicit NotingRunner(const StuckTransport& transport) : transport_(transport) {}
-  std::span<const kernels::Sampled> run(const engine::Step&) override {
+  engine::StepResult run(const engine::Step&) override {
     during = transport_.regions;
     return {};
   }
-  [[nodiscard]] double forward_seconds() const override { return 0; }
-  [[nodiscard]] double sample_seconds() const override { return 0; }
   std::vector<std::size_t> during;
 
  private:

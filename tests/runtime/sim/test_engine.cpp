@@ -104,13 +104,13 @@ class Decoding {
     for (std::size_t i = 0; i < tokens.size(); ++i) drafts.push_back({tokens[i], parents[i]});
     const engine::Step& planned = batcher.plan(drafts);
     const double before = world.clock(actor_.id).now();
-    const auto sampled = runner_.run(planned);
+    const engine::StepResult result = runner_.run(planned);
     const double expected = planned.empty() ? 0 : table_.step_seconds(shape_of(planned)) + 0.001;
     EXPECT_NEAR(world.clock(actor_.id).now() - before, expected, 1e-12);
     if (!planned.empty()) {
-      EXPECT_NEAR(runner_.forward_seconds(), expected, 1e-12);
+      EXPECT_NEAR(result.forward_seconds, expected, 1e-12);
     }
-    for (Trajectory& t : batcher.commit(sampled)) {
+    for (Trajectory& t : batcher.commit(result)) {
       const RequestId id = t.id;
       EXPECT_TRUE(finished.emplace(id, std::move(t)).second);
     }
@@ -212,7 +212,7 @@ TEST(ModelledRunner, WithoutMemoryNothingIsLookedAt) {
   step.tokens = {1};
   step.parts = {{.first_row = 0, .rows = 1, .first_position = 30, .sequence = 0}};
   step.samples = {{noise_of(work, {0, 0}), 0, 10, 0}};
-  const auto sampled = runner.run(step);
+  const auto sampled = runner.run(step).sampled;
   ASSERT_EQ(sampled.size(), 1U);
   EXPECT_EQ(sampled[0].token, responses.token(responses.of(noise_of(work, {0, 0})), 10));
 }
