@@ -19,9 +19,11 @@ int draft_tokens(const io::SpeculationSection& settings) {
   return settings.record_stops() > 0 ? std::max(tokens, speculation::kMostRecordedRows) : tokens;
 }
 
-int longest_window(const Inputs& inputs, const Plan& plan) {
+protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
   const io::SpeculationSection& settings = inputs.config.speculation;
-  return settings.window ? 0 : std::max(plan.speculation.window, settings.max_length);
+  const int planned = plan.speculation.window;
+  return {.tokens = method ? settings.max_length : planned,
+          .few = settings.window ? 0 : std::max(planned, settings.max_length)};
 }
 
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {

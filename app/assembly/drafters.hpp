@@ -9,6 +9,7 @@
 #include "io/config/run_config.hpp"
 #include "runtime/core/role.hpp"
 #include "runtime/policy/place/placement.hpp"
+#include "runtime/protocol/draft_messages.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/stop_recorder.hpp"
 
@@ -45,9 +46,10 @@ struct BestOfN {
 /// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// Window of a drafter rank that has few requests (roles::DrafterOptions::longest); 0: it keeps the
-/// plan's window, which speculation.window sets.
-[[nodiscard]] int longest_window(const Inputs& inputs, const Plan& plan);
+/// Window of a rank that drafts by drafter `method`; absent: by all drafters. A rank that drafts for
+/// one group sends token by token, so its window only limits how far it runs ahead.
+[[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
+                                                 OptionalIndex method = {});
 
 /// How requests are dealt to drafter ranks that draft by all drafters: by prompt if suffix trees
 /// are among them. A tree knows only siblings of its own rank, so with many drafter ranks each

@@ -77,12 +77,6 @@ GroupRanks group_of(int rank, const policy::Placement& placement) {
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
 }
 
-/// Window of a rank that drafts by drafter `method`; nullopt: by all drafters. A rank that drafts
-/// for one group sends token by token, so its window only limits how far it runs ahead.
-int window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
-  return method ? inputs.config.speculation.max_length : plan.speculation.window;
-}
-
 std::vector<int> members_of(const GroupRanks& group) {
   std::vector<int> members;
   for (int member = 1; member < group.tp; ++member) members.push_back(group.leader + member);
@@ -232,8 +226,7 @@ class RankLife::VerifierPlace final : public Place {
         policy::drafters_of(remote_.group(), method, placement_.drafters),
         speculation::RemoteOptions{
             .vocab = inputs_.target.config.vocab,
-            .window = window(inputs_, plan_, method),
-            .longest = longest_window(inputs_, plan_),
+            .window = draft_window(inputs_, plan_, method),
             .feature_bytes =
                 !method && has_head(plan_, Role::drafter) ? machine_.runner().feature_bytes() : 0,
             .deal = method ? policy::DrafterDeal::by_request : drafter_deal(plan_)},
@@ -285,8 +278,7 @@ class RankLife::DrafterPlace final : public Place {
         drafter_(misbehaving_ ? *misbehaving_ : machine.mailbox(), machine.clock(),
                  drafters(machine), machine.telemetry(),
                  {.place = *placement.drafter(rank),
-                  .window = window(inputs, plan, placement.drafter(rank)->method),
-                  .longest = longest_window(inputs, plan),
+                  .window = draft_window(inputs, plan, placement.drafter(rank)->method),
                   .piece = placement.drafter(rank)->method ? 1 : 0,
                   .max_batch = inputs.config.engine.max_batch,
                   .calls = draft_calls(inputs, plan, own_),

@@ -12,6 +12,7 @@
 // (DraftWanted): another verifier has yet to tell them, or the server has forgotten their group.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,16 @@
 #include "runtime/draft/group_log.hpp"
 
 namespace paceline::protocol {
+
+/// How far a drafter rank may run ahead of its verifiers, in tokens (most_ahead()).
+struct DraftWindow {
+  std::int32_t tokens = 4;  ///< window of a rank with many requests; also the most of a piece
+  /// Window of a rank with few requests (policy::kFewRequests), if it is the larger one. The rank
+  /// can run far ahead for each of them, and sends each token by itself, so it hears of refutations
+  /// sooner. 0: always `tokens`, in pieces.
+  std::int32_t few = 0;
+  [[nodiscard]] constexpr std::int32_t most() const { return std::max(tokens, few); }
+};
 
 /// Most tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of
 /// `window` tokens: one window, and all but the last token of the next. A refutation wastes at most

@@ -402,7 +402,7 @@ bool DrafterRank::draft() {
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;
-  const auto width = static_cast<std::size_t>(std::max(options_.window, options_.longest));
+  const auto width = static_cast<std::size_t>(options_.window.most());
   tokens_.resize((asked_.size() + branches) * width);
   parents_.resize(tokens_.size());
   path_scores_.resize(tokens_.size());
@@ -452,7 +452,7 @@ void DrafterRank::ask(std::int32_t drafter) {
 
 void DrafterRank::add_slot(RequestId id, std::span<const TokenId> assumed, int most,
                            std::int32_t branch) {
-  const auto width = static_cast<std::size_t>(std::max(options_.window, options_.longest));
+  const auto width = static_cast<std::size_t>(options_.window.most());
   const std::size_t at = slots_.size() * width;
   slots_.push_back(
       {.id = id,

@@ -27,14 +27,8 @@ namespace paceline::roles {
 
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank
-  /// Draft window, in tokens. With w the larger of this window and `longest`, a draft is at most
-  /// most_ahead(w) tokens ahead of the verifier.
-  int window = 4;
-  /// Draft window of a rank with few requests (policy::kFewRequests). The rank can run far ahead
-  /// for each of them, and sends each token by itself, so it hears of refutations sooner. 0: always
-  /// `window`, in pieces.
-  int longest = 0;
-  /// Tokens after which a draft is sent, at most `window`; 0: `window`.
+  protocol::DraftWindow window = {};
+  /// Tokens after which a draft is sent, at most `window.tokens`; 0: `window.tokens`.
   int piece = 0;
   int max_batch = 64;  ///< rows of one call
   /// Seconds of a call that drafts one token, as a function of rows, for the first drafter that
@@ -115,14 +109,14 @@ class DrafterRank final : public protocol::Participant {
   void take_draft(const draft::DraftSlot& slot, std::int32_t drafter, DraftedChain& chain);
   void send_due();
   [[nodiscard]] bool few() const {
-    return options_.longest > 0 && requests_.size() <= policy::kFewRequests;
+    return options_.window.few > 0 && requests_.size() <= policy::kFewRequests;
   }
   [[nodiscard]] int window() const {
-    return few() ? std::max(options_.window, options_.longest) : options_.window;
+    return few() ? options_.window.most() : options_.window.tokens;
   }
   [[nodiscard]] int piece() const {
-    if (options_.piece > 0) return std::min(options_.piece, options_.window);
-    return few() ? 1 : options_.window;
+    if (options_.piece > 0) return std::min(options_.piece, options_.window.tokens);
+    return few() ? 1 : options_.window.tokens;
   }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());

@@ -314,7 +314,7 @@ DrafterWatch::Worth RemoteDrafter::read(int from, Link& link, std::span<const st
 }
 
 bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) const {
-  const std::int32_t most = most_ahead(std::max(options_.window, options_.longest));
+  const std::int32_t most = most_ahead(options_.window.most());
   if (piece.first < 0 || piece.count < 1 || piece.count > most || piece.known < 0 ||
       piece.base < piece.known || piece.base - piece.known > most - piece.count ||
       std::int64_t{piece.first} + piece.count > static_cast<std::int64_t>(drafts.tokens.size()))

@@ -67,6 +67,9 @@ struct DrafterRanks {
   chaos::Misbehaviour misbehaviour = chaos::Misbehaviour::none;
   bool features = false;  ///< they read what the target computes
   bool outcomes = false;  ///< they draft for outcomes, at random
+  [[nodiscard]] protocol::DraftWindow draft_window() const {
+    return {window, outcomes ? 2 * window : 0};
+  }
 };
 
 /// How requests move in a run, and roles change.
@@ -168,8 +171,7 @@ struct VerifierRank {
           mailbox, clock, policy::drafters_of(0, {}, placement.drafters),
           speculation::RemoteOptions{
               .vocab = kVocab,
-              .window = around.drafters.window,
-              .longest = around.drafters.outcomes ? 2 * around.drafters.window : 0,
+              .window = around.drafters.draft_window(),
               .patience = 2,
               .feature_bytes = around.drafters.features ? group.feature_bytes() : 0},
           [&around](const std::string& text) { around.warnings.push_back(text); });
@@ -265,8 +267,7 @@ class Rank final : public sim::Actor {
       other_ = std::make_unique<DrafterRank>(
           misbehaving_, clock, std::move(made), telemetry_,
           DrafterOptions{.place = *placement.drafter(rank_),
-                         .window = around_.drafters.window,
-                         .longest = outcomes ? 2 * around_.drafters.window : 0,
+                         .window = around_.drafters.draft_window(),
                          .max_batch = outcomes ? 20 : 5,
                          .shuffle = outcomes ? around_.seed + 1 : 0,
                          .features = DType::f32});

@@ -66,7 +66,7 @@ struct Outcomes : ::testing::Test {
   Text prompt{1, 2, 3};
   std::vector<std::int32_t> parents;  ///< of what was proposed last
   RemoteDrafter remote{
-      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = 4, .patience = 2}, [](const std::string&) {
+      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4}, .patience = 2}, [](const std::string&) {
       }};
 };
 
@@ -200,7 +200,7 @@ struct Pair {
   Pair(const Responses& responses, double accuracy, const CostCurve& costs)
       : truth(responses),
         rank(drafter_mailbox, clock, drafters(accuracy), telemetry,
-             {.place = {1, 0}, .window = 4, .longest = 4, .max_batch = 64, .calls = costs}) {
+             {.place = {1, 0}, .window = {4, 4}, .max_batch = 64, .calls = costs}) {
     remote.start({kFirst, Text{1, 2}, {}, {}, 0}, 0);
   }
   std::vector<std::unique_ptr<draft::Drafter>> drafters(double accuracy) {
@@ -240,7 +240,7 @@ struct Pair {
   SimulatedMailbox mailbox{post, {0, Address::Port::role}};
   SimulatedMailbox drafter_mailbox{post, {1, Address::Port::role}};
   RemoteDrafter remote{
-      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = 4, .longest = 4}, [](const std::string&) {
+      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4, 4}}, [](const std::string&) {
       }};
   DrafterRank rank;
 };

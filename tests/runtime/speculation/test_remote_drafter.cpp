@@ -32,7 +32,7 @@ constexpr RequestId kSecond{0, 1};
 
 struct RemoteDrafterTest : ::testing::Test {
   RemoteDrafterTest()
-      : remote(mailbox, clock, {{1, 0}}, {.vocab = 40, .window = 4, .patience = 2},
+      : remote(mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4}, .patience = 2},
                [this](const std::string& text) { warnings.push_back(text); }) {}
   void start(RequestId id, std::vector<TokenId> response = {}) {
     remote.start({id, prompt, response, {}, 0}, clock.time);
@@ -131,7 +131,7 @@ std::vector<std::byte> features(int first, int end) {
 struct FeaturesTest : RemoteDrafterTest {
   FeaturesTest()
       : head(mailbox, clock, {{1, 0}},
-             {.vocab = 40, .window = 4, .patience = 2, .feature_bytes = 1},
+             {.vocab = 40, .window = {4}, .patience = 2, .feature_bytes = 1},
              [this](const std::string& text) { warnings.push_back(text); }) {
     head.start({kFirst, prompt, {}, {}, 0}, clock.time);
     head.start({kSecond, prompt, {}, {}, 0}, clock.time);
@@ -210,7 +210,7 @@ TEST_F(FeaturesTest, WhereTokensGrowTooManyTheRankIsToldAnew) {
 TEST_F(FeaturesTest, MessagesAreBoundedAndRequestsTakeTurns) {
   constexpr std::size_t kRow = kMostFeatureBytes / 300;  // 300 rows and a bit
   RemoteDrafter wide(mailbox, clock, {{1, 0}},
-                     {.vocab = 40, .window = 4, .patience = 2, .feature_bytes = kRow}, {});
+                     {.vocab = 40, .window = {4}, .patience = 2, .feature_bytes = kRow}, {});
   wide.start({kFirst, prompt, {}, {}, 0}, clock.time);
   wide.start({kSecond, prompt, {}, {}, 0}, clock.time);
   sent();
@@ -275,7 +275,7 @@ TEST(DrafterRank, FeaturesThatMakeNoSenseAreCountedAndDropped) {
     const auto& heard = dynamic_cast<Listener&>(*drafters[0]).heard;
     const int& asked = dynamic_cast<Listener&>(*drafters[0]).asked;
     DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
-                     {.place = {1, 3}, .window = 4, .max_batch = 5, .features = type});
+                     {.place = {1, 3}, .window = {4}, .max_batch = 5, .features = type});
     const Address to{1, Address::Port::role};
     verifier.send(to, encode(DraftOpen{3, kFirst, {1, 2, 3}, {4}, {}, 0}));
     const auto rows = [](std::size_t bytes) { return std::vector<std::byte>(bytes); };
@@ -340,7 +340,7 @@ TEST(DrafterRank, DraftsAsFarAheadAsItsWindowAllows) {
     std::vector<std::unique_ptr<draft::Drafter>> drafters;
     drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
     DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
-                     {.place = {1, 0}, .window = window, .max_batch = 5});
+                     {.place = {1, 0}, .window = {window}, .max_batch = 5});
     verifier.send({1, Address::Port::role}, encode(DraftOpen{0, kFirst, {1, 2}, {}, {}, 0}));
     std::vector<TokenId> sent;
     for (int turn = 0; turn < 100; ++turn) {
@@ -372,7 +372,7 @@ TEST(DrafterRank, DoesNotSleepBeforeAllRequestsHadTheirTurn) {
   std::vector<std::unique_ptr<draft::Drafter>> drafters;
   drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
   DrafterRank rank(mailbox, clock, std::move(drafters), telemetry,
-                   {.place = {1, 0}, .window = 4, .max_batch = 2});
+                   {.place = {1, 0}, .window = {4}, .max_batch = 2});
   for (const auto& [id, response] : truth)
     verifier.send({1, Address::Port::role}, encode(DraftOpen{0, id, {1, 2}, {}, {}, 0}));
   int turns = 0;
