@@ -15,6 +15,7 @@
 #include "io/run/run_history.hpp"
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/draft/suffix_tree.hpp"
 #include "runtime/policy/place/draft_servers.hpp"
 #include "runtime/roles/draft_server.hpp"
 
@@ -39,8 +40,8 @@ std::string history_path(const Inputs& inputs) {
 /// Most tokens of earlier responses that are read for one prompt. Half of a rank's tree memory is
 /// divided among max_batch prompts: a rank never has requests of more prompts at once.
 std::size_t most_history(const Inputs& inputs) {
-  constexpr std::size_t kTokenBytes = 64;  // tests/bench/README.md
-  return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch / kTokenBytes;
+  return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
+         draft::SuffixTree::kTokenBytes;
 }
 
 /// Makes the reader of this server's part of the history.

@@ -14,9 +14,12 @@
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
 #include "runtime/core/counted.hpp"
+#include "runtime/core/earlier_responses.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/draft/head_drafter.hpp"
 #include "runtime/draft/head_sequences.hpp"
+#include "runtime/draft/ngram_drafter.hpp"
+#include "runtime/draft/suffix_tree.hpp"
 #include "runtime/fabric/make_group.hpp"
 #include "runtime/kv/host_tiers.hpp"
 #include "runtime/kv/sequences.hpp"
@@ -251,6 +254,31 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
          ((reads ? inputs.sizes.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);
 }
 
+/// Each request at work has a text of its own. Suffix trees have the responses to its prompt too:
+/// at most all responses of the run, and of earlier steps as many.
+std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
+  const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
+  const std::uint64_t requests = groups * inputs.config.engine.max_batch;
+  const std::uint64_t own = requests * inputs.sizes.longest_sequence;
+  const std::uint64_t steps = inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1;
+  const std::uint64_t responses = inputs.sizes.responses * steps;
+  const auto said = static_cast<std::uint64_t>(
+      static_cast<double>(responses) * inputs.sizes.mean_max_tokens);
+  const std::uint64_t trees = responses / inputs.config.prompts.samples + 1;
+  std::uint64_t bytes = 0;
+  for (const std::int32_t d : own_drafters(plan, role)) {
+    const io::DrafterSetting& setting = plan.drafters[d].setting;
+    if (setting.method == io::DrafterMethod::ngram)
+      bytes += draft::NgramIndex::most_bytes({setting.min_match, setting.max_match}, own);
+    if (setting.method != io::DrafterMethod::suffix) continue;
+    bytes += draft::SuffixTree::most_bytes(requests, own) +
+             std::min(setting.max_memory, draft::SuffixTree::most_bytes(trees, said));
+    if (!plan.draft_servers.ranks.empty())
+      bytes += std::min(setting.max_memory, said * sizeof(TokenId));
+  }
+  return bytes;
+}
+
 namespace {
 
 /// Advice on getting more memory for a rank, or needing less.
@@ -327,9 +355,10 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
     use.logits += head_logit_bytes(inputs, plan);
   }
   use.features = feature_memory(inputs, plan, Role::verifier);
+  use.texts = text_memory(inputs, plan, Role::verifier);
   use.pictures = picture_bytes(inputs, on_device);
-  // Features are in host memory, so they do not count on a device.
-  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0) +
+  // Features and texts are in host memory, so they do not count on a device.
+  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features + use.texts : 0) +
                               draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;

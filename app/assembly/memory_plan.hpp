@@ -21,11 +21,12 @@ struct MemoryUse {
   std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
   std::uint64_t copies = 0;    ///< on a device: embeddings, a step's other buffers; on a host: 0
   std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
+  std::uint64_t texts = 0;     ///< in host memory: texts that lookup drafters search
   std::uint64_t pictures = 0;  ///< rows of pictures, and buffers to compute a picture
   std::uint64_t kv = 0;        ///< KV, also of draft models and heads
 
   [[nodiscard]] std::uint64_t beside_kv() const {
-    return weights + logits + copies + features + pictures;
+    return weights + logits + copies + features + texts + pictures;
   }
 };
 
@@ -50,6 +51,9 @@ struct DrafterMemory {
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
+/// About the most bytes of host memory that the texts of lookup drafters (n-grams, suffix trees)
+/// take on a rank of this role, with the log of a draft server.
+[[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
 
 /// Number of picture rows that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);

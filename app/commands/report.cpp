@@ -176,6 +176,14 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
                     static_cast<double>(memory.kv) / kMiB);
   }
   for (const Role role : {Role::verifier, Role::drafter}) {
+    if (role == Role::drafter && !ahead) continue;
+    const std::uint64_t texts = text_memory(inputs, plan, role);
+    if (texts == 0) continue;
+    text += fmt::format("  texts for lookup on each {}: up to {:.1f} MiB of host memory\n",
+                        role == Role::drafter ? "drafter rank" : "verifier",
+                        static_cast<double>(texts) / kMiB);
+  }
+  for (const Role role : {Role::verifier, Role::drafter}) {
     const DrafterMemory head = head_memory(inputs, plan, role);
     if (head.weights == 0) continue;
     const auto at = std::find_if(plan.drafters.begin(), plan.drafters.end(),

@@ -1,6 +1,7 @@
 // Drafts by n-gram lookup in the request's own prompt and response (prompt lookup decoding).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -21,6 +22,14 @@ class NgramIndex {
  public:
   /// Throws std::invalid_argument on bad options.
   explicit NgramIndex(const NgramOptions& options);
+
+  /// The most bytes of a text of `tokens` tokens, but for a few kilobytes: memory grows by doubling,
+  /// and tables are at least a quarter full.
+  [[nodiscard]] static constexpr std::uint64_t most_bytes(const NgramOptions& options,
+                                                          std::uint64_t tokens) {
+    const int tables = options.max_n - options.min_n + 1;
+    return tokens * (2 * sizeof(TokenId) + 4 * sizeof(std::uint32_t) * tables);
+  }
 
   void append(std::span<const TokenId> tokens);
   /// The tokens, at most `length`, that followed the longest n-gram that ends the text and occurred

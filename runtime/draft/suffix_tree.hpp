@@ -29,6 +29,13 @@ class SuffixTree {
   using Sequence = std::uint32_t;
   static constexpr int kMaxDepth = 4096;
   static constexpr std::size_t kMaxSequences = 65534;
+  static constexpr std::size_t kTokenBytes = 64;  ///< about the bytes of a token (group_log.hpp)
+
+  /// About the most bytes of `trees` trees with `tokens` tokens in all.
+  [[nodiscard]] static constexpr std::uint64_t most_bytes(std::uint64_t trees,
+                                                          std::uint64_t tokens) {
+    return trees * kChunk * sizeof(Node) + tokens * kTokenBytes;
+  }
 
   /// A place in the tree: `offset` tokens down the edge to `node`. {root, 0} is the empty string.
   struct Cursor {

@@ -132,6 +132,21 @@ TEST(SuffixTree, ManyChildrenMoveToAMap) {
   EXPECT_EQ(difference(growing.tree, NaiveTree(3, growing.sequences)), "");
 }
 
+TEST(SuffixTree, TakesNoMoreMemoryThanPlansCount) {
+  std::mt19937 random(5);
+  for (const TokenId vocabulary : {40, 30'000}) {  // of few tokens more, which no tokenizer has
+    SuffixTree tree;
+    for (SuffixTree::Sequence s = 0; s < 8; ++s) {
+      tree.add_sequence();
+      for (int i = 0; i < 2'000; ++i) {
+        const TokenId token = std::uniform_int_distribution(0, vocabulary - 1)(random);
+        tree.append(s, {&token, 1});
+      }
+    }
+    EXPECT_LE(tree.bytes(), SuffixTree::most_bytes(1, 8 * 2'000) * 11 / 10) << vocabulary;
+  }
+}
+
 TEST(SuffixTree, RejectsBadDepths) {
   EXPECT_THROW(SuffixTree(0), std::invalid_argument);
   EXPECT_THROW(SuffixTree(SuffixTree::kMaxDepth + 1), std::invalid_argument);
