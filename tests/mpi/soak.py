@@ -64,9 +64,10 @@ DRAFTERS = {
     "model": "{method: model, path: %(draft)s}",
     "ngram": "{method: ngram, min_match: 1, max_match: 4}",
     "suffix": "{method: suffix, min_probability: 0.02, servers: %(servers)s}",
-    "mtp": "{method: mtp}",
-    "eagle3": "{method: eagle3, path: %s}" % (ROOT / "configs/models/eagle3"),
+    "head": "%(head)s",  # a model has one, if any, for a run takes one head
 }
+EAGLE3 = "{method: eagle3, path: %s}"  # or P-EAGLE
+MTP = "{method: mtp}"
 # Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
 # model. Measured ones make the same plan again and again.
 PRICES: Dict[str, Optional[Tuple[float, float]]] = {
@@ -121,14 +122,21 @@ def kill(pid: int, how: signal.Signals) -> None:
 @dataclasses.dataclass
 class Model:
     settings: List[str]  # model and prompts
-    draft: pathlib.Path
+    draft: Optional[pathlib.Path]
     degrees: List[int]  # that its groups can have
-    methods: List[str] = dataclasses.field(default_factory=lambda: ["model", "ngram", "suffix"])  # that can draft for it
+    head: str = ""  # entry of speculation.drafters
     digests: Dict[str, str] = dataclasses.field(default_factory=dict)  # by sampling
     profiles: Dict[Tuple[int, str], pathlib.Path] = dataclasses.field(default_factory=dict)  # by degree and price
 
+    @property
+    def methods(self) -> List[str]:
+        """All that can draft for it."""
+        missing = {"model": self.draft is None, "head": not self.head}
+        return [name for name in DRAFTERS if not missing.get(name)]
+
     def drafters(self, names: List[str], servers: object = "auto") -> str:
-        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % {"draft": self.draft, "servers": servers} for name in names)
+        values = {"draft": self.draft, "head": self.head, "servers": servers}
+        return "speculation.drafters=[%s]" % ", ".join(DRAFTERS[name] % values for name in names)
 
 
 def priced(profile: str, own: float, model: float, step: float = 0.01) -> str:
@@ -186,19 +194,30 @@ class Soak:
                              (latent, ["EXPERTS=deepseek_v3", "num_nextn_predict_layers=1"])):
             subprocess.run([sys.executable, str(HERE / "random_model.py"), str(folder), "num_key_value_heads=4", *more],
                            check=True)
+
+        def head(target: pathlib.Path, layers: str, *more: str) -> str:
+            """A head of random weights, which is right at times, and reads what enters these layers."""
+            folder = work / f"head-{target.name}"
+            subprocess.run([sys.executable, str(HERE / "random_head.py"), str(folder), str(target),
+                            f"eagle_aux_hidden_state_layer_ids={layers}", *more], check=True)
+            return EAGLE3 % folder
+
+        parallel = ("PREFIX=layers.0.", "num_hidden_layers=2", "ptd_token_id=3")  # P-EAGLE
+        models = ROOT / "configs/models"
         return [
-            Model([f"prompts.path={embedded}"], ROOT / "configs/models/draft", [1, 2]),
-            Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4]),
+            Model([f"prompts.path={embedded}"], models / "draft", [1, 2], EAGLE3 % (models / "eagle3")),
+            Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4],
+                  head(four, "[0,1]", *parallel)),
             Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true",
-                   "sampling.keep_routing=true"], layer, [1, 2, 4]),
+                   "sampling.keep_routing=true"], layer, [1, 2, 4], head(experts, "[0,1]")),
             Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true",
-                   "sampling.keep_routing=true"], layer, [1, 2, 4], ["model", "mtp", "ngram", "suffix"]),
-            Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/experts'}",
-                   "sampling.keep_routing=true"], ROOT / "configs/models/draft", [1, 2]),
-            Model([f"prompts.path={embedded}", f"model.path={ROOT / 'configs/models/latent'}", "sampling.keep_routing=true"],
-                  ROOT / "configs/models/draft", [1, 2, 4], ["model", "mtp", "ngram", "suffix"]),
-            Model([f"prompts.path={ROOT / 'configs/prompts/pictures.jsonl'}", f"model.path={ROOT / 'configs/models/pictures'}"],
-                  ROOT / "configs/models/pictures", [1, 2]),
+                   "sampling.keep_routing=true"], layer, [1, 2, 4], MTP),
+            Model([f"prompts.path={embedded}", f"model.path={models / 'experts'}", "sampling.keep_routing=true"],
+                  models / "draft", [1, 2], head(models / "experts", "[0,1,2]", *parallel)),
+            Model([f"prompts.path={embedded}", f"model.path={models / 'latent'}", "sampling.keep_routing=true"],
+                  models / "draft", [1, 2, 4], MTP),
+            Model([f"prompts.path={ROOT / 'configs/prompts/pictures.jsonl'}", f"model.path={models / 'pictures'}"],
+                  models / "pictures", [1, 2], head(models / "pictures", "[0,1,2]")),
         ]
 
     def made_plain(self, number: int) -> None:
@@ -480,9 +499,9 @@ class Conversing(Soak):
                         "EXPERTS=deepseek_v3", "num_nextn_predict_layers=1", "vocab_size=512"], check=True)
         return [
             Model([f"prompts.path={prompts}", "prompts.samples=2", *self.talk(work / "answers-0")],
-                  ROOT / "configs/models/draft", [1, 2], ["model", "eagle3", "ngram", "suffix"]),
+                  ROOT / "configs/models/draft", [1, 2], EAGLE3 % (ROOT / "configs/models/eagle3")),
             Model([f"prompts.path={tokens}", f"model.path={latent}", f"model.tokenizer={ROOT / 'configs/models/target'}",
-                   "sampling.ignore_eos=true", *self.talk(work / "answers-1"), "sampling.max_tokens=100"], latent, [1, 2, 4], ["mtp", "ngram", "suffix"]),
+                   "sampling.ignore_eos=true", *self.talk(work / "answers-1"), "sampling.max_tokens=100"], None, [1, 2, 4], MTP),
         ]
 
     def talk(self, record: pathlib.Path) -> List[str]:

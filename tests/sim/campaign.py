@@ -44,6 +44,9 @@ DRAFTERS = {
     "other model": "{method: model, path: %(work)s/draft-2}",
     "suffix": "{method: suffix, servers: %(servers)s}",
 }
+# Heads, of which a run takes one, and what their config.json says beside the embedded head's.
+HEADS = {"eagle3": {}, "p-eagle": {"ptd_token_id": 3}}
+DRAFTERS.update({name: f"{{method: eagle3, path: %(work)s/{name}}}" for name in HEADS})
 # Tokens and weights. Many responses are short, and some come to the limit, which is the last of them.
 POLICIES = ("fixed", "goodput", "nightjar", "dsd", "banditspec", "tetris")
 PROMPT_LENGTHS = ((1, 2), (15, 1), (16, 1), (17, 1), (40, 4), (90, 2), (150, 1))
@@ -51,6 +54,7 @@ RESPONSE_LENGTHS = ((1, 1), (2, 1), (8, 2), (30, 4), (80, 4), (160, 2), (320, 1)
 LONGEST_PROMPT = PROMPT_LENGTHS[-1][0]
 LAYERS, HEAD_DIM = 32, 128  # a block of one head has 256 KiB
 DRAFT_BYTES = 2 * 3 * 2 * 64 * 2  # of a position of a draft model
+HEAD_BYTES = 2 * 2 * 64 * 2  # of a head
 # Degrees of groups, at most, by the model's KV heads.
 MODELS = (2, 4, 8)
 COUNTED = ("moves", "races", "changes of roles", "changes of roles by policy", "joins of groups", "kills")
@@ -68,14 +72,33 @@ class Failure(Exception):
     pass
 
 
-def prepare(work: pathlib.Path) -> None:
+def record_trees(paceline: str, run: pathlib.Path) -> None:
+    """By which modelled heads draft, by a run of the embedded one."""
+    head = f"{{method: eagle3, path: {ROOT / 'configs/models/eagle3'}, record_stops: 8}}"
+    words = [paceline, "rollout", str(ROOT / "configs/quickstart.yaml"), "--output", str(run)]
+    for setting in ("prompts.samples=1", "sampling.max_tokens=160", "engine.backend=cpu", "speculation.policy=fixed",
+                    "speculation.max_length=8", "speculation.paths=10", f"speculation.drafters=[{head}]"):
+        words += ["--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode != 0:
+        raise SystemExit(f"recording trees failed: {done.stderr}")
+
+
+def prepare(work: pathlib.Path, paceline: str) -> None:
     """Writes what all seeds read."""
-    costs, name, model = (HERE / "costs.yaml").read_text().partition('  - name: "model:DIR"')  # the last
+    record_trees(paceline, work / "trees")
+    costs, model, head = re.split(r'(?=  - name: "(?:model|eagle3):DIR")', (HERE / "costs.yaml").read_text())
     for number in (1, 2):  # of the same shape and costs
         draft = work / f"draft-{number}"
         draft.mkdir()
         shutil.copy(ROOT / "configs/models/draft/config.json", draft)
-        costs += name.replace("DIR", str(draft)) + model
+        costs += model.replace("DIR", str(draft))
+    for name, more in HEADS.items():
+        (work / name).mkdir()
+        config = json.loads((ROOT / "configs/models/eagle3/config.json").read_text())
+        config.update(hidden_size=8 * HEAD_DIM, target_hidden_size=8 * HEAD_DIM, **more)
+        (work / name / "config.json").write_text(json.dumps(config))
+        costs += head.replace("DIR", str(work / name))
     shape = json.loads((ROOT / "configs/models/target/config.json").read_text())
     for kv_heads in MODELS:
         folder = work / f"model-{kv_heads}"
@@ -97,7 +120,7 @@ def prepare(work: pathlib.Path) -> None:
 sampling: {{temperature: 1.0}}
 speculation: {{keep_history: false}}
 simulation:
-  workload: {{lengths: {work}/lengths.csv}}
+  workload: {{lengths: {work}/lengths.csv, stop_points: {work}/trees}}
 test: {{check_kv: true}}
 """)
 
@@ -151,7 +174,7 @@ class Draw:
             # The longest request, with a block in which it parts from its siblings, and then not much more.
             blocks = -(-(LONGEST_PROMPT + self.max_tokens) // block) + 1 + self.pick([0, 1, 5, 20])
             per_block = 2 * LAYERS * (self.kv_heads // min(self.degrees)) * HEAD_DIM * block * 2
-            per_block += 2 * DRAFT_BYTES * block  # two models' on verifiers, where there are so many
+            per_block += (2 * DRAFT_BYTES + HEAD_BYTES) * block  # on verifiers, where there are so many
             settings.append(f"engine.kv_memory={blocks * per_block}")
         return settings
 
@@ -173,6 +196,8 @@ class Draw:
             return ["layout.drafters=auto"]  # ranks that would draft are spare
         if self.often(0.2):  # with two models ranks that are freed may draft by the second
             names = ["model", "other model", *(name for name in names if "model" not in name)]
+        heads = [name for name in names if name in HEADS]
+        names = [name for name in names if name not in heads[1:]]
         plannable = len(set(self.degrees)) == 1
         mode = self.pick(["auto", "plain", "coupled", "decoupled", "decoupled"])
         drafters = 0 if mode in ("plain", "coupled") else self.drafter_ranks
@@ -263,8 +288,9 @@ def main() -> int:
     parser.add_argument("--stop", action="store_true", help="end at the first that fails")
     options = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="campaign-"))
-    prepare(work)
-    campaign = Campaign(os.path.realpath(options.paceline), work)
+    paceline = os.path.realpath(options.paceline)
+    prepare(work, paceline)
+    campaign = Campaign(paceline, work)
     seeds = range(options.first, options.first + options.seeds)
     failed: List[int] = []
     totals: Dict[str, int] = dict.fromkeys(COUNTED, 0)
