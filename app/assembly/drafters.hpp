@@ -46,8 +46,8 @@ struct BestOfN {
 /// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// Window of a rank that drafts by drafter `method`; absent: by all drafters. A rank that drafts for
-/// one group sends token by token, so its window only limits how far it runs ahead.
+/// Window of a rank that drafts by drafter `method`; absent: by all drafters. A rank that drafts
+/// for one group sends token by token, so its window only limits how far it runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 

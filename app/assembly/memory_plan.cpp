@@ -262,8 +262,8 @@ std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::uint64_t own = requests * inputs.sizes.longest_sequence;
   const std::uint64_t steps = inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1;
   const std::uint64_t responses = inputs.sizes.responses * steps;
-  const auto said = static_cast<std::uint64_t>(
-      static_cast<double>(responses) * inputs.sizes.mean_max_tokens);
+  const auto said =
+      static_cast<std::uint64_t>(static_cast<double>(responses) * inputs.sizes.mean_max_tokens);
   const std::uint64_t trees = responses / inputs.config.prompts.samples + 1;
   std::uint64_t bytes = 0;
   for (const std::int32_t d : own_drafters(plan, role)) {

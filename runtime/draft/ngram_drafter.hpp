@@ -23,8 +23,8 @@ class NgramIndex {
   /// Throws std::invalid_argument on bad options.
   explicit NgramIndex(const NgramOptions& options);
 
-  /// The most bytes of a text of `tokens` tokens, but for a few kilobytes: memory grows by doubling,
-  /// and tables are at least a quarter full.
+  /// The most bytes of a text of `tokens` tokens, but for a few kilobytes: memory grows by
+  /// doubling, and tables are at least a quarter full.
   [[nodiscard]] static constexpr std::uint64_t most_bytes(const NgramOptions& options,
                                                           std::uint64_t tokens) {
     const int tables = options.max_n - options.min_n + 1;

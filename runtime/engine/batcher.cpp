@@ -580,7 +580,8 @@ std::vector<Trajectory> Batcher::commit(const StepResult& result) {
       first_kept_.push_back(next);
       next += static_cast<std::size_t>(sample.kept);
     }
-    if (next > result.kept_ids.size()) throw std::logic_error("masks of other tokens than were sampled");
+    if (next > result.kept_ids.size())
+      throw std::logic_error("masks of other tokens than were sampled");
   }
   settled_ = false;
   routed_places_.clear();

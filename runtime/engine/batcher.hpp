@@ -299,9 +299,9 @@ class Batcher {
   std::int32_t prefill_rows_ = 0;
   std::uint64_t shared_ = 0;  ///< kv_.positions_shared() at the last plan
   TreeRows rows_;
-  std::vector<std::int32_t> draft_index_;      ///< [rows of the step] index in the draft, or -1
-  StepResult result_;                    ///< the result being committed
-  std::vector<std::size_t> first_kept_;  ///< [samples] first of kept_ids, where masks are kept
+  std::vector<std::int32_t> draft_index_;  ///< [rows of the step] index in the draft, or -1
+  StepResult result_;                      ///< the result being committed
+  std::vector<std::size_t> first_kept_;    ///< [samples] first of kept_ids, where masks are kept
   std::vector<std::vector<kv::Place>> routed_places_;
   std::vector<Committed> committed_;
   std::vector<TokenId> committed_tokens_;     ///< storage of committed_'s tokens

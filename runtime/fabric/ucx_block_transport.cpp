@@ -58,9 +58,8 @@ Ticket UcxBlockTransport::begin(bool sends, int rank, std::uint64_t key,
   }
   if (transfer.pieces.empty()) throw std::logic_error("a transfer of nothing");
   const Ticket ticket = transfer.ticket = tickets_.open();
-  command([this, transfer = std::move(transfer)]() mutable {
-    transfers_.start(std::move(transfer));
-  });
+  command(
+      [this, transfer = std::move(transfer)]() mutable { transfers_.start(std::move(transfer)); });
   return ticket;
 }
 

@@ -19,10 +19,10 @@
 namespace paceline::speculation {
 
 struct RemoteOptions {
-  int vocab = 0;                       ///< token ids are below this
-  protocol::DraftWindow window = {};   ///< a draft has at most most_ahead(window.most()) tokens
-  double patience = 2;            ///< seconds (DrafterWatch)
-  std::size_t feature_bytes = 0;  ///< bytes of a position's features; 0: the ranks read none
+  int vocab = 0;                      ///< token ids are below this
+  protocol::DraftWindow window = {};  ///< a draft has at most most_ahead(window.most()) tokens
+  double patience = 2;                ///< seconds (DrafterWatch)
+  std::size_t feature_bytes = 0;      ///< bytes of a position's features; 0: the ranks read none
   policy::DrafterDeal deal = policy::DrafterDeal::by_request;
 };
 

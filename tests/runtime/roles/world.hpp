@@ -264,13 +264,13 @@ class Rank final : public sim::Actor {
       std::vector<std::unique_ptr<draft::Drafter>> made;
       made.push_back(std::make_unique<OracleDrafter>(
           *around_.drafters.truth, around_.drafters.accuracy, around_.drafters.features));
-      other_ = std::make_unique<DrafterRank>(
-          misbehaving_, clock, std::move(made), telemetry_,
-          DrafterOptions{.place = *placement.drafter(rank_),
-                         .window = around_.drafters.draft_window(),
-                         .max_batch = outcomes ? 20 : 5,
-                         .shuffle = outcomes ? around_.seed + 1 : 0,
-                         .features = DType::f32});
+      other_ =
+          std::make_unique<DrafterRank>(misbehaving_, clock, std::move(made), telemetry_,
+                                        DrafterOptions{.place = *placement.drafter(rank_),
+                                                       .window = around_.drafters.draft_window(),
+                                                       .max_batch = outcomes ? 20 : 5,
+                                                       .shuffle = outcomes ? around_.seed + 1 : 0,
+                                                       .features = DType::f32});
     } else {
       other_ = std::make_unique<Spare>(mailbox_, rank_);
     }

@@ -65,9 +65,11 @@ struct Outcomes : ::testing::Test {
   SimulatedMailbox mailbox{post, {0, Address::Port::role}};
   Text prompt{1, 2, 3};
   std::vector<std::int32_t> parents;  ///< of what was proposed last
-  RemoteDrafter remote{
-      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4}, .patience = 2}, [](const std::string&) {
-      }};
+  RemoteDrafter remote{mailbox,
+                       clock,
+                       {{1, 0}},
+                       {.vocab = 40, .window = {4}, .patience = 2},
+                       [](const std::string&) {}};
 };
 
 TEST_F(Outcomes, ABranchIsTheDraftWhereTheTargetTakesIt) {
@@ -240,8 +242,7 @@ struct Pair {
   SimulatedMailbox mailbox{post, {0, Address::Port::role}};
   SimulatedMailbox drafter_mailbox{post, {1, Address::Port::role}};
   RemoteDrafter remote{
-      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4, 4}}, [](const std::string&) {
-      }};
+      mailbox, clock, {{1, 0}}, {.vocab = 40, .window = {4, 4}}, [](const std::string&) {}};
   DrafterRank rank;
 };
 
