@@ -1,6 +1,7 @@
 // Interface of the policies that decide draft lengths, and how much of a draft is verified.
 // To add one: its name and properties in core/speculation_policy.hpp, its making in
 // make_draft_length.cpp, and a word on it in speculation.policy's help (io/config/key_table.cpp).
+// tests/mpi/soak.py and tests/sim/campaign.py draw from lists of policies.
 #pragma once
 
 #include <cstddef>
