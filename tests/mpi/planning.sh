@@ -31,6 +31,10 @@ says "without a profile nobody drafts for others" "0 drafter ranks: verifiers dr
 refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
+# Of 64 requests: trees of 32 KiB, 220 tokens of 64 bytes; and what the responses' trees may take.
+says "texts that drafters look up are counted" "texts for lookup on each verifier: up to 3.9 MiB of host memory" \
+  --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]"
+
 says "nodes without a number of ranks have one each" "node 7 (planned): rank 7" --nodes 8
 
 # Under a launcher the job's own ranks are planned for.

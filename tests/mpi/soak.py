@@ -197,7 +197,7 @@ class Soak:
 
         def head(target: pathlib.Path, layers: str, *more: str) -> str:
             """A head of random weights, which is right at times, and reads what enters these layers."""
-            folder = work / f"head-{target.name}"
+            folder = work / f"head-{target.parent.name}-{target.name}"
             subprocess.run([sys.executable, str(HERE / "random_head.py"), str(folder), str(target),
                             f"eagle_aux_hidden_state_layer_ids={layers}", *more], check=True)
             return EAGLE3 % folder
