@@ -69,9 +69,8 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   for (const Found& model : models_of(inputs)) {
     if (own_head[index++] == 0) continue;
     model.config.tied_embeddings = false;
-    auto* mtp = head == nullptr ? nullptr : std::get_if<MtpConfig>(&head->config);
-    if (mtp != nullptr && &model.config == &inputs.target.config)
-      mtp->layer.tied_embeddings = false;
+    if (head != nullptr && &model.config == &inputs.target.config)
+      std::visit([](auto& config) { config.layer.tied_embeddings = false; }, head->config);
     inputs.warnings.push_back(fmt::format(
         "{}: lm_head.weight is not the embeddings, though config.json says tie_word_embeddings: "
         "true; the head is used, as in transformers 5",

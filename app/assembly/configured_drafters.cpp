@@ -56,10 +56,11 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
 /// Throws UsageError if levels are to be judged or recorded, but the head drafts all in one pass.
 void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
   if (!mask_token(head.config) || (!setting.stop && setting.record_stops == 0)) return;
-  throw UsageError(fmt::format(
-      "speculation.drafters: {} is a P-EAGLE head, which drafts all levels in one pass; expected "
-      "neither stop nor record_stops, found {}",
-      setting.path, setting.stop ? "stop" : "record_stops"));
+  throw UsageError(
+      fmt::format("speculation.drafters: {} is a {}, which drafts all levels in one pass; expected "
+                  "neither stop "
+                  "nor record_stops, found {}",
+                  setting.path, kind_of(head.config), setting.stop ? "stop" : "record_stops"));
 }
 
 /// The target's own next-token layer, by the target's config.json.
@@ -73,26 +74,23 @@ bool same_folder(const std::string& a, const std::string& b) {
   return a == b || std::filesystem::equivalent(a, b, ignored);
 }
 
-/// Reads all drafters. `read_model` reads the draft model of a path. `read_eagle3` and `read_mtp`
-/// fill in a head; an EAGLE-3 head has a path.
-template <typename ReadModel, typename ReadEagle3, typename ReadMtp>
+/// Reads all drafters. `read_model` reads the draft model of a path. `read_head` fills in a head by
+/// its setting.
+template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
-                                    const ReadModel& read_model, const ReadEagle3& read_eagle3,
-                                    const ReadMtp& read_mtp) {
+                                    const ReadModel& read_model, const ReadHead& read_head) {
   std::vector<ConfiguredDrafter> drafters;
   for (const io::DrafterSetting& setting : settings.drafters) {
     ConfiguredDrafter drafter;
     drafter.setting = setting;
     switch (setting.method) {
+      case io::DrafterMethod::dflash:
       case io::DrafterMethod::eagle3:
-        drafter.name = "eagle3:" + setting.name.value_or(setting.path);
-        drafter.head = std::make_unique<DraftHead>();
-        read_eagle3(setting.path, *drafter.head);
+        drafter.name = (setting.method == io::DrafterMethod::dflash ? "dflash:" : "eagle3:") +
+                       setting.name.value_or(setting.path);
         break;
       case io::DrafterMethod::mtp:
         drafter.name = "mtp";
-        drafter.head = std::make_unique<DraftHead>();
-        read_mtp(*drafter.head);
         break;
       case io::DrafterMethod::ngram:
         drafter.name = "ngram";
@@ -119,9 +117,12 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         break;
       }
     }
-    if (drafter.head != nullptr) require_levels(setting, *drafter.head);
-    if (drafter.head != nullptr && setting.stop)
-      drafter.head->stop = read_stop(settings, *setting.stop);
+    if (setting.is_head()) {
+      drafter.head = std::make_unique<DraftHead>();
+      read_head(setting, *drafter.head);
+      require_levels(setting, *drafter.head);
+      if (setting.stop) drafter.head->stop = read_stop(settings, *setting.stop);
+    }
     drafters.push_back(std::move(drafter));
   }
   const auto place = [](const ConfiguredDrafter& d) { return d.head ? 2 : d.model ? 1 : 0; };
@@ -154,6 +155,25 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     head.own = std::move(checkpoint.weights);
     head.weights = head.own.get();
   };
+  const auto read_dflash = [&](const std::string& path, DraftHead& head) {
+    io::DFlashCheckpoint checkpoint;
+    if (is_there(path)) {
+      checkpoint = io::load_dflash(model::families(), path);
+    } else {
+      checkpoint.config = io::load_dflash_config(path);
+    }
+    io::require_fits(path, checkpoint.config, target.config);
+    checkpoint.config.layer.tied_embeddings = target.config.tied_embeddings;
+    const bool borrows = !checkpoint.config.own_output;
+    head.config = std::move(checkpoint.config);
+    head.own = std::move(checkpoint.weights);
+    head.weights = head.own.get();
+    if (!borrows || head.own == nullptr) return;
+    head.weights = nullptr;
+    if (target.weights == nullptr) return;
+    head.borrowing = std::make_unique<io::BorrowingSource>(*head.own, *target.weights);
+    head.weights = head.borrowing.get();
+  };
   const auto read_mtp = [&](DraftHead& head) {
     MtpConfig config = next_token_layer(target_path, target.config);
     head.weights = target.weights.get();
@@ -173,7 +193,15 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     require_same_tokens(path, draft->config, target.config, tokenizer);
     return draft;
   };
-  return read(settings, read_model, read_eagle3, read_mtp);
+  return read(settings, read_model, [&](const io::DrafterSetting& setting, DraftHead& head) {
+    if (setting.method == io::DrafterMethod::eagle3) {
+      read_eagle3(setting.path, head);
+    } else if (setting.method == io::DrafterMethod::dflash) {
+      read_dflash(setting.path, head);
+    } else {
+      read_mtp(head);
+    }
+  });
 }
 
 std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection& settings,
@@ -185,13 +213,15 @@ std::vector<ConfiguredDrafter> read_drafter_shapes(const io::SpeculationSection&
     draft->compute = compute_of(draft->config.dtype);
     return draft;
   };
-  const auto read_eagle3 = [](const std::string& path, DraftHead& head) {
-    head.config = io::load_eagle3_config(path);
-  };
-  const auto read_mtp = [&](DraftHead& head) {
-    head.config = next_token_layer(target_path, target);
-  };
-  return read(settings, read_model, read_eagle3, read_mtp);
+  return read(settings, read_model, [&](const io::DrafterSetting& setting, DraftHead& head) {
+    if (setting.method == io::DrafterMethod::eagle3) {
+      head.config = io::load_eagle3_config(setting.path);
+    } else if (setting.method == io::DrafterMethod::dflash) {
+      head.config = io::load_dflash_config(setting.path);
+    } else {
+      head.config = next_token_layer(target_path, target);
+    }
+  });
 }
 
 }  // namespace paceline::app

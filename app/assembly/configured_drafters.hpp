@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/assembly/model_checkpoint.hpp"
+#include "io/checkpoint/dflash_reader.hpp"
 #include "io/checkpoint/eagle3_reader.hpp"
 #include "io/config/run_config.hpp"
 #include "io/text/tokenizer.hpp"
@@ -18,18 +19,19 @@ namespace paceline::app {
 /// A head drafts from the target's features. It computes in the target's dtype.
 struct DraftHead {
   HeadConfig config;
-  std::unique_ptr<io::Checkpoint> own;      ///< checkpoint of an EAGLE-3 head
-  const io::Checkpoint* weights = nullptr;  ///< `own`, or the target's checkpoint; null: absent
+  std::unique_ptr<io::Checkpoint> own;             ///< checkpoint of a published head
+  std::unique_ptr<io::BorrowingSource> borrowing;  ///< `own` with the target's output
+  const WeightSource* weights = nullptr;  ///< either, or the target's checkpoint; null: absent
   std::shared_ptr<const policy::StopNetwork> stop;  ///< null: no stop network
 };
 
 /// One entry of speculation.drafters with its checkpoint, if it has one.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
-  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR", "mtp".
+  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR", "dflash:DIR", "mtp".
   std::string name;
   std::unique_ptr<ModelCheckpoint> model;  ///< draft model, of method model
-  std::unique_ptr<DraftHead> head;         ///< head, of methods eagle3 and mtp
+  std::unique_ptr<DraftHead> head;         ///< head, of methods dflash, eagle3 and mtp
 };
 
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a

@@ -24,7 +24,7 @@ struct PlannedDrafter {
   io::DrafterSetting setting;
   std::string name;                        ///< name in telemetry
   const ModelCheckpoint* model = nullptr;  ///< draft model, of method model
-  const DraftHead* head = nullptr;         ///< head, of methods eagle3 and mtp
+  const DraftHead* head = nullptr;         ///< head, of methods dflash, eagle3 and mtp
   double acceptance = 0;                   ///< share of its tokens accepted in earlier runs
 };
 

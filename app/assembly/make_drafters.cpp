@@ -43,6 +43,7 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
   const PlannedDrafter& drafter = plan.drafters[which];
   const io::DrafterSetting& setting = drafter.setting;
   switch (setting.method) {
+    case io::DrafterMethod::dflash:
     case io::DrafterMethod::eagle3:
     case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);

@@ -182,8 +182,9 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
         has_head(plan, Role::drafter)
             ? std::int64_t{protocol::most_ahead(draft_window(inputs, plan).most())}
             : std::int64_t{settings.max_length} * settings.paths.value_or(1);
-    blocks.push_back(
-        static_cast<std::int32_t>(engine.max_batch * kv::blocks_for(longest, engine.kv_block)));
+    const std::int64_t block = block_size(drafter.head->config);
+    blocks.push_back(static_cast<std::int32_t>(
+        engine.max_batch * kv::blocks_for(std::max(longest, block), engine.kv_block)));
   }
   return blocks;
 }

@@ -48,10 +48,11 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
     const std::string& path = drafter.setting.path;
     if (drafter.model != nullptr) require_supported(backend, path, drafter.model->config);
     if (drafter.head == nullptr) continue;
-    const auto* eagle = std::get_if<Eagle3Config>(&drafter.head->config);
-    if (eagle == nullptr) continue;  // a layer like the model's, which is checked above
-    require_supported(backend, path, eagle->layer);
-    require_supported_norm(backend, path, *eagle);
+    const HeadConfig& head = drafter.head->config;
+    if (published(head) == nullptr) continue;  // a layer like the model's, which is checked above
+    require_supported(backend, path, layer_of(head));
+    if (const auto* eagle = std::get_if<Eagle3Config>(&head))
+      require_supported_norm(backend, path, *eagle);
   }
 }
 

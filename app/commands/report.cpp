@@ -188,13 +188,11 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     if (head.weights == 0) continue;
     const auto at = std::find_if(plan.drafters.begin(), plan.drafters.end(),
                                  [](const auto& drafter) { return drafter.head != nullptr; });
-    const auto* eagle = std::get_if<Eagle3Config>(&at->head->config);
+    const PublishedHead* own = published(at->head->config);
     text += fmt::format(
         "  {} on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "
         "features up to {:.1f} MiB\n",
-        mask_token(at->head->config) ? "P-EAGLE head"
-        : eagle != nullptr           ? "EAGLE-3 head"
-                                     : "next-token layer",
+        kind_of(at->head->config),
         role == Role::verifier     ? "verifier"
         : has_own_embeddings(plan) ? "drafter rank"
                                    : "drafter rank, with the model's embeddings",
@@ -203,14 +201,14 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
         static_cast<double>(head.kv) / kMiB,
         static_cast<double>(feature_memory(inputs, plan, role)) / kMiB);
     const std::string embeddings = has_own_embeddings(plan) ? ", and embeddings of its own" : "";
-    text += eagle == nullptr
-                ? fmt::format("  it reads the model's last hidden state{}\n", embeddings)
-                : fmt::format(
-                      "  it reads what enters layers {} of the model's {}{}{}\n",
-                      fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
-                      eagle->read_layers.empty() ? " (the default, for its config.json names none)"
-                                                 : "",
-                      embeddings);
+    text +=
+        own == nullptr
+            ? fmt::format("  it reads the model's last hidden state{}\n", embeddings)
+            : fmt::format(
+                  "  it reads what enters layers {} of the model's {}{}{}\n",
+                  fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
+                  own->read_layers.empty() ? " (the default, for its config.json names none)" : "",
+                  embeddings);
     if (role == Role::verifier) continue;
     const std::uint64_t row = feature_row_bytes(inputs, plan);
     text += fmt::format(

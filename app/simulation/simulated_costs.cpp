@@ -71,10 +71,11 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
     }
     const HeadConfig& head = drafter.head->config;
     if (mask_token(head)) {
-      throw UsageError(fmt::format(
-          "speculation.drafters: no costs of {} by {}: a P-EAGLE head drafts in one pass, and the "
-          "tables know heads that take a pass a token; measure it (engine.profile)",
-          drafter.setting.path, directory));
+      throw UsageError(
+          fmt::format("speculation.drafters: no costs of {} by {}: a {} drafts in one pass, and "
+                      "the tables know "
+                      "heads that take a pass a token; measure it (engine.profile)",
+                      drafter.setting.path, directory, kind_of(head)));
     }
     drafts.push_back({drafter.name, layer_of(head), config.speculation.paths.value_or(1)});
     drafts.back().config.vocab = draft_vocab(head);

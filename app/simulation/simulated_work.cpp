@@ -26,6 +26,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
       return sim::ngram_acceptance();
     case io::DrafterMethod::suffix:
       return sim::suffix_acceptance();
+    case io::DrafterMethod::dflash:
     case io::DrafterMethod::eagle3:
     case io::DrafterMethod::mtp: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);

@@ -1,4 +1,4 @@
-// Parts of config.json that models and EAGLE-3 heads share. Private to this folder.
+// Parts of config.json that models and heads share. Private to this folder.
 #pragma once
 
 #include "io/checkpoint/json_section.hpp"

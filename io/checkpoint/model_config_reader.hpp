@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/dflash_config.hpp"
 #include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
@@ -44,6 +45,12 @@ namespace paceline::io {
 /// fc_norm, norm_before_fc and eagle_aux_hidden_state_layer_ids.
 [[nodiscard]] Eagle3Config load_eagle3_config(const std::string& directory);
 [[nodiscard]] Eagle3Config parse_eagle3_config(std::string_view text, const std::string& name);
+
+/// Reads a DFlash head's configuration; load_dflash() completes it by the head's tensors. Keys
+/// unknown to transformers, at the top level or in dflash_config: block_size, mask_token_id and
+/// target_layer_ids (or aux_hidden_state_layer_ids); draft_vocab_size, by default vocab_size.
+[[nodiscard]] DFlashConfig load_dflash_config(const std::string& directory);
+[[nodiscard]] DFlashConfig parse_dflash_config(std::string_view text, const std::string& name);
 
 /// Throws DataError unless every expected tensor is there with its shape and a dtype of weights,
 /// and no tensor is there for which the configuration has no place. With such a tensor, as a bias

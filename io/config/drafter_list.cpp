@@ -12,11 +12,11 @@ constexpr std::int32_t longest_ngram = 64;    // tokens; the index costs O(n^2) 
 constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
 constexpr std::int32_t longest_match = 1024;  // longest match of a suffix, tokens
 
-const Choice<DrafterMethod, 5>& methods() {
-  static const Choice<DrafterMethod, 5> choice{
-      {"eagle3", "model", "mtp", "ngram", "suffix"},
-      {DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::mtp, DrafterMethod::ngram,
-       DrafterMethod::suffix}};
+const Choice<DrafterMethod, 6>& methods() {
+  static const Choice<DrafterMethod, 6> choice{
+      {"dflash", "eagle3", "model", "mtp", "ngram", "suffix"},
+      {DrafterMethod::dflash, DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::mtp,
+       DrafterMethod::ngram, DrafterMethod::suffix}};
   return choice;
 }
 
@@ -38,18 +38,26 @@ EntryKey name_key(DrafterMethod method) {
                    "path. A drafter that is trained along has a new path at every step.");
 }
 
-// Keys of a head of either method.
+// Keys of a head. A DFlash head drafts no levels that could be judged or recorded.
 std::vector<EntryKey> head_keys(DrafterMethod method) {
   using S = DrafterSetting;
-  return {entry_key(method, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
-                    "RADAR network that says when drafts are long enough, in safetensors."),
-          entry_key(method, "noise", &S::noise, Flag{},
-                    "Ranks tokens under the noise that the target samples with."),
-          entry_key(method, "max_tokens", &S::max_tokens, OrAuto{Count{1, 1 << 20}},
-                    "Tokens of a draft; auto is max_length * paths."),
-          entry_key(method, "record_stops", &S::record_stops, Count{0, 1 << 24},
-                    "Records a whole tree of each request every so many tokens at least, for "
-                    "RADAR's network, and drafts nothing else; 0 is never.")};
+  const bool levels = method != DrafterMethod::dflash;
+  std::vector<EntryKey> keys;
+  if (levels) {
+    keys.push_back(entry_key(method, "stop", &S::stop, OrNone{Path{"the path of a directory"}},
+                             "RADAR network that says when drafts are long enough, in "
+                             "safetensors."));
+  }
+  keys.push_back(entry_key(method, "noise", &S::noise, Flag{},
+                           "Ranks tokens under the noise that the target samples with."));
+  keys.push_back(entry_key(method, "max_tokens", &S::max_tokens, OrAuto{Count{1, 1 << 20}},
+                           "Tokens of a draft; auto is max_length * paths."));
+  if (levels) {
+    keys.push_back(entry_key(method, "record_stops", &S::record_stops, Count{0, 1 << 24},
+                             "Records a whole tree of each request every so many tokens at least, "
+                             "for RADAR's network, and drafts nothing else; 0 is never."));
+  }
+  return keys;
 }
 
 std::vector<EntryKey> all_keys() {
@@ -58,11 +66,15 @@ std::vector<EntryKey> all_keys() {
   constexpr auto model = DrafterMethod::model;
   constexpr auto ngram = DrafterMethod::ngram;
   constexpr auto suffix = DrafterMethod::suffix;
+  constexpr auto dflash = DrafterMethod::dflash;
   std::vector<EntryKey> keys{
+      entry_key(dflash, "path", &S::path, Path{"the path of a directory"},
+                "DFlash head of the target, in safetensors.", true),
+      name_key(dflash),
       entry_key(eagle3, "path", &S::path, Path{"the path of a directory"},
                 "EAGLE-3 or P-EAGLE head of the target, in safetensors.", true),
       name_key(eagle3)};
-  for (const DrafterMethod head : {eagle3, DrafterMethod::mtp}) {
+  for (const DrafterMethod head : {dflash, eagle3, DrafterMethod::mtp}) {
     const std::vector<EntryKey> own = head_keys(head);
     keys.insert(keys.end(), own.begin(), own.end());
   }
@@ -211,7 +223,8 @@ std::vector<DrafterSetting> DrafterList::read(const YamlNode& node, const std::s
       const bool other_head = std::any_of(drafters.begin(), drafters.end(),
                                           [](const auto& earlier) { return earlier.is_head(); });
       if (other_head && drafter.is_head()) {
-        throw BadValue(find_entry(item, "method")->value, "one head at most, of eagle3 and mtp");
+        throw BadValue(find_entry(item, "method")->value,
+                       "one head at most, of dflash, eagle3 and mtp");
       }
       drafters.push_back(std::move(drafter));
     } catch (BadValue& bad) {

@@ -72,7 +72,8 @@ constexpr std::array table = {
     OtherName{"mem_fraction_static", "is engine.kv_memory here (bytes a rank)"},
     OtherName{"num_speculative_tokens", "is speculation.max_length here"},
     OtherName{"speculative_num_steps", "is speculation.max_length here"},
-    OtherName{"speculative_num_draft_tokens", "is max_tokens of the eagle3 or mtp drafter here"},
+    OtherName{"speculative_num_draft_tokens",
+              "is max_tokens of the dflash, eagle3 or mtp drafter here"},
     OtherName{"speculative_eagle_topk", "is speculation.paths here"},
     // Keys of earlier versions.
     OtherName{"simulation.seed", "is sampling.seed"},

@@ -81,18 +81,18 @@ struct EngineSection {
   Auto<std::string> profile;       ///< cost table; auto: measure for a short time, if needed
   Auto<std::string> tail_profile;  ///< cost table of groups of twice the degree; auto: none
 };
-/// Sources of draft tokens: an EAGLE-3 head on the target, the target's own next-token layer, a
-/// smaller model, n-gram lookup in the request's own text, or suffix trees over the responses to
-/// its prompt.
-enum class DrafterMethod : std::uint8_t { eagle3, model, mtp, ngram, suffix };
+/// Sources of draft tokens: a DFlash or EAGLE-3 head on the target, the target's own next-token
+/// layer, a smaller model, n-gram lookup in the request's own text, or suffix trees over the
+/// responses to its prompt.
+enum class DrafterMethod : std::uint8_t { dflash, eagle3, model, mtp, ngram, suffix };
 
 /// One entry of speculation.drafters. Keys that its method does not have keep their defaults.
 struct DrafterSetting {
   DrafterMethod method = DrafterMethod::suffix;
-  std::string path;  ///< eagle3, model: Hugging Face directory
-  std::optional<std::string>
-      name;  ///< eagle3, model: name in costs and acceptance; nullopt: the path
-  // eagle3, mtp:
+  std::string path;  ///< dflash, eagle3, model: Hugging Face directory
+  /// dflash, eagle3, model: name in costs and acceptance; nullopt: the path
+  std::optional<std::string> name;
+  // Heads; stop and record_stops of eagle3 and mtp alone:
   std::optional<std::string> stop;  ///< directory of a network that ends drafts
   bool noise = false;               ///< tokens are ranked under the target's noise
   Auto<std::int32_t> max_tokens;    ///< tokens of a tree; auto: max_length * paths
@@ -106,7 +106,8 @@ struct DrafterSetting {
 
   /// Whether it is a head on the target, that is, reads the target's features.
   [[nodiscard]] bool is_head() const {
-    return method == DrafterMethod::eagle3 || method == DrafterMethod::mtp;
+    return method == DrafterMethod::dflash || method == DrafterMethod::eagle3 ||
+           method == DrafterMethod::mtp;
   }
   bool operator==(const DrafterSetting&) const = default;
 };

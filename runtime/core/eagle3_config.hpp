@@ -1,14 +1,14 @@
 // Configuration of an EAGLE-3 head, from its config.json and its tensors, in the terms of its
-// computation, with its demands on the target. Sources: EAGLE-3 (arXiv 2503.01840), EAGLE-3.1
-// (arXiv 2605.09992), P-EAGLE (arXiv 2602.01469) and the published checkpoints.
+// computation. Sources: EAGLE-3 (arXiv 2503.01840), EAGLE-3.1 (arXiv 2605.09992), P-EAGLE (arXiv
+// 2602.01469) and the published checkpoints.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/core/model_config.hpp"
+#include "runtime/core/published_head.hpp"
 
 namespace paceline {
 
@@ -20,31 +20,14 @@ enum class FeatureNorm : std::uint8_t {
 };
 
 /// A head: a projection of the target's features, decoder layers of which the first reads a token's
-/// embedding and a feature side by side in its attention, and an output of the head's own.
-struct Eagle3Config {
-  /// Number and sizes of the layers. vocab: the target's; no biases.
-  ModelConfig layer;
-  std::int32_t target_hidden = 0;  ///< width of the target's residual stream
-  std::int32_t draft_vocab = 0;    ///< tokens with logits
-  /// The target's layers before which its residual stream is read, ascending; the number of layers
-  /// means after the last. Empty: default_feature_layers().
-  std::vector<std::int32_t> read_layers;
+/// embedding and a feature side by side in its attention, and an output of the head's own. With a
+/// mask token it is a P-EAGLE head, which has one learnt feature for masked rows.
+struct Eagle3Config : PublishedHead {
   FeatureNorm feature_norm = FeatureNorm::none;
   bool norm_before_residual = false;  ///< the residual is the feature after its norm, not before it
   /// The feature of later rows is the output after the last norm, not before it.
   bool norm_output = false;
-  bool own_embeddings = false;  ///< the head has embeddings of its own
-  std::string prefix;           ///< prefix of the first layer's tensors: "midlayer." or "layers.0."
-  /// P-EAGLE: the token of rows that stand for tokens not yet said. With it the head drafts all
-  /// tokens in one pass, and has one learnt feature for these rows. Absent: a token a pass.
-  std::optional<TokenId> mask_token;
-  /// [draft_vocab] the target's id of each draft token; empty: the same ids.
-  std::vector<std::int32_t> target_ids;
-
-  /// Number of the target's layers from which features come.
-  [[nodiscard]] std::int32_t features() const {
-    return read_layers.empty() ? 3 : static_cast<std::int32_t>(read_layers.size());
-  }
+  std::string prefix;  ///< prefix of the first layer's tensors: "midlayer." or "layers.0."
 };
 
 /// The published default: the third layer, the middle one, and the third from the end. Two of them

@@ -16,6 +16,7 @@
 
 namespace paceline {
 
+struct DFlashConfig;
 struct Eagle3Config;
 struct ModelConfig;
 struct MtpConfig;
@@ -113,8 +114,9 @@ struct ModelDescription {
 
 /// A head on a target (HeadConfig): a layer, a projection before it, and an output. In an EAGLE-3
 /// head `fc` joins the target's features, and the layer's attention reads a token's embedding and
-/// this result side by side. In a next-token layer `fc` joins embedding and feature, and the layer
-/// is like the target's.
+/// this result side by side. In a DFlash head the layers read embeddings alone, and their keys and
+/// values of the text are of what `fc` has joined. In a next-token layer `fc` joins embedding and
+/// feature, and the layer is like the target's.
 struct HeadDescription {
   Projection fc;
   std::vector<Norm> fc_norms;            ///< for the target's features
@@ -219,6 +221,7 @@ struct Family {
 struct Families {
   std::span<const Family* const> models;
   HeadDescription (*describe_eagle3)(const Eagle3Config& config);
+  HeadDescription (*describe_dflash)(const DFlashConfig& config);
 };
 
 }  // namespace paceline

@@ -15,6 +15,7 @@ SequenceDrafterOptions with_width(SequenceDrafterOptions options, const HeadConf
 }  // namespace
 
 int rows_of_request(const HeadConfig& head, int paths, int max_length) {
+  if (block_size(head) > 0) return block_size(head);
   return mask_token(head) ? max_length : paths;
 }
 

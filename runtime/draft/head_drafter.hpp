@@ -1,5 +1,5 @@
-// Drafts with a head on the target: EAGLE-3's (arXiv 2503.01840), or the target's own next-token
-// layer (model/mtp_head.hpp).
+// Drafts with a head on the target: EAGLE-3's (arXiv 2503.01840), DFlash's (arXiv 2602.06036), or
+// the target's own next-token layer (model/mtp_head.hpp).
 //
 // A head's row costs little compared with its pass, so tokens other than the best are followed too:
 // the draft is a dynamic tree (dynamic_tree.hpp), which grows by a level with each pass. With one
@@ -8,9 +8,9 @@
 // likely token with little noise is not worth a row. The head's tokens are mapped to the target's
 // before ranking, since the noise belongs to the target's tokens.
 //
-// A head that drafts at once (P-EAGLE, arXiv 2602.01469) says of each distance from the text which
-// tokens are likely there, in one pass. Noise belongs to a place in the response, so the ranking of
-// a distance is the same after every path, and the tree grows from these rankings alone.
+// A head that drafts at once (P-EAGLE, arXiv 2602.01469, and DFlash) says of each distance from the
+// text which tokens are likely there, in one pass. Noise belongs to a place in the response, so the
+// ranking of a distance is the same after every path, and the tree grows from these rankings alone.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +79,8 @@ class HeadDrafter final : public SequenceDrafter {
   std::vector<GrowingDraft> growing_;
 };
 
-/// Most rows with logits that a request has in a pass of a head: one for each path of a level, or
-/// one for each token of the longest path where all come at once.
+/// Most rows that a request has in a pass of a head after its text: one for each path of a level,
+/// one for each token of the longest path where all come at once, or a DFlash head's whole block.
 [[nodiscard]] int rows_of_request(const HeadConfig& head, int paths, int max_length);
 
 }  // namespace paceline::draft

@@ -21,10 +21,11 @@ HeadSequences::HeadSequences(kernels::Backend& backend,
                              TensorParallelGroup& alone, const DraftSequencesOptions& options)
     : options_(checked(options)),
       backend_(backend),
+      block_(block_size(weights->config())),
       head_(model::make_head(
           backend, std::move(weights), std::move(embedding), alone,
           options.max_requests * std::max(options.width, 1) + options.prefill_chunk,
-          options.max_requests * std::max(options.width, 1), options.max_position)),
+          options.max_requests * std::max(options.width, 1), options.max_position + block_)),
       hidden_(head_->layer().hidden),
       mask_(mask_token(head_->weights().config())),
       most_rows_(static_cast<std::size_t>(options.max_requests) * (mask_ ? options.width : 1) +
@@ -156,7 +157,7 @@ void HeadSequences::begin(std::span<Member> members) {
     Part& part = parts_[i];
     part.id = members[i].id;
     part.sequence = &started(part.id);
-    part.assumed = part.masked = 0;
+    part.assumed = part.masked = part.block = part.read = 0;
     part.tokens.clear();
     part.parents.clear();
     part.features.clear();
@@ -175,7 +176,11 @@ void HeadSequences::begin(std::span<Member> members) {
     if (s.kv) kv_.roll_back(*s.kv, std::min(kv_.length(*s.kv), s.computed));
     bool serves = can_draft(member.id, s);
     const auto assumed = static_cast<std::int64_t>(member.assumed.size());
-    if (serves && !reserve(member.id, s, assumed + member.ahead)) {
+    if (block_ > 0) {
+      // Room for a block is the same for any draft. Its first row is the last token's.
+      member.ahead = static_cast<int>(std::min<std::int64_t>(member.ahead, block_ - 2 - assumed));
+      serves = serves && member.ahead >= 0 && reserve(member.id, s, block_);
+    } else if (serves && !reserve(member.id, s, assumed + member.ahead)) {
       member.ahead = 0;
       serves = reserve(member.id, s, assumed);
     }
@@ -186,6 +191,11 @@ void HeadSequences::begin(std::span<Member> members) {
     }
     s.served = round_;
     part.assumed = static_cast<std::int32_t>(assumed);
+    if (block_ > 0) {
+      part.block = block_;
+      part.read = 1 + member.ahead;
+      continue;
+    }
     if (mask_) {
       part.masked = part.assumed + member.ahead;
       continue;
@@ -248,11 +258,16 @@ void HeadSequences::catch_up(const Reader& read) {
     if (!kv_.ready(*parts_[i].sequence->kv)) throw std::logic_error("nobody computes a prompt");
   }
   compute(rest_, read);
-  compute_assumed(read);
+  if (block_ > 0) {
+    compute_blocks(read);
+  } else {
+    compute_assumed(read);
+  }
 }
 
 void HeadSequences::compute(std::span<const int> members, const Reader& read) {
   for (const int i : members) {
+    if (block_ > 0) break;  // rows without logits stay
     const Sequence& s = *parts_[i].sequence;
     const auto last = static_cast<std::int32_t>(s.known() - s.origin) - 1;  // its logits are read
     if (kv_.length(*s.kv) > last) kv_.roll_back(*s.kv, last);
@@ -263,11 +278,11 @@ void HeadSequences::compute(std::span<const int> members, const Reader& read) {
       const std::int32_t lacks = rows_of(part) - kv_.length(*part.sequence->kv);
       const std::int32_t rows =
           std::min(static_cast<std::int32_t>(most_rows_ - pass_.tokens.size()), lacks);
-      add_computed(*at, rows);
+      if (rows > 0) add_computed(*at, rows);
       if (rows < lacks) break;  // the rest in the next pass
       ++at;
     }
-    run_pass(true, read);
+    if (!pass_.tokens.empty()) run_pass(true, read);
   }
   for (const int i : members) {
     Sequence& s = *parts_[i].sequence;
@@ -288,6 +303,16 @@ void HeadSequences::compute_assumed(const Reader& read) {
     if (pass_.tokens.empty()) return;
     run_pass(false, read);
   }
+}
+
+/// Runs the members' blocks, each whole in one pass.
+void HeadSequences::compute_blocks(const Reader& read) {
+  for (int i = 0; i < count_; ++i) {
+    if (parts_[i].block == 0) continue;
+    if (pass_.tokens.size() + parts_[i].block > most_rows_) run_pass(false, read);
+    add_block(i);
+  }
+  if (!pass_.tokens.empty()) run_pass(false, read);
 }
 
 void HeadSequences::extend(std::span<const Next> next, const Reader& read) {
@@ -362,10 +387,28 @@ void HeadSequences::add_computed(int member, std::int32_t rows) {
         masked ? head_->weights().mask_feature().data() : this->feature(s, position);
     pass_.of_target.insert(pass_.of_target.end(), feature, feature + feature_bytes());
     const std::int64_t after = position + 1 - s.known();  // tokens between the text and the logits'
-    if (after < 0 || (mask_ && after < part.assumed)) continue;
+    if (block_ > 0 || after < 0 || (mask_ && after < part.assumed)) continue;
     pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
     pass_.logit_members.push_back(member);
     pass_.read.push_back(after >= part.assumed);
+  }
+}
+
+/// Adds a block. Its masked row i has the logits of the i-th token after the text. Logits of
+/// assumed tokens, and of tokens past the draft, are not read.
+void HeadSequences::add_block(int member) {
+  const Part& part = parts_[member];
+  const Sequence& s = *part.sequence;
+  kernels::Segment& segment = add_segment(member, part.block);
+  segment.seen = segment.first_position + segment.rows;
+  for (std::int32_t row = 0; row < part.block; ++row) {
+    const std::int32_t drafted = row - 1 - part.assumed;  // tokens of the draft before this row's
+    if (drafted >= 0 && drafted < part.read) {
+      pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()));
+      pass_.logit_members.push_back(member);
+      pass_.read.push_back(true);
+    }
+    pass_.tokens.push_back(row == 0 ? s.text.tokens[s.known()] : *mask_);
   }
 }
 

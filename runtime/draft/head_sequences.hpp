@@ -8,6 +8,10 @@
 // A head that drafts at once (P-EAGLE, arXiv 2602.01469) has masked rows instead, in the pass that
 // computes the text: a row for each token after the first, of the mask token and the head's one
 // feature for such rows, whatever is assumed or drafted. The next round rolls them back too.
+// A DFlash head (arXiv 2602.06036) has the same rows of a text, which store context and have no
+// logits: row i is the feature of position i alone, so none is computed again. After them comes a
+// block, in a pass of its own: the text's last token and masked rows, always as many as the head
+// was trained with, since all of them see one another.
 // The features of a prompt come with the response that computes the prompt for its siblings. The
 // siblings share them, and the KV of the prompt's rows. A request whose first features are unknown
 // here has come with its KV from elsewhere. Its rows begin at the first known position, as local
@@ -95,7 +99,9 @@ class HeadSequences final : public DraftSequences {
     RequestId id;
     Sequence* sequence = nullptr;  ///< null: not in the round
     std::int32_t assumed = 0;      ///< number of assumed tokens, the first ones of `tokens`
-    std::int32_t masked = 0;       ///< masked rows after the text's
+    std::int32_t masked = 0;       ///< masked rows after the text's, with their logits
+    std::int32_t block = 0;        ///< rows of a block after the text's
+    std::int32_t read = 0;         ///< rows of the block whose logits are read
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;  ///< [tokens] the token that each follows; -1: the text
     std::vector<float> features;        ///< [1 + tokens, hidden] head's own, the text's first
@@ -125,20 +131,23 @@ class HeadSequences final : public DraftSequences {
   void close(Sequence& s);
   void compute(std::span<const int> members, const Reader& read);
   void compute_assumed(const Reader& read);
+  void compute_blocks(const Reader& read);
   /// Rows that the members' texts and masked rows have from the first one that is held.
   [[nodiscard]] std::int32_t rows_of(const Part& part) const;
   kernels::Segment& add_segment(int member, std::int32_t rows);
   void add_computed(int member, std::int32_t rows);
+  void add_block(int member);
   void append(int member, TokenId token, std::int32_t parent);
   void add_appended(int member, std::int32_t rows, bool read);
   void run_pass(bool of_target, const Reader& read);
 
   DraftSequencesOptions options_;
   kernels::Backend& backend_;
+  std::int32_t block_ = 0;  ///< rows of a block; 0: the head drafts no blocks
   std::unique_ptr<model::FeatureHead> head_;
   int hidden_ = 0;
   std::optional<TokenId> mask_;  ///< token of masked rows; none: drafts take a pass a token
-  std::size_t most_rows_ = 0;    ///< rows of a pass over texts
+  std::size_t most_rows_ = 0;    ///< rows of a pass over texts or blocks
   kernels::KvShape kv_shape_;
   std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
   kv::Sequences kv_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/dflash_head.hpp"
 #include "runtime/model/eagle3_head.hpp"
 #include "runtime/model/mtp_head.hpp"
 #include "runtime/model/rope.hpp"
@@ -149,19 +150,33 @@ std::unique_ptr<FeatureHead> make_head(kernels::Backend& backend,
     return std::make_unique<Eagle3Head>(backend, std::move(weights), std::move(embedding), max_rows,
                                         max_logit_rows, max_position);
   }
+  if (std::holds_alternative<DFlashConfig>(weights->config())) {
+    return std::make_unique<DFlashHead>(backend, std::move(weights), std::move(embedding), max_rows,
+                                        max_logit_rows, max_position);
+  }
   return std::make_unique<MtpHead>(backend, std::move(weights), std::move(embedding), group,
                                    max_rows, max_logit_rows, max_position);
 }
+
+namespace {
+
+/// Bytes of a row of the buffers that only this kind of head has.
+std::uint64_t own_row_bytes(const HeadConfig& config, DType compute) {
+  if (const auto* eagle = std::get_if<Eagle3Config>(&config))
+    return Eagle3Head::row_bytes(*eagle, compute);
+  if (const auto* dflash = std::get_if<DFlashConfig>(&config))
+    return DFlashHead::row_bytes(*dflash, compute);
+  return MtpHead::row_bytes(std::get<MtpConfig>(config));
+}
+
+}  // namespace
 
 std::uint64_t row_bytes(const HeadConfig& config, DType compute) {
   const std::uint64_t h = layer_of(config).hidden;
   // Buffers that a decoder does not have: a feature, a normalised feature, and the output of
   // join().
   const std::uint64_t joined = 2 * h * (sizeof(float) + size_of(compute));
-  const auto* eagle = std::get_if<Eagle3Config>(&config);
-  return row_bytes(layer_of(config), compute, 1) + joined +
-         (eagle != nullptr ? Eagle3Head::row_bytes(*eagle, compute)
-                           : MtpHead::row_bytes(std::get<MtpConfig>(config)));
+  return row_bytes(layer_of(config), compute, 1) + joined + own_row_bytes(config, compute);
 }
 
 }  // namespace paceline::model

@@ -3,7 +3,7 @@
 // Row i of a text is the embedding of token i + 1 and the feature of token i, side by side; it
 // predicts token i + 2. Where the target has computed token i, the feature is the target's. Beyond,
 // the outcome of the head's own row i - 1 stands in for the feature that the target has yet to
-// compute.
+// compute. Rows of a DFlash head are of two other kinds (model/dflash_head.hpp).
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class FeatureHead {
                  std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,
                  std::byte* cache);
   /// Runs rows with features from the head's own earlier rows. `features`: [rows, hidden] in host
-  /// memory.
+  /// memory; empty for a DFlash head's blocks.
   Output forward(std::span<const float> features, std::span<const TokenId> tokens,
                  std::span<const kernels::Segment> segments,
                  std::span<const std::int32_t> logit_rows, const kernels::KvShape& kv,

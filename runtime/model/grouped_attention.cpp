@@ -31,17 +31,27 @@ std::uint64_t GroupedAttentionPass::row_bytes(const ModelConfig& config, const S
 void GroupedAttentionPass::compute(kernels::Operations& operations, const AttentionWeights& weights,
                                    const kernels::RopeTable& rope, int layer,
                                    const std::byte* input, float* delta) {
+  store(operations, weights, rope, layer, input);
+  const kernels::PassRows part = operations.attended();
+  std::byte* const attended = attended_.row(part.first_row);
+  operations.attention(params_of(weights), layer, query_.row(part.first_row), attended);
+  operations.linear(*weights.output, attended, part.rows, delta);
+}
+
+void GroupedAttentionPass::store(kernels::Operations& operations, const AttentionWeights& weights,
+                                 const kernels::RopeTable& rope, int layer,
+                                 const std::byte* input) {
   const kernels::PassRows part = operations.attended();
   float* const qkv = qkv_.row(part.first_row);
-  std::byte* const query = query_.row(part.first_row);
-  std::byte* const attended = attended_.row(part.first_row);
+  operations.linear(*weights.qkv, input, part.rows, qkv);
+  operations.rope_and_store(params_of(weights), rope, layer, qkv, query_.row(part.first_row));
+}
+
+kernels::QkvParams GroupedAttentionPass::params_of(const AttentionWeights& weights) const {
   kernels::QkvParams params = params_;
   params.q_norm = floats(weights.q_norm);
   params.k_norm = floats(weights.k_norm);
-  operations.linear(*weights.qkv, input, part.rows, qkv);
-  operations.rope_and_store(params, rope, layer, qkv, query);
-  operations.attention(params, layer, query, attended);
-  operations.linear(*weights.output, attended, part.rows, delta);
+  return params;
 }
 
 }  // namespace paceline::model

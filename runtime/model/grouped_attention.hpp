@@ -23,11 +23,18 @@ class GroupedAttentionPass {
   void compute(kernels::Operations& operations, const AttentionWeights& weights,
                const kernels::RopeTable& rope, int layer, const std::byte* input, float* delta);
 
+  /// Stores the keys and values of the pass's rows in layer number `layer`, and computes no
+  /// attention. `input`: as for compute().
+  void store(kernels::Operations& operations, const AttentionWeights& weights,
+             const kernels::RopeTable& rope, int layer, const std::byte* input);
+
   /// Bytes of one row of the buffers.
   [[nodiscard]] static std::uint64_t row_bytes(const ModelConfig& config, const Shard& shard,
                                                DType compute);
 
  private:
+  [[nodiscard]] kernels::QkvParams params_of(const AttentionWeights& weights) const;
+
   kernels::QkvParams params_;
   Activation<float> qkv_;           ///< [max_rows, (heads + 2 kv_heads) * head_dim]
   Activation<std::byte> query_;     ///< [max_rows, heads * head_dim] of the compute dtype

@@ -22,9 +22,9 @@ HeadWeights::HeadWeights(kernels::Backend& backend, const HeadConfig& config,
   // The process that packs the output, a matrix of the same height, also checks the embeddings.
   const bool answers = loader.packs();
   output_ = loader.pack({&head.output}, whole, 1);
-  const auto* eagle = std::get_if<Eagle3Config>(&config);
-  if (eagle != nullptr && !eagle->target_ids.empty())
-    target_ids_ = kernels::upload(backend, eagle->target_ids);
+  const PublishedHead* own = published(config);
+  if (own != nullptr && !own->target_ids.empty())
+    target_ids_ = kernels::upload(backend, own->target_ids);
   if (head.embedding) {
     const WeightLoader::Part all = WeightLoader::whole(*head.embedding);
     if (answers) loader.require_usable(all);

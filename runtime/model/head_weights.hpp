@@ -18,7 +18,8 @@ namespace paceline::model {
 class HeadWeights {
  public:
   /// `compute`: the target's compute dtype. `source`: the head's checkpoint (for a next-token layer
-  /// the model's), which the caller has checked against `config`. It must live during the call; if
+  /// the model's), which the caller has checked against `config`, with the target's output if the
+  /// head has none. It must live during the call; if
   /// the head has embeddings of its own, it must outlive this object. `shared`: memory of
   /// packed_bytes(), of which this call packs a part, as for Weights. Throws DataError on weights
   /// that are NaN or infinite; with `shared`, only on those in the part that it packs.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# eagle.sh PACELINE [ahead|coupled [BATCH...]]: EAGLE-3 heads change no digest: chains and trees, batches, tensor parallelism,
+# eagle.sh PACELINE [ahead|coupled [BATCH...]]: EAGLE-3, P-EAGLE and DFlash heads change no digest: chains and trees, batches, tensor parallelism,
 # temperatures, moves, short KV and resumes, with the head that was trained for the embedded model where it is there,
 # and with heads of random weights, which draft as badly as can be; on the ranks that verify and on drafter ranks. What
 # cannot be is refused. With `ahead` every layout with drafter ranks in every batch (of 1, 7 and 64, or those that are
@@ -17,11 +17,17 @@ python3 "$here/random_head.py" "$work/newer" "$target" fc_norm=true norm_output=
   "$target/config.json")" eagle_aux_hidden_state_layer_ids=[0,2]
 python3 "$here/random_head.py" "$work/beyond" "$target" eagle_aux_hidden_state_layer_ids=[1,2,40]
 python3 "$here/random_head.py" "$work/parallel" "$target" PREFIX=layers.0. num_hidden_layers=2 ptd_token_id=3
+python3 "$here/random_head.py" "$work/blocks" "$target" num_hidden_layers=2 block_size=8 \
+  'dflash_config={"mask_token_id": 509, "target_layer_ids": [0, 2, 4]}'
+# It drafts the digit 1 again and again, which is one token in ten.
+python3 "$here/random_head.py" "$work/ones" "$target" MARKOV=1 num_hidden_layers=2 block_size=8 \
+  'dflash_config={"mask_token_id": 16, "target_layer_ids": [0, 2, 4]}'
 python3 "$here/random_stop.py" "$work/stop"
 python3 "$here/random_head.py" "$work/other" "$target" vocab_size=500 draft_vocab_size=500
 good=$root/configs/models/eagle3
 [ -d "$good" ] || good=$work/random
 
+dflash() { echo "speculation.drafters=[{method: dflash, path: $1}${2:+, $2}]"; }
 eagle() { echo "speculation.drafters=[{method: eagle3, path: $1}${2:+, $2}]"; }
 stopped() { echo "speculation.drafters=[{method: eagle3, path: $good, stop: $1}]"; }
 s() { printf ' --set speculation.%s' "$@"; }  # short for settings of the section
@@ -149,6 +155,16 @@ run "P-EAGLE, trees, small chunks, short KV" 1 --set "$(eagle "$work/parallel")"
   --set engine.kv_memory=2MiB --set engine.max_batch=20
 run "P-EAGLE on a drafter rank, moves at random" 3 --set "$(eagle "$work/parallel")" $(ahead) --set test.shuffle=[moves] \
   --set engine.max_batch=7
+for batch in 1 20; do
+  run "DFlash, chains, batch $batch" 1 --set "$(dflash "$work/blocks")" $chain --set engine.max_batch=$batch
+done
+run "DFlash, whole blocks, TP 2" 2 --set "$(dflash "$work/ones")" $(s policy=fixed max_length=20) --set layout.verifier_tp=2
+counted "accepted of a DFlash head" accepted
+run "DFlash, trees, small chunks, short KV" 1 --set "$(dflash "$work/blocks")" $whole_tree --set engine.prefill_chunk=17 \
+  --set engine.kv_memory=2MiB --set engine.max_batch=20
+run "DFlash on a drafter rank, groups of 2 and 1" 4 --set "$(dflash "$work/ones")" $(ahead) --set layout.verifier_tp=[2,1] \
+  --set test.shuffle=[moves] --set engine.max_batch=7
+run "DFlash by costs, beside trees of siblings" 2 --set "$(dflash "$work/blocks" "{method: suffix}")"
 run "random weights, reduced vocabulary, small chunks" 1 --set "$(eagle "$work/reduced")" $chain \
   --set engine.prefill_chunk=17 --set engine.kv_block=32 --set engine.max_batch=7
 run "by costs" 1 --set "$(eagle "$good")"
@@ -205,6 +221,29 @@ refused "a stop network that is none" 65 "no tensor lstm.weight_ih_l0" check "$c
   --set "$(stopped "$work/random")" $whole_tree
 refused "a stop network for a head of one pass" 64 "is a P-EAGLE head, .* expected neither stop nor record_stops, found stop" \
   check "$config" --output "$work/none" --set "speculation.drafters=[{method: eagle3, path: $work/parallel, stop: $work/stop}]" $whole_tree
+# spoilt WHAT PATTERN KEY=VALUE...: a DFlash head whose config.json says otherwise
+spoilt() {
+  local what=$1 pattern=$2
+  shift 2
+  rm -rf "$work/spoilt"
+  cp -r "$work/blocks" "$work/spoilt"
+  python3 -c 'import json, sys
+path = sys.argv[1] + "/config.json"
+text = json.load(open(path))
+for key, value in (argument.split("=") for argument in sys.argv[2:]):
+    (text["dflash_config"] if key in text["dflash_config"] else text)[key] = json.loads(value)
+json.dump(text, open(path, "w"))' "$work/spoilt" "$@"
+  refused "$what" 65 "$pattern" check "$config" --output "$work/none" --set "$(dflash "$work/spoilt")"
+}
+spoilt "a mask outside the vocabulary" "dflash_config.mask_token_id: expected a whole number from 0 to 511, found 512" mask_token_id=512
+spoilt "layers that the model lacks" "target_layer_ids: expected layers of the model, which has 6, found what enters layer 10" \
+  target_layer_ids=[0,2,9]
+spoilt "a block of one" "block_size: expected a whole number from 2 to 1024, found 1" block_size=1
+spoilt "another width" "tensor 'fc.weight': expected shape \[128, 384\] .by config.json., found \[256, 768\]" hidden_size=128
+spoilt "more layers than there are" "tensor 'layers.2.input_layernorm.weight': missing; expected shape \[256\]" num_hidden_layers=3
+spoilt "windows" "layer_types: expected full_attention alone" 'layer_types=["sliding_attention", "full_attention"]'
+refused "a DFlash head by the other method" 65 "architectures: expected .*, found 'DFlashDraftModel'" \
+  check "$config" --output "$work/none" --set "$(eagle "$work/blocks")"
 mkdir "$work/pickle"
 cp "$work/random/config.json" "$work/pickle"
 touch "$work/pickle/pytorch_model.bin"

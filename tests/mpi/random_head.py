@@ -1,8 +1,9 @@
 """Writes a small EAGLE-3 head of random bf16 weights for the target of a directory:
 random_head.py DIR TARGET [KEY=VALUE]...
 
-KEY is of config.json (ptd_token_id: a P-EAGLE head), or PREFIX: of the layer's tensors, midlayer. by default, or EMBEDDINGS: the head has its own. Needs
-nothing but Python.
+KEY is of config.json (ptd_token_id: a P-EAGLE head; block_size: a DFlash head, of dflash_config), or PREFIX: of the layer's
+tensors, midlayer. by default, or EMBEDDINGS: the head has its own. MARKOV=1: layers of a DFlash head add nothing, so that every
+row says of its own token what the target's output does. Needs nothing but Python.
 """
 
 import json
@@ -10,6 +11,22 @@ import sys
 from pathlib import Path
 
 from random_model import write
+
+
+def write_dflash(folder: Path, config: dict, queries: int, keys: int, markov: bool) -> None:
+    """Embeddings and output are the target's."""
+    hidden, inner, size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    shapes = {"fc.weight": [hidden, len(config["dflash_config"]["target_layer_ids"]) * hidden],
+              "hidden_norm.weight": [hidden], "norm.weight": [hidden]}
+    for n in range(config["num_hidden_layers"]):
+        of_layer = {
+            "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_norm": [size],
+            "self_attn.k_norm": [size], "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],
+            "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries], "mlp.gate_proj": [inner, hidden],
+            "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner],
+        }
+        shapes |= {f"layers.{n}.{name}.weight": shape for name, shape in of_layer.items()}
+    write(folder, config | {"architectures": ["DFlashDraftModel"], "model_type": "qwen3"}, shapes, markov=markov)
 
 
 def main() -> None:
@@ -21,18 +38,23 @@ def main() -> None:
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu",
     }
-    prefix, embeddings = "midlayer.", False
+    prefix, embeddings, markov = "midlayer.", False, False
     for argument in sys.argv[3:]:
         key, value = argument.split("=")
         if key == "PREFIX":
             prefix = value
         elif key == "EMBEDDINGS":
             embeddings = True
+        elif key == "MARKOV":
+            markov = value == "1"
         else:
             config[key] = json.loads(value)
     inner, drafted = config["intermediate_size"], config["draft_vocab_size"]
     queries = config["num_attention_heads"] * config["head_dim"]
     keys = config["num_key_value_heads"] * config["head_dim"]
+    if "block_size" in config:
+        write_dflash(folder, config, queries, keys, markov)
+        return
     features, width = len(config.get("eagle_aux_hidden_state_layer_ids", [0, 0, 0])), hidden
     hidden = config["hidden_size"]
     shapes = {

@@ -67,6 +67,7 @@ DRAFTERS = {
     "head": "%(head)s",  # a model has one, if any, for a run takes one head
 }
 EAGLE3 = "{method: eagle3, path: %s}"  # or P-EAGLE
+DFLASH = "{method: dflash, path: %s}"
 MTP = "{method: mtp}"
 # Costs of a profile in which steps take 10 ms whatever is in them, seconds of a token: of n-grams and trees, and of the
 # model. Measured ones make the same plan again and again.
@@ -200,16 +201,18 @@ class Soak:
             folder = work / f"head-{target.parent.name}-{target.name}"
             subprocess.run([sys.executable, str(HERE / "random_head.py"), str(folder), str(target),
                             f"eagle_aux_hidden_state_layer_ids={layers}", *more], check=True)
-            return EAGLE3 % folder
+            return (DFLASH if more and more[0].startswith("block_size") else EAGLE3) % folder
 
         parallel = ("PREFIX=layers.0.", "num_hidden_layers=2", "ptd_token_id=3")  # P-EAGLE
+        # DFlash, whose every row says of its own token what the target's output does
+        blocks = ("block_size=8", "MARKOV=1", 'dflash_config={"mask_token_id": 3, "target_layer_ids": [0]}')
         models = ROOT / "configs/models"
         return [
             Model([f"prompts.path={embedded}"], models / "draft", [1, 2], EAGLE3 % (models / "eagle3")),
             Model([f"prompts.path={tokens}", f"model.path={four}", "sampling.ignore_eos=true"], layer, [1, 2, 4],
                   head(four, "[0,1]", *parallel)),
             Model([f"prompts.path={tokens}", f"model.path={experts}", "sampling.ignore_eos=true",
-                   "sampling.keep_routing=true"], layer, [1, 2, 4], head(experts, "[0,1]")),
+                   "sampling.keep_routing=true"], layer, [1, 2, 4], head(experts, "[0,1]", *blocks)),
             Model([f"prompts.path={tokens}", f"model.path={latent}", "sampling.ignore_eos=true",
                    "sampling.keep_routing=true"], layer, [1, 2, 4], MTP),
             Model([f"prompts.path={embedded}", f"model.path={models / 'experts'}", "sampling.keep_routing=true"],

@@ -21,6 +21,7 @@ extern const Family qwen3_moe;
 extern const Family deepseek;  ///< DeepSeek-V3, Moonlight, Kimi-K2
 
 [[nodiscard]] HeadDescription describe_eagle3(const Eagle3Config& config);
+[[nodiscard]] HeadDescription describe_dflash(const DFlashConfig& config);
 /// Describes a head of any kind.
 [[nodiscard]] HeadDescription describe_head(const HeadConfig& config);
 

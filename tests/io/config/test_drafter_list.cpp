@@ -105,12 +105,12 @@ TEST(DrafterList, ErrorsNameTheEntryAndItsPlace) {
                                 ": expected a list of drafters, each {method: ..., ...}, found "
                                 "nothing");
   EXPECT_EQ(error_list("[ngram]"), at + "14" + key +
-                                       "[0]: expected a map with the key method: one of eagle3, "
-                                       "model, mtp, ngram, suffix, found 'ngram'");
-  EXPECT_EQ(error_list("[{method: sufix}]"),
-            at + "23" + key +
-                "[0].method: expected one of eagle3, model, mtp, ngram, suffix, found 'sufix'; did "
-                "you mean 'suffix'?");
+                                       "[0]: expected a map with the key method: one of dflash, "
+                                       "eagle3, model, mtp, ngram, suffix, found 'ngram'");
+  EXPECT_EQ(error_list("[{method: sufix}]"), at + "23" + key +
+                                                 "[0].method: expected one of dflash, eagle3, "
+                                                 "model, mtp, ngram, suffix, found 'sufix'; did "
+                                                 "you mean 'suffix'?");
   EXPECT_EQ(error_list("[{method: ngram, min_mach: 2}]"),
             at + "30" + key +
                 "[0]: expected the keys of method ngram: one of method, min_match, "
@@ -175,8 +175,17 @@ TEST(DrafterList, OneHeadAtMost) {
             "run.yaml:5:28: speculation.drafters[0]: expected the keys of method mtp: one of "
             "method, stop, noise, max_tokens, record_stops, found 'path'");
   EXPECT_EQ(error_list("[{method: mtp}, {method: eagle3, path: h}]"),
-            "run.yaml:5:38: speculation.drafters[1]: expected one head at most, of eagle3 "
+            "run.yaml:5:38: speculation.drafters[1]: expected one head at most, of dflash, eagle3 "
             "and mtp, found 'eagle3'");
+  EXPECT_TRUE(parse("speculation: {drafters: [{method: dflash, path: h, noise: true}]}\n")
+                  .speculation.drafters[0]
+                  .is_head());
+  EXPECT_EQ(error_list("[{method: dflash}]"),
+            "run.yaml:5:14: speculation.drafters[0]: expected the key path: the path of a "
+            "directory, found a map");
+  EXPECT_EQ(error_list("[{method: dflash, path: h, stop: s}]"),
+            "run.yaml:5:40: speculation.drafters[0]: expected the keys of method dflash: one of "
+            "method, path, name, noise, max_tokens, found 'stop'");
 }
 
 TEST(Speculation, KeysThatMustFitTogether) {

@@ -1,5 +1,6 @@
-// Drafting with EAGLE-3 and P-EAGLE heads of random weights. A draft must be what the head says of
-// the text and its features alone, whatever was asked, accepted, rolled back or given up before.
+// Drafting with EAGLE-3, P-EAGLE and DFlash heads of random weights. A draft must be what the head
+// says of the text and its features alone, whatever was asked, accepted, rolled back or given up
+// before.
 #include "runtime/draft/head_drafter.hpp"
 
 #include <gtest/gtest.h>
@@ -23,23 +24,39 @@ namespace {
 
 constexpr int kVocab = 512;
 
-/// `at_once`: a P-EAGLE head of two layers.
-Eagle3Config head_config(int draft_vocab, bool at_once) {
-  Eagle3Config config;
+enum class Kind : std::uint8_t { eagle3, peagle, dflash };
+
+/// Two layers in heads that draft at once.
+template <class Config>
+Config published_config(int draft_vocab, Kind kind) {
+  Config config;
   ModelConfig& layer = config.layer;
   layer.vocab = kVocab;
   layer.hidden = target().config.hidden;
   layer.intermediate = 96;
-  layer.layers = at_once ? 2 : 1;
+  layer.layers = kind == Kind::eagle3 ? 1 : 2;
   layer.heads = 4;
   layer.kv_heads = 2;
   layer.head_dim = 16;
   config.target_hidden = layer.hidden;
   config.draft_vocab = draft_vocab;
-  config.prefix = "midlayer.";
-  if (at_once) config.mask_token = 3;
+  if (kind != Kind::eagle3) config.mask_token = 3;
   for (int i = 0; draft_vocab < kVocab && i < draft_vocab; ++i)
     config.target_ids.push_back(2 * i + 1);
+  return config;
+}
+
+HeadConfig head_config(int draft_vocab, Kind kind) {
+  if (kind != Kind::dflash) {
+    auto config = published_config<Eagle3Config>(draft_vocab, kind);
+    config.prefix = "midlayer.";
+    return config;
+  }
+  auto config = published_config<DFlashConfig>(draft_vocab, kind);
+  config.layer.qk_norm = true;
+  config.read_layers = {1, 2};
+  config.block_size = 8;
+  config.own_output = true;
   return config;
 }
 
@@ -63,9 +80,9 @@ std::vector<std::byte> feature_of(const Text& text, std::size_t position, std::s
 
 class HeadDrafterTest : public ModelDrafterFixture {
  protected:
-  void use(int draft_vocab, bool at_once = false) {
-    const Eagle3Config config = head_config(draft_vocab, at_once);
-    const test::RandomModel random(expected_tensors(model::describe_eagle3(config)));
+  void use(int draft_vocab, Kind kind = Kind::eagle3) {
+    const HeadConfig config = head_config(draft_vocab, kind);
+    const test::RandomModel random(expected_tensors(model::describe_head(config)));
     weights_ = std::make_shared<model::HeadWeights>(*backend_, config, random, DType::bf16);
     embedding_ = backend_->embedding(
         kernels::test::whole(*target().weights.find("model.embed_tokens.weight")));
@@ -102,18 +119,20 @@ class HeadDrafterTest : public ModelDrafterFixture {
   }
 
   /// The best tokens after the request's text and a path behind it, by the head alone, from rows
-  /// from position `origin` on. With masked rows only the path's length counts.
+  /// from position `origin` on. With masked rows only the path's length counts, which is below a
+  /// block's.
   std::vector<kernels::Ranked> ranked(const Told& request, const SamplingParams& sampling,
                                       const Text& path, int count, std::size_t origin = 0) {
     const Text text = text_of(request);
     const std::optional<TokenId> mask = mask_token(weights_->config());
-    const std::size_t masked = mask ? path.size() : 0;
+    const int block = block_size(weights_->config());
+    const std::size_t masked = mask && block == 0 ? path.size() : 0;
     const auto rows = static_cast<int>(text.size() - 1 - origin + masked);
-    const auto made = model::make_head(*backend_, weights_, embedding_, group_, std::max(rows, 1),
-                                       1, 2 * kContext);
+    const auto made = model::make_head(*backend_, weights_, embedding_, group_,
+                                       std::max({rows, block, 1}), 1, 5 * kContext);
     model::FeatureHead& head = *made;
     const kernels::KvShape kv = head.kv_shape(16);
-    const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1, 16);
+    const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1 + block, 16);
     const auto cache = backend_->allocate(kv.block_bytes() * blocks);
     std::vector<std::int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
@@ -130,8 +149,17 @@ class HeadDrafterTest : public ModelDrafterFixture {
     }
     kernels::Segment segment{0, rows, 0, table.data()};
     std::int32_t last = rows - 1;
-    auto out = head.forward(std::span<const std::byte>(features), tokens, {&segment, 1}, {&last, 1},
-                            kv, cache->data());
+    auto out = head.forward(std::span<const std::byte>(features), tokens, {&segment, 1},
+                            {&last, block == 0 ? 1U : 0U}, kv, cache->data());
+    if (block > 0) {
+      tokens.assign(block, *mask);
+      tokens[0] = text.back();
+      segment = {
+          .rows = block, .first_position = rows, .blocks = table.data(), .seen = rows + block};
+      last = static_cast<std::int32_t>(1 + path.size());
+      out = head.forward(std::span<const float>(), tokens, {&segment, 1}, {&last, 1}, kv,
+                         cache->data());
+    }
     last = 0;
     for (int i = 0; !mask && i < std::ssize(path); ++i) {
       std::vector<float> own(head.layer().hidden);
@@ -195,12 +223,13 @@ SamplingParams hot() {
   return sampling;
 }
 
-// Kinds of heads: of all tokens, of some, and with masked rows.
-constexpr std::pair<int, bool> kHeads[] = {{kVocab, false}, {200, false}, {200, true}};
+// Heads of all tokens and of some, and those that draft at once.
+constexpr std::pair<int, Kind> kHeads[] = {
+    {kVocab, Kind::eagle3}, {200, Kind::eagle3}, {200, Kind::peagle}, {kVocab, Kind::dflash}};
 
 TEST_F(HeadDrafterTest, DraftsAreOfTheTextAlone) {
-  for (const auto& [draft_vocab, at_once] : kHeads) {
-    use(draft_vocab, at_once);
+  for (const auto& [draft_vocab, kind] : kHeads) {
+    use(draft_vocab, kind);
     for (const float temperature : {0.0F, 1.0F}) {
       SamplingParams sampling = hot();
       sampling.temperature = temperature;
@@ -253,8 +282,8 @@ TEST_F(HeadDrafterTest, DraftsAreOfTheTextAlone) {
 
 // Every token of a tree by the chain of its ancestors, all computed anew.
 TEST_F(HeadDrafterTest, ATreeIsOfTheLikeliestPaths) {
-  for (const auto& [draft_vocab, at_once] : kHeads) {
-    use(draft_vocab, at_once);
+  for (const auto& [draft_vocab, kind] : kHeads) {
+    use(draft_vocab, kind);
     const SamplingParams sampling = hot();
     ModelDrafterOptions o = options();
     o.paths = 4;
@@ -385,8 +414,14 @@ TEST_F(HeadDrafterTest, AJudgeEndsEachTreeForItself) {
                                              {requests[2].id, 3}}));
 }
 
-TEST_F(HeadDrafterTest, WhatIsAssumedCountsAsSaid) {
-  use(kVocab);
+class EachHead : public HeadDrafterTest, public testing::WithParamInterface<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Heads, EachHead, testing::Values(Kind::eagle3, Kind::dflash),
+                         [](const auto& made) {
+                           return made.param == Kind::eagle3 ? "eagle3" : "dflash";
+                         });
+
+TEST_P(EachHead, WhatIsAssumedCountsAsSaid) {
+  use(kVocab, GetParam());
   const SamplingParams sampling = hot();
   const auto drafter = make_drafter(sampling, options());
   std::vector<Told> requests = four();
@@ -400,8 +435,8 @@ TEST_F(HeadDrafterTest, WhatIsAssumedCountsAsSaid) {
   EXPECT_EQ(propose(*drafter, requests[2], {4, 4, 1}).tokens, chain(requests[2], sampling, 4));
 }
 
-TEST_F(HeadDrafterTest, APromptIsItsSiblingsTooWhenTheOneThatComputedItIsGone) {
-  use(kVocab);
+TEST_P(EachHead, APromptIsItsSiblingsTooWhenTheOneThatComputedItIsGone) {
+  use(kVocab, GetParam());
   const SamplingParams sampling = hot();
   const auto drafter = make_drafter(sampling, options());
   Told first = four()[2];
@@ -433,8 +468,8 @@ TEST_F(HeadDrafterTest, APromptIsItsSiblingsTooWhenTheOneThatComputedItIsGone) {
   EXPECT_EQ(propose(*drafter, fifth, {5, 5, 1}).tokens, chain(fifth, sampling, 5));
 }
 
-TEST_F(HeadDrafterTest, RowsBeginWhereFeaturesDo) {
-  use(kVocab);
+TEST_P(EachHead, RowsBeginWhereFeaturesDo) {
+  use(kVocab, GetParam());
   const SamplingParams sampling = hot();
   const auto drafter = make_drafter(sampling, options());
   // Siblings are about to say their first token, and nobody here has computed their prompt.
@@ -476,8 +511,8 @@ TEST_F(HeadDrafterTest, RowsBeginWhereFeaturesDo) {
   EXPECT_EQ(propose(*drafter, moved, {5, 5, 1}).tokens, chain(moved, sampling, 5, origin));
 }
 
-TEST_F(HeadDrafterTest, FeaturesOfLongAgoAreForgotten) {
-  use(kVocab);
+TEST_P(EachHead, FeaturesOfLongAgoAreForgotten) {
+  use(kVocab, GetParam());
   SamplingParams sampling = hot();
   sampling.max_tokens = 4 * kContext;
   ModelDrafterOptions o = options();
@@ -504,8 +539,8 @@ TEST_F(HeadDrafterTest, FeaturesOfLongAgoAreForgotten) {
             chain(request, sampling, 5, known - kept));
 }
 
-TEST_F(HeadDrafterTest, SequencesThatMadeRoomBeginAnew) {
-  use(kVocab);
+TEST_P(EachHead, SequencesThatMadeRoomBeginAnew) {
+  use(kVocab, GetParam());
   const SamplingParams sampling = hot();
   ModelDrafterOptions o = options();
   o.kv_blocks = 9;  // two of the texts
@@ -533,6 +568,25 @@ TEST_F(HeadDrafterTest, SequencesThatMadeRoomBeginAnew) {
     for (Told& r : requests) step(*drafter, r, {static_cast<TokenId>(50 + round), 3, 4});
   }
   EXPECT_GT(*std::max_element(served.begin(), served.end()), 6);
+}
+
+// Assumed tokens take places of the block, and a draft does not depend on the length asked for.
+TEST_F(HeadDrafterTest, ADraftEndsWithItsBlock) {
+  use(kVocab, Kind::dflash);
+  const SamplingParams sampling = hot();
+  ModelDrafterOptions o = options();
+  o.max_length = 20;
+  const auto drafter = make_drafter(sampling, o);
+  std::vector<Told> requests = four();
+  for (std::size_t i = 0; i < 3; ++i) prefill(*drafter, requests[i], 20);
+  const std::vector<const Told*> asked{&requests[0], &requests[1], &requests[2]};
+  const std::vector<Text> assumed{{}, {1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6, 7}};
+  const auto drafts = propose(*drafter, asked, {20, 20, 1}, 64, nullptr, assumed);
+  EXPECT_EQ(drafts[0].tokens, chain(requests[0], sampling, 7));
+  EXPECT_EQ(drafts[1].tokens, chain(requests[1], sampling, 2, 0, assumed[1]));
+  EXPECT_EQ(drafts[2].tokens, Text());
+  const Text shorter = propose(*drafter, requests[0], {3, 3, 1}).tokens;
+  EXPECT_EQ(shorter, Text(drafts[0].tokens.begin(), drafts[0].tokens.begin() + 3));
 }
 
 TEST_F(HeadDrafterTest, FaultsOfTheCaller) {

@@ -1,5 +1,5 @@
-// Heads against references in PyTorch, on the small random ones of tests/models/parity_eagle3 and
-// parity_mtp.
+// Heads against references in PyTorch, on the small random ones of tests/models/parity_eagle3,
+// parity_dflash and parity_mtp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/dflash_reader.hpp"
 #include "io/checkpoint/eagle3_reader.hpp"
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/mpi_group.hpp"
@@ -30,9 +31,9 @@ struct Case {
   bool shared;  ///< two processes pack the weights together
 };
 
-std::vector<Case> cases() {
+std::vector<Case> cases(std::initializer_list<const char*> kinds) {
   std::vector<Case> made;
-  for (const char* kind : {"parity_eagle3", "parity_mtp"}) {
+  for (const char* kind : kinds) {
     for (const fs::path& fixture : test::fixtures(kind)) {
       for (const std::string& name : kernels::test::backends()) {
         made.push_back({fixture, name, false});
@@ -64,6 +65,10 @@ class HeadParity : public testing::TestWithParam<Case> {
       io::Eagle3Checkpoint eagle = io::load_eagle3(model::families(), folder);
       config_ = std::move(eagle.config);
       checkpoint_ = std::move(eagle.weights);
+    } else if (folder.parent_path().filename() == "parity_dflash") {
+      io::DFlashCheckpoint dflash = io::load_dflash(model::families(), folder);
+      config_ = std::move(dflash.config);
+      checkpoint_ = std::move(dflash.weights);
     } else {
       MtpConfig mtp =
           io::next_token_layer(io::load_model_config(model::families(), folder), "config.json");
@@ -71,9 +76,9 @@ class HeadParity : public testing::TestWithParam<Case> {
       io::check_tensor_shapes(mtp, *checkpoint_);
       config_ = std::move(mtp);
     }
+    const io::BorrowingSource source(*checkpoint_, *answers_);
     const auto load = [&](const model::SharedPacking& shared) {
-      return std::make_shared<model::HeadWeights>(*backend_, config_, *checkpoint_, DType::f32,
-                                                  shared);
+      return std::make_shared<model::HeadWeights>(*backend_, config_, source, DType::f32, shared);
     };
     const std::size_t bytes = model::packed_bytes(*backend_, config_, DType::f32);
     auto weights = load({});
@@ -247,13 +252,64 @@ TEST_P(HeadParity, OfMaskedRows) {
   expect_near(std::span<const float>(rows.logits).subspan(3 * vocab), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, HeadParity, testing::ValuesIn(cases()), [](const auto& made) {
+class DFlashParity : public HeadParity {};
+
+// The context in two passes, beside a shorter sequence's, then both blocks in one.
+TEST_P(DFlashParity, OfABlock) {
+  const std::span<const std::byte> features = answers_->find("features")->bytes;
+  const std::size_t bytes = head_->feature_bytes();
+  const auto context = static_cast<int>(tokens_.size()) - 1;
+  constexpr int kFirst = 17;
+  constexpr int kOther = 5;  // positions of the other sequence
+  const std::span<const std::int32_t> other = std::span(blocks_).last(2);
+  const auto store = [&](int first, int rows, std::span<const kernels::Segment> segments) {
+    const std::vector<TokenId> none(rows);
+    (void)head_->forward(features.subspan(first * bytes, rows * bytes), none, segments, {}, kv_,
+                         cache_->data());
+  };
+  const kernels::Segment begin{.rows = kFirst, .blocks = blocks_.data()};
+  store(0, kFirst, {&begin, 1});
+  const std::vector<kernels::Segment> rest{
+      {.rows = context - kFirst - kOther, .first_position = kFirst, .blocks = blocks_.data()},
+      {.first_row = context - kFirst - kOther, .rows = kOther, .blocks = other.data()}};
+  store(kFirst, context - kFirst, rest);
+  const kernels::Segment last{
+      .rows = kOther, .first_position = context - kOther, .blocks = blocks_.data()};
+  store(context - kOther, kOther, {&last, 1});
+
+  const int block = block_size(config_);
+  std::vector<TokenId> tokens(block, *mask_token(config_));
+  tokens[0] = tokens_.back();
+  tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+  const std::vector<kernels::Segment> blocks{
+      {.rows = block, .first_position = context, .blocks = blocks_.data(), .seen = context + block},
+      {.first_row = block,
+       .rows = block,
+       .first_position = kOther,
+       .blocks = other.data(),
+       .seen = kOther + block}};
+  std::vector<std::int32_t> all(2 * block);
+  std::iota(all.begin(), all.end(), 0);
+  const auto out =
+      head_->forward(std::span<const float>(), tokens, blocks, all, kv_, cache_->data());
+  std::vector<float> logits(static_cast<std::size_t>(2 * block) * head_->layer().vocab);
+  backend_->read(reinterpret_cast<const std::byte*>(out.logits),
+                 std::as_writable_bytes(std::span(logits)));
+  const std::span<const float> first = std::span(logits).first(logits.size() / 2);
+  expect_near(first, answer("block_logits"));
+  EXPECT_FALSE(std::ranges::equal(first, std::span(logits).last(first.size())));
+}
+
+const auto kNameOf = [](const auto& made) {
   std::string name = made.param.fixture.filename().string() + "_" + made.param.backend +
                      (made.param.shared ? "_shared" : "");
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
-});
+};
+INSTANTIATE_TEST_SUITE_P(Heads, HeadParity,
+                         testing::ValuesIn(cases({"parity_eagle3", "parity_mtp"})), kNameOf);
+INSTANTIATE_TEST_SUITE_P(Heads, DFlashParity, testing::ValuesIn(cases({"parity_dflash"})), kNameOf);
 
 }  // namespace
 }  // namespace paceline
