@@ -55,8 +55,8 @@ void DFlashHead::compute_blocks(kernels::Operations& operations) {
   operations.embed(*embedding_, residual);
   for (int n = 0; n < layer().layers; ++n) {
     const LayerWeights& weights = weights_->layers()[n];
-    operations.add_rmsnorm(residual, n > 0 ? delta : nullptr, floats(weights.attention_norm), epsilon,
-                           rows, hidden, dtype, normed);
+    operations.add_rmsnorm(residual, n > 0 ? delta : nullptr, floats(weights.attention_norm),
+                           epsilon, rows, hidden, dtype, normed);
     attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, n,
                        normed, delta);
     operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden, dtype,

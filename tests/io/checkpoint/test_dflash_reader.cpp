@@ -146,7 +146,8 @@ TEST_F(DFlashReader, NamesWhatIsWrongInTheConfiguration) {
   EXPECT_EQ(with("target_layer_ids", {4, 1}),
             "dflash_config.target_layer_ids: expected a list of layers of the model, ascending, "
             "found [4,1]");
-  EXPECT_EQ(outside("block_size", 1), "block_size: expected a whole number from 2 to 1024, found 1");
+  EXPECT_EQ(outside("block_size", 1),
+            "block_size: expected a whole number from 2 to 1024, found 1");
   EXPECT_EQ(with("block_size", 8),
             "dflash_config.block_size: expected the same as block_size outside, 16, found 8");
   EXPECT_EQ(with("causal", true),
