@@ -13,6 +13,8 @@ namespace {
 /// Least gain that is worth a change of roles, as in tail_drafters.cpp: a smaller one is within the
 /// noise of an estimate.
 constexpr double kLeastGain = 1.02;
+/// Halvings of the interval in which the share of the larger groups' requests lies.
+constexpr int kHalvings = 12;
 
 /// Two groups that could join.
 struct Pair {
@@ -29,7 +31,7 @@ class Growth {
     find_pairs();
   }
 
-  [[nodiscard]] std::optional<Placement> next() const {
+  [[nodiscard]] std::optional<Placement> next() {
     if (balance_.requests.empty() || pairs_.empty() || !pays()) return std::nullopt;
     const std::size_t most = joining();
     if (most == 0) return std::nullopt;
@@ -69,20 +71,66 @@ class Growth {
                      [](const Pair& a, const Pair& b) { return a.held < b.held; });
   }
 
-  /// Seconds until the last request has ended, if requests are dealt out to so many groups by
-  /// falling length.
-  [[nodiscard]] double end(const CostTable& costs, std::size_t groups) const {
+  /// Groups of the degree that may join, and groups of twice this degree.
+  struct Mix {
+    std::size_t small = 0;
+    std::size_t large = 0;
+  };
+
+  /// Share of the requests that the larger groups get if all requests are to advance alike.
+  [[nodiscard]] double share_of_large(const Mix& mix, double requests, double context) const {
+    if (mix.small == 0 || mix.large == 0) return mix.small == 0 ? 1 : 0;
+    const auto seconds = [&](const CostTable& costs, double held, std::size_t groups) {
+      return token_seconds(costs, std::max(1.0, held / static_cast<double>(groups)), context);
+    };
+    double less = 0;
+    double more = 1;
+    for (int halving = 0; halving < kHalvings; ++halving) {
+      const double share = (less + more) / 2;
+      const bool faster = seconds(*larger_, share * requests, mix.large) <
+                          seconds(*now_, (1 - share) * requests, mix.small);
+      (faster ? less : more) = share;
+    }
+    return more;
+  }
+
+  /// Seconds in which each request gets a token, if all advance alike.
+  [[nodiscard]] double pace(const Mix& mix, double requests, double context) const {
+    const double share = share_of_large(mix, requests, context);
+    const bool to_large = mix.large > 0;
+    const double held = to_large ? share * requests : requests;
+    return token_seconds(
+        to_large ? *larger_ : *now_,
+        std::max(1.0, held / static_cast<double>(to_large ? mix.large : mix.small)), context);
+  }
+
+  /// Seconds until the last request has ended. Requests are dealt out by falling length, the larger
+  /// groups' share to these, which get the longest one.
+  [[nodiscard]] double end(const Mix& mix, double context) const {
     std::vector<std::size_t> order(balance_.requests.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return balance_.requests[a].remaining > balance_.requests[b].remaining;
     });
-    std::vector<Movable> dealt;  // requests of the group that gets the longest one
-    for (std::size_t i = 0; i < order.size(); i += groups)
-      dealt.push_back(balance_.requests[order[i]]);
-    return drain_seconds(
-        [&](double requests, double context) { return token_seconds(costs, requests, context); },
-        dealt);
+    const auto requests = static_cast<double>(order.size());
+    const double share = share_of_large(mix, requests, context);
+    std::vector<Movable> of_large;  // requests of the larger group that gets the longest one
+    std::vector<Movable> of_small;
+    std::size_t to_large = 0;
+    std::size_t to_small = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Movable& request = balance_.requests[order[i]];
+      if (share > 0 && static_cast<double>(i) * share >= static_cast<double>(to_large)) {
+        if (to_large++ % mix.large == 0) of_large.push_back(request);
+      } else if (to_small++ % mix.small == 0) {
+        of_small.push_back(request);
+      }
+    }
+    const auto seconds = [&](const CostTable& costs, const std::vector<Movable>& dealt) {
+      return drain_seconds([&](double held, double at) { return token_seconds(costs, held, at); },
+                           dealt);
+    };
+    return std::max(seconds(*larger_, of_large), seconds(*now_, of_small));
   }
 
   /// Seconds in which each of a group's requests gets a token, with the best window.
@@ -113,25 +161,26 @@ class Growth {
            static_cast<double>(balance_.requests.size()) <= count * options_.max_batch;
   }
 
-  [[nodiscard]] bool pays() const {
-    if (!fits(run_.groups.size() - pairs_.size())) return false;
-    const CostTable& larger = options_.costs.at(pairs_.front().joined.tp);
-    const CostTable& now = options_.costs.at(pairs_.front().joined.tp / 2);
+  [[nodiscard]] bool pays() {
     const std::size_t groups = run_.groups.size();
+    if (!fits(groups - pairs_.size())) return false;
+    const int degree = pairs_.front().joined.tp / 2;
+    now_ = &options_.costs.at(degree);
+    larger_ = &options_.costs.at(2 * degree);
+    Mix before;
+    for (const GroupState& group : run_.groups)
+      ++(group.ranks.tp > degree ? before.large : before.small);
+    const Mix after{before.small - 2 * pairs_.size(), before.large + pairs_.size()};
     double change = options_.change_seconds;
     if (groups == 2) {
       for (const Movable& request : balance_.requests)
-        change += larger.recompute_seconds(request.positions, 0);
+        change += larger_->recompute_seconds(request.positions, 0);
     }
     const auto requests = static_cast<double>(balance_.requests.size());
     double context = 0;
     for (const Movable& request : balance_.requests) context += request.positions / requests;
-    const std::size_t left = groups - pairs_.size();
-    const auto pace = [&](const CostTable& costs, std::size_t of) {
-      return token_seconds(costs, std::max(1.0, requests / static_cast<double>(of)), context);
-    };
-    return pace(now, groups) > kLeastGain * pace(larger, left) &&
-           end(now, groups) > end(larger, left) + change;
+    return pace(before, requests, context) > kLeastGain * pace(after, requests, context) &&
+           end(before, context) > end(after, context) + change;
   }
 
   /// Number of pairs that join now: at most half of them, and no more than there are requests. It
@@ -156,6 +205,8 @@ class Growth {
   Balance balance_;
   std::vector<int> held_;  ///< [groups] requests of each
   std::vector<Pair> pairs_;
+  const CostTable* now_ = nullptr;     ///< costs of the degree that may join
+  const CostTable* larger_ = nullptr;  ///< costs of twice this degree, and of larger ones
 };
 
 }  // namespace

@@ -36,8 +36,9 @@ struct GrowthOptions {
 ///
 /// Groups join under three conditions: no request waits to be leased; the remaining requests get
 /// tokens faster in larger groups than in the present ones; and the last request ends sooner, the
-/// time of the change included. The speeds are predicted (speculation_speed.hpp) for requests dealt
-/// out evenly. While steps have many requests, small groups are as fast, and nothing joins yet.
+/// time of the change included. The speeds are predicted (speculation_speed.hpp). Groups that have
+/// no neighbour keep their degree, and get so many requests that all requests advance alike. While
+/// steps have many requests, small groups are as fast, and nothing joins yet.
 /// Half of the pairs join at a time, those with the fewest requests: their requests go to groups
 /// that stay (roles/role_change.hpp), and come back by rebalance(), with their KV. If there is one
 /// pair only, its requests have no group to go to: they are computed again, and this time counts.

@@ -33,18 +33,21 @@ std::vector<double> ResponseLengths::remaining(std::span<const std::uint32_t> ru
   std::vector<double> expected(kRanges, 0);  // 0: no such response ended
   Range from_here;
   double ends = 0;
+  double last = longest_;  // expected where the longest response that ended ended
   for (std::size_t r = kRanges; r-- > 0;) {
     from_here.count += all[r].count;
     from_here.tokens += all[r].tokens;
     ends += ended_[r].count;
     const double start = static_cast<double>(r) * longest_ / kRanges;
-    if (ends > 0) expected[r] = (from_here.tokens - from_here.count * start) / ends;
+    if (ends == 0) continue;
+    expected[r] = (from_here.tokens - from_here.count * start) / ends;
+    if (ends == ended_[r].count) last = expected[r];
   }
   std::vector<double> remaining;
   for (const std::uint32_t tokens : running) {
     const double room = longest_ > tokens ? longest_ - tokens : 0;
     const double tokens_more = expected[range_of(tokens)];
-    remaining.push_back(tokens_more > 0 ? std::min(room, tokens_more) : room / 2);
+    remaining.push_back(tokens_more > 0 ? std::min(room, tokens_more) : std::min(room / 2, last));
   }
   return remaining;
 }

@@ -21,8 +21,8 @@ class ResponseLengths {
 
   void ended(std::uint32_t tokens);
   /// Expected further tokens of each running response. `running`: tokens so far of all running
-  /// responses, for all count in the hazard. Where no longer response has ended: half of the tokens
-  /// that are still allowed.
+  /// responses, for all count in the hazard. Where no longer response has ended: as where the
+  /// longest one ended, or half of the tokens that are still allowed, if these are fewer.
   [[nodiscard]] std::vector<double> remaining(std::span<const std::uint32_t> running) const;
 
  private:

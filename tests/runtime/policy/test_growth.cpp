@@ -68,6 +68,15 @@ TEST_F(Growing, NothingJoinsWhileStepsHaveManyRequests) {
   EXPECT_FALSE(next());
 }
 
+TEST_F(Growing, AGroupWithoutANeighbourCountsAtItsDegree) {
+  // 18 seconds for a token of each in three groups. In two large ones it would be 17, but one stays
+  // small: 19.5, with 145 requests in the large one.
+  begin(3, 240);
+  EXPECT_FALSE(next());
+  begin(3, 30);  // 11, and 8 with all requests in the large one
+  EXPECT_EQ(next()->groups, (std::vector<GroupRanks>{{0, 2}, {2, 1}}));
+}
+
 TEST_F(Growing, NothingJoinsWhereTheChangeTakesLonger) {
   begin(4, 4);
   options.change_seconds = 1e6;

@@ -179,8 +179,18 @@ TEST(Rebalance, IsNeverLaterByItsOwnEstimateAndTheBestOfAllNumbersOfMoves) {
 TEST(ResponseLengths, HalfOfTheRoomWhereNoneIsKnown) {
   ResponseLengths lengths(1000);
   EXPECT_EQ(lengths.remaining(std::vector<std::uint32_t>{0, 600}), (std::vector<double>{500, 200}));
-  lengths.ended(300);  // says nothing of one that is longer
+  lengths.ended(300);  // 300 tokens of the other are known, and no end: half of the room is less
   EXPECT_EQ(lengths.remaining(std::vector<std::uint32_t>{600}), std::vector<double>{200});
+}
+
+TEST(ResponseLengths, ThoseAheadOfAllThatEndedAreNotTakenForTheLongestPossible) {
+  ResponseLengths lengths(100'000);
+  for (int i = 0; i < 100; ++i) lengths.ended(1000);
+  // One end among six that came so far: 200 and 3 x 100 tokens further.
+  lengths.ended(2000);
+  const std::vector<double> more = lengths.remaining(std::vector<std::uint32_t>{2400, 2400, 1200});
+  EXPECT_LT(more[0], 1200) << "half of the room is 48,800";
+  EXPECT_GT(more[0], 400);
 }
 
 TEST(ResponseLengths, TokensOfAllForEachThatEnded) {
