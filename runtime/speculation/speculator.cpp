@@ -120,6 +120,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
   query_.hopes = hopes_;
   query_.longest_draft = longest_draft_;
   query_.lag = lag_;
+  query_.response = response_;
 }
 
 void Speculator::describe_hopes() {

@@ -36,6 +36,7 @@ struct DraftQuery {
   /// [requests] committed tokens that the drafter has yet to compute, besides the one or two that
   /// every draft begins with; empty: 0 for every request.
   std::span<const int> lag;
+  std::span<const std::int32_t> response = {};  ///< [requests] tokens so far; empty: not known
 };
 
 /// Drafted tokens of a batch, by request, in tree order: parents before children.

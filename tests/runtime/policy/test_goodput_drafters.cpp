@@ -77,6 +77,34 @@ TEST(GoodputOfDrafters, FreeOnesAreAskedWhereverTheyStand) {
   EXPECT_EQ(asked({{0, {1, 0.7}}}, 4), Asked{true});
 }
 
+TEST(GoodputOfDrafters, CatchingUpHasToPayWhileTheResponseGoesOn) {
+  CostTable costs;
+  costs.decode = CostCurve({{1, kStep}, {1000, kStep}});
+  const CostCurve token({{1, kStep / 20}, {1000, kStep / 20}});
+  costs.drafters.push_back({"model", token, token, CostCurve({{16, 16e-4}, {16000, 1.6}})});
+  constexpr int kBatch = 4;
+  const std::vector<double> acceptance(kBatch, 0.9);
+  const std::vector<int> longest(kBatch, kLength);
+  const std::vector<int> lag(kBatch, 4000);  // 0.4 seconds, and a token saves less than 2.5 ms
+  DraftQuery query;
+  query.requests = kBatch;
+  query.acceptance = acceptance;
+  query.longest_draft = longest;
+  query.lag = lag;
+  const auto drafts = [&](const std::vector<std::int32_t>& response) {
+    Goodput policy(costs, kLength);
+    query.response = response;
+    std::vector<int> lengths(kBatch, 0);
+    for (int step = 0; step < 100 && lengths[0] == 0; ++step) {  // a few are trials without drafts
+      if (policy.considers(query)) policy.choose(query, lengths);
+    }
+    return lengths[0] > 0;
+  };
+  EXPECT_FALSE(drafts({}));
+  EXPECT_FALSE(drafts(std::vector<std::int32_t>(kBatch, 100))) << "a long prompt, a short response";
+  EXPECT_TRUE(drafts(std::vector<std::int32_t>(kBatch, 3900)));
+}
+
 TEST(DraftOutcomes, HopeIsWhatDraftsCameTo) {
   DraftOutcomes outcomes(1e9);
   const DraftHope prior{1, 0.6};
