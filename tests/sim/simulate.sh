@@ -70,7 +70,7 @@ outcome_seconds() {
   "$python" -c 'import sys, h5py; print(str(h5py.File(sys.argv[1])["summary/outcome_seconds"][:].sum() > 0).lower())' "$output/telemetry.h5"
 }
 for outcomes in true false; do
-  agrees "drafts for outcomes: $outcomes" --set "$all" --set speculation.mode=decoupled --set layout.drafters=2 --set speculation.outcomes=$outcomes
+  agrees "drafts for outcomes: $outcomes" --set "speculation.drafters=[{method: model, path: $draft}]" --set speculation.mode=decoupled --set layout.drafters=4 --set speculation.outcomes=$outcomes
   [ -z "$python" ] || same "ranks drafted for outcomes alone" "$outcomes" "$(outcome_seconds)"
 done
 # A head drafts by trees that a run recorded.

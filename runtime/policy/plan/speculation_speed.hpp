@@ -56,12 +56,25 @@ struct Pace {
 /// paper's verifier waits one period for a new window, ours makes 1/p plain steps on average.
 [[nodiscard]] Pace decoupled_pace(double p, int w, double drafting);
 
+/// Branches that a drafter rank with few requests drafts beside a chain
+/// (policy/length/outcomes.hpp).
+struct Branching {
+  double second = 0;  ///< probability that the second choice is right where the first is wrong
+  int drafted = 0;    ///< a branch leaves the chain at each of so many of its first tokens
+  int tried = 0;      ///< so many of these branches are verified beside the chain, as one tree
+};
+
 /// Pace with a drafter rank that has few requests and sends each token by itself. The tokens that
-/// it drafts during a step have arrived when the step ends, so n = 1. It also drafts for outcomes
-/// (policy/length/outcomes.hpp): `foreseen` is the probability that a branch of a draft was right
-/// where its chain was refuted. Then the request stays ahead. `w`: one more than the drafted tokens
-/// that a step verifies.
-[[nodiscard]] Pace prompt_pace(double p, int w, double foreseen);
+/// it drafts during a step have arrived when the step ends, so n = 1. `w`: one more than the tokens
+/// of a chain that a step verifies; w - 1 tokens deep are a chain's branches too.
+///
+/// The target leaves the chain after k tokens with probability p^k (1 - p). Without a branch that
+/// leaves it there by the right token the request falls behind. A branch that was not tried becomes
+/// the chain, and the request stays ahead. The tokens of a branch that was tried count in the same
+/// step, as far as they agree, and the request stays ahead if all agree and the target's own token
+/// does too: branches have no branches. A request that is behind is ahead again if the first token
+/// of the next chain agrees, or the branch that leaves there.
+[[nodiscard]] Pace prompt_pace(double p, int w, const Branching& branches);
 
 /// Mean number of tokens from a step that verifies w tokens drafted just before; w + 1 if all are
 /// accepted. (This is the coupled model, which the paper leaves out.)
@@ -113,9 +126,10 @@ struct Speed {
                                     double drafted_for);
 
 /// Speed of a verifier with b requests whose drafter has few requests, `drafted_for`
-/// (prompt_pace()), with the best window up to `longest`.
+/// (prompt_pace()). Of all chains of up to `longest` tokens that are drafted during a step, and all
+/// numbers of branches, the best. `second`: Branching::second; 0: nothing is drafted for outcomes.
 [[nodiscard]] Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double b,
-                                 double drafted_for, double foreseen);
+                                 double drafted_for, double second);
 
 /// Algorithm 1, line 5: whether a window of w is worth considering. The paper goes up to
 ///

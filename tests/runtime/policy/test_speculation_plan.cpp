@@ -232,8 +232,9 @@ TEST(SpeculationPlan, TheStartPicksCoupledDraftsAndTheDrainDrafterRanks) {
   const std::vector<SpeculationPlan> drain = plan_speculation(f, {});
   print("by the drain", drain, 4);
   EXPECT_EQ(drain.front().mode, SpeculationMode::decoupled);
-  // Of drafts that take half as long no step need be relieved.
-  f.verifiers = {{4, gpu(4, 0.5e-3)}};
+  // Of drafts that take next to nothing no step need be relieved.
+  f.verifiers = {{4, gpu(4, 0.05e-3)}};
+  f.outcomes = false;
   EXPECT_EQ(plan_speculation(f, {}).front().mode, SpeculationMode::coupled);
 }
 
@@ -248,6 +249,13 @@ TEST(SpeculationPlan, GroupsThatJoinAreForeseenForTheLastRequests) {
   EXPECT_GT(joined.tokens_per_second, 1.05 * alone);
   EXPECT_EQ(joined.tp, 4);
   EXPECT_EQ(joined.groups, 4);
+  // Of three groups one has no neighbour, and decodes what the larger one leaves.
+  f.ranks = 12;
+  const double three = plan_speculation(f, plain).front().tokens_per_second;
+  EXPECT_LT(three, joined.tokens_per_second);
+  f.joined.clear();
+  EXPECT_GT(three, plan_speculation(f, plain).front().tokens_per_second);
+  f.ranks = 16;
   // Groups that are no faster never join, nor do those that need more ranks than there are.
   f.joined = {{8, gpu(4)}};
   EXPECT_DOUBLE_EQ(plan_speculation(f, plain).front().tokens_per_second, alone);

@@ -54,21 +54,47 @@ TEST(SpeculationSpeed, PaceAndWasteOfAFastDrafterAreExact) {
 TEST(SpeculationSpeed, PaceWithOutcomesIsThatOfRandomMarks) {
   std::mt19937_64 random(5);
   std::uniform_real_distribution<double> draw(0, 1);
+  const auto agree = [&](double p, int most) {  // leading tokens of `most` that agree
+    int agreed = 0;
+    while (agreed < most && draw(random) < p) ++agreed;
+    return agreed;
+  };
   for (const double p : {0.5, 0.8, 0.95}) {
     for (const int w : {2, 4, 8}) {
-      EXPECT_NEAR(prompt_pace(p, w, 0).committed, decoupled_pace(p, w, 0).committed, 1e-9);
-      EXPECT_NEAR(prompt_pace(p, w, 1).committed, coupled_tau(p, w - 1), 1e-9);
-      constexpr int kSteps = 200000;
-      bool ahead = false;
-      double tokens = 0;
-      for (int step = 0; step < kSteps; ++step) {
-        int agreed = 0;
-        const int checked = ahead ? w : 1;  // drafted tokens and the target's own
-        while (agreed < checked && draw(random) < p) ++agreed;
-        tokens += std::min(agreed + 1, checked);
-        ahead = agreed == checked || (ahead && draw(random) < 0.68);
+      EXPECT_NEAR(prompt_pace(p, w, {}).committed, decoupled_pace(p, w, 0).committed, 1e-9);
+      EXPECT_NEAR(prompt_pace(p, w, {1, w, 0}).committed, coupled_tau(p, w - 1), 1e-9);
+      for (const Branching branches : {Branching{0.68, w, 0}, Branching{0.68, 1, 0},
+                                       Branching{0.68, w, w}, Branching{0.68, w, 2}}) {
+        constexpr int kSteps = 200000;
+        const auto foreseen = [&](int k) {
+          return k < branches.drafted && draw(random) < branches.second;
+        };
+        bool ahead = false;
+        double tokens = 0;
+        double rows = 0;
+        for (int step = 0; step < kSteps; ++step) {
+          const int depth = ahead ? w - 1 : 0;
+          const int k = agree(p, depth + 1);  // the last one is the target's own token
+          tokens += std::min(k, depth) + 1;
+          if (ahead) {
+            rows += depth;
+            for (int t = 0; t < std::min(branches.tried, depth - 1); ++t) rows += depth - t;
+          }
+          const int further =
+              depth - k - 1;  // tokens of a branch that leaves here, after its first
+          if (ahead && k < branches.tried && further > 0) {
+            const bool right = foreseen(k);
+            const int j = right ? agree(p, further + 1) : 0;
+            tokens += right ? 1 + std::min(j, further) : 0;
+            ahead = right && j == further + 1;
+          } else {
+            ahead = k > depth || foreseen(k);
+          }
+        }
+        const Pace pace = prompt_pace(p, w, branches);
+        EXPECT_NEAR(tokens / kSteps / pace.committed, 1, 0.01) << p << ' ' << w;
+        EXPECT_NEAR(rows / kSteps / pace.drafted, 1, 0.01) << p << ' ' << w;
       }
-      EXPECT_NEAR(tokens / kSteps / prompt_pace(p, w, 0.68).committed, 1, 0.01) << p << ' ' << w;
     }
   }
 }
