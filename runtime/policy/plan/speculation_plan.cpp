@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <tuple>
 
 #include "runtime/core/counted.hpp"
 #include "runtime/policy/length/outcomes.hpp"
@@ -114,7 +116,11 @@ class Search {
                               pace(verifier.table, (1 - middle) * all, all, others);
           (faster ? less : share) = middle;
         }
-        best = std::max(best, all * pace(larger.table, share * all, all, joined));
+        const double large = std::min(share * all, static_cast<double>(joined) * facts_.max_batch);
+        double slower = pace(larger.table, large, all, joined);
+        if (large < share * all)  // the larger groups are full
+          slower = std::min(slower, pace(verifier.table, all - large, all, others));
+        best = std::max(best, all * slower);
       }
       seconds += part.share / best;
     }
@@ -150,10 +156,15 @@ class Search {
     if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
     const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
     const bool branches = facts_.outcomes && !drafter->catch_up.empty();  // lookups have none
-    if (facts_.one_by_one && drafted_for <= static_cast<double>(kFewRequests))
-      return prompt_speed(costs, method.acceptance, facts_.longest_draft, load.b, drafted_for,
-                          branches ? kForeseen : 0)
-          .tokens_per_second;
+    if (facts_.one_by_one && drafted_for <= static_cast<double>(kFewRequests)) {
+      const auto [rate, first] =
+          one_by_one_.try_emplace({&table, &method, load.b, load.context, drafted_for}, 0.0);
+      if (first)
+        rate->second = prompt_speed(costs, method.acceptance, facts_.longest_draft, load.b,
+                                    drafted_for, branches ? kForeseen : 0)
+                           .tokens_per_second;
+      return rate->second;
+    }
     return adapted(
         table, load,
         decoupled_speed(costs, method.acceptance, w, load.b, drafted_for).tokens_per_second);
@@ -267,6 +278,10 @@ class Search {
   const PlanSettings& settings_;
   std::vector<DrainPart> parts_;
   std::vector<SpeculationPlan> plans_;
+  /// What decoupled_rate() has found for tokens sent one by one, which no window changes, by the
+  /// costs, the method, a group's requests, their context and the requests drafted for.
+  mutable std::map<std::tuple<const CostTable*, const DraftMethod*, double, double, double>, double>
+      one_by_one_;
 };
 
 }  // namespace

@@ -35,25 +35,24 @@ Pace decoupled_pace(double p, int w, double drafting) {
   return {1 + ahead * p * geometric_sum(p, w - n) / n, ahead * (w - n) / n, ahead / n};
 }
 
+// All sums over k, the tokens after which the target leaves the chain, are geometric.
 Pace prompt_pace(double p, int w, const Branching& branches) {
   const int depth = w - 1;
-  double agreed = 0;    // tokens of the chain or of a tried branch, while ahead
-  double rows = depth;  // rows of drafted tokens, while ahead
-  double stays = std::pow(p, w);
-  for (int k = 0; k <= depth; ++k) {
-    const double leaves = std::pow(p, k) * (1 - p);  // k tokens agree, and the next does not
-    const double foreseen = k < branches.drafted ? leaves * branches.second : 0;
-    const int further = depth - k - 1;  // tokens of a branch that leaves here, after its first
-    agreed += k < depth ? k * leaves : 0;
-    if (k < branches.tried && further > 0) {
-      agreed += foreseen * geometric_sum(p, further + 1);
-      stays += foreseen * std::pow(p, further + 1);
-      rows += 1 + further;
-    } else {
-      stays += foreseen;
-    }
-  }
-  agreed += depth * std::pow(p, depth);
+  // A branch at the chain's last token has no tokens after its first, and is not tried.
+  const int tried = std::max(0, std::min(branches.tried, depth - 1));
+  const int foreseen = std::min(branches.drafted, w);
+  const double whole = std::pow(p, depth);
+  // The branch after k < foreseen tokens is right with probability p^k (1 - p) second. One that was
+  // tried has depth - k tokens, and all must agree for the request to stay ahead. The sum of
+  // p^k - p^depth over those that were tried counts the tokens that agree.
+  const int both = std::min(tried, foreseen);
+  const double of_tried = both > 0 ? geometric_sum(p, both) - both * whole : 0;
+  // Tokens of the chain or of a tried branch, while ahead.
+  const double agreed = p * geometric_sum(p, depth) + branches.second * of_tried;
+  // Rows of drafted tokens, while ahead.
+  const double rows = depth + tried * depth - 0.5 * tried * (tried - 1);
+  const double stays = whole * p + branches.second * (1 - std::pow(p, foreseen)) -
+                       branches.second * (1 - p) * of_tried;
   const double returns = p + (branches.drafted > 0 ? (1 - p) * branches.second : 0);
   const double ahead = returns > 0 ? returns / (returns + 1 - stays) : 0;
   return {1 + ahead * agreed, ahead * rows, ahead};
@@ -127,20 +126,23 @@ Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double 
       if (drafted > 0) branch_rows += depth - drafted;
       const double call = costs.window_seconds(1, drafted_for * (1 + branch_rows / depth));
       bool in_time = false;
-      for (const int tried : {0, drafted}) {
+      const auto consider = [&](int tried) {
         const Pace pace = prompt_pace(p, depth + 1, {second, drafted, tried});
         const double step = costs.table.step_seconds({.requests = b,
                                                       .drafted = b * pace.drafted,
                                                       .prefill_rows = 0,
                                                       .context = costs.context});
-        if ((depth + kLate) * call > step) continue;
+        if ((depth + kLate) * call > step) return;
         in_time = true;
-        if (pace.committed / step <= best.tokens_per_second) continue;
+        if (pace.committed / step <= best.tokens_per_second) return;
         best.committed = pace.committed;
         best.step = step;
         best.tokens_per_second = pace.committed / step;
-      }
-      if (!in_time) break;  // calls for more branches take longer
+      };
+      consider(0);
+      if (drafted > 0) consider(drafted);
+      if (!in_time && drafted == 0) return best;  // longer chains come too late as well
+      if (!in_time) break;                        // calls for more branches take longer
     }
   }
   return best;

@@ -77,7 +77,8 @@ class Growth {
     std::size_t large = 0;
   };
 
-  /// Share of the requests that the larger groups get if all requests are to advance alike.
+  /// Share of the requests that the larger groups get if all requests are to advance alike, as far
+  /// as these groups hold so many.
   [[nodiscard]] double share_of_large(const Mix& mix, double requests, double context) const {
     if (mix.small == 0 || mix.large == 0) return mix.small == 0 ? 1 : 0;
     const auto seconds = [&](const CostTable& costs, double held, std::size_t groups) {
@@ -91,17 +92,18 @@ class Growth {
                           seconds(*now_, (1 - share) * requests, mix.small);
       (faster ? less : more) = share;
     }
-    return more;
+    return std::min(more, static_cast<double>(mix.large) * options_.max_batch / requests);
   }
 
-  /// Seconds in which each request gets a token, if all advance alike.
+  /// Seconds in which each request has got a token: those of the slower kind of groups.
   [[nodiscard]] double pace(const Mix& mix, double requests, double context) const {
     const double share = share_of_large(mix, requests, context);
-    const bool to_large = mix.large > 0;
-    const double held = to_large ? share * requests : requests;
-    return token_seconds(
-        to_large ? *larger_ : *now_,
-        std::max(1.0, held / static_cast<double>(to_large ? mix.large : mix.small)), context);
+    const auto seconds = [&](const CostTable& costs, double held, std::size_t groups) {
+      if (held <= 0) return 0.0;
+      return token_seconds(costs, std::max(1.0, held / static_cast<double>(groups)), context);
+    };
+    return std::max(seconds(*larger_, share * requests, mix.large),
+                    seconds(*now_, (1 - share) * requests, mix.small));
   }
 
   /// Seconds until the last request has ended. Requests are dealt out by falling length, the larger

@@ -77,6 +77,15 @@ TEST_F(Growing, AGroupWithoutANeighbourCountsAtItsDegree) {
   EXPECT_EQ(next()->groups, (std::vector<GroupRanks>{{0, 2}, {2, 1}}));
 }
 
+TEST_F(Growing, ALargerGroupHoldsNoMoreThanItsBatch) {
+  row = 0.2;
+  begin(3, 50);  // 13.3 seconds for a token of each, and 12.5 with 37 requests in the large group
+  options.max_batch = 40;
+  EXPECT_TRUE(next());
+  options.max_batch = 25;  // the other 25 take 15
+  EXPECT_FALSE(next());
+}
+
 TEST_F(Growing, NothingJoinsWhereTheChangeTakesLonger) {
   begin(4, 4);
   options.change_seconds = 1e6;

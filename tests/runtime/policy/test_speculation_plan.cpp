@@ -238,6 +238,30 @@ TEST(SpeculationPlan, TheStartPicksCoupledDraftsAndTheDrainDrafterRanks) {
   EXPECT_EQ(plan_speculation(f, {}).front().mode, SpeculationMode::coupled);
 }
 
+TEST(SpeculationPlan, AJoinedGroupHoldsNoMoreThanItsBatch) {
+  // Steps of 1 s in a small group and of 0.5 in a large one, however many rows.
+  const auto flat = [](double seconds) {
+    CostTable table;
+    table.decode = CostCurve({{1, seconds}, {1024, seconds}});
+    table.prefill = CostCurve({{1024, seconds}});
+    return table;
+  };
+  PlanFacts f;
+  f.ranks = 3;
+  f.max_batch = 64;
+  f.verifiers = {{1, flat(1)}};
+  f.joined = {{2, flat(0.5)}};
+  const auto speed = [&](double requests) {
+    f.requests = requests;
+    f.drain = {{requests, 1, 0}};
+    const PlanSettings plain{SpeculationMode::plain, {}, {}, {}};
+    return plan_speculation(f, plain).front().tokens_per_second;
+  };
+  EXPECT_NEAR(speed(64), 128, 1e-9);  // all in the large group
+  EXPECT_NEAR(speed(100), 100, 1e-9) << "36 have to wait for the small one";
+  EXPECT_NEAR(speed(192), 192, 1e-9) << "not 256, for the large one holds 64";
+}
+
 TEST(SpeculationPlan, GroupsThatJoinAreForeseenForTheLastRequests) {
   PlanFacts f = facts(16, 512);
   f.verifiers = {{4, gpu(4)}};
