@@ -58,14 +58,14 @@ std::vector<Row> rows_of(double seconds) {
       {"steps", 0, count(&RankSummary::steps)},
       {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
       {"pictures computed", 0, count(&RankSummary::pictures)},
-      {"of pictures, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
+      {"for pictures, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
       {"response tokens", 0, count(&RankSummary::response_tokens)},
       {"response tokens/s", 1,
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
       {"raced for others", 0, count(&RankSummary::raced)},
       {"said first by racers", 0, count(&RankSummary::foretold)},
       {"tokens for next step", 0, count(&RankSummary::pregenerated)},
-      {"for it, % of time", 1,
+      {"next step, % of time", 1,
        [=](const RankSummary& s) { return 100 * s.pregenerating_seconds / seconds; }},
       {"drafted tokens", 0, count(&RankSummary::drafted)},
       {"of them accepted, %", 1,
@@ -125,7 +125,7 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
       "let layout.verifier_tp and layout.verifier_groups divide the ranks, or ask for fewer"};
   Loss ahead{0, "drafter ranks without work", "fewer would do (layout.drafters)"};
   Loss refused{0, "verifying drafts that were refused",
-               "speculation.policy: goodput drafts where it pays alone"};
+               "speculation.policy: goodput drafts only where it pays"};
   for (const RankSummary& s : summaries) {
     starting.seconds += starting_seconds(s, seconds);
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;

@@ -261,7 +261,7 @@ std::string speculation_text(const Plan& plan) {
     text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
                         plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name,
                         choice.methods[m].acceptance,
-                        choice.known[m] ? "as in earlier runs" : "as assumed of what is not known",
+                        choice.known[m] ? "as in earlier runs" : "assumed, for it is not known",
                         ranked->speedup);
   }
   std::vector<bool> mode_shown(3);

@@ -126,7 +126,8 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     pulse.turn(coordinator.changes() > 0);  // from the first change on, the watchdog watches ranks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
-      say("warning: a drafter rank sends the coordinator what makes no sense; that is dropped");
+      say("warning: a drafter rank sends the coordinator messages that make no sense; they are "
+          "dropped");
     const bool out_of_time = is_late();
     if (stop_signalled() || out_of_time) {
       if (!announced)
@@ -187,10 +188,9 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     if (report.choice) print_choice(*report.choice);
     const std::uint64_t missing = report.trajectories - report.rewards;
     if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
-      say("warning: {} {} no reward, for no answer to {} turns gave one; trainers that need all "
+      say("warning: {} {} no reward, for the environment gave none; trainers that need all "
           "rewards get none",
-          counted(missing, "response"), missing == 1 ? "has" : "have",
-          missing == 1 ? "its" : "their");
+          counted(missing, "response"), missing == 1 ? "has" : "have");
     }
   }
   const std::string roles[] = {name_of(Role::verifier), name_of(Role::verifier_member),

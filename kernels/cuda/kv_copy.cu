@@ -12,14 +12,11 @@ constexpr int kThreads = 256;
 constexpr int kInFlight = 4;
 constexpr int kTile = kThreads * kInFlight;
 
-/// Copies tile blockIdx.x of item blockIdx.y. The item's place in `from` and `to`, in items of
-/// `vectors` 16-byte words, is from_index[stride * item] or to_index[stride * item], or the item's
-/// own number if the index is null.
-__global__ void copy_tiles(const uint4* from, const std::int32_t* from_index, uint4* to,
-                           const std::int32_t* to_index, int stride, std::int64_t vectors) {
-  const std::int64_t item = blockIdx.y;
-  from += (from_index != nullptr ? from_index[stride * item] : item) * vectors;
-  to += (to_index != nullptr ? to_index[stride * item] : item) * vectors;
+/// Copies tile blockIdx.x of a block of `vectors` 16-byte words, by copies[blockIdx.y].
+__global__ void copy_tiles(uint4* cache, const Backend::BlockCopy* copies, std::int64_t vectors) {
+  const Backend::BlockCopy copy = copies[blockIdx.y];
+  const uint4* from = cache + copy.from * vectors;
+  uint4* to = cache + copy.to * vectors;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x;
   if (first + kTile - kThreads < vectors) {
     uint4 words[kInFlight];
@@ -65,24 +62,6 @@ __global__ void move_experts_kernel(const RoutingPlaces places, const GroupedMov
   }
 }
 
-void copy_items(const KvShape& kv, const std::byte* from, const std::int32_t* from_index,
-                std::byte* to, const std::int32_t* to_index, int stride, int count,
-                cudaStream_t stream) {
-  const auto vectors = static_cast<std::int64_t>(kv.block_bytes() / sizeof(uint4));
-  const auto tiles = static_cast<unsigned>((vectors + kTile - 1) / kTile);
-  constexpr int kMost = 65535;  // largest second dimension of a grid
-  for (int done = 0; done < count; done += kMost) {
-    const auto skip = [&](const std::int32_t* index) {
-      return index != nullptr ? index + static_cast<std::ptrdiff_t>(stride) * done : nullptr;
-    };
-    const std::size_t behind = static_cast<std::size_t>(done) * kv.block_bytes();
-    launch(copy_tiles, dim3(tiles, static_cast<unsigned>(std::min(kMost, count - done))), kThreads,
-           0, stream, reinterpret_cast<const uint4*>(from_index != nullptr ? from : from + behind),
-           skip(from_index), reinterpret_cast<uint4*>(to_index != nullptr ? to : to + behind),
-           skip(to_index), stride, vectors);
-  }
-}
-
 template <class T>
 void move_slots_of(const KvStrides& bytes, int heads_in_block, std::byte* cache,
                    const GroupedMove* moves, int count, cudaStream_t stream) {
@@ -97,20 +76,14 @@ void move_slots_of(const KvStrides& bytes, int heads_in_block, std::byte* cache,
 
 void copy_blocks(const KvShape& kv, std::byte* cache, const Backend::BlockCopy* copies, int count,
                  cudaStream_t stream) {
-  static_assert(sizeof(Backend::BlockCopy) == 2 * sizeof(std::int32_t));
-  if (count == 0) return;
-  const auto* pairs = reinterpret_cast<const std::int32_t*>(copies);
-  copy_items(kv, cache, pairs, cache, pairs + 1, 2, count, stream);
-}
-
-void gather_blocks(const KvShape& kv, const std::byte* cache, const std::int32_t* blocks, int count,
-                   std::byte* to, cudaStream_t stream) {
-  copy_items(kv, cache, blocks, to, nullptr, 1, count, stream);
-}
-
-void scatter_blocks(const KvShape& kv, std::byte* cache, const std::int32_t* blocks, int count,
-                    const std::byte* from, cudaStream_t stream) {
-  copy_items(kv, from, nullptr, cache, blocks, 1, count, stream);
+  const auto vectors = static_cast<std::int64_t>(kv.block_bytes() / sizeof(uint4));
+  const auto tiles = static_cast<unsigned>((vectors + kTile - 1) / kTile);
+  constexpr int kMost = 65535;  // largest second dimension of a grid
+  for (int done = 0; done < count; done += kMost) {
+    const dim3 grid(tiles, static_cast<unsigned>(std::min(kMost, count - done)));
+    launch(copy_tiles, grid, kThreads, 0, stream, reinterpret_cast<uint4*>(cache), copies + done,
+           vectors);
+  }
 }
 
 void move_slots(const KvShape& kv, std::byte* cache, const GroupedMove* moves, int count,

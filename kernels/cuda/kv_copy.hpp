@@ -1,4 +1,4 @@
-// Copies of KV within the pool, and of whole blocks between the pool and contiguous memory.
+// Copies of KV within the pool.
 // Pointers are to device memory. Layout of the pool: kv_layout.cuh.
 #pragma once
 
@@ -16,13 +16,6 @@ namespace paceline::kernels::cuda {
 /// Copies whole blocks; no block may be both read and written. copies: [count].
 void copy_blocks(const KvShape& kv, std::byte* cache, const Backend::BlockCopy* copies, int count,
                  cudaStream_t stream);
-
-/// to[i] = block blocks[i] of the pool. to: [count] contiguous blocks, aligned to 16 bytes.
-void gather_blocks(const KvShape& kv, const std::byte* cache, const std::int32_t* blocks, int count,
-                   std::byte* to, cudaStream_t stream);
-/// The inverse copy: block blocks[i] of the pool = from[i].
-void scatter_blocks(const KvShape& kv, std::byte* cache, const std::int32_t* blocks, int count,
-                    const std::byte* from, cudaStream_t stream);
 
 /// A move of a slot. Moves that must run one after another follow each other as a group. The
 /// group's first move has the number of moves as `group`, the rest have 0.

@@ -39,12 +39,8 @@ void NgramIndex::insert(int n, std::uint32_t next) {
   Table& table = tables_[n - options_.min_n];
   if (2 * (table.used + 1) > table.slots.size()) grow(n);
   std::uint32_t& slot = table.slots[find(n, next)];
-  if (slot == 0) {
-    ++table.used;
-    slot = next;
-  } else if (!options_.earliest) {
-    slot = next;
-  }
+  if (slot == 0) ++table.used;
+  slot = next;
 }
 
 void NgramIndex::append(std::span<const TokenId> tokens) {
@@ -85,19 +81,18 @@ std::span<const TokenId> NgramIndex::follow(std::size_t length) const {
   return {};
 }
 
-/// The position after another occurrence of the n-gram at the end of tokens_; 0: there is none.
+/// The position after the last other occurrence of the n-gram at the end of tokens_; 0: there is
+/// none.
 std::uint32_t NgramIndex::place(int n) const {
   const auto size = static_cast<std::uint32_t>(tokens_.size());
   const Table& table = tables_[n - options_.min_n];
   const std::uint32_t indexed = table.slots.empty() ? 0 : table.slots[find(n, size)];
-  if (indexed != 0 && options_.earliest) return indexed;
   std::uint32_t found = indexed;
   const auto first = std::max(static_cast<std::uint32_t>(appended_), static_cast<std::uint32_t>(n));
   for (std::uint32_t next = first; next < size; ++next) {  // n-grams that an assumed token follows
     const auto at = tokens_.begin() + next;
     if (!std::equal(at - n, at, tokens_.end() - n)) continue;
     found = next;
-    if (options_.earliest) break;
   }
   return found;
 }

@@ -13,7 +13,6 @@ namespace paceline::draft {
 struct NgramOptions {
   int min_n = 2;  ///< tokens, 1 <= min_n <= max_n
   int max_n = 5;
-  bool earliest = false;  ///< the first occurrence of an n-gram counts, not the last
 };
 
 /// The tokens of one request, with an index from n-grams to their places. append() and lookup()

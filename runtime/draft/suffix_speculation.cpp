@@ -64,23 +64,6 @@ DraftResult grow(const SuffixTree& tree, SuffixTree::Cursor start, int length, i
   root.at = start;
   candidates.clear();
   expand(tree, options, root, -1, candidates);
-  if (options.best_first) {
-    const auto worse = [](const State& a, const State& b) { return before(b, a); };
-    std::make_heap(candidates.begin(), candidates.end(), worse);
-    while (!candidates.empty() && result.count < capacity) {
-      std::pop_heap(candidates.begin(), candidates.end(), worse);
-      const State best = candidates.back();
-      candidates.pop_back();
-      const std::int32_t index = emit(best);
-      if (best.length == length) continue;
-      const auto first = static_cast<std::ptrdiff_t>(candidates.size());
-      expand(tree, options, best, index, candidates);
-      for (auto i = first; i < static_cast<std::ptrdiff_t>(candidates.size()); ++i) {
-        std::push_heap(candidates.begin(), candidates.begin() + i + 1, worse);
-      }
-    }
-    return result;
-  }
   for (int depth = 1; depth <= length && !candidates.empty() && result.count < capacity; ++depth) {
     if (candidates.size() > 1) std::sort(candidates.begin(), candidates.end(), before);
     const auto kept = std::min({candidates.size(), static_cast<std::size_t>(options.limits.paths),

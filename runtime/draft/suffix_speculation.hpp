@@ -12,7 +12,8 @@ namespace paceline::draft {
 
 /// A match of m tokens is worth a draft of min(max_length, factor * m + offset) tokens. A token
 /// follows its path with probability count(path + token) / (sum of this count over next tokens);
-/// occurrences without a next token do not count. Paths less probable than min_probability, and
+/// occurrences without a next token do not count. Of each length the `paths` most probable paths
+/// are drafted (beams). Paths less probable than min_probability, and
 /// tokens whose path occurs fewer than min_count times, are not drafted.
 struct SpeculationOptions {
   DraftLimits limits;
@@ -26,9 +27,6 @@ struct SpeculationOptions {
   float min_probability = 0.1F;
   int min_count = 1;
   float trust = 1.0F;  ///< factor of each token's probability (text_age.hpp)
-  /// false: the `paths` most probable paths of each length (beams). true: the max_tokens most
-  /// probable tokens, at most `paths` after any one.
-  bool best_first = false;
 };
 
 /// Working memory that calls may use one after another: one for each thread.

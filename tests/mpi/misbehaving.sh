@@ -28,7 +28,7 @@ told "a flood in all" "in all: .*floods"
 run "a drafter that sends garbage" 3 "${more[@]}" "${drafter[@]}" --set "test.faults={drafters: garbage}" --set test.seed=3
 told "garbage" "sends .*; that is dropped"
 told "garbage in all" "in all: .*without sense"
-if grep -q "^warning: a drafter rank sends the coordinator what makes no sense" "$work/run.log"; then
+if grep -q "^warning: a drafter rank sends the coordinator messages that make no sense" "$work/run.log"; then
   ok "garbage to the coordinator is told"
 else
   fail "garbage to the coordinator is not told"

@@ -109,7 +109,7 @@ open(path, "w").writelines(lines)
 PYTHON
 profile=(--set engine.profile="$costs")
 says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
-says "what is not known is assumed" "0.60 of its tokens accepted, as assumed of what is not known" "${profile[@]}" --ranks 4
+says "what is not known is assumed" "0.60 of its tokens accepted, assumed, for it is not known" "${profile[@]}" --ranks 4
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
 refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 rank" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 

@@ -25,7 +25,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const int depth = 1 + data[0] % 12;
   SpeculationOptions options;
   options.limits = {1 + data[1] % 12, 1 + data[2] % 8, 1 + data[1] / 16 % 4};
-  options.best_first = data[2] >= 128;
   options.matches = 1 + data[3] % 4;
   options.min_count = 1 + data[3] / 16 % 3;
   options.factor = static_cast<float>(data[4] % 8) / 2;

@@ -124,8 +124,8 @@ class NaiveTree {
     while (!open.empty() && room()) {
       std::sort(open.begin(), open.end(), before);
       std::vector<Path> level = open;
-      level.resize(o.best_first ? 1 : std::min<std::size_t>(open.size(), o.limits.paths));
-      open.erase(open.begin(), o.best_first ? open.begin() + 1 : open.end());
+      level.resize(std::min<std::size_t>(open.size(), o.limits.paths));
+      open.clear();
       for (const Path& path : level) {
         if (!room()) break;
         draft.paths.push_back(path);

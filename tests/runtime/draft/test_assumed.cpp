@@ -211,7 +211,6 @@ TEST_F(Assumed, SuffixDraftsSeekTheLongerTextInTreesThatDoNotHoldIt) {
     o.speculation.max_match = bounds ? 6 : 128;
     o.speculation.min_probability = bounds ? 0.1F : 0;
     o.speculation.matches = bounds ? 1 + static_cast<int>(seed % 3) : 1;
-    o.speculation.best_first = seed % 4 == 0;
     SuffixDrafter drafter(o, pool);
     run(drafter, seed, 30, 2, bounds ? 3 : 1,
         [&](const DraftLimits& limits, std::span<const Asked> batch,

@@ -17,7 +17,7 @@ Text naive_lookup(const Text& text, const NgramOptions& options, int length) {
     int found = -1;
     for (int end = n; end < size; ++end) {
       if (!std::equal(text.begin() + end - n, text.begin() + end, text.end() - n)) continue;
-      if (found < 0 || !options.earliest) found = end;
+      found = end;
     }
     if (found < 0) continue;
     return {text.begin() + found, text.begin() + std::min(size, found + length)};
@@ -31,7 +31,6 @@ TEST(NgramIndex, FindsWhatANaiveSearchFinds) {
     NgramOptions options;
     options.min_n = std::uniform_int_distribution(1, 3)(random);
     options.max_n = options.min_n + std::uniform_int_distribution(0, 4)(random);
-    options.earliest = round % 2 == 0;
     const int vocabulary = std::uniform_int_distribution(1, 12)(random);
     NgramIndex index(options);
     Text text;

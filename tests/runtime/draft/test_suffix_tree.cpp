@@ -163,7 +163,6 @@ SpeculationOptions random_options(std::mt19937& random) {
   o.offset = static_cast<float>(between(0, 4)) / 2;
   o.min_probability = static_cast<float>(between(0, 5)) / 10;
   o.min_count = between(1, 3);
-  o.best_first = between(0, 1) == 1;
   return o;
 }
 
