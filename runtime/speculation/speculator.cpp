@@ -1,14 +1,18 @@
 #include "runtime/speculation/speculator.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace paceline::speculation {
 namespace {
 
 /// Steps with drafts between two trials. A trial asks a later drafter for one request's draft.
 constexpr std::uint64_t kTrialInterval = 32;
+/// Tokens that a trial's request may lag behind further than the one with the least lag. Requests
+/// that were tried some trials ago are within it, for they got one to eight tokens a step since.
+constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
   std::vector<double> acceptance;
@@ -214,28 +218,32 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
 }
 
 // Trials take turns over the later drafters, then over the requests. A drafter that lags behind the
-// text tries the request that it has least to catch up for: a long lag would cost several steps.
+// text takes turns over the requests for which it has least to catch up: a long lag would cost
+// several steps.
 void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
-  trial_ = {};
+  trial_.reset();
   if (roster_.size() == 1 || draft_steps_ % kTrialInterval != 0) return;
   const std::uint64_t turn = draft_steps_ / kTrialInterval;
   const std::uint64_t later = roster_.size() - 1;
-  trial_.drafter = 1 + turn % later;
-  trial_.request = turn / later % decoding.size();
-  const draft::LaggingState* state = roster_[trial_.drafter].drafter->capabilities().state;
+  const std::size_t drafter = 1 + turn % later;
+  const std::uint64_t round = turn / later;
+  trial_ = Trial{drafter, round % decoding.size()};
+  const draft::LaggingState* state = roster_[drafter].drafter->capabilities().state;
   if (state == nullptr) return;
-  int least = std::numeric_limits<int>::max();
+  std::vector<std::pair<int, std::size_t>> lags;  // and the request's index in the batch
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    if (lengths_[i] == 0 || !serves(trial_.drafter, *decoded_[i])) continue;
-    const int lag = state->lag(decoding[i].id);
-    if (lag >= least) continue;
-    least = lag;
-    trial_.request = i;
+    if (lengths_[i] > 0 && serves(drafter, *decoded_[i]))
+      lags.emplace_back(state->lag(decoding[i].id), i);
   }
+  if (lags.empty()) return;
+  const int most = std::min_element(lags.begin(), lags.end())->first + kTrialLag;
+  std::erase_if(lags, [most](const auto& lag) { return lag.first > most; });
+  trial_->request = lags[round % lags.size()].second;
 }
 
 bool Speculator::on_trial(int drafter, std::size_t request) const {
-  return static_cast<std::size_t>(drafter) == trial_.drafter && request == trial_.request;
+  return trial_ && static_cast<std::size_t>(drafter) == trial_->drafter &&
+         request == trial_->request;
 }
 
 void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
@@ -501,6 +509,7 @@ void Speculator::commit(std::span<const engine::Committed> committed, double sec
     if (c.finished) requests_.erase(c.id);
   }
   if (listens_ || log_.full() || requests_.empty()) log_.tell(roster_, clock_.now());
+  outcome.accepted = static_cast<int>(step_accepted_);
   policy_->observe(outcome);
 }
 

@@ -152,9 +152,10 @@ class Speculator {
   bool asked_models_ = false;  ///< a drafter that gives memory back was asked
   /// The request for which a later drafter is asked on trial, whatever its draft promises.
   struct Trial {
-    std::size_t drafter = 0;  ///< 0: there is no trial, for the first drafter is always asked
+    std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch
-  } trial_;
+  };
+  std::optional<Trial> trial_;     ///< of the current step
   std::uint64_t draft_steps_ = 0;  ///< steps in which a draft was asked for
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;

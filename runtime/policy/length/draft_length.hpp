@@ -53,6 +53,7 @@ struct StepOutcome {
   int committed = 0;         ///< tokens that the decoding requests got
   double draft_seconds = 0;  ///< seconds in drafters; 0 where none was asked
   double step_seconds = 0;   ///< seconds in the engine
+  int accepted = 0;          ///< drafted tokens that were accepted
 };
 
 /// Decides speculation step by step: considers(); if true, choose(); if any length is not 0,

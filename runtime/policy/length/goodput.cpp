@@ -313,9 +313,7 @@ void Goodput::observe(const StepOutcome& measured) {
   alike_ = drafted == drafted_ ? alike_ + 1 : 1;
   drafted_ = drafted;
   if (step_.asked > 0) offers_[taken_].rows.record(measured.draft_rows, step_.asked, kRowsMemory);
-  if (step_.hoped > 0)
-    offers_[taken_].gains.record(measured.committed - step_.shape.requests, step_.hoped,
-                                 kGainMemory);
+  if (step_.hoped > 0) offers_[taken_].gains.record(measured.accepted, step_.hoped, kGainMemory);
   if (step_.shape.prefill_rows > 0 || alike_ <= settling()) return;
   const double foretold = step_seconds(measured.draft_rows);
   if (drafted) {

@@ -234,6 +234,7 @@ class World {
         if (lengths[r] > 0) outcomes->record_found(found);
         if (found) outcomes->record_reach(accepted, refuted);
       }
+      outcome.accepted += accepted;
       outcome.committed += accepted + 1;
       request.lag = lengths[r] > 0 ? 0 : request.lag + 1;
       request.said += accepted + 1;

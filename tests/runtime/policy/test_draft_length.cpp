@@ -328,6 +328,7 @@ TEST(Goodput, EndsWhereDraftsBringLessThanAcceptancePromises) {
         policy.select(query, {values, offsets}, keep);
         outcome.draft_rows = std::accumulate(keep.begin(), keep.end(), 0);
         outcome.draft_seconds = 0.25;
+        outcome.accepted = gain;
         outcome.committed += gain;
       }
       policy.observe(outcome);

@@ -137,9 +137,8 @@ class LeadingDrafters final : public policy::DraftLengthPolicy {
 TEST(SpeculatorOfDrafters, AreAskedAsFarAsThePolicySaysAndJudgedAlsoWhereAnotherIsVerified) {
   const SteppedClock clock;
   const Outcome plain = run(nullptr, clock);
-  const auto run_with = [&](std::size_t leading, Log& second) {
+  const auto run_with = [&](std::size_t leading, Log& first, Log& second) {
     std::vector<policy::DraftHope> hopes;
-    Log first;
     DrafterRoster roster =
         roster_of(std::make_unique<ScriptedDrafter>(plain.texts, 1, 0.9F, first),
                   std::make_unique<ScriptedDrafter>(plain.texts, 6, 0.9F, second));
@@ -150,9 +149,11 @@ TEST(SpeculatorOfDrafters, AreAskedAsFarAsThePolicySaysAndJudgedAlsoWhereAnother
     EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
     return hopes;
   };
-  Log both, seldom;
-  const std::vector<policy::DraftHope> hopes = run_with(2, both);
-  run_with(1, seldom);
+  Log first, both, seldom, unasked;
+  const std::vector<policy::DraftHope> hopes = run_with(2, first, both);
+  run_with(1, first, seldom);
+  run_with(0, unasked, first);
+  EXPECT_EQ(unasked.proposals, 0) << "the first is on trial never";
   EXPECT_GT(seldom.proposals, 0) << "never on trial";
   EXPECT_LT(seldom.proposals, both.proposals / 3);
   // One token of six is right, then six of six; the second one's drafts are verified.
