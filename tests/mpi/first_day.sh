@@ -41,7 +41,7 @@ PY
 long=(--set engine.max_batch=8 --set sampling.max_tokens=4000 --set sampling.ignore_eos=true --set prompts.samples=16)
 log=$work/stopped.log
 start 2 "$work/stopped" "${long[@]}" --set output.flush_seconds=5
-until grep -qs ' active.* [2-9]s elapsed' "$log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+until grep -qs ' [1-9][0-9]* active, ' "$log" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 kill -USR1 "$pid"
 code=0; wait "$pid" || code=$?
 same "stopped: exit code" 75 "$code"

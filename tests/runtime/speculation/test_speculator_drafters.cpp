@@ -149,10 +149,10 @@ TEST(SpeculatorOfDrafters, AreAskedAsFarAsThePolicySaysAndJudgedAlsoWhereAnother
     EXPECT_EQ(run(&speculator, clock).texts, plain.texts);
     return hopes;
   };
-  Log first, both, seldom, unasked;
-  const std::vector<policy::DraftHope> hopes = run_with(2, first, both);
-  run_with(1, first, seldom);
-  run_with(0, unasked, first);
+  Log first[2], both, seldom, unasked, free;
+  const std::vector<policy::DraftHope> hopes = run_with(2, first[0], both);
+  run_with(1, first[1], seldom);
+  run_with(0, unasked, free);
   EXPECT_EQ(unasked.proposals, 0) << "the first is on trial never";
   EXPECT_GT(seldom.proposals, 0) << "never on trial";
   EXPECT_LT(seldom.proposals, both.proposals / 3);
