@@ -7,6 +7,7 @@
 #include <string>
 
 #include "app/assembly/compute.hpp"
+#include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/plan.hpp"
 #include "app/assembly/weight_plan.hpp"
@@ -56,18 +57,21 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// Rows of one pass of the run's head that have logits, for all requests of a full batch.
-std::uint64_t head_rows(const Inputs& inputs, const Plan& plan) {
-  return std::uint64_t{1} * inputs.config.engine.max_batch *
-         draft::rows_of_request(draft_head(plan)->config,
+/// Most rows of a request in one pass of the run's head after its text.
+kernels::PassRows head_rows(const Inputs& inputs, const Plan& plan) {
+  return draft::rows_of_request(draft_head(plan)->config,
                                 inputs.config.speculation.paths.value_or(1),
                                 longest_draft(inputs, plan));
 }
 
-/// Bytes of the logits of all head_rows(), over the head's own vocabulary and over the target's.
+/// Bytes of the head's logits of a full batch, over its own vocabulary, and over the target's too
+/// where ids differ.
 std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
-  return sizeof(float) * head_rows(inputs, plan) *
-         (draft_vocab(draft_head(plan)->config) + inputs.vocabulary());
+  const HeadConfig& head = draft_head(plan)->config;
+  const PublishedHead* own = published(head);
+  const bool mapped = own != nullptr && !own->target_ids.empty();
+  return sizeof(float) * inputs.config.engine.max_batch * head_rows(inputs, plan).logit_rows *
+         (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
 // Bytes on a device in addition to packed weights, logits and KV. A host needs no such plan: it
@@ -103,7 +107,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   if (has_head(plan, Role::verifier)) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
-    const std::uint64_t level = head_rows(inputs, plan);
+    const std::uint64_t level = std::uint64_t{1} * engine.max_batch * head_rows(inputs, plan).rows;
     // CUDA graphs of two kinds of passes are captured, each with a workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
@@ -255,29 +259,45 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
          ((reads ? inputs.sizes.longest_prompt : 0) + 2 * draft::kMostKeptFeatures);
 }
 
-/// Each request at work has a text of its own. Suffix trees have the responses to its prompt too:
-/// at most all responses of the run, and of earlier steps as many.
+namespace {
+
+/// Responses that lookup drafters may know: all of the run, and of earlier steps as many.
+std::uint64_t known_responses(const Inputs& inputs) {
+  return inputs.sizes.responses * (inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1);
+}
+
+/// About the tokens of all known_responses().
+std::uint64_t known_tokens(const Inputs& inputs) {
+  return static_cast<std::uint64_t>(static_cast<double>(known_responses(inputs)) *
+                                    inputs.sizes.mean_max_tokens);
+}
+
+}  // namespace
+
+/// Each request at work has a text of its own. Suffix trees have known responses to its prompt too.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
-  const std::uint64_t requests = groups * inputs.config.engine.max_batch;
+  const std::uint64_t requests =
+      std::min<std::uint64_t>(groups * inputs.config.engine.max_batch, inputs.sizes.responses);
   const std::uint64_t own = requests * inputs.sizes.longest_sequence;
-  const std::uint64_t steps = inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1;
-  const std::uint64_t responses = inputs.sizes.responses * steps;
-  const auto said =
-      static_cast<std::uint64_t>(static_cast<double>(responses) * inputs.sizes.mean_max_tokens);
-  const std::uint64_t trees = responses / inputs.config.prompts.samples + 1;
+  const std::uint64_t trees = known_responses(inputs) / inputs.config.prompts.samples + 1;
   std::uint64_t bytes = 0;
   for (const std::int32_t d : own_drafters(plan, role)) {
     const io::DrafterSetting& setting = plan.drafters[d].setting;
     if (setting.method == io::DrafterMethod::ngram)
       bytes += draft::NgramIndex::most_bytes({setting.min_match, setting.max_match}, own);
     if (setting.method != io::DrafterMethod::suffix) continue;
-    bytes += draft::SuffixTree::most_bytes(requests, own) +
-             std::min(setting.max_memory, draft::SuffixTree::most_bytes(trees, said));
-    if (!plan.draft_servers.ranks.empty())
-      bytes += std::min(setting.max_memory, said * sizeof(TokenId));
+    bytes +=
+        draft::SuffixTree::most_bytes(requests, own) +
+        std::min(setting.max_memory, draft::SuffixTree::most_bytes(trees, known_tokens(inputs)));
   }
   return bytes;
+}
+
+std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
+  if (plan.draft_servers.ranks.empty()) return 0;
+  return std::min<std::uint64_t>(draft_log_limits(inputs, {}).max_bytes,
+                                 known_tokens(inputs) * sizeof(TokenId));
 }
 
 namespace {
@@ -356,10 +376,9 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
     use.logits += head_logit_bytes(inputs, plan);
   }
   use.features = feature_memory(inputs, plan, Role::verifier);
-  use.texts = text_memory(inputs, plan, Role::verifier);
   use.pictures = picture_bytes(inputs, on_device);
-  // Features and texts are in host memory, so they do not count on a device.
-  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features + use.texts : 0) +
+  // Features are in host memory, so they do not count on a device.
+  const std::uint64_t taken = use.beside_kv() - (on_device ? use.features : 0) +
                               draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;

@@ -21,12 +21,11 @@ struct MemoryUse {
   std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
   std::uint64_t copies = 0;    ///< on a device: embeddings, a step's other buffers; on a host: 0
   std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
-  std::uint64_t texts = 0;     ///< in host memory: texts that lookup drafters search
   std::uint64_t pictures = 0;  ///< rows of pictures, and buffers to compute a picture
   std::uint64_t kv = 0;        ///< KV, also of draft models and heads
 
   [[nodiscard]] std::uint64_t beside_kv() const {
-    return weights + logits + copies + features + texts + pictures;
+    return weights + logits + copies + features + pictures;
   }
 };
 
@@ -52,8 +51,11 @@ struct DrafterMemory {
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// About the most bytes of host memory that the texts of lookup drafters (n-grams, suffix trees)
-/// take on a rank of this role, with the log of a draft server.
+/// take on a rank of this role. Plans do not set this memory aside: it is a bound, and a run that
+/// may need less is not to be refused.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
+/// Most bytes of host memory that the log of a draft server takes; 0: there are no servers.
+[[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);
 
 /// Number of picture rows that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);

@@ -183,6 +183,11 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
                         role == Role::drafter ? "drafter rank" : "verifier",
                         static_cast<double>(texts) / kMiB);
   }
+  if (const std::uint64_t log = log_memory(inputs, plan); log > 0) {
+    text +=
+        fmt::format("  responses that each draft server holds: up to {:.1f} MiB of host memory\n",
+                    static_cast<double>(log) / kMiB);
+  }
   for (const Role role : {Role::verifier, Role::drafter}) {
     const DrafterMemory head = head_memory(inputs, plan, role);
     if (head.weights == 0) continue;

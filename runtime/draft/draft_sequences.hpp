@@ -19,7 +19,8 @@ struct DraftSequencesOptions {
   int kv_blocks = 0;        ///< blocks in the pool
   int max_position = 0;     ///< longest sequence, tokens; at most the model's context
   int prefill_chunk = 256;  ///< rows of a pass in addition to one for each request
-  int width = 1;            ///< most rows of a request in a call of extend()
+  int width = 1;            ///< most rows of a request in a pass after its text
+  int logit_rows = 1;       ///< as many of them as have logits that are read
 };
 
 /// Returns the options. Throws std::invalid_argument on bad ones.
@@ -83,9 +84,11 @@ class DraftSequences {
   /// for a small pool do not take turns in evicting one another. Throws std::logic_error when a
   /// request or a branch is in the round twice or the sequences are suspended.
   virtual void begin(std::span<Member> members) = 0;
-  /// Computes the KV that the members' texts and assumed tokens lack, in as many passes as it
-  /// takes, and reads the logits of each member's last token, once. With at_once() it also reads
-  /// the logits of the next Member::ahead tokens: 1 + Member::ahead for each member, in order.
+  /// Computes the KV that the members' texts lack, in as many passes as it takes. Without at_once()
+  /// it also computes the KV of assumed tokens, and reads the logits of each member's last token,
+  /// once. With at_once() masked rows stand for assumed tokens and for the draft, and are computed
+  /// in each round. It reads the logits that follow the assumed tokens: 1 + Member::ahead for each
+  /// member, in order.
   virtual void catch_up(const Reader& read) = 0;
   /// Whether catch_up() reads the logits of all tokens of a draft. There is no extend() then.
   [[nodiscard]] virtual bool at_once() const { return false; }

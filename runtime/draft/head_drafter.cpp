@@ -8,15 +8,20 @@ namespace paceline::draft {
 namespace {
 
 SequenceDrafterOptions with_width(SequenceDrafterOptions options, const HeadConfig& head) {
-  options.width = rows_of_request(head, options.paths, options.max_length);
+  const kernels::PassRows most = rows_of_request(head, options.paths, options.max_length);
+  options.width = most.rows;
+  options.logit_rows = most.logit_rows;
   return options;
 }
 
 }  // namespace
 
-int rows_of_request(const HeadConfig& head, int paths, int max_length) {
-  if (block_size(head) > 0) return block_size(head);
-  return mask_token(head) ? max_length : paths;
+kernels::PassRows rows_of_request(const HeadConfig& head, int paths, int max_length) {
+  // The first row of a block is the last token's.
+  if (const int block = block_size(head); block > 0)
+    return {.rows = block, .logit_rows = std::min(max_length, block - 1)};
+  const int rows = mask_token(head) ? max_length : paths;
+  return {.rows = rows, .logit_rows = rows};
 }
 
 HeadDrafter::HeadDrafter(kernels::Backend& backend,

@@ -35,7 +35,7 @@ namespace paceline::draft {
 class HeadDrafter final : public SequenceDrafter {
  public:
   /// `weights`, `embedding`, `alone`: for HeadSequences; the others: for SequenceDrafter.
-  /// options.width is set to rows_of_request(). Drafts once to warm up.
+  /// options.width and logit_rows are set to rows_of_request(). Drafts once to warm up.
   HeadDrafter(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
               std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
               const SamplingParams& sampling, std::vector<TokenId> stops,
@@ -81,6 +81,7 @@ class HeadDrafter final : public SequenceDrafter {
 
 /// Most rows that a request has in a pass of a head after its text: one for each path of a level,
 /// one for each token of the longest path where all come at once, or a DFlash head's whole block.
-[[nodiscard]] int rows_of_request(const HeadConfig& head, int paths, int max_length);
+/// Of a block only rows of drafted tokens have logits; of others, all rows have.
+[[nodiscard]] kernels::PassRows rows_of_request(const HeadConfig& head, int paths, int max_length);
 
 }  // namespace paceline::draft

@@ -34,6 +34,14 @@ refuses "modes and ranks that draft must agree" "layout.drafters: expected auto 
 # Of 64 requests: trees of 32 KiB, 220 tokens of 64 bytes; and what the responses' trees may take.
 says "texts that drafters look up are counted" "texts for lookup on each verifier: up to 3.9 MiB of host memory" \
   --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]"
+# Of 32 requests, for there are no more.
+says "no more texts than there are responses" "texts for lookup on each verifier: up to 2.4 MiB of host memory" \
+  --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]" --set prompts.samples=1 --set engine.max_batch=4096
+says "a log is on its server alone" "responses that each draft server holds: up to 1.0 MiB of host memory" --ranks 2 \
+  --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]" --set prompts.samples=2000
+# Of 1.8 GiB a rank, where the trees may take 2 GiB.
+says "a rank with less memory than lookups may take" "from engine.kv_memory" --ranks 12 --host-memory 22GiB \
+  --set "speculation.drafters=[{method: suffix}]" --set prompts.samples=2000 --set engine.kv_memory=256MiB
 
 says "nodes without a number of ranks have one each" "node 7 (planned): rank 7" --nodes 8
 

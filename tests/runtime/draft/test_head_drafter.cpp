@@ -587,6 +587,15 @@ TEST_F(HeadDrafterTest, ADraftEndsWithItsBlock) {
   EXPECT_EQ(drafts[2].tokens, Text());
   const Text shorter = propose(*drafter, requests[0], {3, 3, 1}).tokens;
   EXPECT_EQ(shorter, Text(drafts[0].tokens.begin(), drafts[0].tokens.begin() + 3));
+  // A drafter of short drafts has logits for no more rows of a block, and drafts the same.
+  o.max_length = 3;
+  o.max_requests = 3;
+  const auto brief = make_drafter(sampling, o);
+  for (Told& request : requests) request.response.clear();
+  for (std::size_t i = 0; i < 3; ++i) prefill(*brief, requests[i], 20);
+  const auto briefly = propose(*brief, asked, {20, 20, 1});
+  EXPECT_EQ(briefly[0].tokens, shorter);
+  for (const std::size_t i : {1, 2}) EXPECT_EQ(briefly[i].tokens, chain(requests[i], sampling, 3));
 }
 
 TEST_F(HeadDrafterTest, FaultsOfTheCaller) {

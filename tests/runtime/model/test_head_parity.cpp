@@ -280,7 +280,8 @@ TEST_P(DFlashParity, OfABlock) {
   const int block = block_size(config_);
   std::vector<TokenId> tokens(block, *mask_token(config_));
   tokens[0] = tokens_.back();
-  tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+  const std::vector<TokenId> one = tokens;
+  tokens.insert(tokens.end(), one.begin(), one.end());
   const std::vector<kernels::Segment> blocks{
       {.rows = block, .first_position = context, .blocks = blocks_.data(), .seen = context + block},
       {.first_row = block,
