@@ -41,7 +41,8 @@ std::vector<double> ResponseLengths::remaining(std::span<const std::uint32_t> ru
     const double start = static_cast<double>(r) * longest_ / kRanges;
     if (ends == 0) continue;
     expected[r] = (from_here.tokens - from_here.count * start) / ends;
-    if (ends == ended_[r].count) last = expected[r];
+    // Without a token past the range's start nothing is known yet of how long responses go on.
+    if (ends == ended_[r].count && expected[r] > 0) last = expected[r];
   }
   std::vector<double> remaining;
   for (const std::uint32_t tokens : running) {
