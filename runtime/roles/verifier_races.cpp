@@ -1,4 +1,5 @@
-// A verifier's races: requests that other groups race for, and requests of others that it races for.
+// A verifier's races: requests that other groups race for, and requests of others that it races
+// for.
 #include <algorithm>
 #include <utility>
 
