@@ -10,8 +10,8 @@ namespace {
 
 /// Steps with drafts between two trials. A trial asks a later drafter for one request's draft.
 constexpr std::uint64_t kTrialInterval = 32;
-/// Tokens that a trial's request may lag behind further than the one with the least lag. Requests
-/// that were tried some trials ago are within it, for they got one to eight tokens a step since.
+/// Tokens by which a trial's request may lag further than the request with the least lag. They are
+/// a trial interval's tokens at eight a step, so that requests of recent trials take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {

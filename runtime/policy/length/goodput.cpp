@@ -19,8 +19,9 @@ constexpr double kHorizon = 128;     ///< tokens within which catching up may al
 /// of 0.65 of their logarithm (plan/drain.hpp) the mean is 0.83 at the median, 0.46 at twice the
 /// median, 0.35 at three times and 0.29 at four times.
 constexpr double kFurther = 0.35;
-constexpr double kRowsMemory = 1000;      ///< later tokens asked for after which one counts 1/e
-constexpr double kGainMemory = 1000;      ///< later tokens hoped for after which one counts 1/e
+constexpr double kRowsMemory = 1000;  ///< later tokens asked for after which one counts 1/e
+/// Later tokens hoped for after which one counts 1/e: as many as tell a share to 2 %.
+constexpr double kGainMemory = 1000;
 constexpr double kNextToNothing = 0.003;  ///< share of a plain step
 /// Share of a path's refused tokens that a second path may catch; a third may catch this share of
 /// the rest. Seer's table 2 and bench_draft have 4 to 10 %. Some requests have more, and select()

@@ -13,7 +13,8 @@ namespace {
 /// Least gain that is worth a change of roles, as in tail_drafters.cpp: a smaller one is within the
 /// noise of an estimate.
 constexpr double kLeastGain = 1.02;
-/// Halvings of the interval in which the share of the larger groups' requests lies.
+/// Halvings of the interval in which the share of the larger groups' requests lies:
+/// enough to find one request among 4,096.
 constexpr int kHalvings = 12;
 
 /// Two groups that could join.
