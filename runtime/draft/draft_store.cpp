@@ -1,6 +1,7 @@
 #include "runtime/draft/draft_store.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "runtime/core/earlier_responses.hpp"
 
@@ -13,6 +14,7 @@ DraftStore::Group& DraftStore::touch(GroupId id, double ttl, double now) {
   Group& group = at->second;
   if (added) {
     group.ttl = ttl;
+    first_expiry_ = std::min(first_expiry_, now + ttl);
     account(id, group);
   }
   group.touched = now;
@@ -23,9 +25,14 @@ void DraftStore::register_group(GroupId id, double ttl, double now,
                                 std::span<const TokenId> prompt) {
   Group& group = touch(id, ttl, now);
   group.ttl = ttl;
+  first_expiry_ = std::min(first_expiry_, now + ttl);
   group.dropped = false;
   const std::span<const TokenId> end = prompt.last(std::min(prompt.size(), kPromptEnd));
   group.prompt_end.assign(end.begin(), end.end());
+}
+
+void DraftStore::keep(GroupId id, double now) {
+  if (const auto at = groups_.find(id); at != groups_.end()) at->second.touched = now;
 }
 
 std::uint64_t DraftStore::held(const Group& group, const Sample& sample) {
@@ -120,9 +127,14 @@ void DraftStore::free_some(GroupId but) {
 }
 
 int DraftStore::expire(double now) {
+  if (now < first_expiry_)
+    return 0;  // each request that ends calls this, whatever the number of groups
   int removed = 0;
+  first_expiry_ = std::numeric_limits<double>::infinity();
   for (auto at = groups_.begin(); at != groups_.end();) {
-    if (now < at->second.touched + at->second.ttl) {
+    const double expiry = at->second.touched + at->second.ttl;
+    if (now < expiry) {
+      first_expiry_ = std::min(first_expiry_, expiry);
       ++at;
       continue;
     }

@@ -68,6 +68,8 @@ class DraftStore {
   /// Makes the group if need be and sets its time to live: it expires `ttl` seconds after the last
   /// registration or update.
   void register_group(GroupId group, double ttl, double now, std::span<const TokenId> prompt = {});
+  /// The group, if it is here, expires as if it were registered now.
+  void keep(GroupId group, double now);
   /// Appends tokens [offset, offset + tokens) of a request's response. Tokens held already are
   /// skipped. On a gap (offset past the held tokens) nothing is done. Returns the number of tokens
   /// now held, dropped ones included. If it is below offset + tokens, send again from it on.
@@ -129,6 +131,7 @@ class DraftStore {
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
   std::size_t bytes_ = 0;
+  double first_expiry_ = 0;         ///< no group expires before
   std::uint64_t last_version_ = 0;  ///< last EarlierTree::version given
 };
 

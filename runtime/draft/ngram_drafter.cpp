@@ -46,19 +46,24 @@ void NgramIndex::insert(int n, std::uint32_t next) {
 void NgramIndex::append(std::span<const TokenId> tokens) {
   if (appended_ + tokens.size() > UINT32_MAX) throw std::length_error("text of a request");
   tokens_.resize(appended_);
-  for (const TokenId token : tokens) {
-    // An n-gram enters the index when a token follows it, so the text's own end is never found.
-    const auto next = static_cast<std::uint32_t>(tokens_.size());
-    tokens_.push_back(token);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  appended_ = tokens_.size();
+}
+
+/// Enters the n-grams of appended tokens. An n-gram enters when a token follows it, so the text's
+/// own end is never found.
+void NgramIndex::enter_appended() {
+  for (; indexed_ < appended_; ++indexed_) {
+    const auto next = static_cast<std::uint32_t>(indexed_);
     for (int n = options_.min_n; n <= options_.max_n && n <= static_cast<int>(next); ++n) {
       insert(n, next);
     }
   }
-  appended_ = tokens_.size();
 }
 
 std::span<const TokenId> NgramIndex::lookup(int length, std::span<const TokenId> assumed) {
   const auto most = static_cast<std::size_t>(std::max(0, length));
+  enter_appended();
   tokens_.resize(appended_);
   const std::span<const TokenId> longer = follow(assumed.size() + most);
   if (assumed.empty()) return longer;

@@ -15,8 +15,9 @@ struct NgramOptions {
   int max_n = 5;
 };
 
-/// The tokens of one request, with an index from n-grams to their places. append() and lookup()
-/// cost at most O(max_n^2) per token, whatever the length.
+/// The tokens of one request, with an index from n-grams to their places. The index takes appended
+/// tokens in at the next lookup(), at most O(max_n^2) per token, whatever the length: requests that
+/// are never drafted for cost nothing.
 class NgramIndex {
  public:
   /// Throws std::invalid_argument on bad options.
@@ -45,6 +46,7 @@ class NgramIndex {
     std::size_t used = 0;
   };
 
+  void enter_appended();
   [[nodiscard]] std::span<const TokenId> follow(std::size_t length) const;
   [[nodiscard]] std::uint32_t place(int n) const;
   void insert(int n, std::uint32_t next);
@@ -55,6 +57,7 @@ class NgramIndex {
   NgramOptions options_;
   std::vector<TokenId> tokens_;  ///< appended tokens, then the last call's assumed tokens
   std::size_t appended_ = 0;
+  std::size_t indexed_ = 0;    ///< appended tokens whose n-grams are in the tables
   std::vector<Table> tables_;  ///< [max_n - min_n + 1]
 };
 

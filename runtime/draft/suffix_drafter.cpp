@@ -1,6 +1,7 @@
 #include "runtime/draft/suffix_drafter.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 namespace paceline::draft {
@@ -37,9 +38,7 @@ void SuffixDrafter::start(const DraftStart& start, double now) {
   const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
   Request& request = at->second;
-  request.own = std::make_unique<SuffixTree>(options_.store.depth);
-  request.own->add_sequence();
-  request.own->append(0, start.prompt);
+  request.text.assign(start.prompt.begin(), start.prompt.end());
   request.prompt_size = start.prompt.size();
   store_.register_group(start.id.prompt, options_.ttl, now, start.prompt);
   if (!start.response.empty()) commit(start.id, start.response, now);
@@ -49,16 +48,41 @@ void SuffixDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
   Request& r = request(id);
   if (tokens.empty()) return;
   judge(r.forecast, tokens);
-  const std::size_t offset = r.response().size();
-  r.own->append(0, tokens);
-  const std::uint64_t held = store_.update(id.prompt, id.sample, offset, tokens, now);
-  if (held < offset) {  // the group was dropped for its memory or age, and has begun anew
-    store_.update(id.prompt, id.sample, held, r.response().subspan(held), now);
+  r.text.insert(r.text.end(), tokens.begin(), tokens.end());
+  store_.keep(id.prompt, now);
+}
+
+/// Brings the group's tree up to the texts of all of its requests.
+void SuffixDrafter::tell_group(std::uint32_t prompt, double now) {
+  for (auto at = requests_.lower_bound({prompt, 0});
+       at != requests_.end() && at->first.prompt == prompt; ++at) {
+    tell_text(at->first, at->second, now);
   }
 }
 
+/// Brings the group's tree up to the request's text.
+void SuffixDrafter::tell_text(RequestId id, Request& r, double now) {
+  const std::span<const TokenId> response = r.response();
+  if (r.in_group == response.size()) return;
+  const std::uint64_t held =
+      store_.update(id.prompt, id.sample, r.in_group, response.subspan(r.in_group), now);
+  if (held < r.in_group) {  // the group was dropped for its memory or age, and has begun anew
+    store_.update(id.prompt, id.sample, held, response.subspan(held), now);
+  }
+  r.in_group = response.size();
+}
+
+/// Brings the request's own tree up to its text.
+void SuffixDrafter::tell_own(Request& r) const {
+  if (r.own == nullptr) {
+    r.own = std::make_unique<SuffixTree>(options_.store.depth);
+    r.own->add_sequence();
+  }
+  r.own->append(0, std::span(r.text).subspan(r.own->tokens(0).size()));
+}
+
 void SuffixDrafter::leave(RequestId id, double now) {
-  static_cast<void>(request(id));  // throws if there is none
+  tell_text(id, request(id), now);
   requests_.erase(id);
   store_.expire(now);
 }
@@ -175,18 +199,22 @@ void SuffixDrafter::draft_from_earlier(Request& request, DraftSlot& slot, Specul
 void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*levels*/) {
   store_.expire(now);
   batch_requests_.clear();
+  std::optional<std::uint32_t> told;  // siblings mostly follow one another
   for (const DraftSlot& slot : batch) {
     batch_requests_.push_back(&request(slot.id));
     beside_earlier_ += store_.earlier(slot.id.prompt).empty() ? 0 : 1;
+    if (told != slot.id.prompt) tell_group(slot.id.prompt, now);
+    told = slot.id.prompt;
   }
   proposals_ += batch.size();
 
   const auto draft = [&](int thread, int item) {
     DraftSlot& slot = batch[item];
     Request& r = *batch_requests_[item];
+    tell_own(r);
     const auto depth = static_cast<std::size_t>(options_.store.depth);
     const std::size_t response = r.response().size();
-    std::span<const TokenId> text = r.own->tokens(0);
+    std::span<const TokenId> text = r.text;
     text = text.last(std::min(text.size(), depth));
     if (!slot.assumed.empty()) {
       std::vector<TokenId>& joined = texts_[thread];
@@ -222,7 +250,8 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*le
 
 std::size_t SuffixDrafter::bytes() const {
   std::size_t bytes = store_.bytes();
-  for (const auto& [id, request] : requests_) bytes += request.own->bytes();
+  for (const auto& [id, request] : requests_)
+    bytes += request.own == nullptr ? 0 : request.own->bytes();
   return bytes;
 }
 
