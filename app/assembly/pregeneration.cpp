@@ -20,9 +20,11 @@ void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {
 
 /// Whether the next step would draft from texts by the present step's engine.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
-  // Masks are recorded for the whole batch, and limit how tokens may be drawn.
+  // Masks are recorded for the whole batch, in rows of this step's top_k ids.
+  const bool masks_fit = next.sampling.keep_masks == now.sampling.keep_masks &&
+                         (!now.sampling.keep_masks || next.sampling.top_k <= now.sampling.top_k);
   return next.speculation.history == io::SpeculationSection::kBeside && !next.converses() &&
-         next.sampling.keep_masks == now.sampling.keep_masks;
+         masks_fit;
 }
 
 /// The next step's inputs as far as its requests need them, with the present step's model.

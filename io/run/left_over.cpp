@@ -170,6 +170,7 @@ BegunResponses read_left_over(const std::string& directory, const RunManifest& n
     const Prompt& then = run.prompts.at(response.id.prompt);
     const auto at = by_uid.find(then.uid);
     if (at == by_uid.end() || prompts[at->second].tokens != then.tokens ||
+        prompts[at->second].pictures != then.pictures ||
         response.id.sample >= now.samples_of(at->second))
       return;
     const std::int32_t most =

@@ -163,15 +163,15 @@ head -n 1 "$root/configs/prompts/unseen.jsonl" >"$work/one.jsonl"
   echo "{\"uid\": \"long\", \"prompt\": [{\"role\": \"user\", \"content\": \"$(seq -s ' ' 1000 1400)\"}]}"; } >"$work/eight.jsonl"
 one="prompts: {path: $work/one.jsonl, samples: 1}"
 eight="prompts: {path: $work/eight.jsonl}"
-# busy NAME SEED TOKENS: a step of one response, so long, without drafts.
+# busy NAME SEED TOKENS [MORE]: a step of one response, so long, without drafts.
 busy() {
-  printf 'sampling: {seed: %s, max_tokens: %s, ignore_eos: true}\nmodel: {weight_version: %s}\n%s\n%s\n%s\n' "$2" "$3" "$2" "$one" \
+  printf 'sampling: {seed: %s, max_tokens: %s, ignore_eos: true'"${4-}"'}\nmodel: {weight_version: %s}\n%s\n%s\n%s\n' "$2" "$3" "$2" "$one" \
     "speculation: {mode: plain, pregenerate: true}" "output: {flush_seconds: 0}" >"$steps/.$1"
   mv "$steps/.$1" "$steps/$1.yaml"
 }
-# drafts NAME SEED [ENDING]: a step that drafts from earlier texts alone.
+# drafts NAME SEED [ENDING [MORE]]: a step that drafts from earlier texts alone.
 drafts() {
-  printf 'sampling: {seed: %s, max_tokens: 60}\nmodel: {weight_version: %s}\n%s\n%s\n' "$2" "$2" "$eight" \
+  printf 'sampling: {seed: %s, max_tokens: 60'"${4-}"'}\nmodel: {weight_version: %s}\n%s\n%s\n' "$2" "$2" "$eight" \
     "speculation: {drafters: [{method: suffix}], policy: fixed}" >"$steps/.$1"
   mv "$steps/.$1" "$steps/$1.${3-yaml}"
 }
@@ -202,6 +202,15 @@ else fail "pregenerated: $made, accepted: $right"; fi
 same "the step that was at it" "$(one_alone "$seed" "$tokens")" "$(digest "$steps/step-$seed-a")"
 same "the step that drafted from it" "$(eight_alone "$seed")" "$(digest "$steps/step-$seed-b")"
 if [ ! -e "$steps/step-$seed-b.ahead" ]; then ok "the texts go with it"; else fail "the texts stay"; fi
+
+# A step whose masks have no room for the next one's begins none of it.
+drafts step-4000-b 41 upcoming ', top_k: 300, keep_masks: true'
+busy step-4000-a 40 400 ', top_k: 1, keep_masks: true'
+comes step-4000-a
+mv "$steps/step-4000-b.upcoming" "$steps/step-4000-b.yaml"
+comes step-4000-b && same "wider masks than the step before: nothing was begun" 0 "$(figure step-4000-a | cut -d' ' -f1)"
+same "they are as ever" "$(alone 41 60 --set prompts.path="$work/eight.jsonl" --set sampling.top_k=300 --set sampling.keep_masks=true)" \
+  "$(digest "$steps/step-4000-b")"
 
 # Killed in the midst of it; texts of another step that are damaged.
 drafts step-5000-b 51 upcoming

@@ -67,6 +67,9 @@ TEST_F(LeftOver, IsReadByTheUidsOfPrompts) {
 
   now.samples = 2;
   EXPECT_EQ(read_left_over(path, now, prompts).responses.size(), 1U) << "there is no third sample";
+  prompts[2].pictures.resize(1);
+  EXPECT_TRUE(read_left_over(path, now, prompts).responses.empty()) << "another picture";
+  prompts[2].pictures.clear();
   prompts[2].tokens.push_back(1);
   EXPECT_TRUE(read_left_over(path, now, prompts).responses.empty()) << "another prompt";
   now.sampling.temperature = 0.5F;
