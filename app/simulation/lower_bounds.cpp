@@ -45,14 +45,13 @@ class Bounds {
       }
     }
     for (const PlannedDrafter& drafter : simulation.plan.drafters) {
-      const auto& methods = simulation.workload->acceptance.methods;
-      const auto method = std::find_if(methods.begin(), methods.end(),
+      const auto method = std::find_if(methods().begin(), methods().end(),
                                        [&](const auto& m) { return m.name == drafter.name; });
       const auto& all = simulation.plan.costs.profile->drafters;
       const auto costs = std::find_if(all.begin(), all.end(),
                                       [&](const auto& c) { return c.name == drafter.name; });
-      if (method != methods.end() && costs != all.end())
-        drafters_.push_back({&*costs, static_cast<std::size_t>(method - methods.begin())});
+      if (method != methods().end() && costs != all.end())
+        drafters_.push_back({&*costs, static_cast<std::size_t>(method - methods().begin())});
     }
   }
 
@@ -66,7 +65,9 @@ class Bounds {
       const double context = positions_of(*alone.request, alone.prompt) / alone.request->sampled();
       double best = 0;
       for (const auto& [tp, table] : simulation_.costs) {
-        const auto rate = [&](std::size_t method) { return alone.request->acceptance[method]; };
+        const auto rate = [&](std::size_t method) {
+          return methods()[method].with_history(alone.request->acceptance[method]);
+        };
         best = std::max(best, pace(table, 1, context, 1, rate));
       }
       seconds = std::max(seconds, alone.request->sampled() / best + alone.request->waits());
@@ -77,7 +78,8 @@ class Bounds {
   [[nodiscard]] double work() const {
     const double context = positions_ / tokens_;
     const auto rate = [&](std::size_t method) {
-      return simulation_.workload->acceptance.methods[method].mean;
+      const sim::MethodAcceptance& acceptance = methods()[method];
+      return acceptance.with_history(acceptance.mean);
     };
     double best = 0;  // tokens a second of a rank
     for (const auto& [tp, table] : simulation_.costs) {
@@ -101,6 +103,10 @@ class Bounds {
     const DrafterCosts* costs = nullptr;
     std::size_t method = 0;
   };
+
+  [[nodiscard]] const std::vector<sim::MethodAcceptance>& methods() const {
+    return simulation_.workload->acceptance.methods;
+  }
 
   /// Most tokens a second of each of b requests. `groups`: number of groups that a drafter rank
   /// serves; 0: there is no drafter rank.

@@ -19,13 +19,17 @@ namespace paceline::app {
 namespace {
 
 /// Default acceptance of a drafter's tokens. `trees`: recorded from the head; null without a head.
+/// `history`: simulation.workload.history.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
-                                       const sim::StopPoints* trees) {
+                                       const sim::StopPoints* trees, double history) {
   switch (drafter.setting.method) {
     case io::DrafterMethod::ngram:
       return sim::ngram_acceptance();
-    case io::DrafterMethod::suffix:
-      return sim::suffix_acceptance();
+    case io::DrafterMethod::suffix: {
+      sim::MethodAcceptance acceptance = sim::suffix_acceptance();
+      acceptance.history = history;
+      return acceptance;
+    }
     case io::DrafterMethod::dflash:
     case io::DrafterMethod::eagle3:
     case io::DrafterMethod::mtp: {
@@ -44,7 +48,7 @@ sim::AcceptanceSettings acceptance_of(const Inputs& inputs, const sim::StopPoint
   const io::SimulatedWorkload& settings = inputs.config.simulation.workload;
   sim::AcceptanceSettings acceptance;
   for (const ConfiguredDrafter& drafter : inputs.drafters)
-    acceptance.methods.push_back(known_acceptance(drafter, trees));
+    acceptance.methods.push_back(known_acceptance(drafter, trees, settings.history));
   if (settings.acceptance && !inputs.drafters.empty()) {
     const std::vector<io::DrafterSetting>& drafters = inputs.config.speculation.drafters;
     if (settings.acceptance->size() != drafters.size()) {
@@ -190,7 +194,7 @@ DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
   constexpr double kTokens = 1e5;  // tokens of each drafter, enough to outweigh any prior
   DraftHistory history;
   for (const sim::MethodAcceptance& method : acceptance.methods)
-    history.update(method.name, kTokens, kTokens * method.mean);
+    history.update(method.name, kTokens, kTokens * method.with_history(method.mean));
   return history;
 }
 

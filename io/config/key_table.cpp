@@ -170,6 +170,9 @@ std::vector<Key> simulation_keys() {
   t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
                   OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
                   "Mean share of tokens accepted, of each of speculation.drafters."));
+  t.push_back(key(PACELINE_FIELD(simulation, workload.history), share,
+                  "Of the tokens that suffix trees would miss, the share that earlier steps' "
+                  "responses have right; 0 is a first step."));
   t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
                   "A run with record_stops of its head, by whose trees heads draft."));
   return t;

@@ -104,6 +104,7 @@ void check(const AcceptanceSettings& settings) {
     check_range(whose, "length_correlation", method.length_correlation, -1, 1);
     check_range(whose, "score_spread", method.score_spread, 0, 1);
     check_range(whose, "second_choice", method.second_choice, 0, 1);
+    check_range(whose, "history", method.history, 0, 1);
     const double most = std::sqrt(method.mean * (1 - method.mean));
     if (method.spread != 0 && !(method.spread > 0 && method.spread < most)) {
       throw UsageError(fmt::format("{}: spread is {}, expected less than {:.4g}, as the mean is {}",
@@ -154,8 +155,8 @@ double RequestDrafts::rate(int method, std::int32_t index, int references) const
   const MethodAcceptance& m = settings_->methods[method];
   const double mean = std::min(1.0, means_[method] * factor_at(m.by_references, references) *
                                         factor_at(m.by_progress, index));
-  if (settings_->drift == 0) return mean;
-  return mean + settings_->drift * std::min(mean, 1 - mean) * drift(index);
+  if (settings_->drift == 0) return m.with_history(mean);
+  return m.with_history(mean + settings_->drift * std::min(mean, 1 - mean) * drift(index));
 }
 
 RequestDrafts::Chance RequestDrafts::chance(int method, std::int32_t index, double rate) const {

@@ -43,6 +43,12 @@ struct MethodAcceptance {
   std::vector<CurvePoint> by_references = {};
   /// Factor of the rate by the number of response tokens so far; empty: always 1.
   std::vector<CurvePoint> by_progress = {};
+  /// Share of the tokens missed otherwise that responses of earlier steps to the same prompt have
+  /// right. 0: there are no earlier steps.
+  double history = 0;
+
+  /// The rate with the texts of earlier steps, where `rate` is the rate without them.
+  [[nodiscard]] double with_history(double rate) const { return rate + history * (1 - rate); }
 };
 
 /// Acceptance of a draft model: the defaults above.
@@ -102,8 +108,8 @@ class RequestDrafts {
                 std::span<const float> means)
       : settings_(&settings), noise_(noise), means_(means) {}
 
-  /// P(the method's token at this position is the target's | it is asked with the text before).
-  /// `references`: number of finished responses of siblings.
+  /// P(the method's token at this position is the target's | it is asked with the text before),
+  /// with the texts of earlier steps. `references`: number of finished responses of siblings.
   [[nodiscard]] double rate(int method, std::int32_t index, int references = 0) const;
   /// Whether the method's token is the target's. True for the share `rate` of positions.
   [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const;

@@ -2,14 +2,18 @@
 //   bench_draft                      appending, speculating, memory, batches (synthetic text)
 //   bench_draft --responses FILE     Seer's table 2 over groups of responses
 //   bench_draft --history            trees of 4 earlier steps, of 512 prompts x 16 x 2,048 tokens
-// FILE: see tests/bench/response_texts.hpp.
+//   bench_draft --versions FILE [N]  version after version of responses, by drafts of N tokens (8)
+// FILE: see tests/bench/response_texts.hpp. Versions: edited_texts.py makes them, arctic_bench.py
+// has another program's trees.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <string>
 #include <vector>
 
+#include "runtime/core/earlier_responses.hpp"
 #include "runtime/draft/draft_store.hpp"
 #include "runtime/draft/ngram_drafter.hpp"
 #include "runtime/draft/suffix_drafter.hpp"
@@ -281,9 +285,72 @@ int table(const char* path) {
   return 0;
 }
 
+/// Decodes a text as the only request of its prompt. `drafter` may know earlier versions of it.
+void decode(SuffixDrafter& drafter, RequestId id, const Text& text, int length, Tally& tally) {
+  Buffers buffers(length);
+  DraftSlot slot;
+  slot.id = id;
+  slot.limits = {length, length, 1};
+  for (std::size_t at = 0; at < text.size();) {
+    slot.output = buffers.output();
+    drafter.propose({&slot, 1}, 0, nullptr);
+    const std::span<const TokenId> next = std::span(text).subspan(at);
+    const std::size_t count = std::min<std::size_t>(
+        next.size(), bench::accepted(buffers.output(), slot.count, next) + std::size_t{1});
+    drafter.commit(id, next.first(count), 0);
+    at += count;
+    tally.tokens += static_cast<double>(count);
+    tally.drafted += slot.count;
+    ++tally.steps;
+  }
+}
+
+/// Versions of responses, each a step of a training: as a rank has them, whose trees begin with the
+/// newest earlier versions, and without these.
+int versions(const char* path, int length) {
+  const std::vector<Responses> groups = bench::read_groups(path);
+  std::size_t most = 0;
+  for (const Responses& group : groups) most = std::max(most, group.texts.size());
+  if (most == 0 || length < 1) {
+    std::fprintf(stderr, "%s: expected versions of responses, and drafts of 1 token or more\n",
+                 path);
+    return 65;
+  }
+  ThreadPool pool(1);
+  std::printf(
+      "tokens a step (drafted a step) by version   alone          with history   us a token\n");
+  for (std::size_t version = 0; version < most; ++version) {
+    Tally tallies[2];
+    double seconds = 0;
+    for (const bool with : {false, true}) {
+      SuffixDrafter drafter({}, pool);
+      const double before = cpu_now();
+      for (GroupId g = 0; g < groups.size(); ++g) {
+        const std::vector<Text>& texts = groups[g].texts;
+        if (version >= texts.size()) continue;
+        const RequestId id{g, 0};
+        drafter.start({id, groups[g].prompt, {}, {}}, 0);
+        const std::size_t ages = with ? std::min(version, kMostEarlierSteps) : 0;
+        for (std::uint32_t age = 1; age <= ages; ++age)
+          drafter.recall(id, age, 0, texts[version - age], true, 0);
+        decode(drafter, id, texts[version], length, tallies[with ? 1 : 0]);
+        drafter.finish(id, 0);
+      }
+      seconds = cpu_now() - before;
+    }
+    std::printf("%43zu", version + 1);
+    for (const Tally& tally : tallies)
+      std::printf(" %6.2f (%4.1f) ", tally.tokens / tally.steps, tally.drafted / tally.steps);
+    std::printf("%13.1f\n", 1e6 * seconds / tallies[1].tokens);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc >= 3 && argc <= 4 && std::strcmp(argv[1], "--versions") == 0)
+    return versions(argv[2], argc == 4 ? std::atoi(argv[3]) : 8);
   if (argc == 3 && std::strcmp(argv[1], "--responses") == 0) return table(argv[2]);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (argc == 2 && std::strcmp(argv[1], "--history") == 0) {
@@ -291,7 +358,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (argc != 1) {
-    std::fprintf(stderr, "usage: bench_draft [--responses FILE | --history]\n");
+    std::fprintf(stderr,
+                 "usage: bench_draft [--responses FILE | --history | --versions FILE [N]]\n");
     return 64;
   }
   for (const std::size_t tokens : {std::size_t{1'000'000}, std::size_t{10'000'000}}) {

@@ -47,17 +47,29 @@ def drifted(source: Path, target: Path, amount: float, random: np.random.Generat
 
 
 def figures(directory: Path) -> dict:
-    """Committed tokens, steps of requests, seconds, and drafts from earlier steps by their age."""
+    """Committed tokens, steps of requests, seconds of steps and from the first step to the last one's end, and drafts from
+    earlier steps by their age."""
     with h5py.File(directory / "telemetry.h5") as telemetry:
         steps = telemetry["ranks/0/steps"]
         rows = steps["decode_tokens"][:] - steps["drafted"][:]
         found = {"rows": float(rows.sum()), "tokens": float((rows + steps["accepted"][:]).sum()),
-                 "seconds": float(steps["duration"][:].sum())}
+                 "seconds": float(steps["duration"][:].sum()),
+                 "span": float(steps["start"][-1] + steps["duration"][-1] - steps["start"][0])}
         table = acceptance(directory, by="drafter")
         for name, tried, right in zip(table["drafter"], table["drafted"], table["accepted"]):
             if name.startswith("history:"):
                 found[name] = (float(tried), float(right))
         return found
+
+
+def ages_of(made: list[dict]) -> str:
+    """By age of drafts from earlier steps: how often they were right, and their share of all tokens."""
+    tokens = sum(f["tokens"] for f in made)
+    ages = []
+    for age in sorted({key for f in made for key in f if key.startswith("history:")}, key=lambda a: (len(a), a)):
+        tried, right = (sum(f[age][i] for f in made if age in f) for i in (0, 1))
+        ages.append(f"{age[8:]}: {100 * right / tried:.0f} ({100 * right / tokens:.0f})")
+    return ", ".join(ages)
 
 
 def main() -> None:
@@ -115,13 +127,8 @@ def main() -> None:
                     pace = {arm: sum(f["tokens"] for f in found) / sum(f["rows"] for f in found)
                             for arm, found in arms.items()}
                     ratio = (sum(f["seconds"] for f in arms["with"]) / sum(f["seconds"] for f in arms["without"]))
-                    tokens = sum(f["tokens"] for f in arms["with"])
-                    ages = []
-                    for age in sorted({key for f in arms["with"] for key in f if key.startswith("history:")}):
-                        tried, right = (sum(f[age][i] for f in arms["with"] if age in f) for i in (0, 1))
-                        ages.append(f"{age[8:]}: {100 * right / tried:.0f} ({100 * right / tokens:.0f})")
                     print(f"{temperature:4} {drift:5}  {requests:8}   {pace['without']:13.2f}, {pace['with']:.2f} "
-                          f"{ratio:26.2f}   {', '.join(ages)}", flush=True)
+                          f"{ratio:26.2f}   {ages_of(arms['with'])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,14 @@ for policy in fixed goodput nightjar dsd banditspec tetris; do
   done
 done
 agrees "as is planned" --set "$all" --set layout.verifier_groups=4
+# Drafts that earlier steps' texts help: the same responses, sooner.
+last_seconds() { awk 'END { print $1 }' "$work/out"; }
+alone=(--set "speculation.drafters=[{method: suffix}]" --set speculation.mode=coupled --set speculation.policy=fixed)
+agrees "suffix trees of this step" "${alone[@]}"
+first=$(last_seconds)
+agrees "and of earlier ones" "${alone[@]}" --set simulation.workload.history=0.8
+if awk -v a="$(last_seconds)" -v b="$first" 'BEGIN { exit !(a < 0.9 * b) }'; then ok "and sooner"
+else fail "earlier steps' texts: $(last_seconds) s, without $first"; fi
 agrees "best-of-N" --set "$all" --set speculation.mode=coupled --set speculation.best_of_n=true --set engine.max_batch=4
 some "races" "$(simulated_races)"
 agrees "races at random" --set "$all" --set layout.drafters=1 --set test.shuffle=[races]
@@ -249,6 +257,7 @@ refuses "a run that recorded no trees" 64 "stop_points: $work/run recorded no dr
 refuses "acceptance of another number of drafters" 64 "acceptance: expected a number for each of the 3 .* found 2" \
   --set "$all" --set simulation.workload.acceptance=[0.5,0.6]
 refuses "acceptance out of range" 64 "acceptance" --set "$all" --set simulation.workload.acceptance=[0.5,0.6,1.5]
+refuses "a share of more than all" 64 "simulation.workload.history" --set simulation.workload.history=1.5
 refuses "more draft servers than ranks" 64 "servers a rank \\(8\\), found 9" --set "${all/suffix/suffix, servers: 9}"
 refuses "unknown key" 64 "simulation.node.*nodes" --set simulation.node=3
 refuses "unknown fault" 64 "test.faults: .*'kil'; did you mean 'kill'" --set "test.faults={kil: 3}"

@@ -221,6 +221,31 @@ TEST(Acceptance, FinishedSiblingsHelpTheSuffixDrafterAsInSeer) {
               std::min(1.0, 2 * drafts.rate(0, 100, 1)), 1e-6);
 }
 
+// What the texts of this step miss is right as often as those of earlier steps have it; other
+// methods know none of them.
+TEST(Acceptance, EarlierStepsHaveAShareOfWhatThisStepMisses) {
+  AcceptanceSettings settings;
+  settings.methods = {suffix_acceptance(), ngram_acceptance()};
+  const std::vector<float> means{0.4F, 0.15F};
+  AcceptanceSettings later = settings;
+  later.methods[0].history = 0.75;
+  const RequestDrafts first(settings, key_of(1), means);
+  const RequestDrafts drafts(later, key_of(1), means);
+  constexpr int kTokens = 20000;
+  int agreed = 0;
+  double expected = 0;
+  for (int t = 0; t < kTokens; ++t) {
+    const double rate = drafts.rate(0, t, 5);
+    ASSERT_NEAR(1 - rate, 0.25 * (1 - first.rate(0, t, 5)), 1e-12);
+    ASSERT_EQ(drafts.rate(1, t), first.rate(1, t));
+    agreed += drafts.agrees(0, t, rate) ? 1 : 0;
+    expected += rate;
+  }
+  EXPECT_NEAR(agreed, expected, 4 * std::sqrt(kTokens * 0.25));
+  later.methods[0].history = 1;
+  EXPECT_DOUBLE_EQ(drafts.rate(0, 100), 1);
+}
+
 TEST(Acceptance, TokensAreOfTheVocabularyAndTheStopIsNone) {
   constexpr int kVocabulary = 11;
   std::vector<double> counts(kVocabulary, 0);
@@ -249,6 +274,8 @@ TEST(Acceptance, WhatIsOutOfRangeIsNamed) {
             "acceptance: drift_tokens is 0, expected 1 to 1000000000");
   EXPECT_EQ(message([](auto& s) { s.methods[0].mean = std::nan(""); }),
             "acceptance of ngram: mean is nan, expected 0 to 1");
+  EXPECT_EQ(message([](auto& s) { s.methods[0].history = -0.1; }),
+            "acceptance of ngram: history is -0.1, expected 0 to 1");
   EXPECT_EQ(message([](auto& s) { s.methods[0].spread = 0.4; }),
             "acceptance of ngram: spread is 0.4, expected less than 0.3571, as the mean is 0.15");
   EXPECT_EQ(message([](auto& s) {
