@@ -3,7 +3,8 @@
 
 WORK is of a grpo.py run. A resident job of two ranks of one thread is asked for --steps of its policies in turn, each with
 the same prompts under noise of its own; the next step is announced before (NAME.upcoming), as a trainer does that has no
-new weights yet. Suffix trees draft, with history of all steps; with pregeneration also from what ranks that had run dry
+new weights yet. Three responses of one length, one at a time a rank: a rank has nothing to do while the other says the last
+one, for a third of the step or so. Suffix trees draft, with history of all steps; with pregeneration also from what ranks that had run dry
 said ahead. Digests of both are equal at every step. From the second step on: seconds from the first step of any rank to
 the last response's end, seconds of the last tenth of the responses, tokens a decoding step of a request, and how many
 tokens a step had been pregenerated: medians over --repeats jobs in turns, summed or meant over steps. Needs h5py and numpy.
@@ -42,12 +43,13 @@ def main() -> None:
     parser.add_argument("program", help="paceline")
     parser.add_argument("work", type=Path, help="of grpo.py")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--requests", type=int, default=2, help="in a batch of a rank")
+    parser.add_argument("--prompts", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=1500)
+    parser.add_argument("--requests", type=int, default=1, help="in a batch of a rank")
     parser.add_argument("--policy", default="fixed")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="for all jobs")
     arguments = parser.parse_args()
     work = arguments.work.resolve()
     arms = {"history": "false", "and pregenerated": "true"}
@@ -63,10 +65,10 @@ def main() -> None:
         for repeat in range(arguments.repeats):
             for arm in list(arms)[::1 if repeat % 2 == 0 else -1]:
                 settings = [f"prompts.path={prompts}", f"prompts.samples={arguments.samples}",
-                            f"sampling.max_tokens={arguments.tokens}", f"engine.max_batch={arguments.requests}",
+                            f"sampling.max_tokens={arguments.tokens}", "sampling.ignore_eos=true", f"engine.max_batch={arguments.requests}",
                             "engine.threads=1", "speculation.drafters=[{method: suffix}]",
                             f"speculation.policy={arguments.policy}", "speculation.history=auto",
-                            f"speculation.pregenerate={arms[arm]}"]
+                            f"speculation.pregenerate={arms[arm]}", *arguments.settings]
                 folder = Path(name) / f"{arms[arm]}-{repeat}"
                 found = []
                 with Steps.launch(ROOT / "configs/quickstart.yaml", folder, [str(LAUNCH), "2"], arguments.program,
