@@ -88,9 +88,11 @@ std::optional<StepRequest> StepFolder::first(const std::string& but,
   std::set<std::string> there;
   std::error_code error;
   std::error_code unknown;
-  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() != ending || !it->is_directory(unknown))
-      there.insert(it->path().filename().string());
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    // Reading a pipe would wait for somebody to write to it.
+    const bool no_file = it->is_directory(unknown) || it->is_fifo(unknown);
+    if (it->path().extension() != ending || !no_file) there.insert(it->path().filename().string());
+  }
   if (error) throw IoError(path_ + ": cannot be listed: " + error.message());
   std::optional<std::string> first;
   for (const std::string& file : there) {

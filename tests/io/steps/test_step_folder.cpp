@@ -1,6 +1,7 @@
 #include "io/steps/step_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -43,6 +44,7 @@ TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
   EXPECT_EQ(next(), "none");
   for (const char* file : {"s10.yaml", "s9.yaml", "s2.yaml", ".s1.yaml", "s1.yaml.tmp", "notes"})
     put(file);
+  ASSERT_EQ(mkfifo((path_ / "s0.yaml").c_str(), 0600), 0);
   const auto second = folder.next();
   ASSERT_TRUE(second);
   EXPECT_EQ(second->name, "s2");
