@@ -287,8 +287,10 @@ int run(int argc, char** argv) {
   } else if (score->parsed()) {
     code = in_mpi([&](const auto& mpi) { return app::score(mpi, scored); });
   } else if (simulate->parsed()) {
+    app::end_at_signals();
     code = app::simulate(simulated);
   } else if (report->parsed()) {
+    app::end_at_signals();
     code = app::report(reported);
   } else if (show->parsed()) {
     code = app::show(shown);

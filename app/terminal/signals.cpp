@@ -126,6 +126,12 @@ void watch_signals() {
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the file size limit then fails, with a message
 }
 
+void end_at_signals() {
+  std::signal(SIGUSR1, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  if (stop_signalled()) _exit(static_cast<int>(ExitCode::try_again));
+}
+
 void know_rank(int rank) { g_rank.store(rank); }
 
 bool stop_signalled() { return g_first.load() != 0; }
