@@ -40,7 +40,7 @@ bool has_draft_models(const Plan& plan, Role role) {
 
 namespace {
 
-/// The tail methods (BestOfN::tail_methods) of a plan in which best-of-N is on.
+/// The tail methods (BestOfNPlan::tail_methods) of a plan in which best-of-N is on.
 std::vector<std::int32_t> tail_methods(const Plan& plan) {
   const auto is_model = [](const PlannedDrafter& d) { return d.model != nullptr; };
   // Drafter ranks seldom get past their first drafter. A verifier uses its first draft model.
@@ -57,10 +57,10 @@ std::vector<std::int32_t> tail_methods(const Plan& plan) {
 
 }  // namespace
 
-BestOfN plan_best_of_n(const Inputs& inputs, const Plan& plan) {
+BestOfNPlan plan_best_of_n(const Inputs& inputs, const Plan& plan) {
   const io::SpeculationSection& settings = inputs.config.speculation;
   const bool shuffled = inputs.config.test.shuffles(io::Shuffle::roles);
-  BestOfN how;
+  BestOfNPlan how;
   how.race_methods = static_cast<int>(own_drafters(plan, Role::verifier).size()) +
                      (plan.layout.drafters() > 0 ? 1 : 0);
   if (settings.best_of_n && plan.layout.groups() > 1) {

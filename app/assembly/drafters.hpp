@@ -29,7 +29,7 @@ struct PlannedDrafter {
 };
 
 /// How ranks that have run dry help others (SpecActor's best-of-N).
-struct BestOfN {
+struct BestOfNPlan {
   /// Whether groups race for requests of others: racing is asked for, there are several groups, and
   /// there is another drafter than the one that a request has.
   bool races = false;
@@ -41,7 +41,7 @@ struct BestOfN {
   bool roles_change = false;  ///< ranks may get other roles than the layout's
 };
 /// Needs the plan's layout, drafters, costs and tail groups.
-[[nodiscard]] BestOfN plan_best_of_n(const Inputs& inputs, const Plan& plan);
+[[nodiscard]] BestOfNPlan plan_best_of_n(const Inputs& inputs, const Plan& plan);
 
 /// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);

@@ -58,20 +58,21 @@ void require_way_on(const Inputs& inputs) {
 
 }  // namespace
 
-TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
-                         Standing& standing) {
-  TokenText text;
+LoadedTokenizer read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
+                               Standing& standing) {
+  LoadedTokenizer text;
   io::TokenizerFiles files = io::TokenizerFiles::read(tokenizer_directory(config));
   text.absence = files.absence();
   if (!text.absence.empty()) {
     if (config.model.tokenizer) throw DataError("model.tokenizer: " + text.absence);
-    text.state = files.other_kind.empty() ? TokenText::State::absent : TokenText::State::unreadable;
+    text.state = files.other_kind.empty() ? LoadedTokenizer::State::absent
+                                          : LoadedTokenizer::State::unreadable;
     return text;
   }
   try {
     text.tokenizer = standing.tokenizer(std::move(files));
   } catch (const DataError& error) {
-    text.state = TokenText::State::unreadable;
+    text.state = LoadedTokenizer::State::unreadable;
     text.absence = error.what();
     return text;
   }
@@ -139,7 +140,7 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
   inputs.ends.earlier_eos = standing.eos(target.eos);
   inputs.drafters = read_drafters(inputs.config.speculation, inputs.config.model.path,
                                   inputs.target, tokenizer, plans ? &inputs.absent : nullptr);
-  const bool without = plans && inputs.text.state == TokenText::State::absent;
+  const bool without = plans && inputs.text.state == LoadedTokenizer::State::absent;
   if (!inputs.given && !sampling.stop_strings.empty() && !without)
     require_tokenizer(inputs, "sampling.stop_strings");
 }
@@ -212,7 +213,7 @@ void read_prompts(Inputs& inputs, bool plans) {
   options.request.no_media = inputs.no_pictures;
   options.chat = inputs.config.prompts.chat;
   options.add_special_tokens = inputs.config.prompts.add_special_tokens;
-  options.estimate = plans && inputs.text.state == TokenText::State::absent;
+  options.estimate = plans && inputs.text.state == LoadedTokenizer::State::absent;
   options.request.sampling = inputs.config.sampling;
   options.request.samples = inputs.config.prompts.samples;
   if (inputs.config.prompts.max_prompt_tokens == 0)
@@ -229,7 +230,7 @@ void read_prompts(Inputs& inputs, bool plans) {
   if (inputs.prompts.encoded)
     for (const std::string& warning : inputs.text.tokenizer->warnings())
       say("warning: {}", warning);
-  if (inputs.text.state == TokenText::State::unreadable) {
+  if (inputs.text.state == LoadedTokenizer::State::unreadable) {
     say("warning: the tokenizer is not read, so that the run has token ids and no text, and may "
         "sample ids that no token has: {}",
         inputs.text.absence);
@@ -327,7 +328,7 @@ Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config, Stan
   together(mpi, [&] {
     read_models(inputs, standing, plans);
     if (mpi.rank() == 0) read_prompts(inputs, plans);
-    if (plans && inputs.text.state == TokenText::State::absent) return;
+    if (plans && inputs.text.state == LoadedTokenizer::State::absent) return;
     prepare_scoring(inputs);
     prepare_environment(inputs);
   });
@@ -369,12 +370,12 @@ const std::string& tokenizer_directory(const io::RunConfig& config) {
 
 void require_tokenizer(const Inputs& inputs, const char* what) {
   switch (inputs.text.state) {
-    case TokenText::State::read:
+    case LoadedTokenizer::State::read:
       return;
-    case TokenText::State::absent:
+    case LoadedTokenizer::State::absent:
       throw UsageError(fmt::format("{}: the text of tokens is needed, but {} has no tokenizer.json",
                                    what, tokenizer_directory(inputs.config)));
-    case TokenText::State::unreadable:
+    case LoadedTokenizer::State::unreadable:
       throw DataError(
           fmt::format("{}: the text of tokens is needed, but {}", what, inputs.text.absence));
   }

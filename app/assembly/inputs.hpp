@@ -26,7 +26,7 @@ namespace paceline::app {
 class Standing;
 
 /// The tokenizer, which gives tokens their text. Runs whose prompts are token ids need none.
-struct TokenText {
+struct LoadedTokenizer {
   enum class State : std::uint8_t {
     read,
     absent,
@@ -55,7 +55,7 @@ struct Inputs {
   /// How the target's pictures are processed; nullopt: it takes none, and no_pictures says why.
   std::optional<ImageProcessorConfig> picture_processor;
   std::string no_pictures = "the model is given text alone";
-  TokenText text;
+  LoadedTokenizer text;
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
@@ -123,8 +123,8 @@ void require_tokenizer(const Inputs& inputs, const char* what);
 
 /// Reads the configured tokenizer for the target's vocabulary. Throws DataError if
 /// model.tokenizer names a directory without one, or the tokenizer does not fit.
-[[nodiscard]] TokenText read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
-                                       Standing& standing);
+[[nodiscard]] LoadedTokenizer read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
+                                             Standing& standing);
 
 /// Reads the prompt file with the target's tokenizer and context. Sets prompts, sizes and the end
 /// of turns. `plans`: if there is no tokenizer, lengths of text are estimated. Throws as

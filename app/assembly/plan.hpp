@@ -34,7 +34,7 @@ struct Plan {
   ProfiledCosts costs;
   SpeculationChoice speculation;
   std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them
-  BestOfN best_of_n;
+  BestOfNPlan best_of_n;
   TailGroups tail_groups;
   DraftServers draft_servers;
   WeightPlan weights;

@@ -141,7 +141,7 @@ void UpcomingStep::read(const io::StepRequest& request) {
   io::RunManifest manifest = manifest_;
   manifest.config_text = next.config.text;
   describe_requests(next, manifest);
-  // Texts are kept without what is recorded beside them.
+  // Drafts need neither masks nor experts nor top log-probabilities, so these are not kept.
   manifest.sampling.keep_masks = false;
   manifest.sampling.keep_routing = false;
   manifest.sampling.logprobs = 0;
@@ -165,44 +165,6 @@ void UpcomingStep::read(const io::StepRequest& request) {
     directory_ = std::move(directory);
   }
   wake_();
-}
-
-PregeneratedShard::PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock,
-                                     double flush_seconds, Warn warn)
-    : clock_(clock), flush_seconds_(flush_seconds), flushed_(clock.now()), warn_(std::move(warn)) {
-  attempt([&] {
-    writer_ = std::make_unique<io::ShardWriter>(run.directory, run.attempt,
-                                                static_cast<std::uint32_t>(rank));
-  });
-}
-
-PregeneratedShard::~PregeneratedShard() {
-  attempt([this] {
-    if (writer_) writer_->close();
-  });
-}
-
-void PregeneratedShard::append(const Trajectory& text) {
-  attempt([&] {
-    if (writer_) writer_->append(text);
-  });
-  if (clock_.now() - flushed_ >= flush_seconds_) flush();
-}
-
-void PregeneratedShard::flush() {
-  flushed_ = clock_.now();
-  attempt([this] {
-    if (writer_) writer_->flush();
-  });
-}
-
-void PregeneratedShard::attempt(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const Error& error) {
-    writer_.reset();
-    warn_(std::string("speculation.pregenerate: ") + error.what());
-  }
 }
 
 }  // namespace paceline::app

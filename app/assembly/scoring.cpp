@@ -19,6 +19,7 @@
 #include "io/run/final_file.hpp"
 #include "io/workers/worker_pool.hpp"
 #include "io/workers/worker_process.hpp"
+#include "runtime/core/fields.hpp"
 #include "runtime/core/wire.hpp"
 
 namespace paceline::app {
@@ -223,16 +224,12 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 
 ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport& own) {
   WireWriter writer;
-  writer.put(own.tally);
-  writer.put(own.error);
-  writer.put(own.trouble);
+  with_fields(own, [&](const auto&... field) { (writer.put(field), ...); });
   ScoringReport sum;
   for (const std::vector<std::byte>& bytes : mpi.all_gather(writer.take())) {
     ScoringReport of_rank;
     WireReader reader(bytes);
-    reader.get(of_rank.tally);
-    reader.get(of_rank.error);
-    reader.get(of_rank.trouble);
+    with_fields(of_rank, [&](auto&... field) { (reader.get(field), ...); });
     const ScoringTally& tally = of_rank.tally;
     for (std::size_t i = 0; i < tally.counts.size(); ++i) sum.tally.counts[i] += tally.counts[i];
     sum.tally.failures += tally.failures;

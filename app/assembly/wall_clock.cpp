@@ -7,12 +7,10 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "runtime/core/stopwatch.hpp"
+
 namespace paceline::app {
 namespace {
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // squeue prints the time left as [D-]HH:MM:SS or MM:SS, or a word ("UNLIMITED", "INVALID").
 std::optional<double> parse_time_left(const std::string& text) {

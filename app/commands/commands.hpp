@@ -43,7 +43,7 @@ struct ScoreArguments {
   RunArguments run;              ///< names the weights; its output directory is ignored
   std::string directory;         ///< directory of a finished run
   std::string name;              ///< name of the scores; empty: name of the model's directory
-  bool keeps_routing = false;    ///< also write which experts each token uses
+  bool keeps_routing = false;    ///< write also which experts each token uses
   bool replays_routing = false;  ///< tokens use the experts that the run recorded
 };
 /// Computes the log-probabilities of a finished run's responses under the weights of the

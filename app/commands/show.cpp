@@ -173,7 +173,7 @@ class Show {
                response.weight_version);
     print_log_probabilities(response);
     if (const auto extra = run_.extras.find(entry.id()); extra != run_.extras.end())
-      fmt::print("beside the reward: {}\n", io::printable(extra->second));
+      fmt::print("given with the reward: {}\n", io::printable(extra->second));
     fmt::print("{}\n", text_.of(response.tokens));
   }
 

@@ -135,7 +135,7 @@ struct RunFigures {
   std::uint64_t partial = 0;         ///< responses that were stopped and not resumed
   std::uint64_t moves = 0;
   std::uint64_t pregenerated = 0;          ///< tokens generated for the next step's drafts
-  double pregenerating_seconds = 0;        ///< of idle time, summed over ranks
+  double pregenerating_seconds = 0;        ///< part of idle time, summed over ranks
   std::vector<RankFigures> ranks;          ///< in order of rank numbers
   std::vector<NodeFigures> nodes;          ///< most memory first
   std::vector<ResponseFigures> responses;  ///< in order of finishing

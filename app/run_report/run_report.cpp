@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Throws UsageError if the report would overwrite a file of the run.
-void require_others(const ReportArguments& arguments, const std::string& run) {
+void refuse_overwriting(const ReportArguments& arguments, const std::string& run) {
   for (const std::string& output : {arguments.html, arguments.trace}) {
     for (const char* name : {".", "run.json", "telemetry.h5", "trajectories.h5"}) {
       std::error_code ignored;
@@ -93,7 +93,7 @@ ExitCode report(const ReportArguments& arguments) {
   }
   if (!arguments.trace.empty() && paths.size() > 1)
     throw UsageError("--trace: expected one run, found " + std::to_string(paths.size()));
-  for (const std::string& path : paths) require_others(arguments, path);
+  for (const std::string& path : paths) refuse_overwriting(arguments, path);
   if (!arguments.html.empty() && arguments.html == arguments.trace)
     throw UsageError("--html and --trace: both are " + arguments.html);
   std::vector<NamedRun> runs;

@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t kPrompts = 12;
 constexpr std::size_t kResponses = 2;
-constexpr std::size_t kCharacters = 4000;            // of a question, and of a response
-constexpr std::size_t kOne = std::size_t{64} << 10;  // bytes of a picture's file
-constexpr std::size_t kAll = std::size_t{1} << 20;
+constexpr std::size_t kCharacters = 4000;  // most characters of a question, and of a response
+constexpr std::size_t kOne = std::size_t{64} << 10;  // most bytes of one picture's file
+constexpr std::size_t kAll = std::size_t{1} << 20;   // most bytes of all pictures' files
 
 /// The MIME type of a picture; empty: a format that is not shown.
 std::string_view type_of(std::span<const std::byte> file) {

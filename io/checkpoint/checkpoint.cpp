@@ -248,16 +248,6 @@ struct Checkpoint::State {
   }
 };
 
-Checkpoint::Checkpoint() : state_(std::make_unique<State>()) {}
-
-Checkpoint Checkpoint::from_file(const std::string& path) {
-  Checkpoint checkpoint;
-  checkpoint.state_->directory = fs::path(path).parent_path();
-  checkpoint.state_->add_shard(path, nullptr);
-  checkpoint.state_->join_scales();
-  return checkpoint;
-}
-
 bool Checkpoint::is_there(const std::string& directory) {
   if (fs::exists(fs::path(directory) / single_name)) return true;
   const std::string index = fs::path(directory) / index_name;
@@ -268,7 +258,7 @@ bool Checkpoint::is_there(const std::string& directory) {
   });
 }
 
-Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
+Checkpoint::Checkpoint(const std::string& directory) : state_(std::make_unique<State>()) {
   State& state = *state_;
   state.directory = directory;
   if (!fs::is_directory(directory)) {
@@ -295,8 +285,6 @@ Checkpoint::Checkpoint(const std::string& directory) : Checkpoint() {
 }
 
 Checkpoint::~Checkpoint() = default;
-Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
-Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto found = state_->tensors.find(name);
@@ -357,8 +345,6 @@ std::string Checkpoint::location(std::string_view name) const {
 void Checkpoint::release_pages() const {
   for (const State::Shard& shard : state_->shards) shard.file.release_pages();
 }
-
-std::uint64_t Checkpoint::total_bytes() const { return state_->total_bytes; }
 
 std::string Checkpoint::fingerprint(const std::string& otherwise, std::string_view text) const {
   Hash hash;

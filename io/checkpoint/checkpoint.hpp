@@ -32,13 +32,9 @@ class Checkpoint final : public WeightSource {
   /// Throws DataError naming file, tensor, the expected and the found value; IoError if a file
   /// cannot be read.
   explicit Checkpoint(const std::string& directory);
-  /// Opens one safetensors file of any name, which need not be in a model directory.
-  [[nodiscard]] static Checkpoint from_file(const std::string& path);
   /// Whether a directory has all files that opening it would read, whatever their contents.
   [[nodiscard]] static bool is_there(const std::string& directory);
   ~Checkpoint() override;
-  Checkpoint(Checkpoint&&) noexcept;
-  Checkpoint& operator=(Checkpoint&&) noexcept;
 
   /// Throws DataError if the tensor exists, but with a dtype that weights cannot have.
   [[nodiscard]] const TensorView* find(std::string_view name) const override;
@@ -50,9 +46,6 @@ class Checkpoint final : public WeightSource {
   [[nodiscard]] std::vector<std::string_view> names() const override;  ///< sorted; without scales
   [[nodiscard]] std::string location(std::string_view name) const override;
   void release_pages() const override;
-
-  /// Bytes of all tensors as stored.
-  [[nodiscard]] std::uint64_t total_bytes() const;
 
   /// Fingerprint of 32 hexadecimal digits: XXH3-128 over config.json, generation_config.json (if
   /// present), every file's header, and tensor bytes. If tensors have less than 256 MiB together,
@@ -66,8 +59,6 @@ class Checkpoint final : public WeightSource {
                                         std::string_view text = {}) const;
 
  private:
-  Checkpoint();
-
   struct State;
   std::unique_ptr<State> state_;
 };

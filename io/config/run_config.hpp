@@ -236,7 +236,7 @@ struct SimulationSection {
   Auto<std::uint64_t> gpu_memory;  ///< bytes of each GPU; auto: kGpuMemory
   static constexpr std::uint64_t kGpuMemory = std::uint64_t{80} << 30;  ///< an H100 has this
   Auto<std::int32_t> context;             ///< most positions of a sequence; auto: config.json's
-  Auto<std::int32_t> cores;               ///< of a node, shared by its ranks; auto: one each
+  Auto<std::int32_t> cores;               ///< cores of a node, shared by its ranks; auto: one each
   std::optional<std::string> gpu_tables;  ///< directory of measured times; nullopt: engine.profile
   double step_overhead = 0;               ///< seconds of each step in addition to its costs
   SimulatedLinks link;
@@ -267,7 +267,7 @@ struct TestFaults {
 /// Settings for tests of the program itself. No token depends on them.
 struct TestSection {
   std::vector<Shuffle> shuffle;
-  std::uint64_t seed = 1;  ///< of random decisions, and of faults in a real run
+  std::uint64_t seed = 1;  ///< seed of random decisions, and of faults in a real run
   TestFaults faults;
   bool check_kv = false;  ///< every simulated step checks all KV that it attends to
 

@@ -130,8 +130,6 @@ std::unique_lock<LibraryMutex> lock_hdf5() {
   return lock;
 }
 
-bool hdf5_wanted() { return library().wanted(); }
-
 void fail(const char* verb, const std::string& path) {
   Cause cause;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &cause);

@@ -21,8 +21,6 @@ namespace paceline::io::h5 {
 /// initialises the library without its exit handler, which crashes on a file whose closing failed
 /// (disk full), and without error traces on stderr.
 [[nodiscard]] std::unique_lock<LibraryMutex> lock_hdf5();
-/// Whether threads wait for the lock.
-[[nodiscard]] bool hdf5_wanted();
 
 /// Throws IoError "cannot VERB PATH: cause". The cause is a failed system call's message in the
 /// error stack, else HDF5's innermost message.

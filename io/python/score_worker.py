@@ -109,28 +109,16 @@ def score_of(result: Any) -> Tuple[float, Dict[str, Any]]:
     return score, extra
 
 
-class Answers:
-    """What is written for a response, by one function."""
+class Waiter:
+    """Waits for results of asyncio's functions in one loop, so that connections outlive each call."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.names = names_taken(function)
+    def __init__(self) -> None:
         self.loop: Optional[asyncio.AbstractEventLoop] = None
 
-    def __call__(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        try:
-            result = self.function(**{name: request[FIELDS[name]] for name in self.names})
-            if inspect.isawaitable(result):
-                result = self.wait_for(result)
-            score, extra = score_of(result)
-        except Exception as error:  # a response, not the worker, is at fault
-            traceback.print_exc()
-            return {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
-        answer = {"id": request["id"], "score": score}
-        return {**answer, "extra": extra} if extra else answer
-
-    def wait_for(self, result: Any) -> Any:
-        """In one loop for all responses, so that connections outlive each."""
+    def __call__(self, result: Any) -> Any:
+        """The result itself, or what it turns out to be."""
+        if not inspect.isawaitable(result):
+            return result
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self.loop)
@@ -141,16 +129,41 @@ class Answers:
         return self.loop.run_until_complete(awaited())
 
 
-def main() -> None:
-    if len(sys.argv) not in (2, 3):
-        sys.exit("usage: python3 -m score_worker MY_REWARD.py|MODULE [NAME]")
+def serve(make: Callable[[], Callable[[Dict[str, Any]], Dict[str, Any]]]) -> None:
+    """Answers each line of standard input on standard output, by the function that `make` returns."""
     # Answers go where standard output went; what anybody prints must not get between them.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    answer = Answers(load(sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else "compute_score"))
+    answer = make()
     for line in sys.stdin.buffer:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()
+
+
+class Answers:
+    """What is written for a response, by one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.names = names_taken(function)
+        self.waited_for = Waiter()
+
+    def __call__(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        try:
+            result = self.function(**{name: request[FIELDS[name]] for name in self.names})
+            score, extra = score_of(self.waited_for(result))
+        except Exception as error:  # a response, not the worker, is at fault
+            traceback.print_exc()
+            return {"id": request["id"], "error": f"{type(error).__name__}: {error}"}
+        answer = {"id": request["id"], "score": score}
+        return {**answer, "extra": extra} if extra else answer
+
+
+def main() -> None:
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python3 -m score_worker MY_REWARD.py|MODULE [NAME]")
+    name = sys.argv[2] if len(sys.argv) == 3 else "compute_score"
+    serve(lambda: Answers(load(sys.argv[1], name)))
 
 
 if __name__ == "__main__":

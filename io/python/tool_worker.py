@@ -29,17 +29,15 @@ this one's place.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
-import os
 import re
 import sys
 import traceback
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from score_worker import module_of, names_taken, plain, score_of
+from score_worker import Waiter, module_of, names_taken, plain, score_of, serve
 
 SCORE = "compute_score"
 
@@ -112,7 +110,7 @@ class Conversations:
         if not self.functions and self.made is None:
             sys.exit(f"tool_worker: {module.__file__} defines no tools")
         self.objects: Dict[str, Any] = {}
-        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self.waited_for = Waiter()
 
     def __call__(self, line: Dict[str, Any]) -> Dict[str, Any]:
         name = line["id"]
@@ -163,30 +161,11 @@ class Conversations:
             return {}
         return {"reward": score, **({"extra": extra} if extra else {})}
 
-    def waited_for(self, result: Any) -> Any:
-        """In one loop for all, so that connections outlive each call."""
-        if not inspect.isawaitable(result):
-            return result
-        if self.loop is None:
-            self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
-
-        async def awaited() -> Any:
-            return await result
-
-        return self.loop.run_until_complete(awaited())
-
 
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m tool_worker MY_TOOLS.py|MODULE")
-    # Answers go where standard output went; what anybody prints must not get between them.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    answer = Conversations(module_of(sys.argv[1]))
-    for line in sys.stdin.buffer:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
+    serve(lambda: Conversations(module_of(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// What scoring needs of each prompt.
+// The part of each prompt that scoring needs.
 #pragma once
 
 #include <cstddef>

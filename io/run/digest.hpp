@@ -20,9 +20,4 @@ struct DigestReport {
 /// damaged.
 [[nodiscard]] DigestReport digest_report(const std::string& path);
 
-/// The hexadecimal digits of digest_report().
-[[nodiscard]] inline std::string digest_of(const std::string& path) {
-  return digest_report(path).hex;
-}
-
 }  // namespace paceline::io

@@ -11,6 +11,7 @@
 #include "io/run/final_file.hpp"
 #include "io/run/stored_run.hpp"
 #include "io/steps/step_folder.hpp"
+#include "runtime/core/fields.hpp"
 #include "runtime/core/wire.hpp"
 
 namespace paceline::io {
@@ -63,22 +64,14 @@ FoundRun FoundRun::part(std::uint32_t reader, std::uint32_t readers) const {
 
 std::vector<std::byte> FoundRun::encode() const {
   WireWriter writer;
-  writer.put(age);
-  writer.put(complete);
-  writer.put(paths);
-  writer.put(prompts);
-  writer.put(responses);
+  with_fields(*this, [&](const auto&... field) { (writer.put(field), ...); });
   return writer.take();
 }
 
 FoundRun FoundRun::decode(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   FoundRun found;
-  reader.get(found.age);
-  reader.get(found.complete);
-  reader.get(found.paths);
-  reader.get(found.prompts);
-  reader.get(found.responses);
+  with_fields(found, [&](auto&... field) { (reader.get(field), ...); });
   const bool sound = reader.empty() && found.prompts.size() == found.responses.size() &&
                      std::all_of(found.responses.begin(), found.responses.end(),
                                  [&](const auto& r) { return r.source < found.paths.size(); });

@@ -55,7 +55,7 @@ struct RunManifest {
   std::int32_t schema_version = kSchemaVersion;
   std::string program_version;
   std::string config_text;          ///< effective configuration, YAML
-  std::string model_fingerprint;    ///< of the weights and of settings on their use
+  std::string model_fingerprint;    ///< covers the weights and settings on their use
   std::uint64_t vocabulary = 0;     ///< token ids are below this
   std::string prompts_fingerprint;  ///< prompts_fingerprint() below
   std::uint64_t prompts = 0;        ///< number of prompts

@@ -30,7 +30,7 @@ namespace paceline::io {
 
 /// A row of a shard's /routing.
 struct RoutingRow {
-  std::uint64_t offset = 0;  ///< of the response's first expert in /routed_experts
+  std::uint64_t offset = 0;  ///< place of the response's first expert in /routed_experts
   std::uint64_t size = 0;
   std::uint64_t checksum = 0;  ///< XXH3-64 of the experts and the response's id
   std::uint32_t prompt = 0;

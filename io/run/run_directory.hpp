@@ -39,7 +39,7 @@ struct ResumeState {
   std::vector<RequestId> finished;    ///< ascending, unique
   std::vector<Trajectory> partial;    ///< ascending by id; of each unfinished id the longest
   Unscored unscored;                  ///< finished responses without a reward
-  std::vector<Reward> rewards;        ///< of finished responses, ascending by id
+  std::vector<Reward> rewards;        ///< rewards of finished responses, ascending by id
   std::vector<std::string> warnings;  ///< on shards that could not be opened, damaged tails
 };
 

@@ -17,7 +17,7 @@ struct ShardIndex {
   /// generates only unreadable responses again.
   std::vector<StoredResponse> finished;
   std::vector<StoredResponse> partial;  ///< ascending by id; of each unfinished id the longest
-  RewardExtras extras;                  ///< of the finished responses' rewards
+  RewardExtras extras;                  ///< extras of the finished responses' rewards
   std::vector<RoutingPlace> routing;    ///< [finished] in runs that keep experts; else empty
   std::vector<std::string> warnings;
 };

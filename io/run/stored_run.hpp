@@ -19,7 +19,7 @@ struct StoredRun {
   std::vector<std::string> paths;        ///< files that StoredResponse::source indexes
   std::vector<StoredResponse> finished;  ///< ascending by id; if complete, every response
   std::vector<StoredResponse> partial;   ///< ascending by id; a resumed run continues them
-  RewardExtras extras;                   ///< of the finished responses
+  RewardExtras extras;                   ///< extras of the finished responses
   std::vector<std::string> warnings;
 };
 

@@ -40,7 +40,7 @@ using OfEachRecord =
 
 template <typename Record>
 struct Table {
-  const char* name;  ///< of the dataset in shards and of the group in telemetry.h5
+  const char* name;  ///< name of the dataset in shards and of the group in telemetry.h5
 };
 /// Tables by record. In telemetry.h5, events are in /requests, and steps in a group for each rank.
 inline constexpr OfEachRecord<Table> kTables{Table<StepRecord>{"steps"},

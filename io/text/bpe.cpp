@@ -25,7 +25,7 @@ struct Symbol {
 struct Candidate {
   std::uint32_t rank;
   std::int32_t left;   ///< index of the left symbol
-  std::uint32_t size;  ///< of both symbols; changes if the pair changes
+  std::uint32_t size;  ///< bytes of both symbols; changes if the pair changes
   TokenId token;
   bool operator>(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : left > other.left;

@@ -16,7 +16,7 @@ namespace {
 
 /// Shapes with a known rendering.
 struct KnownShape {
-  std::uint64_t fingerprint;  ///< of ChatShape::form
+  std::uint64_t fingerprint;  ///< fingerprint of ChatShape::form
   ChatFamily family;
   ChatTemplate::Traits traits = {};
 };

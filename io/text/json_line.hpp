@@ -12,7 +12,7 @@ namespace paceline::io::text {
 struct Member {
   std::string key;
   std::string_view raw;    ///< the value as written, without spaces around it
-  std::size_t offset = 0;  ///< of the value, from the line's start
+  std::size_t offset = 0;  ///< bytes from the line's start to the value
 };
 
 /// An error in a line, with its offset.

@@ -68,10 +68,10 @@ struct Tokenizer::Parts {
 };
 
 namespace text {
-/// Reads tokenizer.json's text, with additions from the other files (null: none). Throws DataError
-/// as Tokenizer::load does.
+/// Reads tokenizer.json's text. `files`: the tokenizer's other files, which may add tokens; null:
+/// there are none. Throws DataError as Tokenizer::load does.
 [[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tokenizer(
-    std::string_view json, const std::string& name, const TokenizerFiles* beside = nullptr);
+    std::string_view json, const std::string& name, const TokenizerFiles* files = nullptr);
 /// Reads tiktoken.model and the special tokens of tokenizer_config.json. Throws DataError too.
 [[nodiscard]] std::unique_ptr<const Tokenizer::Parts> read_tiktoken(const TokenizerFiles& files);
 }  // namespace text

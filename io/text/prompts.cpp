@@ -184,8 +184,8 @@ class PromptReader {
     const std::vector<Member> members = text::split_object(line);
     require_named(members);
     Source source;
-    Source beside;        // text from which the source's token ids were made
-    bool second = false;  // `beside` is set
+    Source origin;        // text from which the source's token ids were made
+    bool second = false;  // `origin` is set
     Prompt prompt;
     text::RequestReader request(options_.request, vocab_, tokenizer_ != nullptr);
     std::size_t uid_offset = 0;
@@ -213,8 +213,8 @@ class PromptReader {
         }
         second = source.member != nullptr;
         const Source earlier = source;
-        (made ? beside : source) = found;
-        if (makes) beside = earlier;
+        (made ? origin : source) = found;
+        if (makes) origin = earlier;
         if (says(found)) {
           add_extra(extra, key, R"([{"role":"user","content":)" + std::string(member.raw) + "}]");
         } else if (!is_ids_key(key)) {
@@ -245,7 +245,7 @@ class PromptReader {
                       "'input_ids', 'tokens', or what prompts.keys names"};
     }
     closed_ = false;
-    prompt.tokens = read_prompt(source, beside, members, pictures);
+    prompt.tokens = read_prompt(source, origin, members, pictures);
     if (prompt.tokens.empty()) refuse(*source.member, "the prompt is empty");
     std::vector<PictureFile> files = pictures.finish();
     if (!files.empty()) add_extra(extra, "images", text::to_json(files));
@@ -340,14 +340,14 @@ class PromptReader {
   /// Whether the model takes pictures; then <image> is not text.
   [[nodiscard]] bool has_places() const { return options_.pictures.has_value(); }
 
-  std::vector<TokenId> read_prompt(const Source& of, const Source& beside,
+  std::vector<TokenId> read_prompt(const Source& of, const Source& origin,
                                    const std::vector<Member>& members,
                                    text::PictureFields& pictures) {
     const Member& source = *of.member;
     const Json value = parse(source);
     if (is_ids_key(of.key)) {
       if (has_places())
-        pictures.take_all(beside.member == nullptr ? Json() : parse(*beside.member), source);
+        pictures.take_all(origin.member == nullptr ? Json() : parse(*origin.member), source);
       return read_ids(source, value);
     }
     if (of.key == "prompt" && value.is_string()) {

@@ -20,7 +20,7 @@ namespace paceline::io {
 struct PromptOptions {
   Overlong overlong = Overlong::error;
   std::int32_t max_tokens = 0;  ///< longest prompt, tokens; 0: no limit
-  std::int32_t vocab_size = 0;  ///< of the model; ids must be below; 0: the tokenizer's, if any
+  std::int32_t vocab_size = 0;  ///< all ids are below; 0: the tokenizer's, if any
   /// Whether text prompts get the tokenizer's own special tokens (a bos), as in training; auto:
   /// only prompts that do not begin with them.
   Auto<bool> add_special_tokens = {};

@@ -43,7 +43,7 @@ class Normalizer {
 /// A pre-tokenizer of SentencePiece's kind: spaces become a character that tokens are spelled with,
 /// and words may be cut before this character.
 struct Metaspace {
-  /// Which pieces of text get a leading space if they have none.
+  /// The pieces of text that get a leading space if they have none.
   enum class Prepend : std::uint8_t {
     always,
     first,  ///< only the text's first piece, no piece after an added token

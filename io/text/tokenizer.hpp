@@ -27,9 +27,9 @@ struct EncodeOptions {
 /// Texts of the files of a tokenizer; nullopt: the file is missing.
 struct TokenizerFiles {
   std::string directory;
-  std::optional<std::string> tokenizer;           ///< tokenizer.json
-  std::optional<std::string> tiktoken;            ///< tiktoken.model, unread beside the former
-  std::optional<std::string> config;              ///< tokenizer_config.json
+  std::optional<std::string> tokenizer;  ///< tokenizer.json
+  std::optional<std::string> tiktoken;   ///< tiktoken.model, read only without tokenizer.json
+  std::optional<std::string> config;     ///< tokenizer_config.json
   std::optional<std::string> special_tokens_map;  ///< special_tokens_map.json
   std::optional<std::string> added_tokens;        ///< added_tokens.json
   std::string other_kind;  ///< name of a tokenizer file in an unsupported format

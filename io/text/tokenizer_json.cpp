@@ -437,7 +437,7 @@ void read_post_processor(const JsonNode& node, Parts& parts) {
 }  // namespace
 
 std::unique_ptr<const Parts> read_tokenizer(std::string_view json, const std::string& name,
-                                            const TokenizerFiles* beside) {
+                                            const TokenizerFiles* files) {
   const Json document = parse_json(json, name);
   auto parts = std::make_unique<Parts>();
   parts->name = name;
@@ -454,8 +454,8 @@ std::unique_ptr<const Parts> read_tokenizer(std::string_view json, const std::st
   std::vector<AddedToken> added;
   if (const auto node = root.find("added_tokens")) added = read_added_tokens(*node, *parts);
   std::optional<OtherFiles> others;
-  if (beside != nullptr) {
-    others.emplace(*beside);
+  if (files != nullptr) {
+    others.emplace(*files);
     others->add_tokens(*parts, by_id.size(), added);
     for (const AddedToken& token : added) parts->ids.emplace(token.content, token.id);
   }

@@ -1,24 +1,15 @@
 #include "io/workers/environment_line.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "io/workers/worker_line.hpp"
+#include "io/workers/worker_json.hpp"
 
 namespace paceline::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string ids_text(std::span<const TokenId> tokens) {
-  return Json(std::vector<TokenId>(tokens.begin(), tokens.end())).dump();
-}
+using Json = WorkerJson;
 
 std::string shown(std::string_view line) {
   constexpr std::size_t kMost = 80;
@@ -90,10 +81,7 @@ TurnAnswer read_turn_answer(std::string_view line, RequestId id, bool counts) {
     answer.text = what + " in " + shown(line);
     return answer;
   };
-  if (!json.is_object()) return garbage("no JSON object");
-  const auto said = json.find("id");
-  if (said == json.end() || !said->is_string() || said->get<std::string>() != worker_id(id))
-    return garbage("not the id " + worker_id(id));
+  if (const std::string fault = id_fault(json, id); !fault.empty()) return garbage(fault);
   const auto member = [&json](const char* name) -> const Json* {
     const auto at = json.find(name);
     return at == json.end() || at->is_null() ? nullptr : &*at;

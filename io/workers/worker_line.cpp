@@ -1,27 +1,16 @@
 #include "io/workers/worker_line.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <span>
+
+#include "io/workers/worker_json.hpp"
 
 namespace paceline::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-/// Dumps JSON. Invalid UTF-8, which no field of the prompts' file contains, is replaced.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+using Json = WorkerJson;
 
 std::string member(const std::string& name, const std::string& value) {
   return Json(name).dump() + ":" + value + ",";
-}
-
-std::string ids_text(std::span<const TokenId> tokens) {
-  std::string text = "[";
-  for (const TokenId token : tokens) text += (text.size() > 1 ? "," : "") + std::to_string(token);
-  return text + "]";
 }
 
 std::string shown(std::string_view line) {
@@ -72,10 +61,7 @@ WorkerAnswer read_answer(std::string_view line, RequestId id) {
     answer.text = what + " in " + shown(line);
     return answer;
   };
-  if (!json.is_object()) return garbage("no JSON object");
-  const auto said = json.find("id");
-  if (said == json.end() || !said->is_string() || said->get<std::string>() != worker_id(id))
-    return garbage("not the id " + worker_id(id));
+  if (const std::string fault = id_fault(json, id); !fault.empty()) return garbage(fault);
   if (const auto error = json.find("error"); error != json.end() && !error->is_null()) {
     answer.kind = WorkerAnswer::Kind::error;
     answer.text = error->is_string() ? error->get<std::string>() : dump(*error);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/stopwatch.hpp"
 
 namespace paceline::chaos {
 
@@ -34,18 +34,18 @@ class DelayingMailbox final : public Mailbox {
   [[nodiscard]] std::optional<Envelope> poll() override {
     collect();
     const auto due = next();
-    if (due == held_.end() || due->second.front().first > now()) return std::nullopt;
+    if (due == held_.end() || due->second.front().first > steady_seconds()) return std::nullopt;
     Envelope envelope = std::move(due->second.front().second);
     due->second.pop_front();
     return envelope;
   }
   bool wait(double seconds) override {
-    const double end = now() + seconds;
+    const double end = steady_seconds() + seconds;
     while (true) {
       collect();
       if (woken_.exchange(false)) return true;
       const auto due = next();
-      const double at = now();
+      const double at = steady_seconds();
       if (due != held_.end() && due->second.front().first <= at) return true;
       if (at >= end) return false;
       inner_.wait((due == held_.end() ? end : std::min(end, due->second.front().first)) - at);
@@ -61,14 +61,10 @@ class DelayingMailbox final : public Mailbox {
  private:
   using Queue = std::deque<std::pair<double, Envelope>>;  ///< with the times at which they are due
 
-  static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
   void collect() {
     while (std::optional<Envelope> envelope = inner_.poll()) {
       Queue& queue = held_[envelope->from];
-      double due = now();
+      double due = steady_seconds();
       if (chance_(random_) < delays_.share) due += delays_.longest * chance_(random_);
       if (!queue.empty()) due = std::max(due, queue.back().first);
       queue.emplace_back(due, std::move(*envelope));

@@ -134,7 +134,7 @@ struct HeadDescription {
 /// Weights of a norm, with or without a bias.
 struct BiasedNorm {
   Norm weight;
-  std::optional<StoredVector> bias;  ///< of a LayerNorm; absent: an RMSNorm
+  std::optional<StoredVector> bias;  ///< bias of a LayerNorm; absent: an RMSNorm
 };
 
 /// down(act(up(x))), with biases

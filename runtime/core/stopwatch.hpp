@@ -1,12 +1,16 @@
-// Seconds of a scope, added up.
+// Seconds by the machine's steady clock: only for code that no simulation runs.
 #pragma once
 
 #include <chrono>
 
 namespace paceline {
 
-/// Adds the seconds of its own lifetime to a sum, by the machine's clock: only for code that no
-/// simulation runs. Reads the clock twice, which takes some 50 ns.
+/// Seconds of the steady clock, whose beginning has no meaning.
+[[nodiscard]] inline double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Adds the seconds of its own lifetime to a sum. Reads the clock twice, which takes some 50 ns.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}

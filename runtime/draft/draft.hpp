@@ -40,7 +40,6 @@ struct DraftOutput {
 /// The draft that was written to a DraftOutput.
 struct DraftResult {
   int count = 0;     ///< tokens written
-  int match = 0;     ///< tokens of the text's suffix that was found
   double score = 0;  ///< sum of the tokens' scores: the number expected to be accepted
   int longest = -1;  ///< length of the longest suffix that a draft could follow; -1: not sought
 };

@@ -6,12 +6,6 @@
 
 namespace paceline::draft {
 
-void DynamicTree::clear() {
-  nodes_.clear();
-  expanded_ = 0;
-  frontier_.clear();
-}
-
 void DynamicTree::add(std::int32_t parent, std::span<const Child> children) {
   const double before = parent < 0 ? 0 : nodes_[parent].score;
   const int depth = parent < 0 ? 1 : nodes_[parent].depth + 1;

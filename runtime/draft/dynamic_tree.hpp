@@ -21,7 +21,6 @@ class DynamicTree {
     double log_probability = 0;  ///< given the parent's path, <= 0
   };
 
-  void clear();
   /// Adds the tokens that may follow an expanded token, or the text (parent -1), the likeliest
   /// first.
   void add(std::int32_t parent, std::span<const Child> children);

@@ -89,11 +89,8 @@ int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const
 }
 
 kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32_t index) const {
-  NoiseKey noise = text.noise;
-  // Any other key gives other noise; the stream stays the request's own.
-  if (options_.noise == DraftNoise::independent) noise.key ^= 0x9E3779B97F4A7C15U;
   const TokenDraw draw = text.sampling.draw.value_or(sampling_.draw());
-  return {noise,
+  return {text.noise,
           index,
           options_.noise == DraftNoise::greedy ? 0 : draw.temperature,
           draw.top_k,

@@ -16,9 +16,8 @@ namespace paceline::draft {
 
 /// The choice of the next token from the drafter's distribution q.
 enum class DraftNoise : std::uint8_t {
-  shared,       ///< argmax(q / T + g), g the noise the target samples with
-  greedy,       ///< argmax q
-  independent,  ///< argmax(q / T + h), h noise of the drafter's own
+  shared,  ///< argmax(q / T + g), g the noise the target samples with
+  greedy,  ///< argmax q
 };
 
 /// max_requests: most requests drafted for together; larger batches are split into parts.

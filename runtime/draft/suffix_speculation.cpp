@@ -18,9 +18,8 @@ bool before(const State& a, const State& b) {
 /// Appends to `next` the best continuations of `from`, at most options.limits.paths.
 void expand(const SuffixTree& tree, const SpeculationOptions& options, const State& from,
             std::int32_t from_index, std::vector<State>& next) {
-  const auto min_count = static_cast<std::uint32_t>(std::max(1, options.min_count));
   if (tree.inside_edge(from.at)) {
-    if (tree.count(from.at) < min_count || from.probability < options.min_probability) return;
+    if (from.probability < options.min_probability) return;
     next.push_back({{from.at.node, from.at.offset + 1},
                     from.probability * static_cast<double>(options.trust),
                     tree.edge_token(from.at),
@@ -33,10 +32,10 @@ void expand(const SuffixTree& tree, const SpeculationOptions& options, const Sta
   const auto paths = static_cast<std::size_t>(options.limits.paths);
   for (const Child& child : tree.children(from.at)) {
     const SuffixTree::Cursor at{child.node, 1};
-    const std::uint32_t count = tree.count(at);
-    const State state{at, from.probability * (count / total) * static_cast<double>(options.trust),
-                      child.token, from_index, from.length + 1};
-    if (count < min_count || state.probability < options.min_probability) return;
+    const State state{
+        at, from.probability * (tree.count(at) / total) * static_cast<double>(options.trust),
+        child.token, from_index, from.length + 1};
+    if (state.probability < options.min_probability) return;
     if (next.size() - first == paths) {
       // Children are in order of falling count, so after a worse child no better one follows. Of
       // equal ones the lowest tokens are kept.
@@ -86,10 +85,9 @@ DraftResult draft(const SuffixTree& tree, int available, const SpeculationOption
                   const DraftOutput& output, SpeculationScratch& scratch, const Place& place) {
   const int capacity = std::min(options.limits.max_tokens, output.capacity());
   if (capacity < 1 || options.limits.max_length < 1 || options.limits.paths < 1) return {};
-  const auto min_count = static_cast<std::uint32_t>(std::max(1, options.min_count));
   const auto usable = [&](int match) {
     const std::optional<SuffixTree::Cursor> at = place(match);
-    return at && tree.best_next(*at) >= min_count;
+    return at && tree.best_next(*at) > 0;
   };
   int longest = 0;
   int beyond = std::min({available, options.max_match, longest_match(tree, options.limits)}) + 1;
@@ -99,24 +97,13 @@ DraftResult draft(const SuffixTree& tree, int available, const SpeculationOption
     (usable(middle) ? longest : beyond) = middle;
   }
 
-  DraftResult best;
-  const int shortest = std::max({1, options.min_match, longest - options.matches + 1});
-  for (int match = longest; match >= shortest; --match) {
-    const double worth =
-        std::min<double>(options.limits.max_length, static_cast<double>(options.factor) * match +
-                                                        static_cast<double>(options.offset));
-    if (worth < 1) break;
-    const bool first = best.count == 0;
-    const DraftOutput target = first ? output : scratch.second(capacity);
-    DraftResult result =
-        grow(tree, *place(match), static_cast<int>(worth), capacity, options, target, scratch);
-    result.match = match;
-    if (!first && result.score <= best.score) continue;
-    if (!first) copy_draft(target, output, result.count);
-    if (result.count > 0) best = result;
+  DraftResult result;
+  if (longest >= std::max(1, options.min_match)) {
+    const int worth = std::min(options.limits.max_length, longest + options.offset);
+    result = grow(tree, *place(longest), worth, capacity, options, output, scratch);
   }
-  best.longest = longest;
-  return best;
+  result.longest = longest;
+  return result;
 }
 
 }  // namespace

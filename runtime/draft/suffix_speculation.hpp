@@ -10,22 +10,18 @@
 
 namespace paceline::draft {
 
-/// A match of m tokens is worth a draft of min(max_length, factor * m + offset) tokens. A token
-/// follows its path with probability count(path + token) / (sum of this count over next tokens);
-/// occurrences without a next token do not count. Of each length the `paths` most probable paths
-/// are drafted (beams). Paths less probable than min_probability, and
-/// tokens whose path occurs fewer than min_count times, are not drafted.
+/// A match of m tokens is worth a draft of min(max_length, m + offset) tokens. A token follows its
+/// path with probability count(path + token) / (sum of this count over next tokens); occurrences
+/// without a next token do not count. Of each length the `paths` most probable paths are drafted
+/// (beams), except for paths less probable than min_probability.
 struct SpeculationOptions {
   DraftLimits limits;
   /// Lengths of a match, tokens, >= 1. max_match is capped at depth - max_length, so that a whole
   /// draft finds room below the match.
   int min_match = 1;
   int max_match = 64;
-  int matches = 1;  ///< number of match lengths tried, longest first; the highest score wins
-  float factor = 1.0F;
-  float offset = 0.0F;
+  int offset = 0;  ///< tokens, >= 0; benchmarks ask for whole drafts by it
   float min_probability = 0.1F;
-  int min_count = 1;
   float trust = 1.0F;  ///< factor of each token's probability (text_age.hpp)
 };
 
@@ -44,7 +40,7 @@ struct SpeculationScratch {
   std::vector<std::int32_t> parents;
   std::vector<float> scores;
 
-  /// Memory for a second draft, of `capacity` tokens.
+  /// Memory for a draft of `capacity` tokens that is compared with another one.
   [[nodiscard]] DraftOutput second(int capacity);
 };
 

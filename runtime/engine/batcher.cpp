@@ -35,13 +35,6 @@ std::int32_t Batcher::longest(std::int32_t prompt_length, std::uint32_t until,
       std::min<std::int64_t>(limits_.context, prompt_length + response));
 }
 
-std::int32_t Batcher::blocks_needed(const Admission& request) const {
-  return kv::Sequences::blocks_needed(
-      longest(static_cast<std::int32_t>(request.prompt.size()),
-              std::numeric_limits<std::uint32_t>::max(), request.sampling),
-      limits_.kv_block);
-}
-
 /// Owners in the order in which a request asks them for room. Siblings go to one owner and share
 /// the prompt's KV there, as long as the owner has less than its share of a full batch.
 std::vector<std::int32_t> Batcher::owners_for(std::uint32_t prompt, OptionalIndex wanted) const {

@@ -114,8 +114,6 @@ class Batcher {
   Batcher(const BatcherLimits& limits, const SamplingParams& sampling, std::vector<TokenId> stops,
           const TokenText* text);
 
-  /// KV blocks that a request needs at most, alone in its owner's pool.
-  [[nodiscard]] std::int32_t blocks_needed(const Admission& request) const;
   /// Takes the request in if a slot and blocks for it are free; otherwise returns false and leaves
   /// it unchanged. `owner`: the owner that has its KV, and is tried first. Absent: no owner has it,
   /// and owners that know the prompt come first, but none gets far more requests than others.

@@ -126,7 +126,7 @@ struct StepResult {
   double forward_seconds = 0;  ///< seconds spent on the forward pass
   double sample_seconds = 0;   ///< seconds spent on sampling
   double picture_seconds = 0;  ///< seconds spent on rows of pictures, before the forward pass
-  GroupTraffic traffic = {};   ///< of the step's collectives; their time is part of the seconds
+  GroupTraffic traffic = {};   ///< traffic of the step's collectives; their time is in the seconds
 };
 
 /// A step executor's copy of the block tables, by handle. The edits of each step update it.

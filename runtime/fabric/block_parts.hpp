@@ -58,7 +58,7 @@ struct TransferHeader {
   std::uint64_t run = 0;
   std::uint64_t key = 0;
   std::uint64_t at = 0;    ///< data: offset in the transfer; ask: total bytes
-  std::uint64_t size = 0;  ///< of the data or of a word's body
+  std::uint64_t size = 0;  ///< bytes of the data or of a word's body
   std::int32_t from = 0;
   std::uint32_t reserved = 0;
 };

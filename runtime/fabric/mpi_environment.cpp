@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "runtime/core/error.hpp"
 #include "runtime/fabric/backoff.hpp"
 #include "runtime/fabric/shared_memory.hpp"
 
@@ -17,27 +16,6 @@ namespace paceline::fabric {
 namespace {
 
 constexpr int kMaskWords = 16;  // 1024 cores
-
-/// Whether every rank of a node can map memory of the node's first rank. If one rank cannot, as in
-/// separate containers, all return false. Collective over the node.
-bool can_share_memory(MPI_Comm node, int local_rank) {
-  constexpr std::size_t kBytes = 1;
-  SharedMemory memory;
-  int can = 1;
-  const auto attempt = [&](const auto& step) {
-    try {
-      step();
-    } catch (const Error&) {
-      can = 0;
-    }
-  };
-  if (local_rank == 0) attempt([&] { memory = SharedMemory::make(kBytes); });
-  SharedMemory::Handle handle = memory.handle();
-  MPI_Bcast(&handle, sizeof handle, MPI_BYTE, 0, node);
-  if (local_rank != 0) attempt([&] { memory = SharedMemory::open(handle); });
-  MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, node);
-  return can != 0;
-}
 
 }  // namespace
 
@@ -81,7 +59,7 @@ std::vector<RankFacts> MpiEnvironment::gather_facts() const {
   MPI_Bcast(&mine.node, 1, MPI_INT, 0, node);
   std::vector<std::uint64_t> masks(static_cast<std::size_t>(kMaskWords) * mine.local_ranks);
   MPI_Allgather(words, kMaskWords, MPI_UINT64_T, masks.data(), kMaskWords, MPI_UINT64_T, node);
-  mine.shares_memory = can_share_memory(node, mine.local_rank) ? 1 : 0;
+  mine.shares_memory = share_memory(node, 1) ? 1 : 0;
   MPI_Comm_free(&node);
   mine.sharers = 0;
   for (int r = 0; r < mine.local_ranks; ++r) {

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/core/error.hpp"
 #include "runtime/core/stopwatch.hpp"
 
 namespace paceline::fabric {
@@ -62,24 +61,9 @@ std::unique_ptr<SharedGroup> SharedGroup::make(MPI_Comm comm) {
   int size = 1;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
-  SharedMemory memory;
-  int can = 1;
-  const auto attempt = [&](const auto& step) {
-    try {
-      step();
-    } catch (const Error&) {
-      can = 0;
-    }
-  };
-  if (rank == 0) attempt([&] { memory = SharedMemory::make(size * (sizeof(Post) + 2 * kPiece)); });
-  SharedMemory::Handle handle = memory.handle();
-  MPI_Bcast(&handle, sizeof handle, MPI_BYTE, 0, comm);
-  // Ranks on other nodes find no memory with this token.
-  if (rank != 0) attempt([&] { memory = SharedMemory::open(handle); });
-  if (can != 0) attempt([&] { memory.allocate(rank, size); });
-  MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, comm);
-  if (can == 0) return nullptr;
-  return std::unique_ptr<SharedGroup>(new SharedGroup(rank, size, std::move(memory)));
+  std::optional<SharedMemory> memory = share_memory(comm, size * (sizeof(Post) + 2 * kPiece));
+  if (!memory) return nullptr;
+  return std::unique_ptr<SharedGroup>(new SharedGroup(rank, size, std::move(*memory)));
 }
 
 SharedGroup::SharedGroup(int rank, int size, SharedMemory memory)

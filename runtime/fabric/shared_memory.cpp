@@ -138,4 +138,29 @@ void SharedMemory::freeze() {
     static_cast<void>(static_cast<volatile std::byte*>(data_)[at]);
 }
 
+std::optional<SharedMemory> share_memory(MPI_Comm comm, std::size_t bytes) {
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  SharedMemory memory;
+  int can = 1;
+  const auto attempt = [&](const auto& step) {
+    try {
+      if (can != 0) step();
+    } catch (const Error&) {
+      can = 0;
+    }
+  };
+  if (rank == 0) attempt([&] { memory = SharedMemory::make(bytes); });
+  SharedMemory::Handle handle = memory.handle();
+  MPI_Bcast(&handle, sizeof handle, MPI_BYTE, 0, comm);
+  // Ranks on other nodes find no memory with this token.
+  if (rank != 0) attempt([&] { memory = SharedMemory::open(handle); });
+  attempt([&] { memory.allocate(rank, size); });
+  MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, comm);
+  if (can == 0) return std::nullopt;
+  return memory;
+}
+
 }  // namespace paceline::fabric

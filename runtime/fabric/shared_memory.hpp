@@ -1,8 +1,11 @@
 // Memory shared by processes of a node.
 #pragma once
 
+#include <mpi.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace paceline::fabric {
@@ -55,5 +58,9 @@ class SharedMemory {
   std::size_t mapped_ = 0;  ///< bytes, a multiple of huge pages
   std::byte* data_ = nullptr;
 };
+
+/// Makes memory that all ranks of `comm` map, each rank having allocated an equal part. Returns
+/// nullopt on every rank if one cannot, as on another node or in another container. Collective.
+[[nodiscard]] std::optional<SharedMemory> share_memory(MPI_Comm comm, std::size_t bytes);
 
 }  // namespace paceline::fabric

@@ -1,31 +1,24 @@
 #include "runtime/fabric/ticket_book.hpp"
 
-#include <chrono>
 #include <utility>
 
 #include "runtime/core/error.hpp"
+#include "runtime/core/stopwatch.hpp"
 
 namespace paceline::fabric {
-namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Ticket TicketBook::open() {
   const std::lock_guard lock(mutex_);
   seconds_.push_back(0);
   ++traffic_.pending;
   const auto ticket = static_cast<Ticket>(seconds_.size());
-  pending_.emplace(ticket, seconds_now());
+  pending_.emplace(ticket, steady_seconds());
   return ticket;
 }
 
 void TicketBook::close(Ticket ticket, bool sends, std::size_t bytes, const std::string& failure) {
   const std::lock_guard lock(mutex_);
-  seconds_[ticket - 1] = static_cast<float>(seconds_now() - pending_.extract(ticket).mapped());
+  seconds_[ticket - 1] = static_cast<float>(steady_seconds() - pending_.extract(ticket).mapped());
   --traffic_.pending;
   if (!failure.empty()) {
     ++traffic_.failed;

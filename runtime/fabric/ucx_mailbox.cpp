@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <utility>
 
 #include "runtime/core/error.hpp"
+#include "runtime/core/stopwatch.hpp"
 
 namespace paceline::fabric {
 namespace {
@@ -16,10 +16,6 @@ constexpr unsigned kBatchId = 1;
 /// Bytes at which a batch is sent without waiting for flush(). It fits one fragment of the shared
 /// memory and TCP transports, so that neither end has to assemble it. Less where windows are small.
 constexpr std::size_t kBatchBytes = 7 << 10;
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::size_t index_of(Address at) {
   return static_cast<std::size_t>(at.rank) * Address::kPorts + static_cast<std::size_t>(at.port) -
@@ -243,7 +239,7 @@ void UcxMailbox::receive(std::span<const std::byte> batch) {
     case BatchOrder::Place::early:
       if (!p.order.incomplete()) {
         ++incomplete_;
-        p.incomplete_since = seconds_now();
+        p.incomplete_since = steady_seconds();
       }
       p.order.keep(read->header.sequence, {batch.begin(), batch.end()});
       return;
@@ -255,7 +251,7 @@ void UcxMailbox::receive(std::span<const std::byte> batch) {
   while (const std::optional<std::vector<std::byte>> kept = p.order.take_kept())
     accept(p, *read_batch(*kept, run_, me_, fault));
   if (was_incomplete) {
-    p.incomplete_since = seconds_now();
+    p.incomplete_since = steady_seconds();
     if (!p.order.incomplete()) --incomplete_;
   }
 }
@@ -275,7 +271,7 @@ void UcxMailbox::accept(Peer& peer, const ReadBatch& batch) {
 
 void UcxMailbox::attend() {
   if (incomplete_ > 0) {
-    const double now = seconds_now();
+    const double now = steady_seconds();
     for (const Peer& p : peers_) {
       if (!p.order.incomplete() || now - p.incomplete_since < settings_.lost_after_seconds)
         continue;

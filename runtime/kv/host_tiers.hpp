@@ -56,7 +56,6 @@ class HostTiers final : public TierDevice {
   void trim(std::int32_t units) override;
   [[nodiscard]] std::shared_ptr<void> memory() override { return memory_; }
   /// The file on disk; null: there is no disk.
-  [[nodiscard]] const SlotFile* file() const { return file_ ? &*file_ : nullptr; }
 
  private:
   /// The jobs of one thread, which does them in order.

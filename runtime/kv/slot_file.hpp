@@ -31,7 +31,6 @@ class SlotFile {
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 
   /// Whether transfers bypass the page cache, as far as is known.
-  [[nodiscard]] bool direct() const { return direct_; }
   [[nodiscard]] const std::string& directory() const { return directory_; }
 
  private:

@@ -377,8 +377,8 @@ class Tower::Pass {
   const TowerOrder order_;
   const int unit_;                       ///< patches of a result
   const std::vector<int> first_result_;  ///< [ranks + 1] deal_results()
-  const int first_row_;                  ///< of this rank's patches, in order
-  const int rows_;                       ///< its patches, maybe none
+  const int first_row_;                  ///< first row of this rank's patches, in order
+  const int rows_;                       ///< number of its patches, maybe 0
   const int all_rows_;                   ///< patches of the picture
   Activations activations_;
   Activation<float> residual_, delta_;  ///< [rows, width]

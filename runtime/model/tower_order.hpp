@@ -22,7 +22,7 @@ struct TowerOrder {
   std::vector<TowerStretch> windows;  ///< in order, all rows
 };
 
-/// Of a tower without windows the picture is one window.
+/// Orders a picture's rows. In a tower without windows the whole picture is one window.
 [[nodiscard]] TowerOrder tower_order(const TowerConfig& config, const PictureGrid& grid);
 
 /// Deals a picture's results to the ranks of a group: rank r computes those of the order from [r]

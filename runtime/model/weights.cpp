@@ -91,12 +91,4 @@ std::shared_ptr<const kernels::Embedding> load_embedding(kernels::Backend& backe
       .embedding(WeightLoader::whole(describe(config).embedding));
 }
 
-std::shared_ptr<const Weights> load_weights(kernels::Backend& backend, const ModelConfig& config,
-                                            const WeightSource& source,
-                                            const TensorParallelGroup& group, DType compute,
-                                            AttentionLayout attention) {
-  return std::make_shared<const Weights>(
-      backend, config, source, shard_of(config, group.rank(), group.size(), attention), compute);
-}
-
 }  // namespace paceline::model

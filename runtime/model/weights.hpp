@@ -142,12 +142,6 @@ class Weights {
                                                                        const ModelConfig& config,
                                                                        const WeightSource& source);
 
-/// Loads this rank's share, in memory of its own.
-[[nodiscard]] std::shared_ptr<const Weights> load_weights(
-    kernels::Backend& backend, const ModelConfig& config, const WeightSource& source,
-    const TensorParallelGroup& group, DType compute,
-    AttentionLayout attention = AttentionLayout::tensor);
-
 /// Loads a rank's share in parts, so that other work can be done between them.
 class WeightLoading {
  public:

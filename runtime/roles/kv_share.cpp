@@ -19,7 +19,7 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
       tp_(tp),
       recorder_(recorder),
       store_(store) {
-  if (leader) {
+  if (leader) {  // attention of own requests: a request's KV, of all heads, is on one rank
     group_ = {*leader, tp};
     owner_ = {index, tp};
     index_ = 0;
@@ -150,7 +150,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
-    // The experts go with the receiver's first head.
+    // A position's experts are sent to a receiver once, with the receiver's first head.
     const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
     const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;
@@ -306,7 +306,7 @@ void KvShare::account(RankSummary& summary) const {
 
 std::optional<bool> KvShare::ended(std::uint64_t key) {
   const auto at = under_way_.find(key);
-  if (at == under_way_.end()) throw std::logic_error("KV of which nothing was commanded");
+  if (at == under_way_.end()) throw std::logic_error("no command has this key");
   UnderWay& under_way = at->second;
   go_on(under_way);
   if (under_way.stored && !under_way.held) return std::nullopt;

@@ -9,11 +9,6 @@
 #include "runtime/sim/draws.hpp"
 
 namespace paceline::sim {
-namespace {
-
-constexpr int kNotThere = 0xA5;  // four of these bytes are no token's id
-
-}  // namespace
 
 /// Payload of a transfer of which both ends are there. It is copied when one end first learns that
 /// the transfer has ended: until then the sender may not change its memory, nor the receiver read
@@ -198,7 +193,7 @@ void BlockWire::begin(const Name& name, const Transfer& transfer) {
   const End& r = transfer.receiver;
   std::shared_ptr<Load> load;
   if (options_.copies && r.at >= 0) {
-    for (const auto& piece : r.pieces) std::memset(piece.data(), kNotThere, piece.size());
+    for (const auto& piece : r.pieces) std::memset(piece.data(), kNotArrived, piece.size());
     if (!failed) load = std::make_shared<Load>(Load{s.pieces, r.pieces});
   }
   if (s.at >= 0 && !refused) s.transport->end(s.ticket, end, failed, r, load);

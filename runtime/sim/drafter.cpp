@@ -101,7 +101,7 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
 }
 
 void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
-                            std::span<const std::int32_t> right, double beside) {
+                            std::span<const std::int32_t> right, double other_seconds) {
   double context = 0;
   double behind = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -115,7 +115,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
   }
   if (deep.empty()) return;
   context /= static_cast<double>(batch.size());
-  double seconds = beside + costs_.first.seconds(deep[0], context);
+  double seconds = other_seconds + costs_.first.seconds(deep[0], context);
   for (std::size_t level = 1; level < deep.size(); ++level)
     seconds += costs_.round.seconds(deep[level], context);
   if (behind > 0 && !costs_.catch_up.empty()) {

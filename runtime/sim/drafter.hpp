@@ -66,9 +66,9 @@ class ModelledDrafter : public draft::Drafter,
   [[nodiscard]] std::int32_t right(const DraftedRequest& r, const draft::DraftSlot& slot) const;
   /// Charges the seconds of a draft of the batch. `deep`: [levels] number of slots with a token at
   /// the level. `right`: [batch] number of tokens after the committed text, assumed ones included,
-  /// that agree with the response. `beside`: additional seconds that the draft took.
+  /// that agree with the response. `other_seconds`: additional seconds that the draft took.
   void spend(std::span<const draft::DraftSlot> batch, std::span<const int> deep,
-             std::span<const std::int32_t> right, double beside = 0);
+             std::span<const std::int32_t> right, double other_seconds = 0);
 
  private:
   [[nodiscard]] int lag(const DraftedRequest& r) const;

@@ -6,6 +6,10 @@
 
 namespace paceline::sim {
 
+/// Value of each byte of a destination until the transfer to it has ended. Four such bytes are no
+/// token's id.
+constexpr int kNotArrived = 0xA5;
+
 struct Link {
   double latency = 0;    ///< seconds
   double bandwidth = 0;  ///< bytes a second, > 0, of each rank and direction

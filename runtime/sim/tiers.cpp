@@ -11,8 +11,6 @@ namespace {
 
 using kv::TierJob;
 
-constexpr int kNotThere = 0xA5;  // four of these bytes are no token's id
-
 std::uint64_t sum_of(std::span<const std::byte> bytes) {
   std::uint64_t sum = 14695981039346656037U;  // FNV-1a
   for (const std::byte byte : bytes)
@@ -50,7 +48,7 @@ void ModelledTiers::start(TierJob job) {
     for (const TierJob::Block& block : job.blocks) {
       const bool out =
           job.kind == TierJob::Kind::give_out || job.kind == TierJob::Kind::give_out_disk;
-      if (out) std::memset(block.outside, kNotThere, options_.block_bytes);
+      if (out) std::memset(block.outside, kNotArrived, options_.block_bytes);
     }
   }
   lane.jobs.push_back(std::move(job));

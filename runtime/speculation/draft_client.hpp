@@ -93,7 +93,7 @@ class DraftClient final : public draft::Drafter {
     std::uint64_t ticket = 0;  ///< ticket of the fetch in flight; 0: none
     double asked = 0;
     // The exchange under way.
-    bool reads = true;  ///< its mailbox has room
+    bool reads = true;  ///< the server's mailbox has room
     protocol::DraftUpdate update;
     protocol::DraftFetch fetch;
   };

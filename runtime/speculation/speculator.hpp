@@ -155,7 +155,7 @@ class Speculator {
     std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch
   };
-  std::optional<Trial> trial_;     ///< of the current step
+  std::optional<Trial> trial_;     ///< trial of the current step
   std::uint64_t draft_steps_ = 0;  ///< steps in which a draft was asked for
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;

@@ -34,6 +34,7 @@
 #include "runtime/model/sharding.hpp"
 #include "tests/bench/bench_model.hpp"
 #include "tests/bench/machine.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 
 namespace {
 

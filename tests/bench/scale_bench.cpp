@@ -24,6 +24,7 @@
 #include "runtime/model/weights.hpp"
 #include "tests/bench/bench_model.hpp"
 #include "tests/bench/machine.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include "runtime/kv/sequences.hpp"
 #include "runtime/model/families/families.hpp"
 #include "tests/bench/machine.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 
 namespace paceline::bench {
 namespace {

@@ -145,10 +145,10 @@ says "$work/run" "^rewards: 0 responses scored; scoring took"
 says "$work/run" "^paceline: 96 of 96 responses have no reward .* as prompt .*KeyError.*--resume"
 code=0; rollout 2 "$work/run" "${explained[@]}" --resume || code=$?
 expect "and then they can, by what explains itself" "$work/run" "$code"
-# extras DIR: what was said beside the rewards of all responses, in order.
-extras() { "$paceline" show "$1" $(seq 0 31) 2>/dev/null | grep '^beside the reward: '; }
+# extras DIR: what was given with the rewards of all responses, in order.
+extras() { "$paceline" show "$1" $(seq 0 31) 2>/dev/null | grep '^given with the reward: '; }
 cp -r "$work/run" "$work/explained"
-same "what was said beside the rewards: responses" 96 "$(extras "$work/run" | grep -cE '\{"acc":(true|false),"length":[0-9]+\}$')"
+same "what was given with the rewards: responses" 96 "$(extras "$work/run" | grep -cE '\{"acc":(true|false),"length":[0-9]+\}$')"
 scores "by what explains itself, on other ranks" 3 "${explained[@]}" --set 'layout.verifier_tp=[2,1]'
 same "what was said is the same" "$(extras "$work/explained" | md5sum)" "$(extras "$work/run" | md5sum)"
 

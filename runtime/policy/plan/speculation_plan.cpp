@@ -161,8 +161,8 @@ class Search {
       const auto [rate, first] =
           one_by_one_.try_emplace({&table, &method, load.b, load.context, drafted_for}, 0.0);
       if (first)
-        rate->second = prompt_speed(costs, method.acceptance, facts_.longest_draft, load.b,
-                                    drafted_for, branches ? kForeseen : 0)
+        rate->second = eager_speed(costs, method.acceptance, facts_.longest_draft, load.b,
+                                   drafted_for, branches ? kForeseen : 0)
                            .tokens_per_second;
       return rate->second;
     }
@@ -279,8 +279,8 @@ class Search {
   const PlanSettings& settings_;
   std::vector<DrainPart> parts_;
   std::vector<SpeculationPlan> plans_;
-  /// What decoupled_rate() has found for tokens sent one by one, which no window changes, by the
-  /// costs, the method, a group's requests, their context and the requests drafted for.
+  /// Results of decoupled_rate() for tokens sent one by one, which do not depend on the window, by
+  /// the costs, the method, a group's requests, their context and the requests drafted for.
   mutable std::map<std::tuple<const CostTable*, const DraftMethod*, double, double, double>, double>
       one_by_one_;
 };

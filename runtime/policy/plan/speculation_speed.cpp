@@ -23,10 +23,6 @@ constexpr double kFurther = 4;
 
 }  // namespace
 
-double accepted_probability(double p, int a, int w) {
-  return a < w ? std::pow(p, a) * (1 - p) : std::pow(p, w);
-}
-
 Pace decoupled_pace(double p, int w, double drafting) {
   const double n = std::max(1.0, drafting + 0.5);
   if (p == 0 || n >= w) return {};  // no draft arrives in time
@@ -36,7 +32,7 @@ Pace decoupled_pace(double p, int w, double drafting) {
 }
 
 // All sums over k, the tokens after which the target leaves the chain, are geometric.
-Pace prompt_pace(double p, int w, const Branching& branches) {
+Pace eager_pace(double p, int w, const Branching& branches) {
   const int depth = w - 1;
   // A branch at the chain's last token has no tokens after its first, and is not tried.
   const int tried = std::max(0, std::min(branches.tried, depth - 1));
@@ -116,8 +112,8 @@ Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
   return speed;
 }
 
-Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double b,
-                   double drafted_for, double second) {
+Speed eager_speed(const SpeculationCosts& costs, double p, int longest, double b,
+                  double drafted_for, double second) {
   Speed best = plain_speed(costs.table, costs.context, b);
   best.draft = costs.window_seconds(1, drafted_for);
   for (int depth = 1; depth <= longest; ++depth) {
@@ -127,7 +123,7 @@ Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double 
       const double call = costs.window_seconds(1, drafted_for * (1 + branch_rows / depth));
       bool in_time = false;
       const auto consider = [&](int tried) {
-        const Pace pace = prompt_pace(p, depth + 1, {second, drafted, tried});
+        const Pace pace = eager_pace(p, depth + 1, {second, drafted, tried});
         const double step = costs.table.step_seconds({.requests = b,
                                                       .drafted = b * pace.drafted,
                                                       .prefill_rows = 0,

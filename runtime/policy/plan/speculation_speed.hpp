@@ -11,9 +11,6 @@ namespace paceline::policy {
 // Below, p is the probability, in [0, 1], that a drafted token is accepted given that the drafted
 // tokens before it were; w is the drafting window in tokens, at least 1.
 
-/// P(a, w): the probability that exactly the first a tokens of a window of w are accepted.
-[[nodiscard]] double accepted_probability(double p, int a, int w);
-
 // tau_w: tokens that a request gets in the time of one window, on average.
 //
 // SpecActor's formula counts a window that is refuted after `a` tokens as (a + 1) / 2 tokens: the a
@@ -56,17 +53,17 @@ struct Pace {
 /// paper's verifier waits one period for a new window, ours makes 1/p plain steps on average.
 [[nodiscard]] Pace decoupled_pace(double p, int w, double drafting);
 
-/// Branches that a drafter rank with few requests drafts beside a chain
+/// Branches that a drafter rank with few requests drafts in addition to a chain
 /// (policy/length/outcomes.hpp).
 struct Branching {
   double second = 0;  ///< probability that the second choice is right where the first is wrong
   int drafted = 0;    ///< a branch leaves the chain at each of so many of its first tokens
-  int tried = 0;      ///< so many of these branches are verified beside the chain, as one tree
+  int tried = 0;      ///< so many of these branches are verified with the chain, as one tree
 };
 
-/// Pace with a drafter rank that has few requests and sends each token by itself. The tokens that
-/// it drafts during a step have arrived when the step ends, so n = 1. `w`: one more than the tokens
-/// of a chain that a step verifies; w - 1 tokens deep are a chain's branches too.
+/// Pace with an eager drafter rank: it has few requests and sends each token by itself. The tokens
+/// that it drafts during a step have arrived when the step ends, so n = 1. `w`: one more than the
+/// tokens of a chain that a step verifies; w - 1 tokens deep are a chain's branches too.
 ///
 /// The target leaves the chain after k tokens with probability p^k (1 - p). Without a branch that
 /// leaves it there by the right token the request falls behind. A branch that was not tried becomes
@@ -74,7 +71,7 @@ struct Branching {
 /// step, as far as they agree, and the request stays ahead if all agree and the target's own token
 /// does too: branches have no branches. A request that is behind is ahead again if the first token
 /// of the next chain agrees, or the branch that leaves there.
-[[nodiscard]] Pace prompt_pace(double p, int w, const Branching& branches);
+[[nodiscard]] Pace eager_pace(double p, int w, const Branching& branches);
 
 /// Mean number of tokens from a step that verifies w tokens drafted just before; w + 1 if all are
 /// accepted. (This is the coupled model, which the paper leaves out.)
@@ -125,11 +122,11 @@ struct Speed {
 [[nodiscard]] Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,
                                     double drafted_for);
 
-/// Speed of a verifier with b requests whose drafter has few requests, `drafted_for`
-/// (prompt_pace()). Of all chains of up to `longest` tokens that are drafted during a step, and all
+/// Speed of a verifier with b requests whose drafter is eager and has `drafted_for` requests
+/// (eager_pace()). Of all chains of up to `longest` tokens that are drafted during a step, and all
 /// numbers of branches, the best. `second`: Branching::second; 0: nothing is drafted for outcomes.
-[[nodiscard]] Speed prompt_speed(const SpeculationCosts& costs, double p, int longest, double b,
-                                 double drafted_for, double second);
+[[nodiscard]] Speed eager_speed(const SpeculationCosts& costs, double p, int longest, double b,
+                                double drafted_for, double second);
 
 /// Algorithm 1, line 5: whether a window of w is worth considering. The paper goes up to
 ///

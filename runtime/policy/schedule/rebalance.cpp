@@ -131,10 +131,6 @@ double drain_seconds(const TokenSeconds& seconds, std::span<const Movable> reque
   return drain(seconds, sorted);
 }
 
-double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests) {
-  return drain_seconds(plain_steps(costs), requests);
-}
-
 std::vector<Transferral> rebalance(std::span<const GroupLoad> groups,
                                    std::span<const Movable> requests) {
   return Rebalancing(groups, requests).run();

@@ -33,10 +33,8 @@ struct Transferral {
 /// positions.
 using TokenSeconds = std::function<double(double requests, double context)>;
 
-/// Seconds until all requests of a group have ended; fewer and fewer take part in a step. The
-/// second form is for plain decoding; where costs are unknown, a row takes a second.
+/// Seconds until all requests of a group have ended; fewer and fewer take part in a step.
 [[nodiscard]] double drain_seconds(const TokenSeconds& seconds, std::span<const Movable> requests);
-[[nodiscard]] double drain_seconds(const MoveCosts* costs, std::span<const Movable> requests);
 
 /// Transferrals once no request waits to be leased. Every group that has run dry gets requests of
 /// the group that is expected to end last: the number with which the later of the two ends soonest,

@@ -92,7 +92,7 @@ void RequestTable::drafted(RequestId id, int method, double acceptance) {
   at->second.acceptance = acceptance;
 }
 
-std::uint64_t RequestTable::race(const Race& race) {
+std::uint64_t RequestTable::race(const RequestRace& race) {
   if (moves_.contains(race.id)) throw std::logic_error("a race for a request that moves");
   races_[next_version_] = race;
   return next_version_++;

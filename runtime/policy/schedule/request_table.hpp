@@ -55,7 +55,7 @@ struct RequestMove {
 
 /// Best-of-N: a second group generates another group's request with another drafter, so that each
 /// learns coming tokens from the other (roles/races.hpp).
-struct Race {
+struct RequestRace {
   RequestId id;
   int group = 0;         ///< leader of the racer
   int method = 0;        ///< index of the racer's drafter
@@ -94,7 +94,7 @@ class RequestTable {
 
   /// Plans a race for a request that another group holds. Returns the race's key, from the same
   /// count.
-  std::uint64_t race(const Race& race);
+  std::uint64_t race(const RequestRace& race);
 
   // Reports of groups.
   /// Reports that the request's move is made.
@@ -138,7 +138,7 @@ class RequestTable {
   /// before its group heard of the move.
   [[nodiscard]] const std::map<RequestId, int>& moves() const { return moves_; }
   /// Planned and running races, by key.
-  [[nodiscard]] const std::map<std::uint64_t, Race>& races() const { return races_; }
+  [[nodiscard]] const std::map<std::uint64_t, RequestRace>& races() const { return races_; }
   /// Races begun so far.
   [[nodiscard]] std::size_t races_begun() const { return races_begun_; }
   /// Moves made from group to group.
@@ -153,7 +153,7 @@ class RequestTable {
   std::map<RequestId, LeasedRequest> leased_;
   std::map<int, int> held_;  ///< by leader
   std::map<RequestId, int> moves_;
-  std::map<std::uint64_t, Race> races_;
+  std::map<std::uint64_t, RequestRace> races_;
   std::uint64_t next_version_ = 1;  ///< version of the next lease, move or race
   std::set<RequestId> given_back_;
   std::size_t moves_made_ = 0;

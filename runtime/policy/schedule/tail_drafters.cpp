@@ -52,13 +52,13 @@ class Foresight {
       : group_(group), options_(options) {}
 
   /// Speed with the best length of coupled drafts.
-  [[nodiscard]] double speed(std::span<const TailMethod* const> beside) const {
-    double best = speed(beside, Chain{}, 0);
+  [[nodiscard]] double speed(std::span<const TailMethod* const> helpers) const {
+    double best = speed(helpers, Chain{}, 0);
     if (!options_.first || options_.mode != SpeculationMode::coupled) return best;
     for (int w = 1; w <= options_.longest_draft; ++w) {
       const double drafting = costs(*options_.first).window_seconds(w, group_.requests);
       best =
-          std::max(best, speed(beside, {1, static_cast<double>(w), group_.acceptance}, drafting));
+          std::max(best, speed(helpers, {1, static_cast<double>(w), group_.acceptance}, drafting));
     }
     return best;
   }
@@ -99,7 +99,7 @@ class Foresight {
     const double catches_up = std::pow(p, others);
     return {catches_up / (catches_up + 1 - std::pow(p, length + 1)), length, p};
   }
-  [[nodiscard]] double speed(std::span<const TailMethod* const> beside, const Chain& own,
+  [[nodiscard]] double speed(std::span<const TailMethod* const> helpers, const Chain& own,
                              double drafting) const {
     const double shortest = drafting + step_seconds(own.length);
     std::vector<Chain> chains;
@@ -107,7 +107,7 @@ class Foresight {
     if (options_.first && options_.mode == SpeculationMode::decoupled)
       chains.push_back(of_layout(shortest));
     const double others = committed(chains);
-    for (const TailMethod* method : beside) chains.push_back(of_freed(*method, others, shortest));
+    for (const TailMethod* method : helpers) chains.push_back(of_freed(*method, others, shortest));
     return committed(chains) / (drafting + step_seconds(rows(chains)));
   }
 
@@ -196,9 +196,9 @@ Placement next_placement(const Placement& now, std::span<const GroupRanks> back,
 
 }  // namespace
 
-double tail_speed(const TailGroup& group, std::span<const TailMethod* const> beside,
+double tail_speed(const TailGroup& group, std::span<const TailMethod* const> helpers,
                   const TailOptions& options) {
-  return Foresight(group, options).speed(beside);
+  return Foresight(group, options).speed(helpers);
 }
 
 double raced_speed(const TailGroup& group, std::size_t method, const TailOptions& options) {
@@ -211,12 +211,12 @@ double raced_speed(const TailGroup& group, std::size_t method, const TailOptions
 bool race_pays(const TailGroup& group, std::size_t method, const TailOptions& options) {
   const bool ahead = options.mode == SpeculationMode::decoupled || !group.methods.empty();
   if (!ahead || group.steps == nullptr || method >= options.raced.size()) return true;
-  std::vector<const TailMethod*> beside;
+  std::vector<const TailMethod*> helpers;
   for (const TailMethod& m : options.methods) {
     if (std::find(group.methods.begin(), group.methods.end(), m.method) != group.methods.end())
-      beside.push_back(&m);
+      helpers.push_back(&m);
   }
-  return raced_speed(group, method, options) > tail_speed(group, beside, options);
+  return raced_speed(group, method, options) > tail_speed(group, helpers, options);
 }
 
 std::vector<TailGroup> tail_groups(const RunState& run, const TailOptions& options) {
@@ -262,19 +262,19 @@ std::vector<TailDraft> assign_tail_drafts(std::span<const TailGroup> groups,
   auto rank = freed.begin();
   for (const TailGroup* group : order) {
     if (group->steps == nullptr) continue;
-    std::vector<const TailMethod*> beside;
+    std::vector<const TailMethod*> helpers;
     std::vector<const TailMethod*> missing;
     for (const TailMethod& method : options.methods) {
       const bool has = std::find(group->methods.begin(), group->methods.end(), method.method) !=
                        group->methods.end();
-      (has ? beside : missing).push_back(&method);
+      (has ? helpers : missing).push_back(&method);
     }
-    double speed = tail_speed(*group, beside, options);
+    double speed = tail_speed(*group, helpers, options);
     for (std::size_t m = 0; m < options.raced.size(); ++m)
       speed = std::max(speed, raced_speed(*group, m, options));
     while (rank != freed.end() && !missing.empty()) {
       const auto with = [&](const TailMethod* method) {
-        std::vector<const TailMethod*> more = beside;
+        std::vector<const TailMethod*> more = helpers;
         more.push_back(method);
         return tail_speed(*group, more, options);
       };
@@ -285,7 +285,7 @@ std::vector<TailDraft> assign_tail_drafts(std::span<const TailGroup> groups,
       if (faster < speed * kLeastGain) break;
       speed = faster;
       drafts.push_back({*rank++, (*best)->method, group->leader});
-      beside.push_back(*best);
+      helpers.push_back(*best);
       missing.erase(best);
     }
   }

@@ -45,7 +45,7 @@ struct TailGroup {
   std::vector<int> methods;  ///< drafters of ranks that draft only for this group
 };
 
-/// Tokens a second of each request of the group if the drafters `beside`, on freed ranks, draft
+/// Tokens a second of each request of the group if the drafters `helpers`, on freed ranks, draft
 /// ahead in addition to the usual drafter. The model is the speculation plan's
 /// (speculation_speed.hpp), with two additions.
 ///
@@ -63,7 +63,7 @@ struct TailGroup {
 /// tokens that the step commits without it; it is then ahead by L = d - m tokens. So it is ahead
 /// for the share p^m / (p^m + 1 - p^(L + 1)) of the steps. For m = 1 this is decoupled_pace() of a
 /// window of L + 1 tokens that is drafted in no time.
-[[nodiscard]] double tail_speed(const TailGroup& group, std::span<const TailMethod* const> beside,
+[[nodiscard]] double tail_speed(const TailGroup& group, std::span<const TailMethod* const> helpers,
                                 const TailOptions& options);
 
 /// Tokens a second of each request of the group in a racer that uses only one drafter. `method`:

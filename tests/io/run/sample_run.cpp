@@ -260,7 +260,7 @@ void scores(const std::string& directory, const std::string& name) {
 int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "";
   if (mode == "digest" && count == 3) {
-    std::printf("%s\n", digest_of(arguments[2]).c_str());
+    std::printf("%s\n", digest_report(arguments[2]).hex.c_str());
     return 0;
   }
   if (mode == "scores" && count == 4) {

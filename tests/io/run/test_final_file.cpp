@@ -179,11 +179,11 @@ TEST_F(FinalFileTest, IsTheSameByteForByteWhateverTheWayThere) {
       for (auto& writer : writers) writer->close();
       EXPECT_EQ(digest_report(path).trajectories, next);
     }
-    EXPECT_EQ(digest_of(path), expected);  // from the shards
+    EXPECT_EQ(digest_report(path).hex, expected);  // from the shards
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
-    EXPECT_EQ(digest_of(path), expected);
-    EXPECT_EQ(digest_of(report.path), expected);
+    EXPECT_EQ(digest_report(path).hex, expected);
+    EXPECT_EQ(digest_report(report.path).hex, expected);
     EXPECT_EQ(digest_report(path).expected, run.ids.size());
     const std::string bytes = bytes_of(report.path);
     if (round == 0) {
@@ -206,7 +206,7 @@ TEST_F(FinalFileTest, ASmallWindowGivesTheSameContent) {
       for (const RequestId id : run.ids) (id.sample == 0 ? a : b).append(sample::finished(id));
     }
     write_final_file(path, run.manifest, run.prompts, window);
-    digests.push_back(digest_of(path));
+    digests.push_back(digest_report(path).hex);
   }
   EXPECT_EQ(digests, std::vector<std::string>(3, oracle_digest(run)));
 }
@@ -317,11 +317,11 @@ TEST_F(FinalFileTest, MasksComeBackWhateverTheWayThere) {
       }
     }
     check(open_stored_run(path));
-    EXPECT_EQ(digest_of(path), oracle_digest(run)) << "they have no part in it";
+    EXPECT_EQ(digest_report(path).hex, oracle_digest(run)) << "they have no part in it";
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
     check(open_stored_run(path));
-    EXPECT_EQ(digest_of(path), oracle_digest(run));
+    EXPECT_EQ(digest_report(path).hex, oracle_digest(run));
     const std::string bytes = bytes_of(report.path);
     if (first.empty()) first = bytes;
     EXPECT_TRUE(bytes == first) << window;
@@ -378,7 +378,7 @@ TEST_F(FinalFileTest, MostProbableTokensComeBackWhateverTheWayThere) {
       }
     }
     check(open_stored_run(path));
-    EXPECT_EQ(digest_of(path), oracle_digest(run)) << "they have no part in it";
+    EXPECT_EQ(digest_report(path).hex, oracle_digest(run)) << "they have no part in it";
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
     check(open_stored_run(path));
@@ -429,12 +429,12 @@ TEST_F(FinalFileTest, TurnsComeBackWhateverTheWayThere) {
       }
     }
     check(open_stored_run(path));
-    const std::string digest = digest_of(path);
+    const std::string digest = digest_report(path).hex;
     EXPECT_NE(digest, oracle_digest(run)) << "they have a part in it";
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts, window);
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
     check(open_stored_run(path));
-    EXPECT_EQ(digest_of(path), digest);
+    EXPECT_EQ(digest_report(path).hex, digest);
     const std::string bytes = bytes_of(report.path);
     if (first.empty()) first = bytes;
     EXPECT_TRUE(bytes == first) << window;
@@ -481,7 +481,7 @@ TEST_F(FinalFileTest, TheOrderOfThePromptFileDoesNotChangeTheDigest) {
       }
     }
     write_final_file(path, which.manifest, which.prompts);
-    return digest_of(path);
+    return digest_report(path).hex;
   };
   EXPECT_EQ(digest(at("a"), run, false), digest(at("b"), turned, true));
   EXPECT_NE(prompts_fingerprint(run.prompts), prompts_fingerprint(turned.prompts));
@@ -586,7 +586,8 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
     const FinalFileReport report = write_final_file(path, run.manifest, run.prompts);
     EXPECT_EQ(report.rewards, in_time ? 9U : 0U);
   }
-  EXPECT_EQ(digest_of(at("late")), digest_of(at("in time")));  // rewards are no part of it
+  EXPECT_EQ(digest_report(at("late")).hex,
+            digest_report(at("in time")).hex);  // rewards are no part of it
   EXPECT_NE(bytes_of(at("late/trajectories.h5")), bytes_of(at("in time/trajectories.h5")));
   EXPECT_EQ(late.size(), 9U);
 
@@ -614,7 +615,7 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
   ASSERT_NE(found, std::string::npos);
   bytes[found] ^= 1;
   std::ofstream(at("late/trajectories.h5"), std::ios::binary) << bytes;
-  const std::string message = message_of<IoError>([&] { (void)digest_of(at("late")); });
+  const std::string message = message_of<IoError>([&] { (void)digest_report(at("late")).hex; });
   EXPECT_NE(message.find("reward: it is damaged"), std::string::npos) << message;
 
   // And one in what was said beside it.
@@ -623,7 +624,7 @@ TEST_F(FinalFileTest, RewardsThatComeAfterwardsLeaveTheBytesOfThoseThatCameInTim
   ASSERT_NE(said, std::string::npos);
   bytes[said + 8] ^= 1;
   std::ofstream(at("in time/trajectories.h5"), std::ios::binary) << bytes;
-  const std::string other = message_of<IoError>([&] { (void)digest_of(at("in time")); });
+  const std::string other = message_of<IoError>([&] { (void)digest_report(at("in time")).hex; });
   EXPECT_NE(other.find("reward_extra: it is damaged"), std::string::npos) << other;
 }
 
@@ -672,7 +673,7 @@ TEST_F(FinalFileTest, ADamagedIndexRowCostsOneResponse) {
       expected.add(run.prompts[p].uid, run.prompts[p].tokens,
                    sample::finished({static_cast<std::uint32_t>(p), 0}, 9));
     }
-    EXPECT_EQ(digest_of(path), expected.hex());
+    EXPECT_EQ(digest_report(path).hex, expected.hex());
   }
 }
 
@@ -689,7 +690,7 @@ TEST_F(FinalFileTest, ADamagedFinalFileHasNoDigest) {
     write_telemetry(path, {});
     directory.tidy();
   }
-  const std::string expected = digest_of(path);
+  const std::string expected = digest_report(path).hex;
   const std::string file = path + "/trajectories.h5";
   const std::string whole = bytes_of(file);
   int refused = 0;
@@ -698,7 +699,7 @@ TEST_F(FinalFileTest, ADamagedFinalFileHasNoDigest) {
     bytes[at] ^= 4;
     std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
     try {
-      EXPECT_EQ(digest_of(path), expected) << at;  // nothing that counts
+      EXPECT_EQ(digest_report(path).hex, expected) << at;  // nothing that counts
     } catch (const IoError&) {
       ++refused;
     }
@@ -739,7 +740,7 @@ TEST_F(FinalFileTest, SixteenThousandResponsesMergeInBoundedMemory) {
     const FinalFileReport report =
         write_final_file(path, run.manifest, run.prompts, std::size_t{8} << 20);
     const std::size_t after_merge = peak_rss();
-    const std::string digest = digest_of(path);
+    const std::string digest = digest_report(path).hex;
     const std::size_t after_digest = peak_rss();
     std::printf("merged %.0f MB into %.0f MB; peak grew by %.1f MB, with the digest %.1f MB\n",
                 static_cast<double>(report.tokens) * 12e-6,

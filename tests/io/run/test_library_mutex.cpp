@@ -54,7 +54,7 @@ TEST_F(LibraryLock, AReaderLetsInWhoWaits) {
     const auto own = h5::lock_hdf5();
     was_in = true;
   });
-  while (!h5::hdf5_wanted()) std::this_thread::yield();
+  while (!lock.mutex()->wanted()) std::this_thread::yield();
   EXPECT_FALSE(was_in);
   std::vector<std::uint8_t> read(bytes.size() - 1);
   dataset.read(1, read.size(), read.data());

@@ -29,7 +29,7 @@ class SalvageTest : public Scratch {
     }
     file_ = path_ + "/trajectories.h5";
     whole_ = bytes_of(file_);
-    digest_ = digest_of(path_);
+    digest_ = digest_report(path_).hex;
   }
 
   void generate(std::span<const RequestId> ids, std::uint32_t attempt) {
@@ -43,7 +43,7 @@ class SalvageTest : public Scratch {
     const RunDirectory directory(path_, run_.manifest, run_.prompts, true);
     note_ = directory.note();
     if (directory.complete()) {
-      EXPECT_EQ(digest_of(path_), digest_);
+      EXPECT_EQ(digest_report(path_).hex, digest_);
       return run_.ids.size();
     }
     const ResumeState state = directory.read_state();
@@ -70,7 +70,7 @@ TEST_F(SalvageTest, AFlippedBitCostsTwoResponsesAtMostWhereverItIs) {
     const std::size_t kept = resume(bytes);
     EXPECT_GE(kept, run_.ids.size() - 2) << at;
     damaged += kept < run_.ids.size() ? 1 : 0;
-    ASSERT_EQ(digest_of(path_), digest_) << at;
+    ASSERT_EQ(digest_report(path_).hex, digest_) << at;
   }
   EXPECT_GT(damaged, 3U);
 }

@@ -150,7 +150,7 @@ TEST_F(WriteFailureTest, AFullDiskDuringTheMergeLeavesTheShards) {
     ShardWriter writer(path, 0, 0);
     for (const RequestId id : run.ids) writer.append(sample::finished(id, 3000));
   }
-  const std::string before = digest_of(path);
+  const std::string before = digest_report(path).hex;
   const int status = in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit sizes{rlim_t{1} << 20, RLIM_INFINITY};
@@ -167,7 +167,7 @@ TEST_F(WriteFailureTest, AFullDiskDuringTheMergeLeavesTheShards) {
     return 0;
   });
   EXPECT_EQ(status, 0) << "line " << WEXITSTATUS(status) << " mod 256";
-  EXPECT_EQ(digest_of(path), before);
+  EXPECT_EQ(digest_report(path).hex, before);
 }
 
 TEST_F(WriteFailureTest, TelemetryToo) {

@@ -4,6 +4,7 @@
 #include "kernels/gpus.hpp"
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
 namespace paceline {

@@ -25,10 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const int depth = 1 + data[0] % 12;
   SpeculationOptions options;
   options.limits = {1 + data[1] % 12, 1 + data[2] % 8, 1 + data[1] / 16 % 4};
-  options.matches = 1 + data[3] % 4;
-  options.min_count = 1 + data[3] / 16 % 3;
-  options.factor = static_cast<float>(data[4] % 8) / 2;
-  options.offset = static_cast<float>(data[4] / 16 % 4);
+  options.min_match = 1 + data[3] % 4;
+  options.offset = data[4] % 8;
   options.min_probability = static_cast<float>(data[5] % 6) / 10;
 
   // A byte: which of four sequences, and which of 64 tokens.

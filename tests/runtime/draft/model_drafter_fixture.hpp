@@ -16,6 +16,7 @@
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/families/families.hpp"
 #include "tests/runtime/draft/naive_tree.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 
 namespace paceline::draft {
 

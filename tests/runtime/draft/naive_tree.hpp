@@ -70,20 +70,13 @@ class NaiveTree {
     for (int m = cap; m >= 1 && longest == 0; --m) {
       const auto next = next_.find(Text(text.end() - m, text.end()));
       if (next == next_.end()) continue;
-      for (const auto& [token, count] : next->second) {
-        if (count >= static_cast<std::uint32_t>(o.min_count)) longest = m;
-      }
+      if (!next->second.empty()) longest = m;
     }
-    Draft best;
-    for (int m = longest; m >= std::max({1, o.min_match, longest - o.matches + 1}); --m) {
-      const double worth =
-          std::min<double>(o.limits.max_length, static_cast<double>(o.factor) * m + o.offset);
-      if (worth < 1) break;
-      Draft one = grow(Text(text.end() - m, text.end()), static_cast<int>(worth), o);
-      one.match = m;
-      if (one.score > best.score) best = one;
-    }
-    return best;
+    if (longest < std::max(1, o.min_match)) return {};
+    Draft draft = grow(Text(text.end() - longest, text.end()),
+                       std::min(o.limits.max_length, longest + o.offset), o);
+    draft.match = longest;
+    return draft;
   }
 
  private:
@@ -105,10 +98,7 @@ class NaiveTree {
       longer.probability *= count / total;
       longer.parent = index;
       ++longer.length;
-      if (count >= static_cast<std::uint32_t>(o.min_count) &&
-          longer.probability >= o.min_probability) {
-        all.push_back(longer);
-      }
+      if (longer.probability >= o.min_probability) all.push_back(longer);
     }
     std::sort(all.begin(), all.end(), before);
     if (all.size() > static_cast<std::size_t>(o.limits.paths)) all.resize(o.limits.paths);
@@ -182,7 +172,7 @@ inline std::string difference(const DraftResult& result, const DraftOutput& outp
                               const NaiveTree::Draft& naive) {
   if (result.count != static_cast<int>(naive.paths.size())) return "lengths of drafts differ";
   if (result.count == 0) return "";
-  if (result.match != naive.match) return "matches differ";
+  if (result.longest != naive.match) return "matches differ";
   if (result.score != naive.score) return "scores differ";
   for (int i = 0; i < result.count; ++i) {
     const NaiveTree::Path& path = naive.paths[i];

@@ -207,10 +207,10 @@ TEST_F(Assumed, SuffixDraftsSeekTheLongerTextInTreesThatDoNotHoldIt) {
     const bool bounds = seed % 2 == 0;  // on matches and probabilities
     SuffixDrafterOptions o;
     o.store.depth = bounds ? 8 : 128;
-    o.speculation.factor = bounds ? 1 : 128;
+    o.speculation.offset = bounds ? 0 : 128;
     o.speculation.max_match = bounds ? 6 : 128;
     o.speculation.min_probability = bounds ? 0.1F : 0;
-    o.speculation.matches = bounds ? 1 + static_cast<int>(seed % 3) : 1;
+    o.speculation.min_match = bounds ? 1 + static_cast<int>(seed % 3) : 1;
     SuffixDrafter drafter(o, pool);
     run(drafter, seed, 30, 2, bounds ? 3 : 1,
         [&](const DraftLimits& limits, std::span<const Asked> batch,

@@ -43,8 +43,6 @@ TEST(DynamicTree, ExpandsTheLikeliestPathsAndKeepsTheLikeliestOfAll) {
     EXPECT_NEAR(buffers.output().scores[i], scores[i], 1e-6);
   }
   EXPECT_EQ(tree.write(0, buffers.output()), 0);
-  tree.clear();
-  EXPECT_EQ(tree.write(6, buffers.output()), 0);
 }
 
 TEST(DynamicTree, StopsAreKeptAndNotExpanded) {

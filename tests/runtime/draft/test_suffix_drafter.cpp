@@ -15,7 +15,7 @@ using Text = std::vector<TokenId>;
 SuffixDrafterOptions options() {
   SuffixDrafterOptions o;
   o.store.depth = 16;
-  o.speculation.factor = 8;
+  o.speculation.offset = 8;
   return o;
 }
 

@@ -158,11 +158,8 @@ SpeculationOptions random_options(std::mt19937& random) {
   o.limits = {between(1, 12), between(1, 6), between(1, 4)};
   o.min_match = between(1, 2);
   o.max_match = between(1, 12);
-  o.matches = between(0, 1) == 0 ? 1 : between(2, 12);
-  o.factor = static_cast<float>(between(0, 6)) / 2;
-  o.offset = static_cast<float>(between(0, 4)) / 2;
+  o.offset = between(0, 4);
   o.min_probability = static_cast<float>(between(0, 5)) / 10;
-  o.min_count = between(1, 3);
   return o;
 }
 
@@ -243,7 +240,7 @@ TEST(Speculation, StaysWithinTheCallersMemory) {
   Growing growing(16);
   growing.append(0, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2});
   SpeculationOptions options;
-  options.factor = 4;
+  options.offset = 4;
   SpeculationScratch scratch;
   DraftBuffers buffers(3);
   EXPECT_EQ(speculate(growing.tree, 0, options, buffers.output(), scratch).count, 3);

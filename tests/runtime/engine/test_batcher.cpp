@@ -498,8 +498,9 @@ TEST(Batcher, OwnStopsAreBannedBeforeMinTokens) {
 TEST(Batcher, RefusesWhatDoesNotFitAndLosesNothing) {
   BatcherLimits limits = plain();
   limits.max_batch = 4;
-  Batcher batcher(limits, sampling_params(), {kStop}, nullptr);
-  limits.kv_blocks = batcher.blocks_needed(request(5, 0));
+  const Admission longest = request(5, 0);
+  limits.kv_blocks = kv::Sequences::blocks_needed(
+      std::ssize(longest.prompt) + sampling_params().max_tokens, limits.kv_block);
   Batcher small(limits, sampling_params(), {kStop}, nullptr);
   Admission a = request(5, 0);
   Admission b = request(5, 1);

@@ -18,6 +18,7 @@
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/families/families.hpp"
 #include "tests/runtime/model/answers.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 #include "tests/runtime/requests.hpp"
 

@@ -9,6 +9,7 @@
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
 #include "tests/kernels/test_backends.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
 namespace paceline {

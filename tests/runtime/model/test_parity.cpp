@@ -16,6 +16,7 @@
 #include "runtime/model/families/families.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/answers.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
 namespace paceline {

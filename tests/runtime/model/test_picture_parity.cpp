@@ -21,6 +21,7 @@
 #include "runtime/model/tower.hpp"
 #include "tests/kernels/test_backends.hpp"
 #include "tests/runtime/model/answers.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/parity_fixtures.hpp"
 
 namespace paceline {

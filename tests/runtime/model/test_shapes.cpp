@@ -13,6 +13,7 @@
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/rope.hpp"
 #include "tests/kernels/test_backends.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
 namespace paceline {

@@ -13,6 +13,7 @@
 #include "runtime/fabric/mpi_group.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/families/families.hpp"
+#include "tests/runtime/model/load_weights.hpp"
 #include "tests/runtime/model/random_model.hpp"
 
 namespace paceline::model {

@@ -28,20 +28,25 @@ int count_to(const std::vector<Transferral>& made, int group) {
       std::count_if(made.begin(), made.end(), [&](const auto& t) { return t.to == group; }));
 }
 
+TokenSeconds plain(const MoveCosts& costs) {
+  return [&costs](double requests, double context) {
+    return costs.table.step_seconds({.requests = requests, .context = context});
+  };
+}
+
 TEST(Drain, FewerAndFewerTakePart) {
   const MoveCosts costs = linear(10, 1);
   const std::vector<Movable> requests{with(0, 5), with(0, 2), with(0, 9)};
   // Two steps of three, three of two, four of one.
-  EXPECT_DOUBLE_EQ(drain_seconds(&costs, requests), 2 * 13 + 3 * 12 + 4 * 11);
-  EXPECT_DOUBLE_EQ(drain_seconds(nullptr, requests), 2 * 3 + 3 * 2 + 4 * 1);
-  EXPECT_EQ(drain_seconds(&costs, {}), 0);
+  EXPECT_DOUBLE_EQ(drain_seconds(plain(costs), requests), 2 * 13 + 3 * 12 + 4 * 11);
+  EXPECT_EQ(drain_seconds(plain(costs), {}), 0);
 }
 
 TEST(Drain, ContextGrowsAsItGoes) {
   MoveCosts costs = linear(10, 0);
   costs.table.decode = CostCurve(costs.table.decode.points(), 0.1);
   const std::vector<Movable> requests{with(0, 10, 100)};
-  EXPECT_DOUBLE_EQ(drain_seconds(&costs, requests), 10 * (10 + 0.1 * 105));
+  EXPECT_DOUBLE_EQ(drain_seconds(plain(costs), requests), 10 * (10 + 0.1 * 105));
 }
 
 TEST(Rebalance, TheGroupThatEndsLastSharesWithTheOneThatRanDry) {
@@ -139,7 +144,7 @@ double later_end(const MoveCosts& costs, const std::vector<Movable>& requests,
     if (moves[i])
       seconds += split_move(costs, static_cast<int>(requests[i].positions), 0, 16).seconds;
   }
-  return std::max(drain_seconds(&costs, stays), seconds + drain_seconds(&costs, goes));
+  return std::max(drain_seconds(plain(costs), stays), seconds + drain_seconds(plain(costs), goes));
 }
 
 TEST(Rebalance, IsNeverLaterByItsOwnEstimateAndTheBestOfAllNumbersOfMoves) {

@@ -23,12 +23,8 @@ DecoupledOutcome simulate(double p, int w, double drafting, int requests, int st
 }
 
 TEST(SpeculationSpeed, ByHand) {
-  // p = 1/2, w = 2: nothing is accepted in half of the windows, one token in a quarter, two in a
-  // quarter.
-  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 0, 2), 0.5);
-  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 1, 2), 0.25);
-  EXPECT_DOUBLE_EQ(accepted_probability(0.5, 2, 2), 0.25);
-  // Ahead for 0.5 / (0.5 + 1 - 0.25) = 0.4 of the steps, in which half a token is won.
+  // p = 1/2, w = 2: ahead for 0.5 / (0.5 + 1 - 0.25) = 0.4 of the steps, in which half a token is
+  // won.
   EXPECT_DOUBLE_EQ(decoupled_pace(0.5, 2, 0.2).committed, 1 + 0.4 * 0.5);
   EXPECT_DOUBLE_EQ(decoupled_pace(0.5, 2, 0.2).drafted, 0.4);
   EXPECT_DOUBLE_EQ(coupled_tau(0.5, 2), 1.75);
@@ -61,8 +57,8 @@ TEST(SpeculationSpeed, PaceWithOutcomesIsThatOfRandomMarks) {
   };
   for (const double p : {0.5, 0.8, 0.95}) {
     for (const int w : {2, 4, 8}) {
-      EXPECT_NEAR(prompt_pace(p, w, {}).committed, decoupled_pace(p, w, 0).committed, 1e-9);
-      EXPECT_NEAR(prompt_pace(p, w, {1, w, 0}).committed, coupled_tau(p, w - 1), 1e-9);
+      EXPECT_NEAR(eager_pace(p, w, {}).committed, decoupled_pace(p, w, 0).committed, 1e-9);
+      EXPECT_NEAR(eager_pace(p, w, {1, w, 0}).committed, coupled_tau(p, w - 1), 1e-9);
       for (const Branching branches : {Branching{0.68, w, 0}, Branching{0.68, 1, 0},
                                        Branching{0.68, w, w}, Branching{0.68, w, 2}}) {
         constexpr int kSteps = 200000;
@@ -91,7 +87,7 @@ TEST(SpeculationSpeed, PaceWithOutcomesIsThatOfRandomMarks) {
             ahead = k > depth || foreseen(k);
           }
         }
-        const Pace pace = prompt_pace(p, w, branches);
+        const Pace pace = eager_pace(p, w, branches);
         EXPECT_NEAR(tokens / kSteps / pace.committed, 1, 0.01) << p << ' ' << w;
         EXPECT_NEAR(rows / kSteps / pace.drafted, 1, 0.01) << p << ' ' << w;
       }

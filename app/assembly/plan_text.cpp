@@ -1,4 +1,4 @@
-#include "app/commands/report.hpp"
+#include "app/assembly/plan_text.hpp"
 
 #include <fmt/ranges.h>
 
