@@ -129,6 +129,10 @@ std::optional<std::string> EnvironmentPool::next(int worker) {
     Job& job = place.jobs.front();
     const Trajectory& response = job.response;
     auto session = sessions_.find(response.id);
+    if (session != sessions_.end() && session->second.worker != worker) {
+      place.jobs.pop_front();  // the conversation left, and returned to another worker
+      continue;
+    }
     if (job.close) {
       if (session != sessions_.end() && session->second.told > 0) return close_line(response.id);
       forget(response.id);  // the process that knew the conversation is gone
@@ -138,10 +142,6 @@ std::optional<std::string> EnvironmentPool::next(int worker) {
     if (session == sessions_.end()) {  // closed and begun again
       session = sessions_.emplace(response.id, Session{worker, 0}).first;
       ++place.sessions;
-    }
-    if (session->second.worker != worker) {  // it left, and returned to another worker
-      place.jobs.pop_front();
-      continue;
     }
     const std::size_t turn = std::min(session->second.told, response.turns.size());
     const bool replay = turn < response.turns.size();

@@ -261,6 +261,29 @@ TEST_F(EnvironmentPoolTest, ALeftConversationIsClosedAndMayBeginAgain) {
   EXPECT_EQ(only(*p, response(0, 1)).tokens, (std::vector<TokenId>{1, 0}));
 }
 
+// A request that moves to and fro is left twice while its worker is slow to close it. It begins
+// again with another worker before the second closing is looked at: the crew's thread waits for
+// processes that end, of worker 0 first, then, after the first closing, of worker 2.
+TEST_F(EnvironmentPoolTest, AConversationThatWasLeftTwiceMayBeginAgainWithAnotherWorker) {
+  settings_.workers = 3;
+  settings_.attempts = 1;
+  const std::string ends = "exec >&-; sleep 0.3; exit";
+  const auto p =
+      pool(loop(R"(case $line in *\"close\"*) sleep 0.05;; esac; )"
+                R"(case $id$turn in 0:01) )" +
+                ends + ";; 0:21) sleep 0.05; " + ends + ";; esac; " + "if [ $replay = 0 ]; then " +
+                answer(R"(\"observation\":[7])") + "else " + answer(R"(\"known\":1)") + "fi; "));
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_FALSE(only(*p, response(i)).failed);
+  p->leave({0, 1});
+  p->leave({0, 1});
+  p->ask(response(2, 1), true);
+  p->ask(response(0, 1), true);
+  ::usleep(150'000);
+  p->ask(response(1, 1), true);
+  for (const EnvironmentReply& reply : replies(*p, 3))
+    EXPECT_EQ(reply.failed, reply.id.sample != 1) << reply.id.sample;
+}
+
 TEST(EnvironmentLine, HasTheTurnAndWhatWasGivenBefore) {
   const Tokenizer tokenizer = Tokenizer::parse(tiny::document().dump(), "t.json");
   Trajectory t;
