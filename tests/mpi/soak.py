@@ -387,6 +387,7 @@ class Soak:
                 time.sleep(0.0005)
         with contextlib.suppress(subprocess.TimeoutExpired):  # it may end before the moment
             return None, process.wait(moment.delay)
+        kill(process.pid, signal.SIGSTOP)  # no rank is to start unseen just before its launcher is killed
         ranks = children(process.pid)
         self.about_to_kill()
         victim = self.random.choice(VICTIMS)
@@ -404,6 +405,7 @@ class Soak:
                 kill(pid, signal.SIGKILL)
         if victim == "stop":
             kill(process.pid, signal.SIGUSR1)
+        kill(process.pid, signal.SIGCONT)
         self.kills[victim] = self.kills.get(victim, 0) + 1
         return victim, self.wait(process, ranks)
 
