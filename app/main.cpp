@@ -293,8 +293,10 @@ int run(int argc, char** argv) {
     app::end_at_signals();
     code = app::report(reported);
   } else if (show->parsed()) {
+    app::end_at_signals();
     code = app::show(shown);
   } else if (digest->parsed()) {
+    app::end_at_signals();
     code = app::digest(path);
   } else {
     fmt::print("{}", cli.help());

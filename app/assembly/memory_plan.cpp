@@ -288,7 +288,7 @@ std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
       bytes += draft::NgramIndex::most_bytes({setting.min_match, setting.max_match}, own);
     if (setting.method != io::DrafterMethod::suffix) continue;
     bytes +=
-        draft::SuffixTree::most_bytes(requests, own) +
+        own * 2 * sizeof(TokenId) + draft::SuffixTree::most_bytes(requests, own) +  // and the texts
         std::min(setting.max_memory, draft::SuffixTree::most_bytes(trees, known_tokens(inputs)));
   }
   return bytes;

@@ -223,8 +223,8 @@ struct SimulatedWorkload {
   Auto<std::int32_t> prompt_tokens;      ///< of each; auto: by `lengths`, prompts.path, or 512
   SimulatedTurns turns;                  ///< used if environment.method answers turns
   Auto<std::vector<double>> acceptance;  ///< [speculation.drafters] mean rates
-  /// Share of the tokens that suffix trees miss by this step's texts, and have right by those of
-  /// earlier steps.
+  /// Of the tokens that suffix trees miss by this step's texts, the share that they have right by
+  /// those of earlier steps.
   double history = 0;
   std::optional<std::string> stop_points;  ///< directory of a run that recorded a head's trees
 };

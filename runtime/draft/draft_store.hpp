@@ -131,7 +131,7 @@ class DraftStore {
   StoreLimits limits_;
   std::map<GroupId, Group> groups_;
   std::size_t bytes_ = 0;
-  double first_expiry_ = 0;         ///< no group expires before
+  double first_expiry_ = 0;         ///< seconds; no group expires before this time
   std::uint64_t last_version_ = 0;  ///< last EarlierTree::version given
 };
 

@@ -250,8 +250,10 @@ void SuffixDrafter::propose(std::span<DraftSlot> batch, double now, Levels* /*le
 
 std::size_t SuffixDrafter::bytes() const {
   std::size_t bytes = store_.bytes();
-  for (const auto& [id, request] : requests_)
-    bytes += request.own == nullptr ? 0 : request.own->bytes();
+  for (const auto& [id, request] : requests_) {
+    bytes += request.text.capacity() * sizeof(TokenId);
+    if (request.own != nullptr) bytes += request.own->bytes();
+  }
   return bytes;
 }
 

@@ -55,7 +55,6 @@ class HostTiers final : public TierDevice {
   [[nodiscard]] std::span<std::byte> unit(std::int32_t unit) override;
   void trim(std::int32_t units) override;
   [[nodiscard]] std::shared_ptr<void> memory() override { return memory_; }
-  /// The file on disk; null: there is no disk.
 
  private:
   /// The jobs of one thread, which does them in order.

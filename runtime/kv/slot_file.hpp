@@ -30,7 +30,6 @@ class SlotFile {
   [[nodiscard]] std::string write(std::int32_t first, std::span<const iovec> pieces);
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 
-  /// Whether transfers bypass the page cache, as far as is known.
   [[nodiscard]] const std::string& directory() const { return directory_; }
 
  private:

@@ -272,8 +272,7 @@ int main(int count, char** arguments) {
       print("disk, past the cache (O_DIRECT)", own, {});
       print("disk, through the cache", raw(options, Way::cached), own);
       print("disk, mapped", raw(options, Way::mapped), own);
-      print(own.write > 0 ? "the pool, past the cache" : "the pool, through the cache",
-            through_disk(options, requests), own);
+      print("the pool", through_disk(options, requests), own);
     }
     const Rates own = raw(options, Way::direct);
     const double one = requests.bytes / (own.read > 0 ? own.read : 1e9);

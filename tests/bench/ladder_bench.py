@@ -42,7 +42,10 @@ class Ladder:
         self.made: dict[tuple, dict] = {}  # by repeat, step and arm
         if self.notes.exists():
             for line in self.notes.read_text().splitlines():
-                note = json.loads(line)
+                try:
+                    note = json.loads(line)
+                except json.JSONDecodeError:
+                    continue  # it was stopped while it wrote
                 self.made[note["repeat"], note["step"], note["arm"]] = note
         self.digests = {key[1]: note["digest"] for key, note in self.made.items() if key[0] == 0}
 

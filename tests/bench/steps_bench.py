@@ -66,7 +66,7 @@ def ages_of(made: list[dict]) -> str:
     """By age of drafts from earlier steps: how often they were right, and their share of all tokens."""
     tokens = sum(f["tokens"] for f in made)
     ages = []
-    for age in sorted({key for f in made for key in f if key.startswith("history:")}, key=lambda a: (len(a), a)):
+    for age in sorted({key for f in made for key in f if key.startswith("history:")}, key=lambda a: int(a[8:].split("-")[0].rstrip("+"))):
         tried, right = (sum(f[age][i] for f in made if age in f) for i in (0, 1))
         ages.append(f"{age[8:]}: {100 * right / tried:.0f} ({100 * right / tokens:.0f})")
     return ", ".join(ages)

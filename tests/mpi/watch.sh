@@ -205,7 +205,7 @@ if [ ! -e "$steps/step-$seed-b.ahead" ]; then ok "the texts go with it"; else fa
 
 # A step whose masks have no room for the next one's begins none of it.
 drafts step-4000-b 41 upcoming ', top_k: 300, keep_masks: true'
-busy step-4000-a 40 400 ', top_k: 1, keep_masks: true'
+busy step-4000-a 40 "$tokens" ', top_k: 1, keep_masks: true'
 comes step-4000-a
 mv "$steps/step-4000-b.upcoming" "$steps/step-4000-b.yaml"
 comes step-4000-b && same "wider masks than the step before: nothing was begun" 0 "$(figure step-4000-a | cut -d' ' -f1)"

@@ -351,7 +351,7 @@ output=$work/others simulate || fail "a folder with others' files: $(tail -n 1 "
 same "others' files stay" "data.bin" "$(ls -A "$work/others/shards")"
 # A simulation of minutes. Of a process that has to be killed timeout says 137.
 code=0
-timeout -k 60 0.5 "$paceline" simulate "$root/configs/simulated/seer-kimi-k2.yaml" >"$work/out" 2>&1 || code=$?
+timeout -k 5 0.5 "$paceline" simulate "$root/configs/simulated/seer-kimi-k2.yaml" >"$work/out" 2>&1 || code=$?
 same "SIGTERM ends it: exit code" 124 "$code"
 
 finish

@@ -49,6 +49,27 @@ TEST(SuffixDrafter, LearnsFromPromptAndSiblings) {
   EXPECT_EQ(propose(drafter, {0, 1}), (Text{71, 72, 73, 74})) << "the finished stay useful";
 }
 
+// Nothing is drafted while they speak: trees take texts in when responses end or go elsewhere.
+TEST(SuffixDrafter, SiblingsThatNobodyDraftedForAreLearnedFrom) {
+  ThreadPool pool(1);
+  SuffixDrafter drafter(options(), pool);
+  const Text prompt{1, 2, 3};
+  for (const std::uint32_t sample : {0U, 1U, 2U, 3U})
+    drafter.start({{0, sample}, prompt, {}, {}}, 0);
+  drafter.commit({0, 0}, Text{70, 71}, 0);
+  drafter.commit({0, 0}, Text{72, 73}, 0);
+  drafter.finish({0, 0}, 0);
+  drafter.commit({0, 1}, Text{80, 81, 82}, 0);
+  drafter.leave({0, 1}, 0);
+  drafter.commit({0, 2}, Text{90, 91, 92}, 0);
+  drafter.commit({0, 3}, Text{70}, 0);
+  EXPECT_EQ(propose(drafter, {0, 3}), (Text{71, 72, 73})) << "it ended";
+  drafter.commit({0, 3}, Text{80}, 0);
+  EXPECT_EQ(propose(drafter, {0, 3}), (Text{81, 82})) << "it went elsewhere";
+  drafter.commit({0, 3}, Text{90}, 0);
+  EXPECT_EQ(propose(drafter, {0, 3}), (Text{91, 92})) << "it goes on";
+}
+
 TEST(SuffixDrafter, TheHigherScoreWinsAndItsOwnTreeOnTies) {
   ThreadPool pool(1);
   SuffixDrafter drafter(options(), pool);

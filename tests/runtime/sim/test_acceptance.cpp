@@ -221,8 +221,8 @@ TEST(Acceptance, FinishedSiblingsHelpTheSuffixDrafterAsInSeer) {
               std::min(1.0, 2 * drafts.rate(0, 100, 1)), 1e-6);
 }
 
-// What the texts of this step miss is right as often as those of earlier steps have it; other
-// methods know none of them.
+// Texts of earlier steps have their share of the tokens that this step's texts miss; other methods
+// know none of them.
 TEST(Acceptance, EarlierStepsHaveAShareOfWhatThisStepMisses) {
   AcceptanceSettings settings;
   settings.methods = {suffix_acceptance(), ngram_acceptance()};
