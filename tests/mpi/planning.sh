@@ -31,11 +31,11 @@ says "without a profile nobody drafts for others" "0 drafter ranks: verifiers dr
 refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
-# Of 64 requests: trees of 32 KiB, 220 tokens of 64 bytes; and what the responses' trees may take.
-says "texts that drafters look up are counted" "texts for lookup on each verifier: up to 3.9 MiB of host memory" \
+# Of 64 requests: trees of 32 KiB, 220 tokens of 64 bytes and 8 of the text; and what the responses' trees may take.
+says "texts that drafters look up are counted" "texts for lookup on each verifier: up to 4.0 MiB of host memory" \
   --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]"
 # Of 32 requests, for there are no more.
-says "no more texts than there are responses" "texts for lookup on each verifier: up to 2.4 MiB of host memory" \
+says "no more texts than there are responses" "texts for lookup on each verifier: up to 2.5 MiB of host memory" \
   --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]" --set prompts.samples=1 --set engine.max_batch=4096
 says "a log is on its server alone" "responses that each draft server holds: up to 1.0 MiB of host memory" --ranks 2 \
   --set "speculation.drafters=[{method: suffix, max_memory: 1MiB}]" --set prompts.samples=2000
