@@ -4,8 +4,8 @@
 //  * every output row depends only on its own input row: it is reduced over K in one fixed order,
 //    which depends neither on the number of rows or threads nor on the other rows;
 //  * attention walks the keys in fixed tiles of kAttentionTile positions aligned to position 0,
-//    with online softmax in tile order; a backend may split them, and adds the splits in order,
-//    whatever the KV block size, the rows computed together or the number of threads;
+//    with online softmax in tile order; a backend may split the keys, and adds the splits in order.
+//    KV block size, other rows and number of threads change nothing;
 //  * row-parallel projections are sums of `segments` partial sums over equal K-ranges, added in one
 //    binary tree (neighbours first), so that ranks that hold sub-trees complete the same tree.
 //
@@ -60,8 +60,8 @@ class Buffer {
 class ElasticBuffer : public Buffer {
  public:
   /// Sets the number of bytes that are memory, at most `most` of Backend::reserve(). The memory
-  /// that stays keeps its contents and addresses; new memory is zero-filled. Memory beyond goes
-  /// back to the system or the device, in whole pages. Waits for pending work of the backend.
+  /// that stays keeps its contents and addresses; new memory is zero-filled. Memory beyond `bytes`
+  /// goes back to the system or the device, in whole pages. Waits for pending work of the backend.
   /// Throws as allocate() does.
   virtual void resize(std::size_t bytes) = 0;
 };
@@ -103,7 +103,7 @@ struct ExpertChoices {
   int chosen = 0;               ///< experts of each row
   std::int32_t* ids = nullptr;  ///< [rows, chosen] indices in the layer, ascending in each row
   float* weights = nullptr;     ///< [rows, chosen] factors of the experts' results
-  bool given = false;           ///< ids are those of an earlier computation, not chosen here
+  bool given = false;           ///< ids come from an earlier computation; only weights are computed
 };
 
 /// Part of a stored matrix: rows from first_row on, columns from first_column on.
@@ -206,19 +206,19 @@ struct Segment {
   /// row has none and is at first_position. Null: a chain.
   const std::int32_t* parents = nullptr;
   int before = 0;  ///< rows of the tree that earlier passes computed
-  /// Number of positions that every row of a chain sees, from 0 on, later ones than its own
-  /// included: earlier passes or other ranks have stored the rest. 0: each row sees the positions
-  /// up to its own.
+  /// Number of positions, from 0 on, that every row of a chain sees, even after its own position.
+  /// Earlier passes or other ranks have stored the positions outside the chain. 0: each row sees
+  /// the positions up to its own.
   int seen = 0;
 };
 
-/// Further input of a batch that has rows of pictures. It is the same on all ranks of a group,
-/// as all of the batch is.
+/// Further input of a batch that has rows of pictures. Like the rest of the batch, it is the same
+/// on all ranks of a group.
 struct PictureInput {
   /// [rows] positions for rotary embedding, below Batch::positions. Empty: each row's position.
   std::span<const RotaryPosition> rotary;
-  /// [rows] embedding of a row in place of its token's, fp32 in host memory; null: the token's.
-  /// Empty: all rows have their token's.
+  /// [rows] embedding that replaces the one of the row's token, fp32 in host memory; null: nothing
+  /// is replaced. Empty: nothing is replaced in any row.
   std::span<const float* const> embeddings;
 
   [[nodiscard]] bool empty() const { return rotary.empty() && embeddings.empty(); }
@@ -242,7 +242,7 @@ struct Batch {
   std::int32_t positions = 0;  ///< all positions are below it
   PictureInput pictures = {};
   /// Rows whose attention this pass computes, and whose KV it stores; other ranks do this for the
-  /// other rows. Absent: all rows. Passes of such an owner are not recordable (PassTraits).
+  /// other rows. Absent: all rows. Owners of batches with a range are not recordable (PassTraits).
   std::optional<RowRange> attended = {};
 };
 
@@ -261,7 +261,7 @@ struct PassRows {
 struct PassTraits {
   std::size_t weight_bytes = 0;  ///< bytes of weights that a pass reads
   /// All operations are the backend's (sums over ranks are not), and no two rows' results share
-  /// memory: parts of a pass may be at different operations at a time.
+  /// memory. So parts of a pass may be at different operations at the same time.
   bool rows_apart = false;
   /// The host never waits for the backend within a pass, so a pass may be captured and replayed.
   bool recordable = true;
@@ -281,8 +281,8 @@ struct RopeTable {
   const float* cos_sin = nullptr;
   int head_dim = 0;
   int max_position = 0;
-  /// Number of pairs that each part of a RotaryPosition rotates, in order: frame, row, column.
-  /// Where a batch has such positions, they add up to head_dim / 2.
+  /// Number of pairs that each part of a RotaryPosition rotates, in order: frame, row, column. The
+  /// numbers add up to head_dim / 2 where a batch has PictureInput::rotary.
   std::array<int, 3> sections{};
 };
 
@@ -294,9 +294,9 @@ struct Routing {
   /// are the softmax over all experts.
   bool sigmoid = false;
   const float* correction = nullptr;  ///< [experts] added to scores for choosing; null: nothing
-  /// Number of groups of neighbouring experts, and of groups that a row uses: those with the
-  /// largest sums of their two best scores, the lowest index first on ties. Its experts are chosen
-  /// within these groups.
+  /// Number of groups of neighbouring experts, and number of groups that a row uses. It uses the
+  /// groups with the largest sums of their two best scores, the lowest index first on ties. Its
+  /// experts are chosen within these groups.
   int groups = 1;
   int chosen_groups = 1;
   float scale = 1.0F;  ///< factor of all weights
@@ -306,8 +306,8 @@ struct Routing {
 struct LatentParams {
   int heads = 0;                ///< query heads of this rank
   int nope = 0;                 ///< elements of a query head without rotary embedding
-  int rope = 0;                 ///< elements with it, in a query head and in the common key
-  int rank = 0;                 ///< elements of a latent vector without it: its value
+  int rope = 0;                 ///< rotated elements, in a query head and in the common key
+  int rank = 0;                 ///< elements of a latent vector that are not rotated: its value
   float scale = 1.0F;           ///< factor of scores
   const float* norm = nullptr;  ///< [rank] RMSNorm of a latent vector's values
   float norm_epsilon = 0;
@@ -333,19 +333,19 @@ enum class Gelu : std::uint8_t {
 /// The operations of a pass on rows(): all rows, or a part that consists of whole segments. To its
 /// operations a part is a pass of its own: row 0 is the part's first row, and pointers refer to
 /// this row's place. embed(), store_experts() and gather_rows() compute the part's rows. The
-/// operations of attention (rope_and_store(), attention() and those of latent attention) compute
-/// the rows of attended(), whose first one is their row 0. The others compute as many rows as they
-/// are told. Used by one thread.
+/// operations of attention (rope_and_store(), attention(), latent_rope_and_store() and
+/// latent_attention()) compute the rows of attended(); their row 0 is the first of these. The other
+/// operations compute as many rows as they are told. Used by one thread.
 class Operations {
  public:
   virtual ~Operations() = default;
   [[nodiscard]] virtual const PassRows& rows() const = 0;
-  /// The rows among rows() that are in Batch::attended; its logit rows are 0.
+  /// The rows among rows() that are in Batch::attended, without logit rows.
   [[nodiscard]] virtual PassRows attended() const { return rows(); }
 
-  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table does not have the row. As
-  /// adding -0 changes no number, the sum over ranks with a part of the table each is the row, to
-  /// the bit. A row of a picture is taken from PictureInput::embeddings.
+  /// out[r, :] = table[token of row r, :] in fp32; -0 where the table does not have the row. Adding
+  /// -0 changes no number: where each rank has a part of the table, the sum over ranks is the row,
+  /// to the bit. A row of a picture is taken from PictureInput::embeddings.
   virtual void embed(const Embedding& table, float* out) = 0;
 
   /// x[r, :] += delta[r, :] (skipped when delta is null), then out[r, :] = x / rms(x) * weight,
@@ -498,7 +498,7 @@ struct Sampled {
   TokenId token = 0;
   float logprob = 0;
   float sampling_logprob = 0;
-  std::int32_t kept = 0;  ///< number of tokens that could be sampled; set with `kept`
+  std::int32_t kept = 0;  ///< number of tokens that could be sampled; set if sample() gets `kept`
 };
 
 /// A token and its score, logit / T + noise (its logit where T = 0); sample() takes the largest
@@ -579,8 +579,8 @@ class Backend {
   [[nodiscard]] virtual PassRows padded(PassRows rows) const = 0;
   /// Sets the batch of the next pass; each pass needs its own begin(). Only one pass may be under
   /// way, over all owners. Memory that `batch` points to must stay unchanged until run() returns.
-  /// Throws Error (internal) on tokens or positions out of range and on trees whose rows follow
-  /// later ones.
+  /// Throws Error (internal) on tokens or positions out of range, and on a tree with a row before
+  /// its parent.
   virtual void begin(const Batch& batch) = 0;
   [[nodiscard]] virtual std::unique_ptr<Recording> make_recording(const PassTraits& traits) = 0;
   /// Runs the pass: calls `compute` with the operations on all its rows, or, where
@@ -615,8 +615,8 @@ class Backend {
   /// A row with a given token gets this token's log-probabilities instead. logits: [rows.size(),
   /// stride] fp32, of which the first `vocab` columns count. Throws UnusableLogits, as rank() does.
   /// `kept`: empty, or [rows.size(), n] for the ids of the tokens that each row can sample,
-  /// ascending; Sampled::kept is their number; at temperature 0 only the sampled one. With `kept`,
-  /// all rows must have top_k from 1 to n, and no given token.
+  /// ascending (at temperature 0 only the sampled token); Sampled::kept is their number. With
+  /// `kept`, all rows must have top_k from 1 to n, and no given token.
   virtual void sample(const float* logits, std::size_t stride, int vocab,
                       std::span<const SampleRow> rows, std::span<Sampled> out,
                       std::span<TokenId> kept = {}) = 0;

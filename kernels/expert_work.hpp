@@ -8,7 +8,7 @@
 
 namespace paceline::kernels {
 
-/// Added to the sum of sigmoids by which weights are divided, as in the published models.
+/// Addend to the sum of sigmoids by which weights are divided: the published models' value.
 inline constexpr float kLeastTotal = 1e-20F;
 
 /// Buffers for some rows in `work`, one after the other. A place is one row for one expert.

@@ -10,7 +10,7 @@ namespace paceline::kernels {
 /// parts of latent vectors are multiples of kHeadDimStep too.
 inline constexpr int kHeadDimStep = 8;
 inline constexpr int kMaxHeadDim = 256;
-/// Most elements of a latent vector, and of its value.
+/// Most elements of a latent vector, and of its value: the sizes of DeepSeek-V3.
 inline constexpr int kMaxLatentDim = 576;
 inline constexpr int kMaxLatentValues = 512;
 

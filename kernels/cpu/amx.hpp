@@ -1,7 +1,7 @@
 // Configuration of the tile unit (AMX): eight tiles, each of up to 16 rows of 64 bytes.
 //
-// GCC's intrinsics do not tell the compiler that tile loads read memory. So their operands were
-// written before the function was called, or by instructions that tell the compiler.
+// GCC's intrinsics do not tell the compiler that tile loads read memory. So operands must be
+// written before the function that loads them is called, or by instructions that tell the compiler.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"

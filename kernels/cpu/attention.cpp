@@ -43,7 +43,7 @@ namespace {
 constexpr std::ptrdiff_t kLine = 64;  // bytes of a cache line
 
 struct Scratch {
-  float* q;       // [row heads and 16][kQueryStride]: fp32 times args.scale, or bf16 unscaled
+  float* q;       // [row heads + 16][kQueryStride]: fp32 times args.scale, or bf16 unscaled
   State segment;  // the segment being walked
   State before;   // all segments before it
   float* scores;  // [kRowTilesAbreast][16 rows][kTile]: scores, then weights (softmax_step())
@@ -145,18 +145,18 @@ PACELINE_INLINE void copy_tail(const std::byte* v, int valid, int d, float* to) 
 /// Prefetches of the visits of `row_tiles` row tiles to a kv head of a tile. `next`: the groups of
 /// the visit after these.
 ///
-/// A single row tile, or in vectors the first one, fetches its own V while it scores, and K of the
-/// next visit while it accumulates. This is early enough: of lines fetched further ahead some are
-/// evicted, or were dropped because a core can have only a limited number of lines under way
-/// (measured: one tile of all heads ahead takes up to 12 % longer). But the tile unit finishes a
-/// row tile before its V is there, so several row tiles share the prefetching of the whole next
-/// visit (verification takes up to 20 % less time).
+/// A single row tile fetches its own V while it scores, and K of the next visit while it
+/// accumulates; without a tile unit the first of several row tiles does the same. This is early
+/// enough: some lines fetched further ahead are evicted, or dropped because a core can have only a
+/// limited number of lines under way (measured: one tile of all heads ahead takes up to 12 %
+/// longer). But the tile unit finishes a row tile before its V is there, so several row tiles share
+/// the prefetching of the whole next visit (verification takes up to 20 % less time).
 template <Way way>
 PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, const Groups& next,
                                int row_tiles) {
   const Groups& values = way == Way::tiles && row_tiles > 1 ? next : tile;
   Fetch fetch;
-  if (args.latent) {  // already laid out, or read in one piece then
+  if (args.latent) {  // lay_tile() has read the vectors, or will read them in one piece
     for (int g = 0; g < kGroups; ++g) fetch.values[g] = fetch.keys[g] = {args.cache, 0};
     return fetch;
   }
@@ -301,7 +301,7 @@ void walk(const AttentionArgs& args, const Scratch& scratch, const Stretch& stre
     const State state = args.states == nullptr ? scratch.segment : state_of(args, start);
     const int left = stretch.end - start;
     const Groups tile = next;
-    // Where no tile comes next, `next` stays, and prefetching finds lines that are there already.
+    // Where no tile comes next, `next` stays, and its lines are in the cache already.
     if (left > kTile) {
       find_groups(args, stretch, start + kTile, next);
     } else if (after != nullptr) {

@@ -63,7 +63,7 @@ PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
 
 PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRows& rows,
                                     int first_head) {
-  // Past the last position that any row sees.
+  // End of the positions that any row sees.
   const int end = rows.seen > 0 ? rows.seen : rows.first_position + rows.rows;
   const bool displaced = rows.path != nullptr;
   const int in_cache = args.latent ? 0 : displaced ? rows.path_base / kLanes * kLanes : end;
@@ -77,7 +77,7 @@ PACELINE_INLINE Stretch own_stretch(const AttentionArgs& args, const AttentionRo
 struct Branch {
   int first = 0;            ///< first position
   int size = 0;             ///< positions, a multiple of 16
-  std::size_t k_bytes = 0;  ///< bytes of K of one head, and of V
+  std::size_t k_bytes = 0;  ///< bytes from K of a head to its V, and from there to the next head
   const std::byte* data = nullptr;
 };
 
@@ -125,7 +125,7 @@ PACELINE_INLINE void find_groups(const AttentionArgs& args, const Stretch& stret
   }
 }
 
-/// The same groups of another kv head.
+/// The groups of another kv head at the positions of `of_first`, which are the first kv head's.
 PACELINE_INLINE Groups of_head(const AttentionArgs& args, Groups of_first, int head) {
   for (int g = 0; g < kGroups; ++g) {
     of_first.k[g] += head * args.head_bytes;

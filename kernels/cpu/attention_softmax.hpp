@@ -12,7 +12,7 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 enum class Way {
   singles,  ///< fp32 by fused multiply-adds
   widened,  ///< bf16 by fused multiply-adds, K and V widened in registers
-  dots,     ///< bf16 by its dot product
+  dots,     ///< bf16 by the vector units' dot product of bf16 pairs
   tiles,    ///< bf16 by the tile unit
 };
 
@@ -66,8 +66,8 @@ void softmax_step(float* scores, float scale, float* max_so_far, float* total, f
   store_part(max_so_far, top, MR);
   store(alpha, keep);
   // Due lines are counted by addition: a multiplication for each row would cost measurable time.
-  [[maybe_unused]] const int lines = fetch.softmax_lines;  // lines in MR rows
-  [[maybe_unused]] int due = 0;                            // MR make one line
+  [[maybe_unused]] const int lines = fetch.softmax_lines;  // lines of all MR rows together
+  [[maybe_unused]] int due = 0;                            // number of due lines, times MR
   PACELINE_UNROLL for (int r = 0; r < MR; ++r) {
     float* s = scores + r * kTile;
     if constexpr (way == Way::tiles) {

@@ -12,8 +12,8 @@ namespace {
 /// used so many times after it was read. With 64 prefill takes up to a fifth longer, with 256 the
 /// same (measured, heads of 64 and of 128 elements).
 constexpr int kRowHeads = 112;
-/// Most row heads where sequences share no K and V (three of them together make verification of
-/// drafts 6 % longer, measured), and where threads would otherwise have too few units.
+/// Most row heads where sequences share no K and V (with three sequences together, verification of
+/// drafts takes 6 % longer; measured), and where threads would otherwise have too few units.
 constexpr int kFewerRowHeads = 64;
 /// Least number of units for each thread, so that threads end at about the same time.
 constexpr int kUnitsOfThread = 4;

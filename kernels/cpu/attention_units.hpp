@@ -50,8 +50,8 @@ class AttentionUnits {
   void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
   [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }
-  /// Units that are cut into segments, whose states are to be summed when all tasks are done; as
-  /// tasks of all segments, from the first one on.
+  /// One task for each kv head of a unit that is cut into segments. It has all the segments, whose
+  /// states are to be summed when all tasks are done.
   [[nodiscard]] std::span<const AttentionTask> sums() const { return sums_; }
   [[nodiscard]] std::span<const AttentionPiece> pieces(const AttentionUnit& unit) const {
     return std::span(pieces_).subspan(unit.first_piece, unit.pieces);

@@ -51,9 +51,9 @@ class Sampler {
     float scale = 1;                 ///< 1 / T; 1 at temperature 0
     int vocab = 0;                   ///< all tokens from this one on are banned
     const float* allowed = nullptr;  ///< [vocab] logits after edits, banned tokens at -infinity
-    Distribution full;               ///< of all tokens
-    Distribution all;                ///< of the allowed tokens
-    Kept kept;                       ///< of the allowed tokens; all at temperature 0
+    Distribution full;               ///< distribution over all tokens
+    Distribution all;                ///< distribution over the allowed tokens
+    Kept kept;                       ///< the kept ones of the allowed tokens; all at temperature 0
   };
   /// Working memory of one thread.
   struct Scratch {

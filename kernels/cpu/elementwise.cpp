@@ -42,7 +42,7 @@ void add_rmsnorm(const NormArgs& args, int first, int last) {
 
 namespace {
 
-/// The sum of f(i, lanes) over a row's vectors: four accumulators, as add_rmsnorm()'s.
+/// The sum of f(i, lanes) over a row's vectors, in four accumulators as in add_rmsnorm().
 template <class F>
 PACELINE_INLINE float sum_of(int width, F&& f) {
   F32 sums[4] = {set1(0.0F), set1(0.0F), set1(0.0F), set1(0.0F)};

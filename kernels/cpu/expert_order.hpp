@@ -32,7 +32,7 @@ class ExpertOrder {
  private:
   std::vector<Group> groups_;
   std::vector<std::int32_t> rows_, places_;
-  std::vector<std::int32_t> next_;  ///< [experts] next free place; first the number of places
+  std::vector<std::int32_t> next_;  ///< [experts] number of places, and then the next free place
 };
 
 }  // namespace paceline::kernels::cpu

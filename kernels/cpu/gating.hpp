@@ -9,14 +9,14 @@
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 
-/// Destination of a call's outputs, and the unfinished outputs, which are those of one row block
-/// and panel.
+/// Destination of a call's outputs, and its unfinished outputs. They belong to one row block and
+/// one panel.
 struct Gating {
   std::byte* out;  ///< [rows][row_bytes] of bf16
   std::ptrdiff_t row_bytes;
   bool past_caches;              ///< non-temporal stores; out then begins on a cache line
   const float* gates = nullptr;  ///< [tile][vector][row][16]
-  const float* ups = nullptr;    ///< the same
+  const float* ups = nullptr;    ///< [tile][vector][row][16]
   std::byte* to = nullptr;       ///< place of the first row
   int next = 0, rows = 0;        ///< the next row, and the number of rows
   int at_once = 0;               ///< rows in each step

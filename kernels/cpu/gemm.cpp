@@ -80,9 +80,9 @@ int steps_of(const LinearArgs& args) {
 /// Floats of the largest tile in memory.
 constexpr std::ptrdiff_t kTileFloats = kMaxTileRows * kTileVectors * kLanes;
 
-/// Number of tiles in memory for the sums of a tile of outputs: its own sum, between calls that
-/// take some of its steps each, and for each level of the tree the sum of a K-segment that waits
-/// for its neighbour.
+/// Number of tiles in memory for the sums of a tile of outputs. One is its own sum between calls,
+/// each of which takes some of the steps. The others are, for each level of the tree, the sum of a
+/// K-segment that waits for its neighbour.
 constexpr int tiles_of_sums(int segments) {
   int tiles = 1;
   while (1 << (tiles - 1) < segments) ++tiles;
@@ -127,10 +127,10 @@ PACELINE_INLINE void finish(const LinearArgs& args, Tile<MR, NV>& tile, int row,
 }
 
 /// Steps that all row blocks take before the next steps. Where a tile is as wide as a panel, all
-/// steps are taken at once. Where it is narrower, each block reads their weights more than once. So
-/// weights and rows should stay in the first-level cache, and prefetches should come in order: 8 KB
-/// of weights. (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2 times;
-/// with 16 KB 8 to 16 rows take 1.1 times as long.)
+/// steps are taken at once. Where it is narrower, each block reads a step's weights more than once.
+/// So weights and rows should stay in the first-level cache, and prefetches should come in order: 8
+/// KB of weights. (With all steps at once 4 to 6 rows take 1.4 times as long, 8 to 12 rows 1.2
+/// times; with 16 KB 8 to 16 rows take 1.1 times as long.)
 constexpr int kStepsTogether = kTileVectors < kVectorsPerPanel ? 64 : 1 << 30;
 /// Number of steps by which prefetching is ahead of the next steps. Where few steps are taken at
 /// once, data is not always there in time: 8 to 32 rows take 2 to 5 % longer without it (measured).

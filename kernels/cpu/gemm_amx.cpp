@@ -42,16 +42,19 @@ constexpr int kFewSteps = 32;
 /// Packed size up to which one or two row blocks take whole panels, so that there is more time to
 /// prefetch the next panel (a fifth faster, measured).
 constexpr std::size_t kFewRowBytes = std::size_t{512} << 10;
-/// Weights below this size stay in a cache, and need no prefetching (3 to 10 % faster, measured).
+/// Weights below this size stay in a cache: without prefetching they take 3 to 10 % less time
+/// (measured).
 constexpr std::ptrdiff_t kStreamedBytes = std::ptrdiff_t{1} << 20;
-/// Panels that a call streams; at its beginning nothing has been prefetched.
+/// Panels of a call that streams panels. The first one has not been prefetched; this costs less,
+/// the more panels follow.
 constexpr int kStreamedPanels = 4;
 /// Bytes of packed rows that fit a second-level cache.
 constexpr std::size_t kInputBytes = std::size_t{1} << 20;
-/// Bytes of unfinished outputs if rows stay in the cache: enough panels for chunks to pay.
+/// Bytes of a call's unfinished outputs where its rows stay in the cache. They are the outputs of
+/// enough panels for chunks to save time.
 constexpr std::size_t kSumBytes = std::size_t{128} << 10;
-/// Bytes of unfinished outputs if rows are fetched again for each group of panels: as many as the
-/// cache holds.
+/// Bytes of a call's unfinished outputs where its rows are fetched again for each group of panels:
+/// as many as the cache holds.
 constexpr std::size_t kMostSumBytes = std::size_t{512} << 10;
 /// Row blocks up to which rows are read in place, as packing would take longer than it saves.
 /// Products of up to 64 rows of 4,864 elements then take 5 to 12 % less time, of 896 elements 3 to
@@ -69,16 +72,15 @@ constexpr int kMostBlocks = 16;
 
 int steps_of_segment(int k, int segments) { return (k / segments + kStep - 1) / kStep; }
 
-/// Configures the tiles: 0 and 1 are outputs (2 and 3 those of a second row tile or panel), 4 and 5
-/// rows, 6 and 7 weights.
+/// Configures the tiles: 0 and 1 are outputs, 2 and 3 outputs of a second row tile or panel, 4 and
+/// 5 rows, 6 and 7 weights.
 void configure_product(int first_rows, int second_rows) {
   const int other = second_rows > 0 ? second_rows : first_rows;
   configure_tiles(first_rows, other);
 }
 
-/// One or two row tiles. Fewer than 16 rows in the last tile of a product would take less time, but
-/// only products of one block make use of this: others would have to reconfigure the tiles for
-/// every chunk.
+/// One or two row tiles. A tile of fewer than 16 rows takes less time. But only products of one
+/// block have smaller tiles: others would have to reconfigure the tiles for every chunk.
 struct Block {
   int first;     ///< row
   int tiles;     ///< 1 or 2
@@ -185,12 +187,12 @@ Outputs* sums_at(const LinearArgs& args, int index) {
 /// A chunk: steps of a segment, in one panel or in two side by side.
 struct Chunk {
   int panel, second;       ///< the panels
-  int segment;             ///< of K
+  int segment;             ///< segment of K
   int begin, steps;        ///< steps of the segment
   bool last;               ///< ends the segment
   bool streamed;           ///< panels come from memory during the product
   const std::byte* ahead;  ///< data that is multiplied next, as large as the chunk
-  int fetching;            ///< blocks that each prefetch a share of it; 0: none
+  int fetching;            ///< blocks that each prefetch a share of `ahead`; 0: none
 };
 
 /// Takes a row block through a chunk: one row tile with one or two panels, or two row tiles with
@@ -353,7 +355,7 @@ void multiply_one(const LinearArgs& args, int first, int last, int block_index) 
   }
 }
 
-/// Takes row blocks [first, last) through a chunk. `sums`: those of the first block.
+/// Takes row blocks [first, last) through a chunk. `sums`: sums of the first block.
 void take_chunk(const LinearArgs& args, const Chunk& chunk, int first, int last, Outputs* sums) {
   for (int b = first; b < last; ++b, sums += sums_of(args.segments)) {
     const Block block = row_block(args, b);

@@ -36,7 +36,7 @@ struct LinearArgs {
   const float* bias;    ///< [n] or null
   const std::byte* in;  ///< [rows][in_width] of the weight's dtype
   std::byte* packed;    ///< packed input by row block, room for max_rows rows in each
-  std::byte* scratch;   ///< of the calling thread: Blocking::scratch_bytes, 64-byte aligned
+  std::byte* scratch;   ///< [Blocking::scratch_bytes] the calling thread's, 64-byte aligned
   float* out;           ///< [rows][out_stride], from column `first_column` of n on
   std::ptrdiff_t out_stride;
   int first_column;
@@ -115,7 +115,7 @@ struct LatentArgs {
 
 /// Copy of one position's k and v of one kv head, between blocks that may differ in size.
 struct SlotCopy {
-  const std::byte *from_k, *from_v;  ///< of the kv head, at the beginning of the block
+  const std::byte *from_k, *from_v;  ///< K and V of the kv head, at the beginning of the block
   std::byte *to_k, *to_v;
   int from_block, to_block;  ///< positions of each block
   int from_slot, to_slot;
@@ -149,7 +149,7 @@ struct HeadStrides {
 
 /// Attention of rows of one or more sequences, for all query heads of some neighbouring kv heads.
 struct AttentionArgs {
-  const std::byte* cache;   ///< of the layer in block 0: K of the first kv head, or latent vectors
+  const std::byte* cache;   ///< the layer in block 0: K of the first kv head, or latent vectors
   std::size_t values;       ///< bytes from K to V of a kv head
   std::size_t head_bytes;   ///< bytes from one kv head to the next, of K and of V
   std::size_t block_bytes;  ///< bytes from one block to the next
@@ -233,8 +233,8 @@ struct ProductKernels {
 struct KernelTable {
   const char* isa;
   ProductKernels f32, bf16;
-  /// Number of rows for each thread from which on it is faster if every thread reads all weights
-  /// from the third-level cache than if threads share every operation.
+  /// Least rows of a thread for which parts of a pass are faster than operations that threads
+  /// share. With parts, every thread reads all weights from the third-level cache.
   int many_rows;
 
   void (*add_rmsnorm)(const NormArgs& args, int first, int last);

@@ -15,8 +15,8 @@ constexpr double kRowWork = 64;
 /// Largest share of all work that one part may have: with a larger one, operations that all threads
 /// share are faster.
 constexpr double kMostShare = 0.75;
-/// Largest ratio of a part to an even share, for weights in the third-level cache, where parts gain
-/// no more than this.
+/// Largest ratio of a part to an even share, for weights in the third-level cache: parts are at
+/// most so many times as fast as shared operations there.
 constexpr double kMostOfEvenShare = 1.15;
 /// Work, in row positions, that is too little to share.
 constexpr double kSmallWork = 1024;

@@ -39,7 +39,7 @@ class Product {
   [[nodiscard]] int passes() const { return passes_; }
   [[nodiscard]] Span blocks(int pass) const;
   [[nodiscard]] int panels() const { return panels_of(args_.n); }
-  [[nodiscard]] int most_panels() const { return most_panels_; }  ///< panels of a unit, for speed
+  [[nodiscard]] int most_panels() const { return most_panels_; }  ///< best number for a unit
 
   /// reserve() makes room for multiply() in a thread's memory, reserve_gated() for gate().
   void reserve(Workspace& space) const;

@@ -184,9 +184,9 @@ void exponentials(const float* in, float max, int count, float* out) {
 }
 
 /// Skips a chunk when no noise could lift its largest logit to the last place of the list (the sum
-/// rounds monotonically, so none of its tokens could enter or tie). Skips it too, before the
-/// expensive logarithms, when its own random bits cannot. The last place's score is read once for
-/// sixteen chunks: it only rises, so an old score skips too few chunks, never too many.
+/// rounds monotonically, so none of its tokens could enter or tie). Also skips a chunk when its own
+/// random bits cannot, before computing expensive logarithms. The last place's score is read once
+/// for sixteen chunks: it only rises, so an old score skips too few chunks, never too many.
 void rank(const RankArgs& args, int begin, int end, int count, float* values, std::int32_t* ids) {
   const PhiloxRounds rounds = rounds_of(args.noise);
   for (int first = begin; first < end; first += kLanes * kChunk) {

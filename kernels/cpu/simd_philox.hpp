@@ -11,7 +11,7 @@ namespace paceline::kernels::cpu::PACELINE_ISA {
 
 #if defined(PACELINE_SIMD_AVX512)
 
-/// Sixteen 64-bit lanes: those of the even 32-bit lanes and those of the odd ones.
+/// Sixteen 64-bit lanes, eight for the even 32-bit lanes and eight for the odd ones.
 struct Wide {
   __m512i even, odd;
 };

@@ -29,7 +29,7 @@ inline constexpr int kTileVectors = 1;
 enum class Prefetch {
   none,
   same,  ///< the operand, kPrefetchWords ahead: it is streamed from memory
-  next,  ///< `Ahead`: a share of the data after the operand, which is there
+  next,  ///< `Ahead`: a share of the data after the operand, which is in a cache already
   each,  ///< `Ahead`: for each vector the same place in the next operand
 };
 inline constexpr std::ptrdiff_t kPrefetchWords = 4096 / 4;
@@ -56,8 +56,8 @@ PACELINE_INLINE void clear(Tile<MR, NV>& tile) {
 template <Prefetch kPrefetch, int MR>
 PACELINE_INLINE void prefetch_same(const std::uint32_t* b) {
   if constexpr (kPrefetch == Prefetch::same) {
-    // With few rows only memory limits: lines are prefetched to the first-level cache. With more
-    // rows the second-level cache, which can have more lines in flight, is better (measured).
+    // With few rows only memory limits the speed: lines go to the first-level cache. With more rows
+    // the second-level cache, which can have more lines in flight, is better (measured).
     if constexpr (MR <= 3) {
       prefetch(b + kPrefetchWords);
     } else {
@@ -88,8 +88,8 @@ PACELINE_INLINE U32 high_halves(U32 x) {
 #if defined(PACELINE_SIMD_AVX2)
   if constexpr (sums == kMaxTileRows) {
     // Sums and operands take 15 of 16 registers. If the mask were in the last one, the compiler
-    // would keep a sum in memory, whose additions take half as long again. Smaller tiles are slower
-    // with the mask in memory.
+    // would keep a sum in memory, and adding to it would take 1.5 times as long. Smaller tiles are
+    // slower with the mask in memory.
     static constexpr std::uint64_t kMask = 0xFFFF0000FFFF0000U;
     alignas(32) static constexpr std::uint64_t kMasks[4] = {kMask, kMask, kMask, kMask};
     PACELINE_UNROLL for (int i = 0; i < 2; ++i) {

@@ -28,13 +28,13 @@ static_assert(kPanelStep / 64 % kPlaces == 0);
 
 /// Operands of a block of one or two row tiles with one panel, or of one row tile with two panels.
 struct Work {
-  const std::byte* rows[2];      ///< by row tile
+  const std::byte* rows[2];      ///< first row of the next step, by row tile
   std::ptrdiff_t row_bytes[2];   ///< from one row to the next, by row tile
   std::ptrdiff_t step_bytes[2];  ///< from one step to the next, by row tile
-  const std::byte* weight[2];    ///< by panel
-  const std::byte* ahead;        ///< next to prefetch, at the first place
+  const std::byte* weight[2];    ///< weights of the next step, by panel
+  const std::byte* ahead;        ///< line to prefetch next, at the first place
   std::ptrdiff_t ahead_place;    ///< bytes from place to place
-  int ahead_lines;               ///< at each place, for each step
+  int ahead_lines;               ///< lines to prefetch in each step, at each place
 };
 
 /// Prefetches a step's share of the next operand.

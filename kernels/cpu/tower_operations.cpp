@@ -14,7 +14,7 @@ float exact_gelu(float x) {
   return 0.5F * x * (1.0F + std::erf(x * (std::numbers::sqrt2_v<float> / 2)));
 }
 
-// One element after the other: it is computed once a picture, of a few rows.
+// Computes one element after the other: it runs once a picture, on a few rows.
 void store_exact(const float* in, int width, DType dtype, std::byte* out) {
   for (int i = 0; i < width; ++i) {
     const float value = exact_gelu(in[i]);

@@ -15,9 +15,9 @@ struct Workspace {
   Memory scratch;                        ///< AttentionArgs::scratch
   std::vector<AttentionRows> attending;  ///< rows of a unit of attention
   std::vector<std::int32_t> ranked;      ///< experts of a row, the chosen ones first
-  std::vector<float> scores;             ///< [experts] of a row, before division by their sum
+  std::vector<float> scores;             ///< [experts] a row's scores, before division by their sum
   std::vector<float> keys;               ///< [experts] by which a row's experts are chosen
-  std::vector<float> groups;             ///< [groups] sums of their two best keys
+  std::vector<float> groups;             ///< [groups] sum of the group's two best keys
 };
 
 }  // namespace paceline::kernels::cpu

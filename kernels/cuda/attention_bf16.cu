@@ -33,11 +33,11 @@ struct Shape {
   static constexpr int kStageBytes = step * kAttentionTile * kRowBytes;
   static constexpr int kWeightBytes = kPairs * kAttentionTile * 2;  ///< weights of one tile
   static constexpr int kKeys = 0;                                   ///< [stages][positions][width]
-  static constexpr int kValues = kKeys + kStages * kStageBytes;     ///< the same
+  static constexpr int kValues = kKeys + kStages * kStageBytes;     ///< [stages][positions][width]
   static constexpr int kQueries = kValues + kStages * kStageBytes;  ///< [pairs][width]
   static constexpr int kWeights = kQueries + kPairs * kRowBytes;    ///< [step][pairs][64]
   static constexpr int kMaxima = kWeights + step * kWeightBytes;    ///< [step][pairs][4 warps]
-  static constexpr int kSums = kMaxima + step * kPairs * 16;        ///< the same
+  static constexpr int kSums = kMaxima + step * kPairs * 16;        ///< [step][pairs][4 warps]
   static constexpr int kAddresses = kSums + step * kPairs * 16;     ///< [kAttentionSplit]
   static constexpr int kPairList = kAddresses + kAttentionSplit * 4;  ///< [pairs]
   static constexpr int kBytes = kPairList + kPairs * static_cast<int>(sizeof(AttentionPair));
@@ -439,8 +439,8 @@ __global__ void __launch_bounds__(Shape<width, pair_tiles, step, stages>::kThrea
   merge_ended_rows<__nv_bfloat16>(args, item, pairs, reinterpret_cast<int*>(shared + S::kMaxima));
 }
 
-/// About as many blocks of threads as the device runs at once. With fewer, a block uses more
-/// threads.
+/// About as many blocks of threads as the device runs at once: an H100 has 132 multiprocessors.
+/// With fewer, a block uses more threads.
 constexpr int kFewBlocks = 132;
 
 template <int width, int pair_tiles, int step, int stages = 2>
@@ -450,8 +450,8 @@ void launch_shape(const AttentionArgs& args, int items, cudaStream_t stream) {
          dim3(S::kThreads), S::kBytes, stream, args);
 }
 
-// Devices with the least shared memory must be able to run these shapes. Two stages, or two tiles
-// at a time, are only faster.
+// Devices with the least shared memory must be able to run these shapes. Shapes with more stages,
+// or more tiles at a time, only save time.
 static_assert(Shape<64, 1, 2, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<64, 4, 1, 2>::kBytes <= kLeastBlockShared);
 static_assert(Shape<128, 1, 1, 2>::kBytes <= kLeastBlockShared);

@@ -79,8 +79,8 @@ __device__ __forceinline__ float* attention_state(const AttentionArgs& args, int
   return args.states + (static_cast<std::size_t>(slot) * args.heads + head) * (args.head_dim + 2);
 }
 
-/// Factors by which the state of the splits so far and that of the next split are multiplied before
-/// they are added, and the maximum and sum of both.
+/// Factors by which the state of the splits so far and the state of the next split are multiplied
+/// before they are added, and the maximum and sum of both.
 struct Fold {
   float maximum, sum;
   float before, next;
@@ -166,9 +166,9 @@ __device__ __forceinline__ void merge_splits(const AttentionArgs& args, const At
 }
 
 /// Counts an item for its rows that have several splits, once all threads of its block have stored
-/// their states, and merges those rows for which it was the last item. The result does not depend
-/// on which item that is. pairs: the item's pairs, in shared memory; last: shared memory, with room
-/// for as many rows.
+/// their states, and merges the rows for which it was the last item. The result does not depend on
+/// which item is the last. pairs: the item's pairs, in shared memory; last: shared memory, with
+/// room for the item's rows.
 template <class T>
 __device__ __forceinline__ void merge_ended_rows(const AttentionArgs& args,
                                                  const AttentionItem& item,

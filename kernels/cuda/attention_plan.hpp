@@ -41,7 +41,7 @@ inline constexpr int kAttentionPairs = 16;
 
 /// Use of the state (maximum, sum, weighted values) that exists at the end of a split.
 enum class AttentionEnd : std::int32_t {
-  split,   ///< only split of the row: its result; else kept for the last item to end
+  split,   ///< the result of a row with one split; else kept for the row's last item to end
   resume,  ///< kept for an item of the second phase that continues it
   fold,    ///< folded into the state of the splits before, by the same item
 };
@@ -99,7 +99,7 @@ struct AttentionPlannerOptions {
   int head_dim = 0;
   int block = 16;  ///< positions of a KV block
   /// Number of blocks of threads that the device runs at once. Steps with fewer are cut into small
-  /// items, and share no tiles: such steps lack blocks, not bandwidth.
+  /// items, and share no tiles: they lack blocks, not bandwidth.
   int few_blocks = 132;
   /// Number of tiles that siblings, or paths of a tree, must share in a split for its state to be
   /// kept. Two tiles are 64 KB of a kv head to read; a state of seven query heads is 7 KB to write
@@ -167,9 +167,9 @@ class AttentionPlanner {
   void add_folding(const Chain& chain, int first_row, int table);
   /// Puts the chain's path into lists_ and returns its index; -1: the chain has none.
   int add_path(const Chain& chain);
-  /// Adds items over the tiles from first_tile on, of which each row of a chain sees one position
-  /// more, or all rows the same (Chain::seen). Resumes if first_tile is within a split. first_row:
-  /// index in rows_.
+  /// Adds items over the tiles from first_tile on. Each row of the chain sees one position more
+  /// than the row before it, or all rows see the same positions (Chain::seen). Resumes if
+  /// first_tile is within a split. first_row: index in rows_.
   void add_causal(const Chain& chain, int first_row, int first_tile, int table);
   void add_item(const AttentionItem& item) { items_[item.resumes].push_back(item); }
   void assemble(const AttentionGrid& at_least);

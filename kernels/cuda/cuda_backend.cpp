@@ -340,8 +340,8 @@ void CudaBackend::send_batch(GraphRecording& recording) {
   std::size_t arrivals = 0;
   if (plan_->slots > 0) {
     arrivals = std::size_t{sizeof(unsigned)} * rows.rows * batch.kv.kv_heads;
-    // The first room is enough for most passes. Larger passes get room by their rows, of which
-    // there are few sizes.
+    // The usual room is enough for most passes. Larger passes get room by their number of rows,
+    // which has few values.
     const std::size_t state = attention_state_bytes(batch.heads, batch.kv.head_dim);
     const bool fits = plan_->slots * state <= kAttentionWorkspaceBytes;
     states = fits ? kAttentionWorkspaceBytes : rows.rows * state;

@@ -29,7 +29,7 @@ struct DeviceBatch {
   const TokenId* tokens = nullptr;          ///< [rows] 0 in padding
   const std::int32_t* positions = nullptr;  ///< [attended] -1 in padding, which stores nothing
   const std::int64_t* slots = nullptr;     ///< [attended] block * kv.block + slot of k and v, or -1
-  const RotaryPosition* rotary = nullptr;  ///< [attended] of PictureInput; null: `positions`
+  const RotaryPosition* rotary = nullptr;  ///< [attended] PictureInput::rotary; null: `positions`
   const std::int32_t* logit_rows = nullptr;  ///< [logit_rows] 0 in padding
   const std::int32_t* attention = nullptr;   ///< AttentionPlan::words
   AttentionWorkspace workspace;              ///< room for AttentionPlan::slots

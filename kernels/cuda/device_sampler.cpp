@@ -19,9 +19,8 @@ namespace {
 template <class T>
 class JoinedLists {
  public:
-  /// Returns the list's place in the array. If the list is the same memory as one added before,
-  /// they share it: of banned tokens there are a few lists, which may be long, those for before and
-  /// after min_tokens.
+  /// Returns the list's place in the array. Lists that are the same memory share a place: rows have
+  /// few lists of banned tokens, for before and after min_tokens, and these may be long.
   std::int32_t share(std::span<const T> list) {
     const auto same = std::find_if(lists_.begin(), lists_.end(), [list](const List& known) {
       return known.values.data() == list.data() && known.values.size() == list.size();
@@ -101,7 +100,7 @@ T* DeviceSampler::results(std::size_t count) {
   return reinterpret_cast<T*>(results_.data());
 }
 
-/// Does the one read-back of a call. The span is valid until the next one.
+/// Reads back all results of a call. The span is valid until the next call.
 template <class T>
 std::span<const T> DeviceSampler::read_results(std::size_t count) {
   sampled_.record(stream_);

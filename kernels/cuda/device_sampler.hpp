@@ -13,7 +13,7 @@
 
 namespace paceline::kernels::cuda {
 
-/// Owns what its calls need on the device: a stage for rows, a workspace and the results, which
+/// Owns the memory of its calls on the device: a stage for rows, a workspace and the results, which
 /// grow with the largest call. Not thread-safe.
 class DeviceSampler {
  public:
@@ -27,7 +27,7 @@ class DeviceSampler {
             int count, std::span<Ranked> out);
   void top(const float* logits, std::size_t stride, int vocab, int rows, int count,
            std::span<Ranked> out);
-  /// The end of the last call's kernels.
+  /// Event at the end of the last call's kernels.
   [[nodiscard]] const Event& sampled() const { return sampled_; }
 
  private:

@@ -9,9 +9,9 @@
 namespace paceline::kernels::cuda {
 
 /// A range of device addresses whose first part is mapped. Addresses stay the same when it grows or
-/// shrinks, so recorded graphs and others that hold one need not be told. Memory comes in pieces of
-/// whole pages of the device, one for each growth, and is given back piece by piece. Memory that is
-/// given back must not be in use. Only one thread may use it.
+/// shrinks, so recorded graphs stay valid. Memory comes in pieces of whole pages of the device, one
+/// for each growth, and is given back piece by piece. Memory that is given back must not be in use.
+/// Not thread-safe.
 class ElasticMemory {
  public:
   /// Reserves addresses for `most` bytes, without memory. Throws Error (internal) with CUDA's

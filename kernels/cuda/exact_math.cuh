@@ -1,5 +1,5 @@
 // e^x, ln x and the noise of tokens in IEEE operations of a fixed order, so that their bits do not
-// depend on a mathematical library. The polynomials are those of the CPU backend's vector code.
+// depend on a mathematical library. The CPU backend's vector code has the same polynomials.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -22,10 +22,10 @@ struct PassKey {
   bool operator==(const PassKey&) const = default;
 };
 
-/// The graphs of one owner, and the memory from which only its passes read their batch and in which
-/// they keep states of attention. A pass of a new kind is launched operation by operation. It is
-/// captured when its kind comes again, since the ends of prompts have many sizes that never come
-/// again. The least recently used graph is dropped to make room for another.
+/// The graphs of one owner, and the memory that only its passes use: for their batch and for states
+/// of attention. A pass of a new kind is launched operation by operation. It is captured when its
+/// kind comes again, since the ends of prompts have many sizes that never come again. The least
+/// recently used graph is dropped to make room for another.
 ///
 /// Which of these happens depends only on the owner's own passes. So the ranks of a tensor-parallel
 /// group, whose passes are the same, launch, capture and replay in step, as NCCL requires, even
@@ -35,8 +35,8 @@ class GraphRecording final : public Recording {
   /// `recordable`: if false, every pass is launched operation by operation.
   explicit GraphRecording(bool recordable) : recordable_(recordable) {}
 
-  /// Makes room for a pass: `batch` bytes in the stage, and those of AttentionWorkspace. If one of
-  /// them has to move, it waits for the stream and drops the graphs, which hold the old address.
+  /// Makes room for a pass: bytes in the stage, and bytes of both parts of AttentionWorkspace. If
+  /// memory has to move, waits for the stream and drops the graphs, which hold the old address.
   void make_room(std::size_t batch, std::size_t states, std::size_t arrivals, cudaStream_t stream);
   [[nodiscard]] MirroredStage& stage() { return stage_; }
   [[nodiscard]] std::byte* states() const { return states_.data(); }

@@ -35,7 +35,7 @@ __global__ void copy_tiles(uint4* cache, const Backend::BlockCopy* copies, std::
 template <class T>
 __global__ void move_slots_kernel(KvStrides kv, int heads_in_block, T* cache,
                                   const GroupedMove* moves) {
-  constexpr int kElements = static_cast<int>(sizeof(T));  // in elements, which are bytes in kv
+  constexpr int kElements = static_cast<int>(sizeof(T));  // bytes, the unit of all sizes in kv
   const GroupedMove* group = moves + blockIdx.x;
   const int vectors = kv.head_dim / kElements;
   const std::int64_t u = static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x;

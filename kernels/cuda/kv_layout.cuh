@@ -16,7 +16,7 @@ struct KvStrides {
   std::int64_t layer = 0;
   std::int64_t value = 0;  ///< distance from a K to its V
   std::int64_t head = 0;
-  int positions = 0;  ///< of a block
+  int positions = 0;  ///< positions of a block
   int head_dim = 0;
 };
 
@@ -41,7 +41,7 @@ struct RoutingPlaces {
   std::byte* cache = nullptr;
   std::int64_t block_bytes = 0;
   std::int64_t offset = 0;  ///< offset in a block
-  int positions = 0;        ///< of a block
+  int positions = 0;        ///< positions of a block
   int routed = 0;
 };
 

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls f with a null pointer whose type is that of `dtype` on the device.
+/// Calls f with a null pointer to the device's type for `dtype`.
 template <class F>
 void with_type(DType dtype, const F& f) {
   if (dtype == DType::bf16) {

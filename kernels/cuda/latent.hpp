@@ -15,7 +15,7 @@ namespace paceline::kernels::cuda {
 
 /// The positions that a row sees, as words for the device. Indices refer to latent_words().
 struct LatentRowWords {
-  std::int32_t positions;  ///< number that it sees; 0: a row of padding
+  std::int32_t positions;  ///< number of positions that it sees; 0: a row of padding
   std::int32_t base;       ///< first position whose place is on its path
   std::int32_t path;       ///< index of the path's first word
   std::int32_t blocks;     ///< index of the block table's first word
@@ -31,7 +31,7 @@ void latent_rope_and_store(const LatentParams& params, const RopeTable& rope, co
                            const std::int64_t* slots, int rows, const float* q, const float* latent,
                            std::byte* nope_out, std::byte* q_out, cudaStream_t stream);
 
-/// See Operations::latent_attention(). words: those that latent_words() made for the pass.
+/// See Operations::latent_attention(). words: made for the pass by latent_words().
 void latent_attention(const LatentParams& params, const KvShape& kv, int layer,
                       const std::byte* cache, const std::int32_t* words, int rows,
                       const std::byte* q, std::byte* out, cudaStream_t stream);

@@ -9,7 +9,7 @@ void latent_words(const RowPlan& plan, int block, int padded, std::vector<std::i
   words.assign(static_cast<std::size_t>(padded) * kWords, 0);
   for (const Chain& chain : plan.chains()) {
     const int end = chain.first_position + chain.rows;
-    int places = end;  // past the last place that a row reads
+    int places = end;  // one past the last place that a row reads
     const auto path = static_cast<std::int32_t>(words.size());
     if (chain.path != nullptr) {
       words.insert(words.end(), chain.path, chain.path + (end - chain.base));

@@ -20,15 +20,15 @@ constexpr double kMemoryBytes = 2040;        ///< from HBM, whole device
 constexpr double kMemoryLatency = 2750;      ///< clocks: bytes in flight / bandwidth
 constexpr double kCacheBytes = 4450;         ///< L2 to multiprocessors, whole device
 constexpr double kPortBytes = 69;            ///< L2 to one multiprocessor
-constexpr double kSumBytes = 47;             ///< the same, for waiting sums
+constexpr double kSumBytes = 47;             ///< L2 to one multiprocessor, for waiting sums
 constexpr double kSharedBytes = 103;         ///< in one multiprocessor
 constexpr double kWarpProductClocks = 12.4;  ///< mma.m16n8k16, one of four partitions
 constexpr double kWarpgroupClocks = 6.05;    ///< the same product as part of a wgmma
 constexpr double kProductLatency = 40;       ///< clocks for a dependent product
 constexpr double kStageClocks = 97;          ///< barrier and first fragments of a stage
-constexpr double kExposed = 0.15;
-constexpr double kArrivalClocks = 1640;  ///< fence and counter for a shared tile
-constexpr double kRoundClocks = 900;     ///< eight loads of partial sums in a shared tile
+constexpr double kExposed = 0.15;            ///< share of other costs that a bottleneck leaves
+constexpr double kArrivalClocks = 1640;      ///< fence and counter for a shared tile
+constexpr double kRoundClocks = 900;         ///< eight loads of partial sums in a shared tile
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -46,7 +46,7 @@ TileTraits traits_of() {
   // A warp, or a warpgroup, reads rows once.
   const int inputs = Shape::kWarpgroups ? Shape::kN * 64 : Shape::kN * 256;
   t.step_operands =
-      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // and the writes
+      t.warps * (Shape::kM * 512 + inputs) + Shape::kStageBytes / kStageSteps;  // reads and writes
   t.warp_products = Shape::kQuads;
   t.tile_bytes = std::size_t{Shape::kQuads} * Shape::kOwners * 16;
   return t;

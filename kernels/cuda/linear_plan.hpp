@@ -199,7 +199,7 @@ struct TileTraits {
   int blocks = 0;              ///< blocks on a multiprocessor of sm_90
   int shared_bytes = 0;        ///< shared memory of a block
   int flight = 0;              ///< bytes of weights that one block has in flight
-  int step_operands = 0;       ///< bytes of shared memory read for a step of k in all slices
+  int step_operands = 0;       ///< bytes of shared memory that a step of all slices accesses
   int warp_products = 0;       ///< mma that a warp does in a step
   std::size_t tile_bytes = 0;  ///< bytes of a tile's fp32 sums
 };
@@ -243,7 +243,7 @@ struct ExpertPlans {
   LinearPlan down;
 };
 /// Returns the plans for `rows` rows of `count` experts together, with tiles of kExpertShapes and
-/// without splits. The layouts are those of one expert's matrices.
+/// without splits. The layouts describe the matrices of one expert.
 [[nodiscard]] ExpertPlans plan_experts(const LinearLayout& gate_up, const LinearLayout& down,
                                        int rows, int count, const LinearDevice& device);
 /// Returns the estimated clocks of a plan, for comparing plans with each other.

@@ -268,9 +268,9 @@ __device__ __forceinline__ void write_splits(const ProductArgs& args, const Work
   }
 }
 
-/// Returns true in all threads that hold sums if their block is the last to arrive of those that
-/// share the tile. It then sees the others' stores. `ticket`: shared memory. barrier: a barrier of
-/// these threads.
+/// Returns true in all threads that hold sums if their block is the last to arrive of the blocks
+/// that share the tile. It then sees the others' stores. `ticket`: shared memory. barrier: a
+/// barrier of these threads.
 template <class Barrier>
 __device__ __forceinline__ bool last_to_arrive(const ProductArgs& args, const WorkUnit& unit,
                                                unsigned* ticket, const Barrier& barrier) {

@@ -9,8 +9,8 @@
 //
 // A warpgroup multiplies 64 features by all rows of the tile. Its warps' fragments of the weight
 // are their registers of A, and the rows are in the hardware's 128-byte permutation. At the end of
-// each stage the warpgroup waits for its own products; meanwhile the tensor cores have those of the
-// other warpgroups. Instructions are 16 elements of k deep, so the chain of a chunk is that of mma.
+// each stage the warpgroup waits for its own products; meanwhile the tensor cores compute products
+// of other warpgroups. Instructions are 16 elements of k deep, so a chunk's chain is as with mma.
 // The bits are the same if wgmma adds 16 products and the accumulator like mma. On sm_90 it does
 // (tests/gpu/test_tensor_cores.cu tests a device).
 #pragma once

@@ -75,8 +75,8 @@ struct Turn {
   }
 };
 
-/// Rotates a head with one warp. Lane l has elements 2 l and 2 l + 1 of both halves, and those at
-/// steps of 64 after these.
+/// Rotates a head with one warp. Lane l has elements 2 l and 2 l + 1 of both halves, and the
+/// elements at steps of 64 after these.
 template <bool even, class T>
 __device__ __forceinline__ void rotate(const float* in, const float* weight, float epsilon,
                                        const Turn& turn, int head_dim, T* out) {

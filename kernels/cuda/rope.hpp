@@ -11,8 +11,8 @@
 
 namespace paceline::kernels::cuda {
 
-/// See Operations::rope_and_store(). All pointers, including those of `params` and `rope`, are to
-/// device memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is skipped. rotary:
+/// See Operations::rope_and_store(). All pointers, also in `params` and in `rope`, are to device
+/// memory. positions, slots: [rows] of DeviceBatch; a row at position -1 is skipped. rotary:
 /// [rows] positions for rotary embedding; null: `positions`. qkv: [rows, (heads + 2 kv_heads) *
 /// head_dim]; q_out: [rows, heads * head_dim] of kv.dtype.
 void rope_and_store(const QkvParams& params, const RopeTable& rope, const KvShape& kv, int layer,

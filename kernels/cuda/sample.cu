@@ -132,8 +132,8 @@ __device__ __forceinline__ double warp_sum(double x) {
   return x;
 }
 
-/// Joins the spans' sums with one warp: lane l joins those of spans l, l + 32, ..., then the lanes
-/// are joined.
+/// Joins the spans' sums with one warp: lane l joins the sums of spans l, l + 32, ..., then the
+/// lanes are joined.
 __device__ __forceinline__ void join_spans(const SpanSums* sums, int spans, RowState& state) {
   const int lane = static_cast<int>(threadIdx.x);
   float full_max = -INFINITY;
@@ -313,12 +313,12 @@ __global__ void write_samples(SampleInput in, SampleWorkspace workspace, int spa
 }
 
 /// Writes the tokens that a row can sample, in ascending order; one block runs it, after
-/// write_samples. In each turn, the threads take neighbours. The tokens of a turn come after those
-/// of the turns before.
+/// write_samples. In each turn, the threads take neighbours. The tokens of a turn come after the
+/// tokens of earlier turns.
 __global__ void __launch_bounds__(kRowThreads)
     write_kept(SampleInput in, SampleWorkspace workspace, int spans, KeptOutput kept,
                Sampled* out) {
-  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // of each warp in this turn
+  auto& before = *reinterpret_cast<int(*)[kWarp]>(dynamic_shared());  // each warp's in this turn
   const RowState state = workspace.states[blockIdx.x];
   if (state.fault != 0) return;
   const DeviceSampleRow row = in.sampled.rows[blockIdx.x];

@@ -1,13 +1,13 @@
 // Sampling by shared noise on the device: argmax over the kept tokens of s + g, s = logit * (1 /
-// T), and the next tokens in that order. Semantics and rules for ties are those of
+// T), and the next tokens in that order. Semantics and rules for ties are as in
 // kernels/cpu/cpu_sampler.hpp. A row's result depends only on the row.
 //
 // There are four kernels, whatever the rows request:
 //   scan_spans    one pass over the logits: maxima of chunks, sums of exp(s - max) of spans
 //   prepare_rows  joins the sums, finds the last token that the filters keep, and a score that the
-//                 winners reach (of the chunk of the largest logit)
-//   score_spans   noise if it could lift a token to that score; the best tokens of each span
-//   write_samples (or write_ranks) the best of these, and their log-probabilities
+//                 winners reach (from the chunk with the largest logit)
+//   score_spans   adds noise where it could lift a token to that score; finds each span's best
+//   write_samples (or write_ranks) writes the best of these, and their log-probabilities
 // If it is requested, write_kept also writes the tokens that each row could have sampled.
 #pragma once
 
@@ -40,7 +40,7 @@ struct DeviceSampleRow {
 struct SampleRows {
   const DeviceSampleRow* rows = nullptr;  ///< [count]
   const TokenId* banned = nullptr;        ///< lists of all rows, one after another
-  const LogitEdit* edits = nullptr;       ///< likewise
+  const LogitEdit* edits = nullptr;       ///< edits of all rows, one after another
   int count = 0;
 };
 

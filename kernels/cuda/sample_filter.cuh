@@ -152,8 +152,8 @@ __device__ __forceinline__ void find_bin(FilterShared& shared, Tally above, bool
   __syncthreads();
 }
 
-/// Returns the id of the `wanted`-th token, by id, of those with s == value. There must be more
-/// than `wanted` of these.
+/// Returns the id of the `wanted`-th token, by id, among the tokens with s == value. There must be
+/// more than `wanted` of them.
 __device__ __forceinline__ int find_tie(const Filter& filter, float value,
                                         unsigned long long wanted) {
   FilterShared& shared = filter.shared;
@@ -183,14 +183,14 @@ __device__ __forceinline__ int find_tie(const Filter& filter, float value,
   return filter.in.vocab - 1;
 }
 
-/// Returns the shortest prefix of the allowed tokens that has at least `target` tokens, or at least
-/// that mass. If all have less, returns all (value -infinity). target >= 1. The result is the same
-/// in every thread.
+/// Returns the shortest prefix of the allowed tokens that has at least `target` tokens, or a mass
+/// of at least `target`. If all have less, returns all (value -infinity). target >= 1. The result
+/// is the same in every thread.
 __device__ inline Kept shortest_prefix(const Filter& filter, bool by_count,
                                        unsigned long long target) {
   FilterShared& shared = filter.shared;
   const float max = filter.max;
-  // Bins are first by depth below the maximum, beginning with those near it: in most rows they
+  // First, bins are by depth below the maximum. Bins near it are counted first: in most rows they
   // contain everything that matters.
   for (const int last : {kFirstBins - 1, kBins - 1}) {
     clear_histogram(shared);

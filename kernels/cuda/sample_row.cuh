@@ -41,7 +41,7 @@ struct RowState {
   float scale;       ///< 1 / T; 1 at temperature 0
   float keep_value;  ///< kept if s is above it, or equal and id <= keep_id
   std::int32_t keep_id;
-  float floor;  ///< a score that enough tokens reach
+  float floor;  ///< a score that the tokens to be found reach
   int fault;
 };
 

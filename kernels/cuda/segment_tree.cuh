@@ -18,7 +18,7 @@ __device__ __forceinline__ float4 segment_tree(int segments, const Load& load) {
   // Four loads are issued at a time. Their sums wait, by level, for the neighbour's sum.
   constexpr int kLevels = 5;  // log2(kMaxLinearSegments / 4) + 1
   static_assert(kMaxLinearSegments == 4 << (kLevels - 1));
-  float4 waiting[kLevels] = {};  // never read unwritten; uninitialised, it would take registers
+  float4 waiting[kLevels] = {};  // written before it is read; initialising it saves registers
   float4 sum;
 #pragma unroll 1
   for (int first = 0; first < segments; first += 4) {
