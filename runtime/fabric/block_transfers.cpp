@@ -59,7 +59,7 @@ void BlockTransfers::ask(Transfer& transfer) {
 
 void BlockTransfers::refuse(Name name) {
   const std::string why = "the sender has nothing to send";
-  if (outgoing_over_.erase(name) != 0) return;  // it was withdrawn, and answered then
+  if (outgoing_over_.erase(name) != 0) return;  // the receiver withdrew it, and was answered
   if (early_asks_.erase(name) == 0) outgoing_over_[name] = why;
   say_no(name, why);
 }

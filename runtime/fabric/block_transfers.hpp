@@ -70,7 +70,7 @@ class BlockTransfers final : private PartEvents {
   /// Transfers that one end gave up before the other had begun, with the reason. They are few.
   std::map<Name, std::string> outgoing_over_, incoming_over_;
   std::set<Name> overtaken_;       ///< withdrawn before their ask came: drop the ask
-  std::set<Name> broken_;          ///< incoming ones that failed halfway: drop further data
+  std::set<Name> broken_;          ///< incoming transfers that failed halfway: drop further data
   std::vector<std::string> lost_;  ///< [ranks] why the rank is lost; empty: it is not
   BlockParts parts_;               ///< declared last, so destroyed first: its events use the rest
 };

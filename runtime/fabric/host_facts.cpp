@@ -120,7 +120,7 @@ void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& mem
   const std::optional<std::string> path = group_path(root, files);
   const std::optional<Mount> mount = mount_of(root, files);
   if (!path || !mount) return;
-  // In a container, the group may be at the top of the mount, or its path may be that of another
+  // In a container, the group may be at the top of the mount, or its path may belong to another
   // namespace.
   std::string below = *path;
   if (mount->group != "/") {

@@ -14,7 +14,7 @@ enum class MemoryBound : std::int32_t {
   free = 1,       ///< free memory
   cgroup_v1 = 2,  ///< rest of a control group's limit, as set by batch systems
   cgroup_v2 = 3,
-  stated = 4,  ///< by the user, when planning for another machine
+  stated = 4,  ///< stated by the user, when planning for another machine
 };
 [[nodiscard]] const char* name_of(MemoryBound bound);
 

@@ -17,7 +17,7 @@ namespace paceline::fabric {
 struct BatchHeader {
   std::uint64_t run = 0;       ///< the same in all batches of a run
   std::uint64_t sequence = 0;  ///< counts the sender's batches to this receiver, from 0
-  std::uint64_t consumed = 0;  ///< acknowledges this cost of messages read from the receiver
+  std::uint64_t consumed = 0;  ///< acknowledgement: cost of the receiver's messages that were read
   Address from;
   Address to;
   std::uint32_t messages = 0;

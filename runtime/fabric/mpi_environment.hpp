@@ -60,14 +60,14 @@ class MpiEnvironment {
   [[nodiscard]] MaxAt max_of(int value) const;
   /// As max_of(), for idle ranks: a rank that waits for others sleeps for `pause` at a time.
   [[nodiscard]] MaxAt idle_max_of(int value, std::chrono::microseconds pause) const;
-  /// Every rank's bytes, of any number, in rank order. Collective.
+  /// Every rank's bytes, of any number below 2 GiB in all, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
       std::span<const std::byte> mine) const;
   /// Calls `use` on rank 0 with every rank's bytes, of any number, in rank order, one rank at a
   /// time. Collective. If `use` throws, other ranks may wait for rank 0 forever: the job must end.
   void collect(std::span<const std::byte> mine,
                const std::function<void(std::span<const std::byte>)>& use) const;
-  /// Sends rank 0's bytes to all ranks. Collective.
+  /// Sends rank 0's bytes, fewer than 2 GiB, to all ranks. Collective.
   void broadcast(std::vector<std::byte>& bytes) const;
   [[nodiscard]] static std::string library();
 

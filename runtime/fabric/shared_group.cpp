@@ -53,7 +53,7 @@ void hand_over(const std::byte* from, std::size_t bytes, std::byte* to) {
 /// within one process only.
 struct alignas(128) SharedGroup::Post {
   std::atomic<std::uint32_t> meetings;  ///< number of meetings that the rank has come to
-  std::atomic<std::uint32_t> sleepers;  ///< ranks that may sleep until it comes to its next one
+  std::atomic<std::uint32_t> sleepers;  ///< ranks that may sleep until its next meeting
 };
 
 std::unique_ptr<SharedGroup> SharedGroup::make(MPI_Comm comm) {
@@ -112,7 +112,7 @@ void SharedGroup::meet() {
 
 namespace {
 
-/// Sums up to kChunk values over neighbouring ranks, in the canonical tree.
+/// Most values that sum_tree() sums at a time: each level of the tree has two arrays of them.
 constexpr std::size_t kChunk = 256;
 void add(const float* __restrict a, const float* __restrict b, std::size_t count,
          float* __restrict sum) {
@@ -122,6 +122,7 @@ void add(const float* __restrict a, const float* __restrict b, std::size_t count
     for (std::size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
   }
 }
+/// Sums up to kChunk values over neighbouring ranks, in the canonical tree.
 void sum_tree(std::span<const float* const> ranks, std::size_t first, std::size_t count,
               float* sum) {
   if (ranks.size() == 2) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kBatchId = 1;
 /// Bytes at which a batch is sent without waiting for flush(). It fits one fragment of the shared
-/// memory and TCP transports, so that neither end has to assemble it. Less where windows are small.
+/// memory and TCP transports, so that neither end has to assemble it. Small windows lower it.
 constexpr std::size_t kBatchBytes = 7 << 10;
 
 std::size_t index_of(Address at) {
@@ -135,8 +135,8 @@ void UcxMailbox::dispatch(Peer& peer, BatchWriter& batch) {
   ucp_request_param_t params{};
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  // Eager sends only: a rendezvous would need the sender's progress, and it may be busy with a
-  // step.
+  // Eager sends only: a rendezvous would need the sender's progress, and the sender may be busy
+  // with a step.
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.cb.send = &UcxMailbox::on_sent;
   params.user_data = &flight;

@@ -60,12 +60,12 @@ class UcxMailbox final : public Mailbox {
   struct Peer {
     MailboxPlace place;
     UcxEndpoint* endpoint = nullptr;  ///< made at first use
-    // Sending. Costs are BatchWriter's.
+    // Sending. Costs are as in BatchWriter::cost().
     BatchWriter open;
     std::deque<BatchWriter> waiting;  ///< full batches beyond the window
     std::uint64_t next_sequence = 0;
     std::uint64_t sent = 0;          ///< cost of all batches sent
-    std::uint64_t acknowledged = 0;  ///< part of it that the peer has read
+    std::uint64_t acknowledged = 0;  ///< part of `sent` that the peer has read
     std::uint64_t held = 0;          ///< cost of the messages in `open` and `waiting`
     std::uint64_t held_messages = 0;
     int flights = 0;  ///< batches that UCX still reads
@@ -75,7 +75,7 @@ class UcxMailbox final : public Mailbox {
     BatchOrder order;
     double incomplete_since = 0;  ///< time; valid while order.incomplete()
     std::uint64_t consumed = 0;   ///< cost of the peer's messages that were polled
-    std::uint64_t reported = 0;   ///< part of it that was acknowledged to the peer
+    std::uint64_t reported = 0;   ///< part of `consumed` that was acknowledged to the peer
   };
   struct Received {
     Peer* from;

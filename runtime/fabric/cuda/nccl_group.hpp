@@ -11,9 +11,9 @@
 
 namespace paceline::fabric {
 
-/// A group whose data NCCL moves. Sums are computed by kernels of ours, as NCCL's sums have an
-/// order of its choice. All work runs on the backend's stream and can be captured as part of a CUDA
-/// graph. Data in host memory goes over MPI.
+/// A group whose data NCCL moves. Our own kernels compute the sums, as NCCL chooses the order of
+/// its sums. All work runs on the backend's stream and can be captured as part of a CUDA graph.
+/// Data in host memory goes over MPI.
 ///
 /// A failed link would leave kernels waiting forever, and the host with them. So a watch polls
 /// NCCL's asynchronous errors and the clock while the host waits for the stream. On a failure it
