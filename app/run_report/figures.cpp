@@ -448,7 +448,7 @@ RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(r
 
 namespace {
 
-/// The end of the sentence "... of the ranks' time went to ...".
+/// Text that follows "of the ranks' time went to".
 const char* work_of(Phase phase) {
   switch (phase) {
     case Phase::starting:

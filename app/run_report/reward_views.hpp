@@ -11,7 +11,7 @@ namespace paceline::app {
 /// A row for each run whose responses are known, in the order of the runs, which may be the steps
 /// of a training. No rows if no run has rewards.
 [[nodiscard]] Table reward_table(const std::vector<NamedRun>& runs);
-/// Further tables of one run, in addition to its row above. Tables without rows are left out.
+/// Tables of one run, in addition to its row of reward_table(). Tables without rows are left out.
 [[nodiscard]] std::vector<Table> reward_tables(const RewardFigures& figures);
 /// A plot of each run's mean reward, run by run; empty: fewer than two runs have rewards.
 [[nodiscard]] std::string reward_curve(const std::vector<NamedRun>& runs);

@@ -86,7 +86,7 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
-  constexpr int kBins = 240;  // of a timeline; a bin is about 3 units wide in an SVG 800 wide
+  constexpr int kBins = 240;  // bins of a timeline: each is 3 of the 800 units of a plot's width
   std::vector<std::string> paths;
   for (const std::string& path : arguments.runs) {
     for (std::string& run : runs_of(path)) paths.push_back(std::move(run));

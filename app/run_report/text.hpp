@@ -22,7 +22,7 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, reasons of ends, the largest loss.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line on how much of an unfinished run there is; empty: the run is complete or not known.
+/// A line on how much of an unfinished run is done; empty: the run is complete or not known.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// One of several runs that a report compares.

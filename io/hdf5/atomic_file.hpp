@@ -6,8 +6,8 @@
 
 namespace paceline::io {
 
-/// A temporary name for `path` in the same folder. It is hidden, so that no reader picks it up. For
-/// files that only one process at a time creates.
+/// A temporary name for `path` in the same folder. It is hidden, so that no reader picks it up. Use
+/// it only for files that one process at a time creates.
 [[nodiscard]] std::string temporary_name(const std::string& path);
 /// Whether `filename`, without a folder, is a temporary name for `name`.
 [[nodiscard]] bool is_temporary_of(const std::string& filename, const std::string& name);

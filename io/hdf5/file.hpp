@@ -17,9 +17,9 @@
 namespace paceline::io::h5 {
 
 /// Serialises HDF5, which is not thread-safe, for the life of the result; recursive within a
-/// thread. Reading lets other threads in between two pieces (Dataset::read). The first call
-/// initialises the library without its exit handler, which crashes on a file whose closing failed
-/// (disk full), and without error traces on stderr.
+/// thread. A long read lets other threads use the library after each piece (Dataset::read()). The
+/// first call initialises the library without its exit handler, which crashes on a file whose
+/// closing failed (disk full), and without error traces on stderr.
 [[nodiscard]] std::unique_lock<LibraryMutex> lock_hdf5();
 
 /// Throws IoError "cannot VERB PATH: cause". The cause is a failed system call's message in the
@@ -149,14 +149,14 @@ class Dataset {
     return create(file, name, native<T>(), native<T>(), shape);
   }
   /// Opens a dataset. `cache_bytes`: size of the chunk cache; 0: selections of unfiltered chunks
-  /// are read directly from the file. Throws on elements of another kind, and on filters other than
-  /// those of Shape::compressed.
+  /// are read directly from the file. Throws on elements of another kind, and on other filters than
+  /// Shape::compressed describes.
   static Dataset open(const File& file, const std::string& name, hid_t memory_type,
                       std::size_t cache_bytes);
 
   [[nodiscard]] hid_t id() const { return handle_.get(); }
-  /// Number of elements. For an opened dataset, at most as many as its file has room for, whatever
-  /// it says, so that memory for them stays within about the file's size.
+  /// Number of elements. For an opened dataset, at most as many as its file has room for: a damaged
+  /// size must not take memory without bound.
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// Writes [first, first + count); a growing dataset is extended to this end.
   void write(std::uint64_t first, std::uint64_t count, const void* data);
@@ -175,7 +175,7 @@ class Dataset {
  private:
   Handle handle_;
   Handle memory_type_;
-  std::string name_;  // for messages: PATH:/NAME
+  std::string name_;  // PATH:NAME, or PATH of a new dataset, for messages
   std::uint64_t size_ = 0;
   std::uint64_t written_ = 0;
 };

@@ -16,8 +16,8 @@ class LibraryMutex {
  public:
   void lock();
   void unlock();
-  /// If other threads wait, lets those that wait now lock and unlock before this one continues.
-  /// Does nothing on a thread that does not hold the lock.
+  /// Lets the threads that wait now lock and unlock before this one continues. Does nothing if no
+  /// thread waits, or on a thread that does not hold the lock.
   void give_way();
   /// Whether threads wait.
   [[nodiscard]] bool wanted();

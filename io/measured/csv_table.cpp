@@ -9,7 +9,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::size_t max_shown = 60;  // characters of a field shown in a message
+constexpr std::size_t kMostShown = 60;  // characters of a field shown in a message
 
 std::vector<std::string> split(std::string_view line) {
   std::vector<std::string> fields;
@@ -29,7 +29,7 @@ bool parse_number(const std::string& text, Number& number) {
 }
 
 std::string show(const std::string& text) {
-  return "'" + (text.size() > max_shown ? text.substr(0, max_shown) + "..." : text) + "'";
+  return "'" + (text.size() > kMostShown ? text.substr(0, kMostShown) + "..." : text) + "'";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using OpName = std::pair<std::string_view, GpuOp>;
 
-constexpr OpName vidur_ops[] = {
+constexpr OpName kVidurOps[] = {
     {"emb", GpuOp::embedding},         {"input_layernorm", GpuOp::norm},
     {"attn_pre_proj", GpuOp::qkv},     {"attn_rope", GpuOp::rope},
     {"attn_post_proj", GpuOp::output}, {"post_attention_layernorm", GpuOp::norm},
@@ -21,7 +21,7 @@ constexpr OpName vidur_ops[] = {
     {"mlp_down_proj", GpuOp::down},    {"add", GpuOp::add},
 };
 
-constexpr OpName llmservingsim_ops[] = {
+constexpr OpName kLlmServingSimOps[] = {
     {"embedding", GpuOp::embedding},
     {"input_layernorm", GpuOp::norm},
     {"q_proj", GpuOp::q},
@@ -40,11 +40,11 @@ constexpr OpName llmservingsim_ops[] = {
 };
 
 // Sizes of the measured models, from their public configurations.
-const MeasuredModel llmservingsim_models[] = {
+const MeasuredModel kLlmServingSimModels[] = {
     {"llama-3.1-8b", 32, 8, 4096, 14336, 128256, false},
     {"llama-3.1-70b", 64, 8, 8192, 28672, 128256, false},
 };
-constexpr std::int32_t llama_head_dim = 128;  // of both models and of the attention table
+constexpr std::int32_t kLlamaHeadDim = 128;  // of both models and of the attention table
 
 GpuOp read_op(const CsvTable& table, std::size_t column, std::span<const OpName> names) {
   std::string list;
@@ -81,7 +81,7 @@ void read_vidur_layers(const std::string& path, GpuMeasurements& into) {
     }
     m.tp = table.integer(5, 1);
     m.tokens = table.integer(6, 1);
-    m.op = read_op(table, 7, vidur_ops);
+    m.op = read_op(table, 7, kVidurOps);
     m.seconds = table.milliseconds(8);
     into.layers.push_back(m);
   }
@@ -91,16 +91,16 @@ void read_llmservingsim_layers(const std::string& path, GpuMeasurements& into) {
   CsvTable table(path, "model,tp,tokens,op,latency_ms");
   while (table.next()) {
     const auto* model =
-        std::find_if(std::begin(llmservingsim_models), std::end(llmservingsim_models),
+        std::find_if(std::begin(kLlmServingSimModels), std::end(kLlmServingSimModels),
                      [&](const MeasuredModel& m) { return m.name == table.text(0); });
-    if (model == std::end(llmservingsim_models)) {
+    if (model == std::end(kLlmServingSimModels)) {
       table.fail(0, "llama-3.1-8b or llama-3.1-70b, whose sizes are known");
     }
     LayerMeasurement m;
     m.model = index_of(*model, into.models);
     m.tp = table.integer(1, 1);
     m.tokens = table.integer(2, 1);
-    m.op = read_op(table, 3, llmservingsim_ops);
+    m.op = read_op(table, 3, kLlmServingSimOps);
     m.seconds = table.milliseconds(4);
     into.layers.push_back(m);
   }
@@ -115,7 +115,7 @@ void read_attention(const std::string& path, GpuMeasurements& into) {
     AttentionMeasurement m;
     m.heads = table.integer(1, tp) / tp;
     m.kv_heads = table.integer(2, tp) / tp;
-    m.head_dim = llama_head_dim;
+    m.head_dim = kLlamaHeadDim;
     m.batch = table.integer(4, 1);
     m.chunk = table.integer(5, decoding ? 0 : 1);
     if (decoding && m.chunk != 0) table.fail(5, "0 where the phase is decode");
