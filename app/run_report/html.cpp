@@ -71,15 +71,16 @@ std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const
   return points;
 }
 
+/// The end of an axis for a value of each bin: a little above the greatest value.
 template <typename Value>
-double most_of(const RunFigures& figures, const Value& value) {
+double axis_top(const RunFigures& figures, const Value& value) {
   double most = 0;
   for (const RunFigures::Bin& bin : figures.timeline) most = std::max<double>(most, value(bin));
   return most > 0 ? 1.05 * most : 1;
 }
 
 /// The phase that took most of a bin; nullopt: the rank was not in the job then.
-std::optional<Phase> most_of(const PhaseSeconds& seconds) {
+std::optional<Phase> largest_phase(const PhaseSeconds& seconds) {
   if (!(seconds.sum() > 0)) return std::nullopt;
   return seconds.largest();
 }
@@ -99,8 +100,8 @@ std::string rank_timeline(const RunFigures& figures) {
     const double top = ranks - static_cast<double>(i);
     int from = 0;
     for (int bin = 1; bin <= figures.bins(); ++bin) {
-      const std::optional<Phase> phase = most_of(rank.timeline[from]);
-      if (bin < figures.bins() && most_of(rank.timeline[bin]) == phase) continue;
+      const std::optional<Phase> phase = largest_phase(rank.timeline[from]);
+      if (bin < figures.bins() && largest_phase(rank.timeline[bin]) == phase) continue;
       if (phase) {
         plot.box(from * bin_seconds(figures), top - 0.9, bin * bin_seconds(figures), top,
                  kColors[static_cast<std::size_t>(*phase)]);
@@ -116,7 +117,7 @@ std::string rank_timeline(const RunFigures& figures) {
 
 template <typename Value>
 std::string over_time(const RunFigures& figures, const char* label, const Value& value) {
-  const double most = most_of(figures, value);
+  const double most = axis_top(figures, value);
   Plot plot(time_axis(figures), {0, most, false, label}, 140);
   mark_progress(plot, figures, most);
   plot.line(steps_of(figures, value), kBlue);
@@ -126,7 +127,7 @@ std::string over_time(const RunFigures& figures, const char* label, const Value&
 
 std::string drafts_over_time(const RunFigures& figures) {
   const auto drafted = [](const RunFigures::Bin& bin) { return bin.drafted; };
-  Plot plot(time_axis(figures), {0, most_of(figures, drafted), false, "draft tokens/s"}, 140);
+  Plot plot(time_axis(figures), {0, axis_top(figures, drafted), false, "draft tokens/s"}, 140);
   plot.legend(kOrange, "verified");
   plot.legend(kBlue, "accepted");
   plot.line(steps_of(figures, drafted), kOrange);

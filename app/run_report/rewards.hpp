@@ -54,7 +54,7 @@ struct RewardFigures {
   std::uint64_t all_pass = 0;  ///< groups whose responses all pass
   std::uint64_t none_pass = 0;
 
-  /// Scored responses of similar length: tenths of all, if their lengths differ enough.
+  /// About a tenth of the scored responses, in order of length; equal lengths are kept together.
   struct Length {
     std::uint32_t from = 0;  ///< tokens of the shortest
     std::uint32_t to = 0;    ///< tokens of the longest

@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t kPrompts = 12;
 constexpr std::size_t kResponses = 2;
 constexpr std::size_t kCharacters = 4000;  // most characters of a question, and of a response
-constexpr std::size_t kOne = std::size_t{64} << 10;  // most bytes of one picture's file
-constexpr std::size_t kAll = std::size_t{1} << 20;   // most bytes of all pictures' files
+constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // of one picture's file
+constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // of all pictures' files
 
 /// The MIME type of a picture; empty: a format that is not shown.
 std::string_view type_of(std::span<const std::byte> file) {
@@ -49,11 +49,11 @@ class Embedder {
     const std::string_view type = type_of(file);
     if (type.empty()) {
       into.absence = "not shown: neither a JPEG, a PNG nor a WebP";
-    } else if (file.size() > kOne || taken_ + file.size() > kAll) {
+    } else if (file.size() > kMostPictureBytes || taken_ + file.size() > kMostBytesInAll) {
       into.absence = fmt::format(
           "not shown: {} bytes; the report has pictures of up to {}, and up "
           "to {} in all",
-          file.size(), kOne, kAll);
+          file.size(), kMostPictureBytes, kMostBytesInAll);
     } else {
       taken_ += file.size();
       into.data_uri = fmt::format("data:{};base64,{}", type, io::text::to_base64(file));

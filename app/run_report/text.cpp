@@ -31,7 +31,7 @@ std::string name_of(const RunFigures& figures, RequestId id) {
 }
 
 /// A title's end that explains prompt numbers in brackets; empty: there are none.
-std::string of_numbers(const RunFigures& figures) {
+std::string note_on_brackets(const RunFigures& figures) {
   return figures.kept ? "; in brackets numbers in the run, of prompts that were not kept" : "";
 }
 
@@ -83,7 +83,7 @@ Table lengths(const RunFigures& figures) {
 }
 
 Table groups(const RunFigures& figures) {
-  Table table{"Prompts, longest response first" + of_numbers(figures),
+  Table table{"Prompts, longest response first" + note_on_brackets(figures),
               {{"prompt", "responses", "longest", "mean", "last finished, s"}}};
   for (std::size_t i = 0; i < std::min(kGroups, figures.groups.size()); ++i) {
     const GroupFigures& group = figures.groups[i];
@@ -96,7 +96,7 @@ Table groups(const RunFigures& figures) {
 
 Table slowest(const RunFigures& figures) {
   Table table{
-      "Slowest responses" + of_numbers(figures),
+      "Slowest responses" + note_on_brackets(figures),
       {{"prompt:sample", "tokens", "first leased, s", "finished, s", "ms a token", "moves"}}};
   std::vector<const ResponseFigures*> order;
   for (const ResponseFigures& response : figures.responses) order.push_back(&response);
