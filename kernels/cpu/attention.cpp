@@ -170,7 +170,7 @@ PACELINE_INLINE Fetch fetch_of(const AttentionArgs& args, const Groups& tile, co
   return fetch;
 }
 
-/// One kv head of a tile: its groups, their number, and the number of those in the cache.
+/// One kv head of a tile: its groups, their number, and how many of them are in the cache.
 struct Visit {
   Groups tile;
   int groups, in_cache;
@@ -179,7 +179,7 @@ struct Visit {
 
 /// Number of row tiles that take each step together. With heads of 128 elements the first-level
 /// cache cannot hold K and V of a tile and a row tile's other data. If two row tiles first use K
-/// while it is there, and then V, attention takes 5 % less time. With heads of 64 the cache holds
+/// while it is cached, and then V, attention takes 5 % less time. With heads of 64 the cache holds
 /// everything, and scores of a second row tile only take room: attention takes up to 10 % longer
 /// (measured; sizes in between were not).
 template <Way way>

@@ -53,7 +53,7 @@ PACELINE_INLINE Stretch in_segments(const AttentionArgs& args, Stretch stretch) 
   return stretch;
 }
 
-// Latent vectors are found by attention_latent.hpp: here none counts as in the cache.
+// attention_latent.hpp finds latent vectors; so here no position counts as in the cache.
 
 PACELINE_INLINE Stretch shared_stretch(const AttentionArgs& args) {
   // All rows see the whole stretch.

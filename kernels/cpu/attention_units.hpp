@@ -41,12 +41,12 @@ struct AttentionTask {
 class AttentionUnits {
  public:
   /// Cuts the rows of a pass into units and tasks for `threads` threads. Chains that begin with the
-  /// same blocks come together in a unit. A unit has at most kRowHeads row heads, or one row;
-  /// kFewerRowHeads for chains that share nothing, or where threads would have too few units.
-  /// Chains come together only as far as each thread still has several units. Units with the most
-  /// work come first. A task has several kv heads of a unit side by side where this helps and
-  /// leaves each thread several tasks. A unit that would keep one thread busy while others have
-  /// nothing to do is cut into segments.
+  /// same blocks come together in a unit, as long as each thread keeps several units. A unit has at
+  /// most kRowHeads row heads, or one row. Its limit is kFewerRowHeads for chains that share
+  /// nothing, or where threads would have too few units. Units with the most work come first. A
+  /// task has several kv heads of a unit side by side where this helps and leaves each thread
+  /// several tasks. A unit that would keep one thread busy while others wait is cut into segments.
+  /// `heads`: query heads of this rank.
   void set(std::span<const Chain> chains, const KvShape& kv, int heads, int threads);
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
   [[nodiscard]] std::span<const AttentionTask> tasks() const { return tasks_; }

@@ -154,7 +154,7 @@ class CpuBackend final : public Backend {
   void run_apart(const std::function<void(Operations&)>& compute);
 
   ThreadPool pool_;
-  ThreadPool alone_{1};
+  ThreadPool alone_{1};  ///< pool of one thread, for apart_
   const KernelTable& kernels_;
   Sampler sampler_;
   std::vector<Workspace> workspaces_;  ///< [threads]

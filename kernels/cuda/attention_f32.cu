@@ -13,10 +13,10 @@ struct Shared {
   float* q;                  ///< [pairs][head_dim]
   float* values;             ///< [pairs][head_dim] weighted values of the split
   float* weights;            ///< [pairs][kAttentionTile] scores, then weights
-  float* maximum;            ///< [pairs] of this split
-  float* sum;                ///< [pairs]
-  float* folded_maximum;     ///< [pairs] of the splits before
-  float* folded_sum;         ///< [pairs]
+  float* maximum;            ///< [pairs] maximum of the scores of this split
+  float* sum;                ///< [pairs] sum of the weights of this split
+  float* folded_maximum;     ///< [pairs] maximum over the splits before
+  float* folded_sum;         ///< [pairs] sum over the splits before
   float* scale_before;       ///< [pairs] factor of the values before a tile
   AttentionPair* pairs;      ///< [pairs]
   std::uint32_t* addresses;  ///< [kAttentionSplit]

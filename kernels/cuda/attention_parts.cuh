@@ -19,10 +19,10 @@ struct AttentionArgs {
   std::size_t kv_head;                     ///< bytes between two kv heads
   std::uint32_t block;                     ///< positions of a KV block
   std::uint32_t block_magic, block_shift;  ///< for division by `block`
-  std::uint32_t block_rows;                ///< KV block to KV block, in units of row_bytes
+  std::uint32_t block_rows;                ///< from one KV block to the next, in row_bytes
   std::uint32_t row_bytes;                 ///< bytes of a position's keys
   const std::byte* q;                      ///< [rows][heads][head_dim]
-  std::byte* out;                          ///< the same shape
+  std::byte* out;                          ///< [rows][heads][head_dim]
   float* states;                           ///< [slots][heads][head_dim + 2]
   unsigned* arrivals;                      ///< AttentionWorkspace::arrivals
   int heads;

@@ -11,8 +11,8 @@
 //    The last item to end, among those that walk a row's splits, folds their states.
 //  * A chain of drafted tokens or a piece of a prompt has one item for each split and each group of
 //    rows. Long pieces of prompts walk all their splits in one item instead, and fold them on the
-//    way, so that they need room for only one state a row. All rows, those of trees included, do
-//    the same if there is no room for the states of every split.
+//    way, so that they need room for only one state a row. All rows, also the rows of trees, do the
+//    same if there is no room for the states of every split.
 //  * Decoding siblings, whose block tables begin alike, walk shared blocks together. If these end
 //    within a split, the state is kept and each sibling resumes from it. Resuming items belong to
 //    the second phase, which is a launch of its own.

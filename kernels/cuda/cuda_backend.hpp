@@ -139,7 +139,7 @@ class CudaBackend final : public Backend, private Operations {
                DType dtype, std::byte* work, float* out) override;
   void add_gated(float* x, const float* delta, const float* gates, int rows, int width) override;
 
-  /// The planners, one for each shape of heads: the target's and those of draft models.
+  /// A planner for each shape of heads that the target and the draft models have.
   struct Planner {
     AttentionPlannerOptions options;
     AttentionPlanner planner;

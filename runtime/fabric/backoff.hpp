@@ -4,7 +4,7 @@
 namespace paceline::fabric {
 
 /// Backoff between polls: the first calls return at once, the next yield the processor, then the
-/// thread sleeps, longer each time up to `max_sleep` microseconds. With more ranks than cores a
+/// thread sleeps, longer each time up to `max_sleep_us` microseconds. With more ranks than cores a
 /// busy poll costs milliseconds for each message, and a yield microseconds. A sleep costs nothing
 /// where there is nothing to do.
 class Backoff {

@@ -102,7 +102,7 @@ std::optional<Mount> mount_of(const std::string& root, const CgroupFiles& files)
   return std::nullopt;
 }
 
-/// Bytes that a group's use leaves of its limit; nullopt: it has no limit.
+/// Bytes of a group's limit that are not in use; nullopt: it has no limit.
 std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& files) {
   std::optional<std::uint64_t> limit;
   for (const std::string_view name : files.limits) {
@@ -115,7 +115,7 @@ std::optional<std::uint64_t> left_of(const fs::path& group, const CgroupFiles& f
   return *limit - std::min(*limit, used - std::min(used, cached));
 }
 
-/// Bounds `memory` by what this process's group and each of its parents leave of their limits.
+/// Bounds `memory` by the bytes that this process's group and each of its parents have left.
 void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& memory) {
   const std::optional<std::string> path = group_path(root, files);
   const std::optional<Mount> mount = mount_of(root, files);

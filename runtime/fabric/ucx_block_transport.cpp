@@ -102,7 +102,7 @@ void UcxBlockTransport::command(std::function<void()> command) {
 void UcxBlockTransport::run() {
   constexpr double kLong = 1000;  // seconds; commands and the network end the wait
   try {
-    while (obey()) {
+    while (run_commands()) {
       worker().wait(kLong, [this] {
         transfers_.settle();
         return false;
@@ -118,7 +118,7 @@ void UcxBlockTransport::fail(std::string fault) {
   participant_.wake();
 }
 
-bool UcxBlockTransport::obey() {
+bool UcxBlockTransport::run_commands() {
   std::deque<std::function<void()>> commands;
   {
     const std::lock_guard lock(mutex_);

@@ -66,7 +66,7 @@ class UcxBlockTransport final : public BlockTransport {
 
   // Functions of the transport's thread.
   void run();
-  bool obey();
+  bool run_commands();  ///< false: the transport is to stop
   void fail(std::string fault);
 
   Mailbox& participant_;

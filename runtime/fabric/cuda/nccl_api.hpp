@@ -1,5 +1,5 @@
-// NCCL, loaded on demand: hosts without GPUs need none, and a newer library than the one built with
-// may be used.
+// NCCL, loaded on demand: hosts without GPUs need no library, and it may be newer than the header
+// of the build.
 #pragma once
 
 #include <nccl.h>
