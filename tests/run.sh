@@ -26,14 +26,15 @@ if [[ $EUID -eq 0 ]]; then
 fi
 
 # Who builds once is helped by precompiled headers; a compiler's cache would read every file twice.
-once=()
+# The release build's product does without, as users' builds do.
+precompiled_tests=() precompiled=()
 if [[ ${CI:-false} == true ]]; then
-  once=(-DPACELINE_PRECOMPILED_TESTS=ON)
+  precompiled_tests=(-DPACELINE_PRECOMPILED=tests) precompiled=(-DPACELINE_PRECOMPILED=all)
   export CCACHE_DISABLE=1
 fi
 
 build() {  # PRESET [CMAKE OPTIONS...]
-  cmake --preset "$1" -DBUILD_TESTING=ON "${@:2}" "${once[@]}" >/dev/null
+  cmake --preset "$1" -DBUILD_TESTING=ON "${@:2}" >/dev/null
   cmake --build --preset "$1"
 }
 
@@ -52,12 +53,12 @@ say "Packages"
 jobscripts/install-deps.sh --tests
 
 say "Build"
-build release -DPACELINE_WERROR=ON
+build release "${precompiled_tests[@]}" -DPACELINE_WERROR=ON
 
 if [[ $asan == true ]]; then
   # Beside the tests, which leave the cores idle at times, and behind them, so that they notice
   # little of it. Sanitizers make compilers warn falsely.
-  (renice -n 19 "$BASHPID"; build asan -DPACELINE_WERROR=OFF) >build/asan.log 2>&1 &
+  (renice -n 19 "$BASHPID"; build asan "${precompiled[@]}" -DPACELINE_WERROR=OFF) >build/asan.log 2>&1 &
   asan_build=$!
 fi
 
