@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "io/hdf5/file.hpp"
@@ -50,6 +51,18 @@ Rows<Row> read_rows(const h5::File& file, const std::string& group = kTable<Row>
   Rows<Row> rows;
   for (const h5::Field& field : fields)
     read_column(file, group, field, &field == fields.data(), rows);
+  return rows;
+}
+
+/// The rows, if each is of an attempt that the file tells of.
+template <typename Row>
+Rows<Row> read_rows_of(const h5::File& file, std::span<const RecordedAttempt> attempts,
+                       const std::string& group = kTable<Row>) {
+  Rows<Row> rows = read_rows<Row>(file, group);
+  for (const OfRank<Row>& row : rows) {
+    if (std::ranges::find(attempts, row.attempt, &RecordedAttempt::attempt) == attempts.end())
+      damaged(file, group);
+  }
   return rows;
 }
 
@@ -189,20 +202,21 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
   run.attempts = read_attempts(file);
   run.processes = read_processes(file);
   for (const std::uint32_t rank : ranks_of(file)) {
-    auto steps = read_rows<StepRecord>(file, "ranks/" + std::to_string(rank) + "/steps");
+    auto steps =
+        read_rows_of<StepRecord>(file, run.attempts, "ranks/" + std::to_string(rank) + "/steps");
     for (OfRank<StepRecord>& step : steps) step.rank = rank;
     run.steps.insert(run.steps.end(), steps.begin(), steps.end());
   }
-  run.events = read_rows<RequestEvent>(file, "requests");
-  run.transfers = read_rows<TransferRecord>(file);
-  run.roles = read_rows<RoleRecord>(file);
-  run.writes = read_rows<WriteRecord>(file);
+  run.events = read_rows_of<RequestEvent>(file, run.attempts, "requests");
+  run.transfers = read_rows_of<TransferRecord>(file, run.attempts);
+  run.roles = read_rows_of<RoleRecord>(file, run.attempts);
+  run.writes = read_rows_of<WriteRecord>(file, run.attempts);
   run.drafters = h5::read_strings(file, "drafter_names");
-  run.acceptance = read_rows<AcceptanceCell>(file);
+  run.acceptance = read_rows_of<AcceptanceCell>(file, run.attempts);
   for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
     if (cell.row.drafter >= run.drafters.size()) damaged(file, "acceptance");
   }
-  run.summaries = read_rows<RankSummary>(file);
+  run.summaries = read_rows_of<RankSummary>(file, run.attempts);
   for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
   return run;
 }

@@ -78,14 +78,14 @@ void Memory::give_back(std::size_t from) {
   std::size_t whole = size_;  // start of whole pages; bytes before it are set to zero
   if (mapping_ != nullptr) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    whole = std::min(size_, (from + page - 1) / page * page);  // data_ begins on a page
+    whole = (from + page - 1) / page * page;  // data_ begins on a page
     // Pages up to the end of the last one go back: nothing else is in it.
     const std::size_t end = (size_ + page - 1) / page * page;
     if (whole < end && madvise(data_ + whole, end - whole, MADV_DONTNEED) != 0)
       throw Error(ExitCode::internal,
                   std::string("giving memory back to the system: ") + std::strerror(errno));
   }
-  std::memset(data_ + from, 0, whole - from);
+  std::memset(data_ + from, 0, std::min(whole, size_) - from);
 }
 
 }  // namespace paceline::kernels::cpu

@@ -78,5 +78,17 @@ TEST(ElasticHostMemory, GivesPagesBackToTheSystem) {
   }
 }
 
+TEST(ElasticHostMemory, AnEndWithinTheLastPageReadsAsZero) {
+  constexpr std::size_t kSize =
+      (std::size_t{2} << 20) + 100;  // mapped; the last page has 100 bytes
+  const auto backend = make_cpu_backend(1);
+  const auto buffer = backend->reserve(kSize, kSize);
+  std::fill_n(buffer->data(), kSize, std::byte{1});
+  buffer->resize(kSize - 50);
+  buffer->resize(kSize);
+  EXPECT_EQ(std::count(buffer->data(), buffer->data() + kSize, std::byte{1}),
+            static_cast<std::ptrdiff_t>(kSize - 50));
+}
+
 }  // namespace
 }  // namespace paceline::kernels::test

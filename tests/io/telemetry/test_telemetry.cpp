@@ -386,6 +386,20 @@ TEST_F(TelemetryTest, AFileOfAnotherSchemaIsRefusedByName) {
       << message;
 }
 
+TEST_F(TelemetryRun, ARowOfAnAttemptThatIsNotThereIsDamage) {
+  const std::string path = write_telemetry(path_, {}).path;
+  {
+    const auto lock = h5::lock_hdf5();
+    const h5::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+    const h5::Handle column(H5Dopen2(file.get(), "summary/attempt", H5P_DEFAULT), H5Dclose);
+    const std::uint32_t attempts[] = {1, 7, 1};
+    ASSERT_GE(H5Dwrite(column.get(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, attempts),
+              0);
+  }
+  EXPECT_EQ(message_of<IoError>([&] { static_cast<void>(read_telemetry(path_)); }),
+            "cannot read " + path + ":/summary: its columns are damaged");
+}
+
 TEST_F(TelemetryRun, IsReadFromItsShardsAsFromTheMergedFile) {
   std::vector<std::string> warnings;
   const RecordedTelemetry live = read_telemetry(path_, &warnings);
