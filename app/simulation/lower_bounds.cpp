@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
+#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/policy/plan/speculation_speed.hpp"
 
 namespace paceline::app {
@@ -125,6 +127,31 @@ class Bounds {
               std::max(best, policy::decoupled_speed(costs, p, w, b, b * groups).tokens_per_second);
         }
       }
+      const bool eager = groups > 0 && b * groups <= static_cast<double>(policy::kFewRequests);
+      if (!eager || drafter.costs->catch_up.empty()) continue;  // lookups have no second choices
+      best = std::max(best, foreseen(costs, p, methods()[drafter.method].second_choice, b, groups));
+    }
+    return best;
+  }
+
+  /// Most tokens a second of each of b requests whose drafter drafts for outcomes. A step verifies
+  /// a chain that was drafted during the step before, and with it, at each of its tokens, the
+  /// branch that leaves it for the second choice. `second`: probability that this choice is right
+  /// where the first is wrong. The request falls behind where the target takes neither.
+  [[nodiscard]] double foreseen(const policy::SpeculationCosts& costs, double p, double second,
+                                double b, int groups) const {
+    const double call = costs.window_seconds(1, b * groups);
+    const double returns = p + (1 - p) * second;
+    double best = 0;
+    double drafted = 0;  // sum over k of P(the first k tokens are a chain's, or then a branch's)
+    for (int w = 1; w <= simulation_.inputs.config.speculation.max_length; ++w) {
+      drafted += std::pow(p, w) + w * std::pow(p, w - 1) * (1 - p) * second;
+      const double step = costs.verify_seconds(w + 1, b);
+      if (w > 1 && w * call > step) break;
+      const double whole = std::pow(p, w + 1);  // the token after the chain too
+      const double falls = (1 - whole) * (1 - second);
+      const double ahead = returns > 0 ? returns / (returns + falls) : 0;
+      best = std::max(best, (1 + ahead * drafted) / step);
     }
     return best;
   }

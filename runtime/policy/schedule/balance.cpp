@@ -6,11 +6,11 @@
 
 namespace paceline::policy {
 
-Balance::Balance(const RunState& run) {
+Balance::Balance(const RunState& run, double drafted) {
   std::map<int, int> index;  // by leader
   for (const GroupState& group : run.groups) {
     index[group.ranks.leader] = static_cast<int>(loads.size());
-    loads.push_back({group.room, group.costs});
+    loads.push_back({group.room, group.costs, drafted});
   }
   const RequestTable& table = run.requests;
   std::vector<std::uint32_t> tokens;

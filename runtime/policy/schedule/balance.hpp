@@ -12,7 +12,8 @@ namespace paceline::policy {
 
 struct Balance {
   /// Leaves out requests of groups that are to end. A request on a move counts at its destination.
-  explicit Balance(const RunState& run);
+  /// `drafted`: drafted rows that a step has for each request.
+  explicit Balance(const RunState& run, double drafted = 0);
 
   std::vector<GroupLoad> loads;   ///< [groups of the run]
   std::vector<Movable> requests;  ///< Movable::group is an index into `loads`

@@ -1,6 +1,7 @@
 #include "runtime/policy/schedule/balancing_scheduler.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "runtime/policy/schedule/balance.hpp"
@@ -10,6 +11,9 @@
 namespace paceline::policy {
 
 namespace {
+
+/// Ratio of two groups' steps from which on requests may move from one to the other.
+constexpr double kUneven = 1.05;
 
 Slot slot_of(const RunState& run, const GroupState& group) {
   const auto at = std::find_if(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
@@ -65,16 +69,34 @@ LeaseEnd BalancingScheduler::at_end(const RunState& run, const GroupState& group
 }
 
 /// Whether to look at all requests for moves, which takes time: when a group has run dry, and after
-/// that once in as many reports as there are groups. One more report seldom changes the answer.
+/// that, or where groups advance unevenly, once in as many reports as there are groups. One more
+/// report seldom changes the answer.
 bool BalancingScheduler::worth_a_look(const RunState& run) {
   const auto dry = static_cast<std::size_t>(
       std::count_if(run.groups.begin(), run.groups.end(),
                     [](const GroupState& group) { return group.active == 0; }));
   const bool more = dry > dry_;
   dry_ = dry;
-  if (dry == 0 || (!more && ++passed_over_ < run.groups.size())) return false;
+  if (more) {
+    passed_over_ = 0;
+    return true;
+  }
+  if (++passed_over_ < run.groups.size()) return false;
   passed_over_ = 0;
-  return true;
+  return dry > 0 || uneven(run);
+}
+
+/// Whether a step takes the slowest group clearly longer than the fastest one.
+bool BalancingScheduler::uneven(const RunState& run) const {
+  double least = HUGE_VAL;
+  double most = 0;
+  for (const GroupState& group : run.groups) {
+    const double seconds =
+        step_seconds({group.room, group.costs, options_.drafted}, std::max(1, group.active), 0);
+    least = std::min(least, seconds);
+    most = std::max(most, seconds);
+  }
+  return most > kUneven * least;
 }
 
 std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
@@ -82,7 +104,7 @@ std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   next_.reset();
   looks_ = table.waiting().empty() && !table.leased().empty() && worth_a_look(run);
   if (!options_.rebalance || !looks_) return {};
-  const Balance balance(run);
+  const Balance balance(run, options_.drafted);
   std::vector<RequestMove> made;
   for (const Transferral& t : rebalance(balance.loads, balance.requests))
     made.push_back({balance.ids[t.request], run.groups[t.to].ranks.leader});
@@ -93,7 +115,7 @@ std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
 /// group with the most room.
 bool BalancingScheduler::would_balance(const RunState& run) const {
   if (!options_.rebalance) return false;
-  Balance balance(run);
+  Balance balance(run, options_.drafted);
   const auto as_any =
       std::max_element(balance.loads.begin(), balance.loads.end(),
                        [](const GroupLoad& a, const GroupLoad& b) { return a.room < b.room; });

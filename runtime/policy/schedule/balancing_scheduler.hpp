@@ -1,6 +1,7 @@
 // The scheduler of runs. It fills groups chunk by chunk (Seer, section 4.2), shares out the last
-// requests, and moves requests to groups that run dry. Ranks of groups without requests draft for
-// other groups, groups join into larger ones, and groups that are left without work race.
+// requests, and moves requests to groups that run dry or are ahead. Ranks of groups without
+// requests draft for other groups, groups join into larger ones, and groups that are left without
+// work race.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@ namespace paceline::policy {
 struct BalancingOptions {
   LeaseTerms terms = {};
   bool rebalance = true;      ///< requests move to groups that run dry, by rebalance()
+  double drafted = 0;         ///< drafted rows that a step has for each request, by estimate
   bool shares = true;         ///< near the end no group takes more than its share
   RacingOptions racing = {};  ///< no group races where it has no methods
   TailOptions tail = {};      ///< no freed rank drafts where it has no methods
@@ -40,6 +42,7 @@ class BalancingScheduler final : public Scheduler {
 
  private:
   [[nodiscard]] bool worth_a_look(const RunState& run);
+  [[nodiscard]] bool uneven(const RunState& run) const;
   [[nodiscard]] bool grows_due(const RunState& run);
   [[nodiscard]] bool would_balance(const RunState& run) const;
   [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;

@@ -76,11 +76,11 @@ TEST(Rebalance, NobodyMovesWhereItWouldNotEndSooner) {
   const std::vector<Movable> requests(6, with(0, 10, 16));
   EXPECT_TRUE(rebalance(std::vector<GroupLoad>{{2, &flat}, {8, &flat}}, requests).empty());
   EXPECT_TRUE(rebalance(std::vector<GroupLoad>{{2, &slow}, {8, &slow}}, requests).empty());
-  // Nor a single one, nor to a group that is busy or has no room.
+  // Nor a single one, nor to a group that ends as late or has no room.
   const std::vector<GroupLoad> groups{{2, nullptr}, {8, nullptr}};
   EXPECT_TRUE(rebalance(groups, std::vector<Movable>{with(0, 10)}).empty());
   std::vector<Movable> busy = requests;
-  busy.push_back(with(1, 1));
+  busy.insert(busy.end(), 6, with(1, 10, 16));
   EXPECT_TRUE(rebalance(groups, busy).empty());
   EXPECT_TRUE(rebalance(std::vector<GroupLoad>{{2, nullptr}, {0, nullptr}}, requests).empty());
 }
@@ -101,6 +101,23 @@ TEST(Rebalance, AFasterGroupGetsMore) {
   const std::vector<Movable> requests(8, with(0, 10));
   EXPECT_EQ(rebalance(std::vector<GroupLoad>{{2, &slow}, {8, &fast}}, requests).size(), 6U);
   EXPECT_EQ(rebalance(std::vector<GroupLoad>{{2, &fast}, {8, &slow}}, requests).size(), 2U);
+}
+
+TEST(Rebalance, BusyGroupsAdvanceAlike) {
+  const MoveCosts small = linear(10, 0.01);
+  const MoveCosts large = linear(5, 0.3);
+  std::vector<Movable> requests(8, with(0, 100));
+  requests.insert(requests.end(), 2, with(1, 100));
+  // The large group takes 8 s for a step of all ten, the small one 10 s for a step of one.
+  const std::vector<GroupLoad> groups{{8, &small}, {8, &large}};
+  const std::vector<Transferral> made = rebalance(groups, requests);
+  EXPECT_EQ(count_to(made, 1), 8);
+  // Nothing moves where it would save less than a twentieth.
+  const MoveCosts slower = linear(9.8, 0);
+  EXPECT_TRUE(rebalance(std::vector<GroupLoad>{{8, &small}, {8, &slower}}, requests).empty());
+  // Drafted rows count: a step of four requests would take the large group 9.8 s.
+  const std::vector<GroupLoad> drafted{{8, &small, 3}, {8, &large, 3}};
+  EXPECT_TRUE(rebalance(drafted, requests).empty());
 }
 
 TEST(Rebalance, TwoThatRunDryShareAndRoomIsKeptTo) {
@@ -126,7 +143,7 @@ TEST(Rebalance, WhoMovesAlreadyCountsButIsNotMovedAgain) {
   const std::vector<GroupLoad> groups{{8, nullptr}, {8, nullptr}};
   std::vector<Movable> requests(6, with(0, 10));
   requests[5] = {1, 0, 10, true};
-  EXPECT_TRUE(rebalance(groups, requests).empty());
+  EXPECT_EQ(rebalance(groups, requests).size(), 2U) << "three and three";
   for (Movable& m : requests) m = {0, 0, 10, true};
   EXPECT_TRUE(rebalance(groups, requests).empty());
   requests[2].bound = requests[4].bound = false;
