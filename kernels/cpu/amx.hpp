@@ -5,9 +5,6 @@
 #pragma once
 
 #include "kernels/cpu/simd.hpp"
-#if defined(PACELINE_TILES_IN_SOFTWARE)
-#include "kernels/cpu/tiles_in_software.hpp"
-#endif
 
 namespace paceline::kernels::cpu::PACELINE_ISA {
 

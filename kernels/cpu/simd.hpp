@@ -1,5 +1,5 @@
 // Sixteen lanes of fp32 or 32-bit integers, whatever the instruction set: one 512-bit register, two
-// of 256 bits, or four generic 128-bit vectors. Every operation has one meaning lane by lane and
+// of 256 bits, or four of 128 bits. Every operation has one meaning lane by lane and
 // reductions have one order, so sources written on these types give the same bits on every
 // instruction set that has fused multiply-add.
 //
@@ -9,7 +9,6 @@
 // of an inline function, perhaps one that was compiled for another machine.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #if defined(PACELINE_SIMD_AVX512) || defined(PACELINE_SIMD_AVX2)
@@ -190,223 +189,85 @@ PACELINE_INLINE F32 max_lanes(const F32 (&rows)[N]) {
       rows, [](F32 a, F32 b) __attribute__((always_inline)) { return max(a, b); });
 }
 
-#elif defined(PACELINE_SIMD_AVX2)
+#else  // vectors of the compiler: two of 256 bits with AVX2, else four of 128 bits
+
+#if defined(PACELINE_SIMD_AVX2)
+inline constexpr int kParts = 2;
+#define PACELINE_PARTS(part) \
+  { part(0), part(1) }
+#else
+inline constexpr int kParts = 4;
+#define PACELINE_PARTS(part) \
+  { part(0), part(1), part(2), part(3) }
+#endif
+inline constexpr int kPartLanes = kLanes / kParts;
+using Floats = float __attribute__((vector_size(4 * kPartLanes)));
+using Ints = std::int32_t __attribute__((vector_size(4 * kPartLanes)));
+using Words = std::uint32_t __attribute__((vector_size(4 * kPartLanes)));
+// The same at any address of a lane.
+using FloatsAt = float __attribute__((vector_size(4 * kPartLanes), aligned(4), may_alias));
+using WordsAt = std::uint32_t __attribute__((vector_size(4 * kPartLanes), aligned(4), may_alias));
 
 struct F32 {
-  __m256 v[2];
+  Floats v[kParts];
 };
 struct U32 {
-  __m256i v[2];
+  Words v[kParts];
 };
 struct Mask {  // all bits of a lane set or none
-  __m256 v[2];
+  Ints v[kParts];
 };
 
-PACELINE_INLINE F32 set1(float x) { return {{_mm256_set1_ps(x), _mm256_set1_ps(x)}}; }
-PACELINE_INLINE U32 set1(std::uint32_t x) {
-  const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
-  return {{v, v}};
-}
-PACELINE_INLINE F32 load(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
-PACELINE_INLINE U32 load(const std::uint32_t* p) {
-  return {{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))}};
-}
-PACELINE_INLINE void store(float* p, F32 x) {
-  _mm256_storeu_ps(p, x.v[0]);
-  _mm256_storeu_ps(p + 8, x.v[1]);
-}
-PACELINE_INLINE void store(std::uint32_t* p, U32 x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v[0]);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.v[1]);
-}
+// Parts are named one by one: an index that a loop counts would keep them in memory.
+#define PACELINE_EACH(type, expression)                                               \
+  const auto part = [&](int i) __attribute__((always_inline)) { return expression; }; \
+  return type { PACELINE_PARTS(part) }
 
-#define PACELINE_BOTH(call0, call1) \
-  {                                 \
-    { call0, call1 }                \
-  }
-PACELINE_INLINE F32 operator+(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 operator-(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_sub_ps(a.v[0], b.v[0]), _mm256_sub_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 operator*(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 operator/(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_div_ps(a.v[0], b.v[0]), _mm256_div_ps(a.v[1], b.v[1]));
-}
+// Operations that AVX2 has instructions for, which the compiler may not find by itself.
+#if defined(PACELINE_SIMD_AVX2)
+PACELINE_INLINE Floats broadcast(float x) { return _mm256_set1_ps(x); }
 PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
-  return PACELINE_BOTH(_mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]),
-                       _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]));
+  PACELINE_EACH(F32, (Floats)_mm256_fmadd_ps(a.v[i], b.v[i], c.v[i]));
 }
-PACELINE_INLINE F32 min(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_min_ps(a.v[0], b.v[0]), _mm256_min_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 max(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_max_ps(a.v[0], b.v[0]), _mm256_max_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 sqrt(F32 a) {
-  return PACELINE_BOTH(_mm256_sqrt_ps(a.v[0]), _mm256_sqrt_ps(a.v[1]));
-}
-PACELINE_INLINE U32 operator+(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_add_epi32(a.v[0], b.v[0]), _mm256_add_epi32(a.v[1], b.v[1]));
-}
-PACELINE_INLINE U32 operator-(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1]));
-}
-PACELINE_INLINE U32 operator&(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_and_si256(a.v[0], b.v[0]), _mm256_and_si256(a.v[1], b.v[1]));
-}
-PACELINE_INLINE U32 operator|(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]));
-}
-PACELINE_INLINE U32 operator^(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1]));
-}
-template <int bits>
-PACELINE_INLINE U32 shift_left(U32 a) {
-  return PACELINE_BOTH(_mm256_slli_epi32(a.v[0], bits), _mm256_slli_epi32(a.v[1], bits));
-}
-template <int bits>
-PACELINE_INLINE U32 shift_right(U32 a) {
-  return PACELINE_BOTH(_mm256_srli_epi32(a.v[0], bits), _mm256_srli_epi32(a.v[1], bits));
-}
-template <int bits>
-PACELINE_INLINE U32 shift_right_signed(U32 a) {
-  return PACELINE_BOTH(_mm256_srai_epi32(a.v[0], bits), _mm256_srai_epi32(a.v[1], bits));
-}
-PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_max_epu32(a.v[0], b.v[0]), _mm256_max_epu32(a.v[1], b.v[1]));
-}
-PACELINE_INLINE F32 as_float(U32 a) {
-  return PACELINE_BOTH(_mm256_castsi256_ps(a.v[0]), _mm256_castsi256_ps(a.v[1]));
-}
-PACELINE_INLINE U32 as_bits(F32 a) {
-  return PACELINE_BOTH(_mm256_castps_si256(a.v[0]), _mm256_castps_si256(a.v[1]));
-}
-PACELINE_INLINE F32 from_int(U32 a) {
-  return PACELINE_BOTH(_mm256_cvtepi32_ps(a.v[0]), _mm256_cvtepi32_ps(a.v[1]));
-}
-PACELINE_INLINE U32 to_int(F32 a) {
-  return PACELINE_BOTH(_mm256_cvtps_epi32(a.v[0]), _mm256_cvtps_epi32(a.v[1]));
-}
-PACELINE_INLINE Mask less(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_LT_OQ),
-                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_LT_OQ));
-}
-PACELINE_INLINE Mask less_equal(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_LE_OQ),
-                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_LE_OQ));
-}
-PACELINE_INLINE Mask equal(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_EQ_OQ),
-                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_EQ_OQ));
-}
+PACELINE_INLINE F32 min(F32 a, F32 b) { PACELINE_EACH(F32, (Floats)_mm256_min_ps(a.v[i], b.v[i])); }
+PACELINE_INLINE F32 max(F32 a, F32 b) { PACELINE_EACH(F32, (Floats)_mm256_max_ps(a.v[i], b.v[i])); }
+PACELINE_INLINE F32 sqrt(F32 a) { PACELINE_EACH(F32, (Floats)_mm256_sqrt_ps(a.v[i])); }
 PACELINE_INLINE Mask not_less(F32 a, F32 b) {
-  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_NLT_UQ),
-                       _mm256_cmp_ps(a.v[1], b.v[1], _CMP_NLT_UQ));
-}
-PACELINE_INLINE Mask is_nan(F32 a) {
-  return PACELINE_BOTH(_mm256_cmp_ps(a.v[0], a.v[0], _CMP_UNORD_Q),
-                       _mm256_cmp_ps(a.v[1], a.v[1], _CMP_UNORD_Q));
-}
-PACELINE_INLINE Mask less_int(U32 a, U32 b) {
-  return PACELINE_BOTH(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.v[0], a.v[0])),
-                       _mm256_castsi256_ps(_mm256_cmpgt_epi32(b.v[1], a.v[1])));
-}
-PACELINE_INLINE Mask operator&(Mask a, Mask b) {
-  return PACELINE_BOTH(_mm256_and_ps(a.v[0], b.v[0]), _mm256_and_ps(a.v[1], b.v[1]));
-}
-PACELINE_INLINE Mask operator|(Mask a, Mask b) {
-  return PACELINE_BOTH(_mm256_or_ps(a.v[0], b.v[0]), _mm256_or_ps(a.v[1], b.v[1]));
+  PACELINE_EACH(Mask, (Ints)_mm256_cmp_ps(a.v[i], b.v[i], _CMP_NLT_UQ));
 }
 PACELINE_INLINE std::uint32_t bits_of(Mask a) {
-  return static_cast<std::uint32_t>(_mm256_movemask_ps(a.v[0])) |
-         static_cast<std::uint32_t>(_mm256_movemask_ps(a.v[1])) << 8;
+  return static_cast<std::uint32_t>(_mm256_movemask_ps((__m256)a.v[0])) |
+         static_cast<std::uint32_t>(_mm256_movemask_ps((__m256)a.v[1])) << 8;
 }
 PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
-  return PACELINE_BOTH(_mm256_blendv_ps(no.v[0], yes.v[0], m.v[0]),
-                       _mm256_blendv_ps(no.v[1], yes.v[1], m.v[1]));
+  PACELINE_EACH(F32, (Floats)_mm256_blendv_ps(no.v[i], yes.v[i], (__m256)m.v[i]));
 }
-PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
-  return as_bits(select(m, as_float(yes), as_float(no)));
-}
-#undef PACELINE_BOTH
+PACELINE_INLINE U32 to_int(F32 a) { PACELINE_EACH(U32, (Words)_mm256_cvtps_epi32(a.v[i])); }
 PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
-  F32 out;
-  PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i));
-    out.v[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-  }
-  return out;
+  const auto half = [p](int i) __attribute__((always_inline)) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * i)));
+  };
+  PACELINE_EACH(F32, (Floats)((Words)half(i) << 16));
 }
 PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
-  const __m256i mask = _mm256_set1_epi32(0xFFFF);
-  const __m256i packed =
-      _mm256_packus_epi32(_mm256_and_si256(x.v[0], mask), _mm256_and_si256(x.v[1], mask));
+  const Words mask = (Words)_mm256_set1_epi32(0xFFFF);
+  const __m256i packed = _mm256_packus_epi32((__m256i)(x.v[0] & mask), (__m256i)(x.v[1] & mask));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
 }
-PACELINE_INLINE U32 load_half(const std::uint32_t* p) {
-  return {{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()}};
-}
-PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v[0]);
-}
 PACELINE_INLINE float sum(F32 a) {
-  const __m256 s8 = _mm256_add_ps(a.v[0], a.v[1]);
+  const __m256 s8 = a.v[0] + a.v[1];
   const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
   const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
-
 PACELINE_INLINE float max_lane(F32 a) {
   const __m256 m8 = _mm256_max_ps(a.v[0], a.v[1]);
   const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
   const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
   return _mm_cvtss_f32(_mm_max_ss(m2, _mm_shuffle_ps(m2, m2, 1)));
 }
-
-#else  // portable: generic vectors of the compiler
-
-using Float4 = float __attribute__((vector_size(16)));
-using Int4 = std::int32_t __attribute__((vector_size(16)));
-using Uint4 = std::uint32_t __attribute__((vector_size(16)));
-
-struct F32 {
-  Float4 v[4];
-};
-struct U32 {
-  Uint4 v[4];
-};
-struct Mask {
-  Int4 v[4];
-};
-
-#define PACELINE_EACH(type, expression)                              \
-  type out;                                                          \
-  PACELINE_UNROLL for (int i = 0; i < 4; ++i) out.v[i] = expression; \
-  return out
-
-PACELINE_INLINE F32 set1(float x) { PACELINE_EACH(F32, (Float4{x, x, x, x})); }
-PACELINE_INLINE U32 set1(std::uint32_t x) { PACELINE_EACH(U32, (Uint4{x, x, x, x})); }
-PACELINE_INLINE F32 load(const float* p) {
-  F32 out;
-  __builtin_memcpy(&out, p, sizeof out);
-  return out;
-}
-PACELINE_INLINE U32 load(const std::uint32_t* p) {
-  U32 out;
-  __builtin_memcpy(&out, p, sizeof out);
-  return out;
-}
-PACELINE_INLINE void store(float* p, F32 x) { __builtin_memcpy(p, &x, sizeof x); }
-PACELINE_INLINE void store(std::uint32_t* p, U32 x) { __builtin_memcpy(p, &x, sizeof x); }
-PACELINE_INLINE F32 operator+(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] + b.v[i]); }
-PACELINE_INLINE F32 operator-(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] - b.v[i]); }
-PACELINE_INLINE F32 operator*(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] * b.v[i]); }
-PACELINE_INLINE F32 operator/(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] / b.v[i]); }
+#else
+PACELINE_INLINE Floats broadcast(float x) { return Floats{x, x, x, x}; }
 /// a * b + c, rounded twice if there is no fused instruction: emulating the single rounding would
 /// cost a library call for each lane. So the bits of "portable" are its own.
 PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
@@ -422,14 +283,7 @@ PACELINE_INLINE F32 fma(F32 a, F32 b, F32 c) {
   PACELINE_EACH(F32, a.v[i] * b.v[i] + c.v[i]);
 #endif
 }
-PACELINE_INLINE Mask less(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] < b.v[i]); }
-PACELINE_INLINE Mask less_equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] <= b.v[i]); }
-PACELINE_INLINE Mask equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] == b.v[i]); }
 PACELINE_INLINE Mask not_less(F32 a, F32 b) { PACELINE_EACH(Mask, ~(a.v[i] < b.v[i])); }
-PACELINE_INLINE Mask is_nan(F32 a) { PACELINE_EACH(Mask, a.v[i] != a.v[i]); }
-PACELINE_INLINE Mask less_int(U32 a, U32 b) { PACELINE_EACH(Mask, (Int4)a.v[i] < (Int4)b.v[i]); }
-PACELINE_INLINE Mask operator&(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] & b.v[i]); }
-PACELINE_INLINE Mask operator|(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] | b.v[i]); }
 PACELINE_INLINE std::uint32_t bits_of(Mask a) {
   std::uint32_t out = 0;
   PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
@@ -438,13 +292,10 @@ PACELINE_INLINE std::uint32_t bits_of(Mask a) {
   return out;
 }
 PACELINE_INLINE F32 select(Mask m, F32 yes, F32 no) {
-  PACELINE_EACH(F32, (Float4)((m.v[i] & (Int4)yes.v[i]) | (~m.v[i] & (Int4)no.v[i])));
+  PACELINE_EACH(F32, (Floats)((m.v[i] & (Ints)yes.v[i]) | (~m.v[i] & (Ints)no.v[i])));
 }
-PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
-  PACELINE_EACH(U32, (Uint4)((m.v[i] & (Int4)yes.v[i]) | (~m.v[i] & (Int4)no.v[i])));
-}
-PACELINE_INLINE F32 min(F32 a, F32 b) { return select(less(a, b), a, b); }
-PACELINE_INLINE F32 max(F32 a, F32 b) { return select(less(b, a), a, b); }
+PACELINE_INLINE F32 min(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
+PACELINE_INLINE F32 max(F32 a, F32 b) { PACELINE_EACH(F32, b.v[i] < a.v[i] ? a.v[i] : b.v[i]); }
 PACELINE_INLINE F32 sqrt(F32 a) {
   F32 out;
   PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
@@ -452,6 +303,61 @@ PACELINE_INLINE F32 sqrt(F32 a) {
   }
   return out;
 }
+/// Rounds |a| < 2^22 to nearest even: adding 1.5 * 2^23 leaves the integer in the low bits.
+PACELINE_INLINE U32 to_int(F32 a) {
+  const float magic = 12582912.0F;
+  PACELINE_EACH(U32, (Words)(a.v[i] + magic) - (Words)broadcast(magic));
+}
+PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
+  U32 out;
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    out.v[i / 4][i % 4] = static_cast<std::uint32_t>(p[i]) << 16;
+  }
+  PACELINE_EACH(F32, (Floats)out.v[i]);
+}
+PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
+  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
+    p[i] = static_cast<std::uint16_t>(x.v[i / 4][i % 4]);
+  }
+}
+PACELINE_INLINE float sum(F32 a) {
+  const Floats s8[2] = {a.v[0] + a.v[2], a.v[1] + a.v[3]};
+  const Floats s4 = s8[0] + s8[1];
+  const float s2[2] = {s4[0] + s4[2], s4[1] + s4[3]};
+  return s2[0] + s2[1];
+}
+PACELINE_INLINE float max_lane(F32 a) {
+  float largest = a.v[0][0];
+  PACELINE_UNROLL for (int i = 1; i < 16; ++i) {
+    const float lane = a.v[i / 4][i % 4];
+    largest = lane > largest ? lane : largest;
+  }
+  return largest;
+}
+#endif
+
+PACELINE_INLINE F32 set1(float x) { PACELINE_EACH(F32, ((void)i, broadcast(x))); }
+PACELINE_INLINE U32 set1(std::uint32_t x) { PACELINE_EACH(U32, ((void)i, x - Words{})); }
+PACELINE_INLINE F32 load(const float* p) {
+  PACELINE_EACH(F32, (Floats) * reinterpret_cast<const FloatsAt*>(p + kPartLanes * i));
+}
+PACELINE_INLINE U32 load(const std::uint32_t* p) {
+  PACELINE_EACH(U32, (Words) * reinterpret_cast<const WordsAt*>(p + kPartLanes * i));
+}
+PACELINE_INLINE void store(float* p, F32 x) {
+  PACELINE_UNROLL for (int i = 0; i < kParts; ++i) {
+    *reinterpret_cast<FloatsAt*>(p + kPartLanes * i) = x.v[i];
+  }
+}
+PACELINE_INLINE void store(std::uint32_t* p, U32 x) {
+  PACELINE_UNROLL for (int i = 0; i < kParts; ++i) {
+    *reinterpret_cast<WordsAt*>(p + kPartLanes * i) = x.v[i];
+  }
+}
+PACELINE_INLINE F32 operator+(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] + b.v[i]); }
+PACELINE_INLINE F32 operator-(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] - b.v[i]); }
+PACELINE_INLINE F32 operator*(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] * b.v[i]); }
+PACELINE_INLINE F32 operator/(F32 a, F32 b) { PACELINE_EACH(F32, a.v[i] / b.v[i]); }
 PACELINE_INLINE U32 operator+(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] + b.v[i]); }
 PACELINE_INLINE U32 operator-(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] - b.v[i]); }
 PACELINE_INLINE U32 operator&(U32 a, U32 b) { PACELINE_EACH(U32, a.v[i] & b.v[i]); }
@@ -467,58 +373,34 @@ PACELINE_INLINE U32 shift_right(U32 a) {
 }
 template <int bits>
 PACELINE_INLINE U32 shift_right_signed(U32 a) {
-  PACELINE_EACH(U32, (Uint4)((Int4)a.v[i] >> bits));
+  PACELINE_EACH(U32, (Words)((Ints)a.v[i] >> bits));
 }
 PACELINE_INLINE U32 max_unsigned(U32 a, U32 b) {
   PACELINE_EACH(U32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
 }
-PACELINE_INLINE F32 as_float(U32 a) { PACELINE_EACH(F32, (Float4)a.v[i]); }
-PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Uint4)a.v[i]); }
+PACELINE_INLINE F32 as_float(U32 a) { PACELINE_EACH(F32, (Floats)a.v[i]); }
+PACELINE_INLINE U32 as_bits(F32 a) { PACELINE_EACH(U32, (Words)a.v[i]); }
 PACELINE_INLINE F32 from_int(U32 a) {
-  PACELINE_EACH(F32, __builtin_convertvector((Int4)a.v[i], Float4));
+  PACELINE_EACH(F32, __builtin_convertvector((Ints)a.v[i], Floats));
 }
-/// Rounds |a| < 2^22 to nearest even: adding 1.5 * 2^23 leaves the integer in the low bits.
-PACELINE_INLINE U32 to_int(F32 a) {
-  const float magic = 12582912.0F;
-  PACELINE_EACH(U32, (Uint4)(a.v[i] + magic) - (Uint4)(Float4{magic, magic, magic, magic}));
+PACELINE_INLINE Mask less(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] < b.v[i]); }
+PACELINE_INLINE Mask less_equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] <= b.v[i]); }
+PACELINE_INLINE Mask equal(F32 a, F32 b) { PACELINE_EACH(Mask, a.v[i] == b.v[i]); }
+PACELINE_INLINE Mask is_nan(F32 a) { PACELINE_EACH(Mask, a.v[i] != a.v[i]); }
+PACELINE_INLINE Mask less_int(U32 a, U32 b) { PACELINE_EACH(Mask, (Ints)a.v[i] < (Ints)b.v[i]); }
+PACELINE_INLINE Mask operator&(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] & b.v[i]); }
+PACELINE_INLINE Mask operator|(Mask a, Mask b) { PACELINE_EACH(Mask, a.v[i] | b.v[i]); }
+PACELINE_INLINE U32 select(Mask m, U32 yes, U32 no) {
+  return as_bits(select(m, as_float(yes), as_float(no)));
 }
 #undef PACELINE_EACH
-PACELINE_INLINE F32 load_bf16(const std::uint16_t* p) {
-  U32 out;
-  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
-    out.v[i / 4][i % 4] = static_cast<std::uint32_t>(p[i]) << 16;
-  }
-  return as_float(out);
-}
-PACELINE_INLINE void store_low16(std::uint16_t* p, U32 x) {
-  PACELINE_UNROLL for (int i = 0; i < 16; ++i) {
-    p[i] = static_cast<std::uint16_t>(x.v[i / 4][i % 4]);
-  }
-}
+#undef PACELINE_PARTS
 PACELINE_INLINE U32 load_half(const std::uint32_t* p) {
   U32 out = {};
   __builtin_memcpy(&out, p, sizeof out / 2);
   return out;
 }
 PACELINE_INLINE void store_half(std::uint32_t* p, U32 x) { __builtin_memcpy(p, &x, sizeof x / 2); }
-PACELINE_INLINE float sum(F32 a) {
-  const Float4 s8[2] = {a.v[0] + a.v[2], a.v[1] + a.v[3]};
-  const Float4 s4 = s8[0] + s8[1];
-  const float s2[2] = {s4[0] + s4[2], s4[1] + s4[3]};
-  return s2[0] + s2[1];
-}
-PACELINE_INLINE float max_lane(F32 a) {
-  float largest = a.v[0][0];
-  PACELINE_UNROLL for (int i = 1; i < 16; ++i) {
-    const float lane = a.v[i / 4][i % 4];
-    largest = lane > largest ? lane : largest;
-  }
-  return largest;
-}
-
-#endif
-
-#if !defined(PACELINE_SIMD_AVX512)
 PACELINE_INLINE F32 ldexp_where(Mask m, F32 a, U32 n) {
   return select(m, a * as_float(shift_left<23>(n + set1(127U))), set1(0.0F));
 }

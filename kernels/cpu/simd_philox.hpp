@@ -44,17 +44,18 @@ struct Wide {
 };
 
 PACELINE_INLINE Wide widen(U32 a) {
-  return {{a.v[0], a.v[1]}, {_mm256_srli_epi64(a.v[0], 32), _mm256_srli_epi64(a.v[1], 32)}};
+  const __m256i v[2] = {(__m256i)a.v[0], (__m256i)a.v[1]};
+  return {{v[0], v[1]}, {_mm256_srli_epi64(v[0], 32), _mm256_srli_epi64(v[1], 32)}};
 }
 PACELINE_INLINE U32 narrow(Wide a) {
   U32 out;
   PACELINE_UNROLL for (int i = 0; i < 2; ++i) {
-    out.v[i] = _mm256_blend_epi32(a.even[i], _mm256_slli_epi64(a.odd[i], 32), 0xAA);
+    out.v[i] = (Words)_mm256_blend_epi32(a.even[i], _mm256_slli_epi64(a.odd[i], 32), 0xAA);
   }
   return out;
 }
 PACELINE_INLINE Wide multiply(Wide a, std::uint32_t m) {
-  const __m256i v = set1(m).v[0];
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(m));
   return {{_mm256_mul_epu32(a.even[0], v), _mm256_mul_epu32(a.even[1], v)},
           {_mm256_mul_epu32(a.odd[0], v), _mm256_mul_epu32(a.odd[1], v)}};
 }
@@ -67,7 +68,7 @@ PACELINE_INLINE Wide operator^(Wide a, Wide b) {
           {_mm256_xor_si256(a.odd[0], b.odd[0]), _mm256_xor_si256(a.odd[1], b.odd[1])}};
 }
 PACELINE_INLINE Wide all_lanes(std::uint32_t x) {
-  const __m256i v = set1(x).v[0];
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
   return {{v, v}, {v, v}};
 }
 
