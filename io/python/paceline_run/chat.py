@@ -12,7 +12,7 @@ import datetime
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from .optional import imported
 from .records import PathLike
@@ -111,7 +111,7 @@ class Renderer:
                 f"the chat template does not read {unread[0]!r}: leave it out, or set it to null"
             )
         try:
-            return self._engine.render(chat, template, tools, generate, go_on, options)
+            return self._engine.render(_Asked(chat, template, tools, generate, go_on, options))
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
             raise ChatError(f"cannot be rendered: {_first_line(error)}") from error
         except self._engine.template_error as error:
@@ -230,6 +230,17 @@ def _engine(directory: str, day: datetime.date) -> "_Engine":
     return _Transformers(directory, day, jinja2, transformers)
 
 
+class _Asked(NamedTuple):
+    """What is to be rendered, and how."""
+
+    chat: List[Any]
+    template: Optional[str]
+    tools: Optional[List[Any]]
+    generate: bool
+    go_on: Any
+    options: Dict[str, Any]
+
+
 class _Engine:
     """Rendering and encoding by one set of packages."""
 
@@ -249,15 +260,7 @@ class _Engine:
     def encode(self, text: str, special: bool) -> List[int]:
         raise NotImplementedError
 
-    def render(
-        self,
-        chat: List[Any],
-        template: Optional[str],
-        tools: Optional[List[Any]],
-        generate: bool,
-        go_on: Any,
-        options: Dict[str, Any],
-    ) -> List[int]:
+    def render(self, asked: "_Asked") -> List[int]:
         raise NotImplementedError
 
 
@@ -281,27 +284,19 @@ class _Transformers(_Engine):
     def encode(self, text: str, special: bool) -> List[int]:
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    def render(
-        self,
-        chat: List[Any],
-        template: Optional[str],
-        tools: Optional[List[Any]],
-        generate: bool,
-        go_on: Any,
-        options: Dict[str, Any],
-    ) -> List[int]:
+    def render(self, asked: "_Asked") -> List[int]:
         return list(
             self._tokenizer.apply_chat_template(
-                chat,
-                tools=tools,
-                chat_template=template,
-                add_generation_prompt=generate,
-                continue_final_message=go_on,
+                asked.chat,
+                tools=asked.tools,
+                chat_template=asked.template,
+                add_generation_prompt=asked.generate,
+                continue_final_message=asked.go_on,
                 tokenize=True,
                 return_dict=False,
                 # A template's argument comes before the function of this name, which tells today.
                 strftime_now=self.strftime_now,
-                **options,
+                **asked.options,
             )
         )
 
@@ -381,15 +376,8 @@ class _Jinja(_Engine):
     def encode(self, text: str, special: bool) -> List[int]:
         return self._tokenizer.encode(text, add_special_tokens=special).ids
 
-    def render(
-        self,
-        chat: List[Any],
-        template: Optional[str],
-        tools: Optional[List[Any]],
-        generate: bool,
-        go_on: Any,
-        options: Dict[str, Any],
-    ) -> List[int]:
+    def render(self, asked: "_Asked") -> List[int]:
+        chat, template, tools, generate, go_on, options = asked
         text = template or self.template(tools)
         names = _Names(text)
         for name in _SPECIAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union, overload
 
 import numpy as np
 
@@ -50,7 +50,8 @@ def open_run(path: PathLike) -> "Run":
 
 
 class Run:
-    """A complete run. Indexing gives responses in (prompt, sample) order; a context manager."""
+    """A complete run. Indexing gives responses in (prompt, sample) order, slices give lists of them;
+    a context manager."""
 
     to_verl = to_verl
     to_dataproto = to_dataproto
@@ -186,7 +187,15 @@ class Run:
         with guarded(self.path, "its experts cannot be read"):
             return self._routing.of(index)
 
-    def __getitem__(self, index: int) -> Response:
+    @overload
+    def __getitem__(self, index: int) -> Response: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> List[Response]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[Response, List[Response]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):

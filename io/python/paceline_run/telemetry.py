@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple, Union
 
 import h5py
 import numpy as np
@@ -72,9 +72,7 @@ def attempts(path: PathLike) -> Dict[str, np.ndarray]:
     that came to the run's end is when all but the end of telemetry.h5 was written.
     """
     with _telemetry(path) as file:
-        group = file["attempts"]
-        table = {n: column_of(group, n)[:].astype(np.int64) for n in ("attempt", "ranks")}
-        table.update({n: column_of(group, n)[:] for n in ("started", "ended")})
+        table = _columns(file["attempts"], ("attempt", "ranks"), ("started", "ended"))
     table["seconds"] = table["ended"] - table["started"]
     return table
 
@@ -92,10 +90,7 @@ def rank_seconds(path: PathLike) -> Dict[str, np.ndarray]:
     seconds = ("busy", "idle", "communication", "loading", "flush")
     with _telemetry(path) as file:
         group = file["summary"]
-        table: Dict[str, np.ndarray] = {
-            name: column_of(group, name)[:].astype(np.int64)
-            for name in ("attempt", "rank", "group_bytes")
-        }
+        table = _columns(group, ("attempt", "rank", "group_bytes"))
         table.update({name: column_of(group, f"{name}_seconds")[:] for name in seconds})
         names_of_roles = strings_of(file, "role_names")
         table["role"] = np.array([names_of_roles[r] for r in column_of(group, "role")[:]], object)
@@ -115,14 +110,7 @@ def writes(path: PathLike) -> Dict[str, np.ndarray]:
     "final_trajectories" and "final_telemetry" of all ranks by rank 0. A simulation writes nothing.
     """
     with _telemetry(path) as file:
-        group = file["writes"]
-        table = {n: column_of(group, n)[:].astype(np.int64) for n in ("attempt", "rank")}
-        table["start"] = column_of(group, "start")[:]
-        table["seconds"] = column_of(group, "duration")[:]
-        kind = column_of(group, "kind")
-        kinds = {int(value): name for name, value in kind.attrs.items()}
-        table["kind"] = np.array([kinds[value] for value in kind[:]], object)
-    return table
+        return _columns(file["writes"], ("attempt", "rank"), ("start", "duration"), "kind")
 
 
 def races(path: PathLike) -> Dict[str, np.ndarray]:
@@ -227,13 +215,8 @@ def kv_pool(path: PathLike) -> Dict[str, np.ndarray]:
     """
     with _telemetry(path) as file:
         names = ("attempt", "rank", "bytes", "memory_bytes", "disk_bytes")
-        table = {n: column_of(file, f"kv_pool/{n}")[:].astype(np.int64) for n in names}
-        table["start"] = column_of(file, "kv_pool/start")[:]
-        table["seconds"] = column_of(file, "kv_pool/duration")[:]
-        table["complete"] = column_of(file, "kv_pool/complete")[:] == 1
-        use = column_of(file, "kv_pool/use")
-        uses = {int(value): name for name, value in use.attrs.items()}
-        table["use"] = np.array([uses[value] for value in use[:]], object)
+        table = _columns(file["kv_pool"], names, ("start", "duration", "complete"), "use")
+    table["complete"] = table["complete"] == 1
     return table
 
 
@@ -248,14 +231,8 @@ def draft_memory(path: PathLike) -> Dict[str, np.ndarray]:
     """
     with _telemetry(path) as file:
         names = ("attempt", "rank", "blocks", "moved")
-        table = {n: column_of(file, f"draft_memory/{n}")[:].astype(np.int64) for n in names}
-        table["start"] = column_of(file, "draft_memory/start")[:]
-        table["seconds"] = column_of(file, "draft_memory/duration")[:]
-        table["longest_pause"] = column_of(file, "draft_memory/longest_pause")[:]
-        kind = column_of(file, "draft_memory/kind")
-        kinds = {int(value): name for name, value in kind.attrs.items()}
-        table["kind"] = np.array([kinds[value] for value in kind[:]], object)
-    return table
+        numbers = ("start", "duration", "longest_pause")
+        return _columns(file["draft_memory"], names, numbers, "kind")
 
 
 def stop_points(path: PathLike) -> Dict[str, np.ndarray]:
@@ -270,10 +247,7 @@ def stop_points(path: PathLike) -> Dict[str, np.ndarray]:
     """
     with _telemetry(path) as file:
         names = ("attempt", "rank", "prompt_index", "sample_index", "first", "accepted")
-        table = {n: column_of(file, f"stop_points/{n}")[:].astype(np.int64) for n in names}
-        for name in ("states", "lengths"):
-            table[name] = column_of(file, f"stop_points/{name}")[:]
-    return table
+        return _columns(file["stop_points"], names, ("states", "lengths"))
 
 
 def draft_servers(path: PathLike) -> Dict[str, np.ndarray]:
@@ -308,9 +282,7 @@ def scores(path: PathLike) -> Dict[str, np.ndarray]:
     with _telemetry(path) as file:
         group = file["scores"]
         integers = ("attempt", "rank", "prompt_index", "sample_index")
-        table = {name: column_of(group, name)[:].astype(np.int64) for name in integers}
-        for name in ("start", "duration", "reward"):
-            table[name] = column_of(group, name)[:]
+        table = {**_columns(group, integers), **{n: column_of(group, n)[:] for n in ("start", "duration", "reward")}}
         outcome = column_of(group, "outcome")
         names = {int(number): name for name, number in outcome.attrs.items()}
         table["outcome"] = np.array([names.get(int(o), "unknown") for o in outcome[:]], object)
@@ -383,6 +355,21 @@ def timeline(path: PathLike, attempt: int = -1) -> Dict[str, np.ndarray]:
     types = (np.int64, object, np.float64, np.float64, np.int64, np.int64)
     names = ("rank", "what", "start", "duration", "peer", "bytes")
     return {n: c[order].astype(t) for n, c, t in zip(names, columns, types)}
+
+
+def _columns(
+    group: h5py.Group, integers: Iterable[str], numbers: Iterable[str] = (), word: str = ""
+) -> Dict[str, np.ndarray]:
+    """Columns of a group: integers as int64, numbers as stored ("duration" as "seconds"), and `word`,
+    whose values are named by its attributes."""
+    table = {name: column_of(group, name)[:].astype(np.int64) for name in integers}
+    for name in numbers:
+        table["seconds" if name == "duration" else name] = column_of(group, name)[:]
+    if word:
+        column = column_of(group, word)
+        words = {int(value): name for name, value in column.attrs.items()}
+        table[word] = np.array([words[value] for value in column[:]], object)
+    return table
 
 
 @contextlib.contextmanager

@@ -1004,6 +1004,8 @@ class Masks(Base):
             self.check_masks(run)
             self.check_masks(run.responses(block_tokens=7))
             self.check_masks(run[i] for i in range(len(run)))
+            self.check_masks(run[:])
+            self.assertEqual([r.sample_index for r in run[1:-1:2]], run.sample_index[1:-1:2].tolist())
 
     def test_from_its_shards(self):
         os.remove(os.path.join(self.path, "trajectories.h5"))
