@@ -34,7 +34,7 @@
 
 #include "runtime/core/error.hpp"
 #include "runtime/core/model_config.hpp"
-#include "runtime/core/rotary_position.hpp"
+#include "runtime/core/picture_rows.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 #include "runtime/core/weight_source.hpp"

@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "runtime/core/error.hpp"
-#include "runtime/core/float16.hpp"
-#include "runtime/core/float8.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::kernels {
 namespace {

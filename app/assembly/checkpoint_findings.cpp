@@ -1,4 +1,5 @@
-#include "app/assembly/checkpoint_findings.hpp"
+// Findings that need a checkpoint's weights: rank 0 reads the weights and tells all ranks.
+#include "app/assembly/inputs.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/assembly/broadcast.hpp"
-#include "app/assembly/inputs.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/job.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/model/families/families.hpp"

@@ -1,5 +1,7 @@
 #include "app/assembly/compute.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,10 +9,44 @@
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/make_drafters.hpp"
-#include "app/assembly/picture_reader.hpp"
 #include "app/terminal/terminal.hpp"
+#include "io/images/picture.hpp"
+#include "io/images/processor.hpp"
+#include "runtime/core/error.hpp"
+#include "runtime/core/pictures.hpp"
 
 namespace paceline::app {
+namespace {
+
+/// Makes the patches that the model's vision tower reads of prompts' pictures.
+class PatchReader final : public PictureReader {
+ public:
+  explicit PatchReader(const ImageProcessorConfig& processor) : processor_(processor) {}
+
+  [[nodiscard]] std::vector<float> patches(std::span<const std::byte> file, const PictureGrid& grid,
+                                           const std::string& name) const override {
+    const io::ProcessedPicture picture =
+        io::process(processor_, io::decode_picture(file, name), name);
+    if (picture.grid != grid) {
+      throw DataError(
+          fmt::format("{}: expected {} x {} patches, as when prompts were read, found "
+                      "{} x {}",
+                      name, grid.rows, grid.columns, picture.grid.rows, picture.grid.columns));
+    }
+    return io::patches_of(processor_, picture);
+  }
+
+ private:
+  ImageProcessorConfig processor_;
+};
+
+/// The reader of the run's pictures; null if no prompt has any.
+std::shared_ptr<const PictureReader> make_picture_reader(const Inputs& inputs) {
+  if (inputs.sizes.largest_picture == 0) return nullptr;
+  return std::make_shared<PatchReader>(*inputs.picture_processor);
+}
+
+}  // namespace
 
 engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& settings = inputs.config.engine;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
 #include "io/reward/ground_truth.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/turn_encoder.hpp"

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "app/assembly/broadcast.hpp"
 #include "app/assembly/chaos.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/job.hpp"
 #include "app/terminal/terminal.hpp"
 #include "io/run/run_history.hpp"

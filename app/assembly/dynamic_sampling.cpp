@@ -1,7 +1,6 @@
 #include "app/assembly/dynamic_sampling.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>

@@ -1,9 +1,7 @@
 // Dynamic sampling of a run (prompts.enough): which prompts count, during the run and in its file.
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "app/assembly/inputs.hpp"

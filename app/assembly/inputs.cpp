@@ -6,8 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "app/assembly/broadcast.hpp"
-#include "app/assembly/checkpoint_findings.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/conversing.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/scoring.hpp"

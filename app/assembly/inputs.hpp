@@ -131,4 +131,10 @@ void require_tokenizer(const Inputs& inputs, const char* what);
 /// io::read_prompts() does, and UsageError if no prompt would have room.
 void read_prompts(Inputs& inputs, bool plans);
 
+/// Looks for output heads that are stored although config.json ties them to the embeddings, in the
+/// model and in draft models. A stored head whose values differ is used, as in transformers 5.
+/// Finds whether a draft head's embeddings equal the model's; if so, one table serves both. Adds
+/// warnings about the checkpoints to Inputs::warnings. Collective; throws JobEnded.
+void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
+
 }  // namespace paceline::app

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "runtime/core/error.hpp"
 #include "runtime/fabric/device_staging.hpp"

@@ -1,13 +1,16 @@
-// Makes a rank's own drafters.
+// Makes a rank's own drafters, and a verifier's speculator with the policy of draft lengths.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "kernels/backend.hpp"
+#include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/thread_pool.hpp"
+#include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/speculation/speculator.hpp"
 
 namespace paceline::app {
 
@@ -22,5 +25,14 @@ class WeightStore;
     const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
     TensorParallelGroup& alone, ThreadPool& pool,
     std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
+
+struct Inputs;
+struct Plan;
+
+/// Makes the speculator of one verifier; null: the roster is empty. `roster`: with a drafter in
+/// each entry. `costs`: for policies that read costs.
+[[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
+    const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
+    const Clock& clock);
 
 }  // namespace paceline::app

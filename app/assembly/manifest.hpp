@@ -1,8 +1,8 @@
 // The manifest of a run: it identifies the run in the output directory.
 #pragma once
 
-#include "app/assembly/backend_choice.hpp"
 #include "app/assembly/inputs.hpp"
+#include "app/assembly/machine.hpp"
 #include "io/run/manifest.hpp"
 
 namespace paceline::app {

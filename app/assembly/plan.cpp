@@ -6,13 +6,12 @@
 #include <filesystem>
 #include <utility>
 
-#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_history.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/kv_storage.hpp"
-#include "app/assembly/weight_plan.hpp"
 #include "io/config/cost_profile.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "kernels/limits.hpp"

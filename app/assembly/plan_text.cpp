@@ -15,7 +15,6 @@
 #include "app/terminal/terminal.hpp"
 #include "io/text/printable.hpp"
 #include "runtime/core/counted.hpp"
-#include "runtime/core/duration.hpp"
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::app {

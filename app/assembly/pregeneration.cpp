@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/manifest.hpp"
 #include "app/terminal/terminal.hpp"
+#include "runtime/core/error.hpp"
 #include "runtime/core/sampling.hpp"
 
 namespace paceline::app {
@@ -165,6 +167,44 @@ void UpcomingStep::read(const io::StepRequest& request) {
     directory_ = std::move(directory);
   }
   wake_();
+}
+
+PregeneratedShard::PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock,
+                                     double flush_seconds, Warn warn)
+    : clock_(clock), flush_seconds_(flush_seconds), flushed_(clock.now()), warn_(std::move(warn)) {
+  attempt([&] {
+    writer_ = std::make_unique<io::ShardWriter>(run.directory, run.attempt,
+                                                static_cast<std::uint32_t>(rank));
+  });
+}
+
+PregeneratedShard::~PregeneratedShard() {
+  attempt([this] {
+    if (writer_) writer_->close();
+  });
+}
+
+void PregeneratedShard::append(const Trajectory& text) {
+  attempt([&] {
+    if (writer_) writer_->append(text);
+  });
+  if (clock_.now() - flushed_ >= flush_seconds_) flush();
+}
+
+void PregeneratedShard::flush() {
+  flushed_ = clock_.now();
+  attempt([this] {
+    if (writer_) writer_->flush();
+  });
+}
+
+void PregeneratedShard::attempt(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    writer_.reset();
+    warn_(std::string("speculation.pregenerate: ") + error.what());
+  }
 }
 
 }  // namespace paceline::app

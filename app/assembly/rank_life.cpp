@@ -9,7 +9,7 @@
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
-#include "app/assembly/make_speculator.hpp"
+#include "app/assembly/make_drafters.hpp"
 #include "runtime/core/telemetry_columns.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/roles/drafter_rank.hpp"
@@ -17,7 +17,7 @@
 #include "runtime/roles/spare.hpp"
 #include "runtime/roles/verifier.hpp"
 #include "runtime/speculation/elastic_memory.hpp"
-#include "runtime/speculation/remote_drafters.hpp"
+#include "runtime/speculation/remote_drafter.hpp"
 
 namespace paceline::app {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,7 +15,6 @@
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/kv_storage.hpp"
 #include "app/assembly/plan_text.hpp"
-#include "app/assembly/pregenerated_shard.hpp"
 #include "app/assembly/pregeneration.hpp"
 #include "app/assembly/rank_life.hpp"
 #include "app/assembly/wall_clock.hpp"

@@ -7,9 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
-#include <utility>
 
-#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/plan.hpp"
 #include "app/assembly/wall_clock.hpp"

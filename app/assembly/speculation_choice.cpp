@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-#include <utility>
 
 #include "app/assembly/draft_history.hpp"
 #include "app/assembly/plan.hpp"

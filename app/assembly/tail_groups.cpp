@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/plan.hpp"
 #include "app/assembly/weight_plan.hpp"

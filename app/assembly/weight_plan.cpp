@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <variant>
-#include <vector>
 
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/plan.hpp"

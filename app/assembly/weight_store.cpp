@@ -4,7 +4,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "app/assembly/job.hpp"
 #include "app/assembly/plan.hpp"

@@ -15,7 +15,6 @@
 #include "app/terminal/standing.hpp"
 #include "io/run/run_directory.hpp"
 #include "runtime/core/counted.hpp"
-#include "runtime/core/duration.hpp"
 #include "runtime/costs/run_seconds.hpp"
 
 namespace paceline::app {

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "app/assembly/accounting.hpp"
-#include "app/assembly/broadcast.hpp"
 #include "app/assembly/chaos.hpp"
 #include "app/assembly/communicator.hpp"
 #include "app/assembly/coordination.hpp"

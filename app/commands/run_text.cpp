@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdint>
-
 #include "app/terminal/terminal.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "io/text/json_line.hpp"

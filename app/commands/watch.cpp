@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "app/assembly/broadcast.hpp"
+#include "app/assembly/communicator.hpp"
 #include "app/assembly/inputs.hpp"
 #include "app/assembly/job.hpp"
 #include "app/assembly/wall_clock.hpp"

@@ -1,4 +1,4 @@
-#include "app/run_report/html.hpp"
+#include "app/run_report/reports.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,8 @@
 #include <cmath>
 #include <optional>
 
-#include "app/run_report/reward_views.hpp"
 #include "app/run_report/svg.hpp"
-#include "app/run_report/turn_views.hpp"
+#include "app/run_report/views.hpp"
 
 namespace paceline::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "app/run_report/json.hpp"
+#include "app/run_report/reports.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "app/commands/commands.hpp"
-#include "app/run_report/html.hpp"
-#include "app/run_report/json.hpp"
-#include "app/run_report/stored_pictures.hpp"
-#include "app/run_report/text.hpp"
+#include "app/run_report/pictured.hpp"
+#include "app/run_report/reports.hpp"
 #include "app/run_report/trace.hpp"
 #include "app/terminal/terminal.hpp"
 #include "io/hdf5/atomic_file.hpp"

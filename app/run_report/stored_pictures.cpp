@@ -1,4 +1,4 @@
-#include "app/run_report/stored_pictures.hpp"
+#include "app/run_report/pictured.hpp"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "app/commands/run_text.hpp"
+#include "io/run/stored_run.hpp"
 #include "io/text/base64.hpp"
 #include "io/text/printable.hpp"
 #include "io/text/prompt_pictures.hpp"

@@ -1,7 +1,6 @@
 // Plots with axes for a report, as SVG within an HTML page.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 

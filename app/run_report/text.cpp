@@ -1,4 +1,4 @@
-#include "app/run_report/text.hpp"
+#include "app/run_report/reports.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -9,8 +9,7 @@
 #include <iterator>
 #include <map>
 
-#include "app/run_report/reward_views.hpp"
-#include "app/run_report/turn_views.hpp"
+#include "app/run_report/views.hpp"
 #include "runtime/core/counted.hpp"
 
 namespace paceline::app {

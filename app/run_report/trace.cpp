@@ -4,7 +4,6 @@
 
 #include <iterator>
 #include <map>
-#include <string>
 #include <tuple>
 #include <utility>
 

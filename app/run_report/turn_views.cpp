@@ -1,4 +1,4 @@
-#include "app/run_report/turn_views.hpp"
+#include "app/run_report/views.hpp"
 
 #include <fmt/format.h>
 

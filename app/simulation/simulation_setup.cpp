@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "app/assembly/backend_choice.hpp"
 #include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_servers.hpp"
+#include "app/assembly/machine.hpp"
 #include "app/assembly/plan_text.hpp"
 #include "app/assembly/weight_store.hpp"
 #include "app/simulation/simulated_costs.hpp"

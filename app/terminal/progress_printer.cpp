@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "app/terminal/run_log.hpp"
 #include "app/terminal/terminal.hpp"
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::app {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "app/assembly/job.hpp"
 #include "app/assembly/wall_clock.hpp"
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "io/checkpoint/attention_windows.hpp"
+#include "io/checkpoint/model_config_parts.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -10,17 +10,15 @@
 #include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <span>
-#include <utility>
 
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/mapped_file.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "io/checkpoint/safetensors.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float8.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::io {
 namespace {

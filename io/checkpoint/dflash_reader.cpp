@@ -1,14 +1,123 @@
+// Reader of a DFlash head. z-lab and SpecForge write its config.json as one object, with the head's
+// own keys in dflash_config or, block_size for one, at the top level. vLLM's speculators put the
+// layers into an object of their own, and name layers of the target as EAGLE-3's do, by what enters
+// them.
 #include "io/checkpoint/dflash_reader.hpp"
 
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 #include <set>
+#include <string>
 
+#include "io/checkpoint/head_sections.hpp"
 #include "io/checkpoint/head_tensors.hpp"
+#include "io/checkpoint/json_text.hpp"
+#include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* own_key = "dflash_config";
+constexpr const char* left_key = "target_layer_ids";
+constexpr const char* entered_key = "aux_hidden_state_layer_ids";
+constexpr std::array<std::string_view, 2> class_names{"DFlashDraftModel", "DFlashSpeculator"};
+
+/// Reads one head from the objects of its file.
+class Reader {
+ public:
+  explicit Reader(const HeadSections& sections)
+      : sections_(sections), head_(sections.head()), own_(sections.own()) {}
+
+  DFlashConfig read() {
+    sections_.require_class(class_names);
+    constexpr std::array<std::string_view, 1> kinds{"dflash"};
+    (void)sections_.kind(kinds);
+    constexpr std::array<std::string_view, 1> types{"qwen3"};
+    const std::string type = sections_.layer().text("model_type").value_or("qwen3");
+    if (type != types[0]) sections_.layer().fail_choice("model_type", type, types);
+    sections_.read_layer(config_);
+    config_.layer.qk_norm = true;
+    constexpr std::int32_t largest_block = 1024;
+    config_.block_size = integer("block_size", 2, largest_block);
+    config_.mask_token = integer("mask_token_id", 0, config_.layer.vocab - 1);
+    read_read_layers();
+    check_variant();
+    return config_;
+  }
+
+ private:
+  /// A key that is required, of dflash_config or of the top level.
+  std::int32_t integer(const char* key, std::int32_t low, std::int32_t high) const {
+    const auto inner = own_.integer(key, low, high);
+    const auto outer = head_.integer(key, low, high);
+    if (inner && outer && *inner != *outer)
+      own_.fail_expected(key,
+                         "the same as " + std::string(key) + " outside, " + std::to_string(*outer));
+    if (!inner && !outer) head_.fail(key, "missing, and in dflash_config too");
+    return inner ? *inner : *outer;
+  }
+
+  void read_read_layers() {
+    config_.read_layers = HeadSections::layer_ids(head_, entered_key, 0);
+    for (const JsonSection* section : {&own_, &head_}) {
+      const std::vector<std::int32_t> left = HeadSections::layer_ids(*section, left_key, 1);
+      if (left.empty()) continue;
+      if (!config_.read_layers.empty() && config_.read_layers != left) {
+        section->fail(left_key, "expected one less each than " + std::string(entered_key) +
+                                    ", or none, for those name layers by what enters them and "
+                                    "these by what leaves them, found " +
+                                    show_json(*section->find(left_key)));
+      }
+      config_.read_layers = left;
+    }
+    if (config_.read_layers.empty())
+      head_.fail(sections_.nested() ? entered_key : left_key,
+                 "missing; expected the layers of the model whose output the head reads");
+  }
+
+  // Keys by which other heads of the kind differ.
+  void check_variant() const {
+    for (const JsonSection* section : {&own_, &head_}) {
+      for (const char* key : {"causal", "is_causal", "use_swa", "attention_sink_bias",
+                              "add_swa_attention_sink_bias", "shift_label", "sample_from_anchor"}) {
+        if (section->flag(key))
+          section->fail_expected(key, "false (another head is not supported)");
+      }
+      for (const char* key : {"output_multiplier", "input_embedding_scale"}) {
+        const json* factor = section->find(key);
+        if (factor != nullptr && *factor != 1.0) section->fail_expected(key, "1");
+      }
+      const json* cap = section->find("final_logit_softcapping");
+      if (cap != nullptr && *cap != 0.0)
+        section->fail_expected("final_logit_softcapping", "none (it is not supported)");
+      constexpr std::array<std::string_view, 1> projectors{"dflash"};
+      const std::string projector = section->text("projector_type").value_or("dflash");
+      if (projector != projectors[0]) section->fail_choice("projector_type", projector, projectors);
+    }
+  }
+
+  const HeadSections& sections_;
+  const JsonSection& head_;
+  const JsonSection& own_;
+  DFlashConfig config_;
+};
+
+}  // namespace
+
+DFlashConfig parse_dflash_config(std::string_view text, const std::string& name) {
+  const HeadSections sections(text, name, own_key);
+  return Reader(sections).read();
+}
+
+DFlashConfig load_dflash_config(const std::string& directory) {
+  const std::string path = std::filesystem::path(directory) / "config.json";
+  return parse_dflash_config(read_text_file(path), path);
+}
 
 DFlashCheckpoint load_dflash(const Families& families, const std::string& directory) {
   require_safetensors(directory);

@@ -9,7 +9,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
-#include "runtime/core/dflash_config.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 
 namespace paceline::io {

@@ -4,11 +4,10 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
-#include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 
 namespace paceline::io {

@@ -9,8 +9,7 @@
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_reader.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float16.hpp"
-#include "runtime/core/float8.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::io {
 namespace {

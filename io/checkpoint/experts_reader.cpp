@@ -1,4 +1,4 @@
-#include "io/checkpoint/experts_reader.hpp"
+#include "io/checkpoint/model_config_parts.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_parts.hpp"
-#include "io/checkpoint/rope_reader.hpp"
 
 namespace paceline::io {
 namespace {

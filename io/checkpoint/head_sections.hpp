@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "io/checkpoint/json_section.hpp"
-#include "runtime/core/published_head.hpp"
+#include "runtime/core/head_config.hpp"
 
 namespace paceline::io {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/model_description.hpp"
-#include "runtime/core/published_head.hpp"
 
 namespace paceline::io {
 

@@ -1,7 +1,6 @@
 #include "io/checkpoint/json_text.hpp"
 
 #include <set>
-#include <vector>
 
 #include "io/checkpoint/mapped_file.hpp"
 #include "runtime/core/error.hpp"

@@ -5,17 +5,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <vector>
 
-#include "io/checkpoint/attention_windows.hpp"
-#include "io/checkpoint/experts_reader.hpp"
 #include "io/checkpoint/json_section.hpp"
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_parts.hpp"
-#include "io/checkpoint/rope_reader.hpp"
-#include "io/checkpoint/tower_reader.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float8.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::io {
 namespace {

@@ -1,13 +1,9 @@
 // Reader of config.json and generation_config.json of a Hugging Face directory.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "runtime/core/dflash_config.hpp"
-#include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/head_config.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/weight_source.hpp"

@@ -1,4 +1,4 @@
-#include "io/checkpoint/rope_reader.hpp"
+#include "io/checkpoint/model_config_parts.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "io/checkpoint/json_text.hpp"
 #include "runtime/core/error.hpp"

@@ -1,7 +1,6 @@
-#include "io/checkpoint/tower_reader.hpp"
+#include "io/checkpoint/model_config_parts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 namespace paceline::io {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <vector>
 
 #include "io/config/yaml_record.hpp"
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "io/config/codecs.hpp"
 #include "io/config/drafter_list.hpp"
@@ -23,7 +22,7 @@ constexpr std::uint64_t unsigned_max = std::numeric_limits<std::uint64_t>::max()
 // Wraps a value's codec into a key.
 template <typename Field, typename Codec>
 Key key(std::string_view section, std::string_view name, Field field, Codec codec,
-        std::string_view help, bool required = false) {
+        std::string_view help, std::vector<std::string> details = {}, bool required = false) {
   Key row;
   row.section = section;
   row.name = name;
@@ -34,6 +33,7 @@ Key key(std::string_view section, std::string_view name, Field field, Codec code
   };
   row.get = [field, codec](const RunConfig& config) { return codec.write(field(config)); };
   row.help = help;
+  row.details = std::move(details);
   return row;
 }
 
@@ -77,27 +77,25 @@ struct Lengths {
 std::vector<Key> environment_keys() {
   const Choice<EnvironmentMethod, 2> method{{"none", "command"},
                                             {EnvironmentMethod::none, EnvironmentMethod::command}};
-  std::vector<Key> t;
-  t.push_back(key(PACELINE_FIELD(environment, method), method,
-                  "Whether responses are conversations, whose turns programs of yours answer."));
-  t.push_back(key(PACELINE_FIELD(environment, command), Command{},
-                  "A program that reads turns and writes answers, a JSON line each."));
-  t.back().details = {
-      "[python3, -m, tool_worker, ./my_tools.py] calls the functions in that file by name. Words",
-      "are as in reward.command. python/README.md beside configs/ has the lines of others."};
-  t.push_back(
+  return {
+      key(PACELINE_FIELD(environment, method), method,
+          "Whether responses are conversations, whose turns programs of yours answer."),
+      key(PACELINE_FIELD(environment, command), Command{},
+          "A program that reads turns and writes answers, a JSON line each.",
+          {"[python3, -m, tool_worker, ./my_tools.py] calls the functions in that file by name. "
+           "Words",
+           "are as in reward.command. python/README.md beside configs/ has the lines of others."}),
       key(PACELINE_FIELD(environment, workers), Count{1, 1024},
-          "How many of the program every rank that verifies runs: turns answered at once."));
-  t.push_back(key(PACELINE_FIELD(environment, timeout), Duration{0.01, 86400},
-                  "How long an answer may take; then the worker is replaced."));
-  t.push_back(key(PACELINE_FIELD(environment, attempts), Count{1, 100},
-                  "How often a turn is told of which workers fail; then its conversation fails."));
-  t.push_back(key(PACELINE_FIELD(environment, max_turns), Count{1, 1 << 20},
-                  "Turns that a response may have, without those of the environment."));
-  t.push_back(key(PACELINE_FIELD(environment, max_tokens_turn), OrNone{Count{1, int_max}},
-                  "Tokens after which a turn ends; none is what sampling.max_tokens leaves."));
-  t.back().details = {"sampling.max_tokens is of the whole response, with what it is given."};
-  return t;
+          "How many of the program every rank that verifies runs: turns answered at once."),
+      key(PACELINE_FIELD(environment, timeout), Duration{0.01, 86400},
+          "How long an answer may take; then the worker is replaced."),
+      key(PACELINE_FIELD(environment, attempts), Count{1, 100},
+          "How often a turn is told of which workers fail; then its conversation fails."),
+      key(PACELINE_FIELD(environment, max_turns), Count{1, 1 << 20},
+          "Turns that a response may have, without those of the environment."),
+      key(PACELINE_FIELD(environment, max_tokens_turn), OrNone{Count{1, int_max}},
+          "Tokens after which a turn ends; none is what sampling.max_tokens leaves.",
+          {"sampling.max_tokens is of the whole response, with what it is given."})};
 }
 
 /// Keys of the section about the simulated machine and work.
@@ -127,55 +125,50 @@ std::vector<Key> simulation_keys() {
        member("tokens", &T::tokens, OrAuto{tokens}, "Median of an answer; auto is 128."),
        member("tokens_p99", &T::tokens_p99, OrAuto{tokens},
               "One answer in a hundred has more; auto is 2048.")}};
-  std::vector<Key> t;
-  t.push_back(
-      key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."));
-  t.push_back(key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each."));
-  t.push_back(key(PACELINE_FIELD(simulation, gpus_per_rank), Count{1, 1024},
-                  "GPUs that a rank stands for, by gpu_tables: an instance of an engine."));
-  t.back().details = {
-      "They share a model by its routed experts, with requests dealt out evenly (DP and EP), or",
-      "where it has none all of it (TP). engine.kv_memory and kv_pool.memory are of all of them."};
-  t.push_back(
-      key(PACELINE_FIELD(simulation, gpu_memory), OrAuto{Size{}},
-          "Memory of each GPU, into which weights, buffers and KV must fit; auto is 80GiB."));
-  t.push_back(key(PACELINE_FIELD(simulation, context), OrAuto{Count{2, 1 << 30}},
-                  "Positions that a sequence may have; auto is what config.json says."));
-  t.push_back(key(PACELINE_FIELD(simulation, cores), OrAuto{Count{1, 1 << 16}},
-                  "Ranks of a node that can work at once; auto is all."));
-  t.push_back(key(PACELINE_FIELD(simulation, gpu_tables), OrNone{directory},
-                  "Measured times of a GPU's kernels, as CSV; none is engine.profile."));
-  t.push_back(key(PACELINE_FIELD(simulation, step_overhead), seconds,
-                  "Of each step beside what its costs say."));
-  t.push_back(key(PACELINE_FIELD(simulation, link.node_bandwidth), bandwidth,
-                  "Within a node, of each GPU in each direction."));
-  t.push_back(key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
-                  "Between nodes, of each GPU in each direction."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.prompts), OrAuto{Count{1, 1 << 24}},
-                  "Prompts, each with prompts.samples responses; auto is as many as prompts.path "
-                  "has, or 512."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.lengths),
-                  Lengths{lognormal, Path{"the path of a finished run or of a CSV file"}},
-                  "Of a run, with its acceptance; as counted (CSV: field,tokens,weight); or "
-                  "lognormal."));
-  t.back().details = lognormal.details();
-  t.push_back(
-      key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
-          "Length of every prompt; auto is as in workload.lengths, else as in prompts.path, "
-          "or 512."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.turns), conversations,
-                  "Of conversations (environment.method), whose turns share a response's length: "
-                  "lognormal."));
-  t.back().details = conversations.details();
-  t.push_back(key(PACELINE_FIELD(simulation, workload.acceptance),
-                  OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
-                  "Mean share of tokens accepted, of each of speculation.drafters."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.history), share,
-                  "Of the tokens that suffix trees would miss, the share that earlier steps' "
-                  "responses have right; 0 is a first step."));
-  t.push_back(key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
-                  "A run with record_stops of its head, by whose trees heads draft."));
-  return t;
+  return {key(PACELINE_FIELD(simulation, nodes), Count{1, 1 << 16}, "Nodes that are modelled."),
+          key(PACELINE_FIELD(simulation, ranks_per_node), Count{1, 1024}, "Ranks of each."),
+          key(PACELINE_FIELD(simulation, gpus_per_rank), Count{1, 1024},
+              "GPUs that a rank stands for, by gpu_tables: an instance of an engine.",
+              {"They share a model by its routed experts, with requests dealt out evenly (DP and "
+               "EP), or",
+               "where it has none all of it (TP). engine.kv_memory and kv_pool.memory are of all "
+               "of them."}),
+          key(PACELINE_FIELD(simulation, gpu_memory), OrAuto{Size{}},
+              "Memory of each GPU, into which weights, buffers and KV must fit; auto is 80GiB."),
+          key(PACELINE_FIELD(simulation, context), OrAuto{Count{2, 1 << 30}},
+              "Positions that a sequence may have; auto is what config.json says."),
+          key(PACELINE_FIELD(simulation, cores), OrAuto{Count{1, 1 << 16}},
+              "Ranks of a node that can work at once; auto is all."),
+          key(PACELINE_FIELD(simulation, gpu_tables), OrNone{directory},
+              "Measured times of a GPU's kernels, as CSV; none is engine.profile."),
+          key(PACELINE_FIELD(simulation, step_overhead), seconds,
+              "Of each step beside what its costs say."),
+          key(PACELINE_FIELD(simulation, link.node_bandwidth), bandwidth,
+              "Within a node, of each GPU in each direction."),
+          key(PACELINE_FIELD(simulation, link.network_bandwidth), bandwidth,
+              "Between nodes, of each GPU in each direction."),
+          key(PACELINE_FIELD(simulation, workload.prompts), OrAuto{Count{1, 1 << 24}},
+              "Prompts, each with prompts.samples responses; auto is as many as prompts.path has, "
+              "or 512."),
+          key(PACELINE_FIELD(simulation, workload.lengths),
+              Lengths{lognormal, Path{"the path of a finished run or of a CSV file"}},
+              "Of a run, with its acceptance; as counted (CSV: field,tokens,weight); or lognormal.",
+              lognormal.details()),
+          key(PACELINE_FIELD(simulation, workload.prompt_tokens), OrAuto{Count{1, 1 << 24}},
+              "Length of every prompt; auto is as in workload.lengths, else as in prompts.path, or "
+              "512."),
+          key(PACELINE_FIELD(simulation, workload.turns), conversations,
+              "Of conversations (environment.method), whose turns share a response's length: "
+              "lognormal.",
+              conversations.details()),
+          key(PACELINE_FIELD(simulation, workload.acceptance),
+              OrAuto{List<Real<double>>{share, "numbers from 0 to 1"}},
+              "Mean share of tokens accepted, of each of speculation.drafters."),
+          key(PACELINE_FIELD(simulation, workload.history), share,
+              "Of the tokens that suffix trees would miss, the share that earlier steps' responses "
+              "have right; 0 is a first step."),
+          key(PACELINE_FIELD(simulation, workload.stop_points), OrNone{directory},
+              "A run with record_stops of its head, by whose trees heads draft.")};
 }
 
 /// Keys of the section for tests of the program itself.
@@ -207,20 +200,17 @@ std::vector<Key> test_keys() {
   const Choice<Shuffle, 5> decisions{
       {"moves", "roles", "races", "memory", "outcomes"},
       {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory, Shuffle::outcomes}};
-  std::vector<Key> t;
-  t.push_back(key(PACELINE_FIELD(test, shuffle),
-                  List<Choice<Shuffle, 5>>{decisions, "moves, roles, races, memory and outcomes"},
-                  "At random: requests move between groups, ranks change roles, groups generate "
-                  "others' requests too, draft models lend their memory to KV, drafter ranks draft "
-                  "for what the target may say instead."));
-  t.push_back(key(PACELINE_FIELD(test, seed), Whole<std::uint64_t>{0, unsigned_max},
-                  "Seed of all that is at random; no token depends on it."));
-  t.push_back(
-      key(PACELINE_FIELD(test, faults), faults, "Faults; those that are left out do not happen."));
-  t.back().details = faults.details();
-  t.push_back(key(PACELINE_FIELD(test, check_kv), Flag{},
-                  "Every simulated step looks at all KV that it attends to: slow."));
-  return t;
+  return {key(PACELINE_FIELD(test, shuffle),
+              List<Choice<Shuffle, 5>>{decisions, "moves, roles, races, memory and outcomes"},
+              "At random: requests move between groups, ranks change roles, groups generate "
+              "others' requests too, draft models lend their memory to KV, drafter ranks draft for "
+              "what the target may say instead."),
+          key(PACELINE_FIELD(test, seed), Whole<std::uint64_t>{0, unsigned_max},
+              "Seed of all that is at random; no token depends on it."),
+          key(PACELINE_FIELD(test, faults), faults,
+              "Faults; those that are left out do not happen.", faults.details()),
+          key(PACELINE_FIELD(test, check_kv), Flag{},
+              "Every simulated step looks at all KV that it attends to: slow.")};
 }
 
 /// A rule, or a map of rules by data_source, whose key `default` is for all other sources.
@@ -269,45 +259,41 @@ std::vector<Key> reward_keys() {
   const Choice<RewardsRequired, 3> required{
       {"none", "some", "all"},
       {RewardsRequired::none, RewardsRequired::some, RewardsRequired::all}};
-  std::vector<Key> t;
-  t.push_back(key(PACELINE_FIELD(reward, method), method,
-                  "How responses are scored: not, by their answers, or by programs of yours."));
-  t.push_back(key(PACELINE_FIELD(reward, ground_truth), OrAuto{Text{}},
-                  "Field of a prompt's line that holds the true answer, as extra_info.answer."));
-  t.back().details = {"auto: ground_truth, or reward_model.ground_truth (verl), or answer."};
-  t.push_back(key(PACELINE_FIELD(reward, rule), Rules{},
-                  "match: what of a response is its answer, which scores 1 when true, else 0."));
-  t.back().details = {
-      "exact: all of it. numeric: all of it, a number. last_number: the number after",
-      "the last \"####\", or the last one. boxed: the last \\boxed{...}. regex: by pattern.",
-      "By data_source: {openai/gsm8k: last_number, lighteval/MATH: boxed, default: exact}."};
-  t.push_back(key(PACELINE_FIELD(reward, pattern), OrNone{Text{}},
-                  "match by regex (PCRE2): the answer is the first group of the last match."));
-  t.push_back(key(PACELINE_FIELD(reward, tolerance), tolerance,
-                  "match: how far numbers may be off, times the true one or 1; 0 is not at all."));
-  t.push_back(key(PACELINE_FIELD(reward, command), Command{},
-                  "command: a program that reads responses and writes scores, a JSON line each."));
-  t.back().details = {
-      "[python3, -m, score_worker, ./my_reward.py] calls verl's compute_score in that file;",
-      "python/README.md beside configs/ has the lines of others. What begins with ./, ../, ~/",
-      "or $VARIABLE is a path, relative to this file."};
-  t.push_back(key(PACELINE_FIELD(reward, workers), Count{1, 1024},
-                  "command: how many of the program every rank that verifies runs."));
-  t.push_back(key(PACELINE_FIELD(reward, timeout), Duration{0.01, 86400},
-                  "command: how long a response may take; then the worker is replaced."));
-  t.push_back(key(PACELINE_FIELD(reward, attempts), Count{1, 100},
-                  "command: how often a response is tried of which workers fail."));
-  t.push_back(key(PACELINE_FIELD(reward, send_tokens), Flag{},
-                  "command: token ids of prompt and response are part of what workers read."));
-  t.push_back(key(PACELINE_FIELD(reward, required), required,
-                  "How many responses must have a reward, or the run ends with exit code 65."));
-  t.back().details = {
-      "some: one at least. none: a command that fails when it is tried is a warning, too. The",
-      "trajectories are there in any case, and --resume scores what is missing."};
-  return t;
+  return {
+      key(PACELINE_FIELD(reward, method), method,
+          "How responses are scored: not, by their answers, or by programs of yours."),
+      key(PACELINE_FIELD(reward, ground_truth), OrAuto{Text{}},
+          "Field of a prompt's line that holds the true answer, as extra_info.answer.",
+          {"auto: ground_truth, or reward_model.ground_truth (verl), or answer."}),
+      key(PACELINE_FIELD(reward, rule), Rules{},
+          "match: what of a response is its answer, which scores 1 when true, else 0.",
+          {"exact: all of it. numeric: all of it, a number. last_number: the number after",
+           "the last \"####\", or the last one. boxed: the last \\boxed{...}. regex: by pattern.",
+           "By data_source: {openai/gsm8k: last_number, lighteval/MATH: boxed, default: exact}."}),
+      key(PACELINE_FIELD(reward, pattern), OrNone{Text{}},
+          "match by regex (PCRE2): the answer is the first group of the last match."),
+      key(PACELINE_FIELD(reward, tolerance), tolerance,
+          "match: how far numbers may be off, times the true one or 1; 0 is not at all."),
+      key(PACELINE_FIELD(reward, command), Command{},
+          "command: a program that reads responses and writes scores, a JSON line each.",
+          {"[python3, -m, score_worker, ./my_reward.py] calls verl's compute_score in that file;",
+           "python/README.md beside configs/ has the lines of others. What begins with ./, ../, ~/",
+           "or $VARIABLE is a path, relative to this file."}),
+      key(PACELINE_FIELD(reward, workers), Count{1, 1024},
+          "command: how many of the program every rank that verifies runs."),
+      key(PACELINE_FIELD(reward, timeout), Duration{0.01, 86400},
+          "command: how long a response may take; then the worker is replaced."),
+      key(PACELINE_FIELD(reward, attempts), Count{1, 100},
+          "command: how often a response is tried of which workers fail."),
+      key(PACELINE_FIELD(reward, send_tokens), Flag{},
+          "command: token ids of prompt and response are part of what workers read."),
+      key(PACELINE_FIELD(reward, required), required,
+          "How many responses must have a reward, or the run ends with exit code 65.",
+          {"some: one at least. none: a command that fails when it is tried is a warning, too. The",
+           "trajectories are there in any case, and --resume scores what is missing."})};
 }
 
-std::vector<Key> make_table() {
+std::vector<Key> run_keys() {
   const Path directory{"the path of a directory"};
   const Path file{"the path of a file"};
   const Choice<DType, 2> dtype{{"bf16", "fp32"}, {DType::bf16, DType::f32}};
@@ -332,258 +318,246 @@ std::vector<Key> make_table() {
   const Choice<PartialResponses, 2> partial{{"drop", "keep"},
                                             {PartialResponses::drop, PartialResponses::keep}};
 
-  std::vector<Key> t;
-  t.push_back(key(PACELINE_FIELD(model, path), directory,
-                  "Hugging Face model: config.json, *.safetensors, tokenizer.json.", true));
-  t.push_back(key(PACELINE_FIELD(model, tokenizer), OrAuto{directory},
-                  "Tokenizer, chat template, and end tokens where path has none; auto is path."));
-  t.push_back(key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
-                  "Type to compute in; auto is the type of the stored weights, bf16 where that is "
-                  "fp16 or fp8."));
-  t.push_back(key(
-      PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
-      "Training step of the weights; raise it at every step, or the same noise is drawn again."));
+  return {
+      key(PACELINE_FIELD(model, path), directory,
+          "Hugging Face model: config.json, *.safetensors, tokenizer.json.", {}, true),
+      key(PACELINE_FIELD(model, tokenizer), OrAuto{directory},
+          "Tokenizer, chat template, and end tokens where path has none; auto is path."),
+      key(PACELINE_FIELD(model, dtype), OrAuto{dtype},
+          "Type to compute in; auto is the type of the stored weights, bf16 where that is fp16 or "
+          "fp8."),
+      key(PACELINE_FIELD(model, weight_version), Whole<std::uint64_t>{0, unsigned_max},
+          "Training step of the weights; raise it at every step, or the same noise is drawn "
+          "again."),
 
-  t.push_back(key(PACELINE_FIELD(prompts, path), file, "Prompts, one JSON object a line.", true));
-  t.push_back(key(PACELINE_FIELD(prompts, keys.prompt), OrAuto{Text{}},
-                  "Field of a line that is its prompt, as question; auto is what has this name."));
-  t.push_back(key(PACELINE_FIELD(prompts, keys.messages), OrAuto{Text{}},
-                  "The same of messages; where it is text, this is what the user says."));
-  t.push_back(
-      key(PACELINE_FIELD(prompts, keys.prompt_tokens), OrAuto{Text{}}, "The same of token ids."));
-  t.push_back(key(PACELINE_FIELD(prompts, keys.uid), OrAuto{Text{}}, "The same of the uid."));
-  t.push_back(key(PACELINE_FIELD(prompts, keys.ground_truth), OrAuto{Text{}},
-                  "The same of the true answer, which reward.ground_truth too may name."));
-  t.push_back(
-      key(PACELINE_FIELD(prompts, samples), Count{1, 1000000}, "Responses to each prompt."));
-  t.push_back(key(PACELINE_FIELD(prompts, overlong), overlong,
-                  "A prompt that leaves no room for a response; truncate keeps its last tokens."));
-  t.push_back(key(PACELINE_FIELD(prompts, max_prompt_tokens), Count{0, int_max},
-                  "Longest prompt, in tokens; 0 is what the context leaves beside max_tokens."));
-  t.push_back(key(PACELINE_FIELD(prompts, shuffle), Flag{},
-                  "Start prompts in a seeded random order; results stay in file order."));
-  t.push_back(
+      key(PACELINE_FIELD(prompts, path), file, "Prompts, one JSON object a line.", {}, true),
+      key(PACELINE_FIELD(prompts, keys.prompt), OrAuto{Text{}},
+          "Field of a line that is its prompt, as question; auto is what has this name."),
+      key(PACELINE_FIELD(prompts, keys.messages), OrAuto{Text{}},
+          "The same of messages; where it is text, this is what the user says."),
+      key(PACELINE_FIELD(prompts, keys.prompt_tokens), OrAuto{Text{}}, "The same of token ids."),
+      key(PACELINE_FIELD(prompts, keys.uid), OrAuto{Text{}}, "The same of the uid."),
+      key(PACELINE_FIELD(prompts, keys.ground_truth), OrAuto{Text{}},
+          "The same of the true answer, which reward.ground_truth too may name."),
+      key(PACELINE_FIELD(prompts, samples), Count{1, 1000000}, "Responses to each prompt."),
+      key(PACELINE_FIELD(prompts, overlong), overlong,
+          "A prompt that leaves no room for a response; truncate keeps its last tokens."),
+      key(PACELINE_FIELD(prompts, max_prompt_tokens), Count{0, int_max},
+          "Longest prompt, in tokens; 0 is what the context leaves beside max_tokens."),
+      key(PACELINE_FIELD(prompts, shuffle), Flag{},
+          "Start prompts in a seeded random order; results stay in file order."),
       key(PACELINE_FIELD(prompts, enough), OrNone{Count{1, int_max}},
-          "Prompts that pass the filter after which the run ends (DAPO's dynamic sampling); "
-          "none is all prompts, whatever their rewards."));
-  t.back().details = {
-      "Kept are the first ones that pass, in the order in which prompts start. trajectories.h5",
-      "has these alone; the others may be left undone."};
-  t.push_back(key(PACELINE_FIELD(prompts, filter), filter,
-                  "Prompts that prompts.enough counts: those whose responses' rewards differ."));
-  t.push_back(key(PACELINE_FIELD(prompts, partial), partial,
-                  "Responses that are unfinished when enough prompts pass; keep leaves them in "
-                  "DIR/left for the next step."));
-  t.push_back(key(PACELINE_FIELD(prompts, begun), OrNone{directory},
-                  "A finished run with prompts.partial: keep, whose unfinished responses go on "
-                  "under the weights of this one."));
-  t.push_back(key(PACELINE_FIELD(prompts, chat.enable_thinking), OrAuto{Flag{}},
-                  "Whether Qwen3 is to think; auto is as its template does, which is to think."));
-  t.push_back(key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},
-                  "The day that Llama 3.1 to 3.3 are told it is; auto is '26 Jul 2024'."));
-  t.push_back(key(PACELINE_FIELD(prompts, chat.continue_final_message), OrAuto{Flag{}},
-                  "Whether a last message of the assistant's goes on, rather than be closed and a "
-                  "new turn begun; auto closes it and warns."));
-  t.push_back(key(PACELINE_FIELD(prompts, add_special_tokens), OrAuto{Flag{}},
-                  "Whether text gets the tokenizer's special tokens (a bos); auto is unless it "
-                  "begins with them. Messages have those of their template."));
+          "Prompts that pass the filter after which the run ends (DAPO's dynamic sampling); none "
+          "is all prompts, whatever their rewards.",
+          {"Kept are the first ones that pass, in the order in which prompts start. "
+           "trajectories.h5",
+           "has these alone; the others may be left undone."}),
+      key(PACELINE_FIELD(prompts, filter), filter,
+          "Prompts that prompts.enough counts: those whose responses' rewards differ."),
+      key(PACELINE_FIELD(prompts, partial), partial,
+          "Responses that are unfinished when enough prompts pass; keep leaves them in DIR/left "
+          "for the next step."),
+      key(PACELINE_FIELD(prompts, begun), OrNone{directory},
+          "A finished run with prompts.partial: keep, whose unfinished responses go on under the "
+          "weights of this one."),
+      key(PACELINE_FIELD(prompts, chat.enable_thinking), OrAuto{Flag{}},
+          "Whether Qwen3 is to think; auto is as its template does, which is to think."),
+      key(PACELINE_FIELD(prompts, chat.date), OrAuto{Text{}},
+          "The day that Llama 3.1 to 3.3 are told it is; auto is '26 Jul 2024'."),
+      key(PACELINE_FIELD(prompts, chat.continue_final_message), OrAuto{Flag{}},
+          "Whether a last message of the assistant's goes on, rather than be closed and a new turn "
+          "begun; auto closes it and warns."),
+      key(PACELINE_FIELD(prompts, add_special_tokens), OrAuto{Flag{}},
+          "Whether text gets the tokenizer's special tokens (a bos); auto is unless it begins with "
+          "them. Messages have those of their template."),
 
-  t.push_back(key(PACELINE_FIELD(sampling, temperature), kTemperature,
-                  "Divides the logits; 0 takes the most probable token."));
-  t.push_back(key(PACELINE_FIELD(sampling, top_k), CountOrOff{{0, int_max}},
-                  "Sample from the k most probable tokens; 0 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, top_p), kTopP,
-                  "Sample from the fewest tokens with this probability together; 1 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, min_p), kMinP,
-                  "Sample from tokens this probable relative to the best one; 0 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, repetition_penalty), kRepetition,
-                  "Divides positive logits of tokens that the prompt or the response has, and "
-                  "multiplies negative ones; 1 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, presence_penalty), kPenalty,
-                  "Subtracted from the logits of tokens that the response has; 0 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, frequency_penalty), kPenalty,
-                  "Subtracted as often as the response has the token; 0 is off."));
-  t.push_back(key(PACELINE_FIELD(sampling, logit_bias), Biases{},
-                  "Added to the logits of these tokens, before penalties."));
-  t.push_back(key(PACELINE_FIELD(sampling, min_tokens), Count{0, 1 << 24},
-                  "Tokens before which a response cannot stop."));
-  t.push_back(
+      key(PACELINE_FIELD(sampling, temperature), kTemperature,
+          "Divides the logits; 0 takes the most probable token."),
+      key(PACELINE_FIELD(sampling, top_k), CountOrOff{{0, int_max}},
+          "Sample from the k most probable tokens; 0 is off."),
+      key(PACELINE_FIELD(sampling, top_p), kTopP,
+          "Sample from the fewest tokens with this probability together; 1 is off."),
+      key(PACELINE_FIELD(sampling, min_p), kMinP,
+          "Sample from tokens this probable relative to the best one; 0 is off."),
+      key(PACELINE_FIELD(sampling, repetition_penalty), kRepetition,
+          "Divides positive logits of tokens that the prompt or the response has, and multiplies "
+          "negative ones; 1 is off."),
+      key(PACELINE_FIELD(sampling, presence_penalty), kPenalty,
+          "Subtracted from the logits of tokens that the response has; 0 is off."),
+      key(PACELINE_FIELD(sampling, frequency_penalty), kPenalty,
+          "Subtracted as often as the response has the token; 0 is off."),
+      key(PACELINE_FIELD(sampling, logit_bias), Biases{},
+          "Added to the logits of these tokens, before penalties."),
+      key(PACELINE_FIELD(sampling, min_tokens), Count{0, 1 << 24},
+          "Tokens before which a response cannot stop."),
       key(PACELINE_FIELD(sampling, max_tokens), Count{1, 1 << 24},
-          "Longest response, in tokens; a line of the prompts may have its own, and much else."));
-  t.push_back(key(PACELINE_FIELD(sampling, seed), Whole<std::uint64_t>{0, unsigned_max},
-                  "Seed of the noise that decides every sampled token."));
-  t.push_back(key(PACELINE_FIELD(sampling, ignore_eos), Flag{},
-                  "The model's own end tokens do not end a response."));
-  t.push_back(key(PACELINE_FIELD(sampling, stop_ids),
-                  List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
-                  "Further tokens that end a response, and stay in it."));
-  t.push_back(
+          "Longest response, in tokens; a line of the prompts may have its own, and much else."),
+      key(PACELINE_FIELD(sampling, seed), Whole<std::uint64_t>{0, unsigned_max},
+          "Seed of the noise that decides every sampled token."),
+      key(PACELINE_FIELD(sampling, ignore_eos), Flag{},
+          "The model's own end tokens do not end a response."),
+      key(PACELINE_FIELD(sampling, stop_ids),
+          List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
+          "Further tokens that end a response, and stay in it."),
       key(PACELINE_FIELD(sampling, stop_strings), List<Text>{{}, "non-empty texts"},
           "Texts that end a response; the token that completes one stays in it. Special tokens "
-          "count by their spelling; one that is a special token acts as its id."));
-  t.push_back(key(PACELINE_FIELD(sampling, banned_ids),
-                  List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
-                  "Tokens that are not sampled: the others share their probability."));
-  t.push_back(key(PACELINE_FIELD(sampling, allowed_ids),
-                  List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
-                  "Where there are some, no other token is sampled, an end token neither."));
-  t.push_back(key(
-      "sampling", "unused_ids", [](auto& config) -> auto& { return config.sampling.mask_unused; },
-      Choice<bool, 2>{{"mask", "keep"}, {true, false}},
-      "Rows of the vocabulary that no token of the tokenizer has, and placeholders of "
-      "images and the like that config.json names: as sampling.banned_ids, or not."));
-  t.push_back(
+          "count by their spelling; one that is a special token acts as its id."),
+      key(PACELINE_FIELD(sampling, banned_ids),
+          List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
+          "Tokens that are not sampled: the others share their probability."),
+      key(PACELINE_FIELD(sampling, allowed_ids),
+          List<Count>{{0, int_max}, "token ids (whole numbers, at least 0)"},
+          "Where there are some, no other token is sampled, an end token neither."),
+      key(
+          "sampling", "unused_ids",
+          [](auto& config) -> auto& { return config.sampling.mask_unused; },
+          Choice<bool, 2>{{"mask", "keep"}, {true, false}},
+          "Rows of the vocabulary that no token of the tokenizer has, and placeholders of images "
+          "and the like that config.json names: as sampling.banned_ids, or not."),
       key(PACELINE_FIELD(sampling, keep_masks), Flag{},
-          "Of each token the ids are recorded that it could have been, after top-k, top-p "
-          "and min-p, for trainers that normalise over them; takes a top_k from 1 to 1024."));
-  t.push_back(key(PACELINE_FIELD(sampling, logprobs), Count{0, SamplingParams::kMostLogprobs},
-                  "Of each position so many of the most probable tokens are recorded, with their "
-                  "log-probabilities at temperature 1, for distillation; 0: none."));
-  t.push_back(key(PACELINE_FIELD(sampling, keep_routing), Flag{},
-                  "Of each token of a mixture the experts are recorded that it uses, for trainers "
-                  "that replay them."));
+          "Of each token the ids are recorded that it could have been, after top-k, top-p and "
+          "min-p, for trainers that normalise over them; takes a top_k from 1 to 1024."),
+      key(PACELINE_FIELD(sampling, logprobs), Count{0, SamplingParams::kMostLogprobs},
+          "Of each position so many of the most probable tokens are recorded, with their "
+          "log-probabilities at temperature 1, for distillation; 0: none."),
+      key(PACELINE_FIELD(sampling, keep_routing), Flag{},
+          "Of each token of a mixture the experts are recorded that it uses, for trainers that "
+          "replay them."),
 
-  t.push_back(key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
-                  "Ranks of a verifier group, which share one copy of the weights (tensor "
-                  "parallelism); a list: of each group."));
-  t.push_back(key(PACELINE_FIELD(layout, expert_parallel), OrAuto{PowerOfTwo{64}},
-                  "Ranks that have a part of a layer's experts each, whole ones; auto, and so far "
-                  "no other, is all of a verifier group."));
-  t.push_back(
+      key(PACELINE_FIELD(layout, verifier_tp), OrAuto{OneOrMore{PowerOfTwo{64}}},
+          "Ranks of a verifier group, which share one copy of the weights (tensor parallelism); a "
+          "list: of each group."),
+      key(PACELINE_FIELD(layout, expert_parallel), OrAuto{PowerOfTwo{64}},
+          "Ranks that have a part of a layer's experts each, whole ones; auto, and so far no "
+          "other, is all of a verifier group."),
       key(PACELINE_FIELD(layout, attention),
           OrAuto{Choice<AttentionLayout, 2>{{"tensor", "data"},
                                             {AttentionLayout::tensor, AttentionLayout::data}}},
-          "Ranks of a verifier group have some heads of all its requests (tensor), or all "
-          "heads of requests of their own (data), and share the rest of each layer; auto is "
-          "tensor."));
-  t.push_back(key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
-                  "Groups that hold a copy of the weights and generate; ranks in none are spare."));
-  t.push_back(key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
-                  "Ranks that draft for the groups, ahead of them; auto is as many as pay."));
-  t.push_back(key(PACELINE_FIELD(layout, tail_tp), OrAuto{PowerOfTwo{64}},
-                  "Ranks of the largest group into which groups join for the last requests, where "
-                  "that ends sooner; auto is that of engine.tail_profile, 1: none join."));
+          "Ranks of a verifier group have some heads of all its requests (tensor), or all heads of "
+          "requests of their own (data), and share the rest of each layer; auto is tensor."),
+      key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
+          "Groups that hold a copy of the weights and generate; ranks in none are spare."),
+      key(PACELINE_FIELD(layout, drafters), OrAuto{Count{0, 1 << 20}},
+          "Ranks that draft for the groups, ahead of them; auto is as many as pay."),
+      key(PACELINE_FIELD(layout, tail_tp), OrAuto{PowerOfTwo{64}},
+          "Ranks of the largest group into which groups join for the last requests, where that "
+          "ends sooner; auto is that of engine.tail_profile, 1: none join."),
 
-  t.push_back(
       key(PACELINE_FIELD(engine, backend), words("auto", "cpu", "cuda"),
           "What computes; auto is cuda where every rank has a GPU of a kind that was measured (an "
-          "H100), else cpu."));
-  t.push_back(key(PACELINE_FIELD(engine, isa),
-                  words("auto", "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"),
-                  "Instruction set of the cpu backend; auto is the best this machine has."));
-  t.push_back(
-      key(PACELINE_FIELD(engine, threads), OrAuto{Count{1, 1024}}, "Threads of each rank."));
-  t.push_back(
-      key(PACELINE_FIELD(engine, max_batch), Count{1, 65536}, "Most requests in one step."));
-  t.push_back(key(PACELINE_FIELD(engine, prefill_chunk), Count{1, 1 << 20},
-                  "Most prompt tokens in one step."));
-  t.push_back(key(PACELINE_FIELD(engine, kv_block), Count{16, 1024, 16},
-                  "Positions in one block of the KV cache."));
-  t.push_back(key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
-                  "KV cache of each rank, in bytes; that of draft models is part of it."));
-  t.push_back(key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
-                  "Costs measured by paceline profile; auto measures for up to 2 s at the start."));
-  t.push_back(key(PACELINE_FIELD(engine, tail_profile), OrAuto{Path{"the path of a file"}},
-                  "Costs of groups of twice layout.verifier_tp, by paceline profile; see "
-                  "layout.tail_tp."));
+          "H100), else cpu."),
+      key(PACELINE_FIELD(engine, isa),
+          words("auto", "amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"),
+          "Instruction set of the cpu backend; auto is the best this machine has."),
+      key(PACELINE_FIELD(engine, threads), OrAuto{Count{1, 1024}}, "Threads of each rank."),
+      key(PACELINE_FIELD(engine, max_batch), Count{1, 65536}, "Most requests in one step."),
+      key(PACELINE_FIELD(engine, prefill_chunk), Count{1, 1 << 20},
+          "Most prompt tokens in one step."),
+      key(PACELINE_FIELD(engine, kv_block), Count{16, 1024, 16},
+          "Positions in one block of the KV cache."),
+      key(PACELINE_FIELD(engine, kv_memory), OrAuto{Size{}},
+          "KV cache of each rank, in bytes; that of draft models is part of it."),
+      key(PACELINE_FIELD(engine, profile), OrAuto{Path{"the path of a file"}},
+          "Costs measured by paceline profile; auto measures for up to 2 s at the start."),
+      key(PACELINE_FIELD(engine, tail_profile), OrAuto{Path{"the path of a file"}},
+          "Costs of groups of twice layout.verifier_tp, by paceline profile; see layout.tail_tp."),
 
-  t.push_back(key(PACELINE_FIELD(speculation, drafters), DrafterList{},
-                  "Sources of draft tokens; with none every step decodes plainly."));
-  t.back().details = DrafterList::details();
-  t.push_back(key(PACELINE_FIELD(speculation, policy), named(kSpeculationPolicies),
-                  "How far to draft; goodput is as far as is expected to pay, for each request."));
-  t.back().details = {
-      "nightjar: a bandit learns the best length of each batch size; banditspec: a bandit without",
-      "the batch; dsd: one length, by mean acceptance and linear costs; tetris: max_length tokens,",
-      "the likelier half of which is verified; fixed: max_length tokens."};
-  t.push_back(key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
-                  "Draft not at all, in turn with verifying, or on ranks of their own; auto is by "
-                  "costs."));
-  t.push_back(
-      key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."));
-  t.push_back(key(PACELINE_FIELD(speculation, paths), OrAuto{Count{1, 1024}},
-                  "Branches of a draft side by side; 1 drafts chains."));
-  t.back().details = {"auto: 1 to 4 under goodput, by load and each request's",
-                      "acceptance, of n-grams and suffix trees; else 1."};
-  t.push_back(key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
-                  "Tokens after which a drafter rank sends a draft; auto is what pays best."));
-  t.push_back(key(PACELINE_FIELD(speculation, outcomes), Flag{},
-                  "Drafter ranks of few requests draft for what the target may say instead, too."));
-  t.push_back(key(PACELINE_FIELD(speculation, best_of_n), Flag{},
-                  "Groups that run dry generate others' last requests too, by another drafter."));
-  t.back().details = {"Of several draft models, at costs by engine.profile, their ranks draft for",
-                      "others by those that these have not, where that is worth more."};
-  t.push_back(key(PACELINE_FIELD(speculation, elastic_memory), Flag{},
-                  "Verifiers' draft models give their memory to KV while KV is short and nothing "
-                  "is drafted."));
-  t.back().details = {"They are suspended meanwhile, and load again when no request waits and as",
-                      "much KV is free (Nightjar)."};
-  t.push_back(key(PACELINE_FIELD(speculation, keep_history), Flag{},
-                  "Adds how often drafts were accepted to the history beside engine.profile."));
-  t.push_back(
+      key(PACELINE_FIELD(speculation, drafters), DrafterList{},
+          "Sources of draft tokens; with none every step decodes plainly.", DrafterList::details()),
+      key(PACELINE_FIELD(speculation, policy), named(kSpeculationPolicies),
+          "How far to draft; goodput is as far as is expected to pay, for each request.",
+          {"nightjar: a bandit learns the best length of each batch size; banditspec: a bandit "
+           "without",
+           "the batch; dsd: one length, by mean acceptance and linear costs; tetris: max_length "
+           "tokens,",
+           "the likelier half of which is verified; fixed: max_length tokens."}),
+      key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
+          "Draft not at all, in turn with verifying, or on ranks of their own; auto is by costs."),
+      key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."),
+      key(PACELINE_FIELD(speculation, paths), OrAuto{Count{1, 1024}},
+          "Branches of a draft side by side; 1 drafts chains.",
+          {"auto: 1 to 4 under goodput, by load and each request's",
+           "acceptance, of n-grams and suffix trees; else 1."}),
+      key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
+          "Tokens after which a drafter rank sends a draft; auto is what pays best."),
+      key(PACELINE_FIELD(speculation, outcomes), Flag{},
+          "Drafter ranks of few requests draft for what the target may say instead, too."),
+      key(PACELINE_FIELD(speculation, best_of_n), Flag{},
+          "Groups that run dry generate others' last requests too, by another drafter.",
+          {"Of several draft models, at costs by engine.profile, their ranks draft for",
+           "others by those that these have not, where that is worth more."}),
+      key(PACELINE_FIELD(speculation, elastic_memory), Flag{},
+          "Verifiers' draft models give their memory to KV while KV is short and nothing is "
+          "drafted.",
+          {"They are suspended meanwhile, and load again when no request waits and as",
+           "much KV is free (Nightjar)."}),
+      key(PACELINE_FIELD(speculation, keep_history), Flag{},
+          "Adds how often drafts were accepted to the history beside engine.profile."),
       key(PACELINE_FIELD(speculation, history),
           OrNone{PathOrAuto{Path{"the path of a run, or of a folder of runs"}}},
-          "Runs of earlier steps, whose responses suffix trees begin with; auto is the folder "
-          "of output.directory."));
-  t.push_back(key(PACELINE_FIELD(speculation, pregenerate), Flag{},
-                  "Groups of a resident job that run dry begin the next step's responses, for its "
-                  "drafts."));
-  t.back().details = {"It takes speculation.history: auto, and the next request in time."};
+          "Runs of earlier steps, whose responses suffix trees begin with; auto is the folder of "
+          "output.directory."),
+      key(PACELINE_FIELD(speculation, pregenerate), Flag{},
+          "Groups of a resident job that run dry begin the next step's responses, for its drafts.",
+          {"It takes speculation.history: auto, and the next request in time."}),
 
-  t.push_back(key(PACELINE_FIELD(schedule, policy), schedule_policy,
-                  "Which of the requests that wait are generated first."));
-  t.back().details = {
-      "context: of each prompt one to learn from, then those whose siblings became longest (Seer);",
-      "fcfs: as they come; no_context: those that were at it last; oracle: the longest, by",
-      "schedule.lengths; group: prompts are dealt out to groups beforehand (veRL)."};
-  t.push_back(key(PACELINE_FIELD(schedule, chunk), OrAuto{CountOrGrow{{0, 1 << 24}}},
-                  "Tokens after which a request may give way to another; 0 is never."));
-  t.back().details = {
-      "auto: where KV memory holds no full batch at its longest an eighth of the positions",
-      "that the request has, 64 at least; else 0. A request is given KV for a chunk at",
-      "once; what gives way is stored. grow: never, but a request is given KV a block at a",
-      "time, and the last to come gives way where there is none, to be computed again (vLLM)."};
-  t.push_back(key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
-                  "For oracle: a finished run of the same prompts."));
-  t.push_back(key(PACELINE_FIELD(schedule, rebalance), Flag{},
-                  "Groups that run out of requests get some of busy ones."));
-  t.push_back(key(PACELINE_FIELD(schedule, move_kv), move_kv,
-                  "How a moving request's KV gets there; cost is whichever is soonest."));
+      key(PACELINE_FIELD(schedule, policy), schedule_policy,
+          "Which of the requests that wait are generated first.",
+          {"context: of each prompt one to learn from, then those whose siblings became longest "
+           "(Seer);",
+           "fcfs: as they come; no_context: those that were at it last; oracle: the longest, by",
+           "schedule.lengths; group: prompts are dealt out to groups beforehand (veRL)."}),
+      key(PACELINE_FIELD(schedule, chunk), OrAuto{CountOrGrow{{0, 1 << 24}}},
+          "Tokens after which a request may give way to another; 0 is never.",
+          {"auto: where KV memory holds no full batch at its longest an eighth of the positions",
+           "that the request has, 64 at least; else 0. A request is given KV for a chunk at",
+           "once; what gives way is stored. grow: never, but a request is given KV a block at a",
+           "time, and the last to come gives way where there is none, to be computed again "
+           "(vLLM)."}),
+      key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
+          "For oracle: a finished run of the same prompts."),
+      key(PACELINE_FIELD(schedule, rebalance), Flag{},
+          "Groups that run out of requests get some of busy ones."),
+      key(PACELINE_FIELD(schedule, move_kv), move_kv,
+          "How a moving request's KV gets there; cost is whichever is soonest."),
 
-  t.push_back(key(PACELINE_FIELD(kv_pool, memory), OrAuto{SizeOrNone{}},
-                  "Host memory of each rank for KV of requests that wait for their next chunk."));
-  t.back().details = {"auto: half of what weights and KV leave, and no more than all responses",
-                      "could want. It is taken when it is used."};
-  t.push_back(key(PACELINE_FIELD(kv_pool, disk), OrNone{Path{"the path of a directory"}},
-                  "On a disk of each node's own: takes KV that memory has no room for."));
-  t.back().details = {"Its files have no names, so that nothing is left of them after any end."};
-  t.push_back(key(PACELINE_FIELD(kv_pool, disk_size), OrAuto{Size{}},
-                  "Of that disk on each node, for all ranks there; auto is half of what is free."));
+      key(PACELINE_FIELD(kv_pool, memory), OrAuto{SizeOrNone{}},
+          "Host memory of each rank for KV of requests that wait for their next chunk.",
+          {"auto: half of what weights and KV leave, and no more than all responses",
+           "could want. It is taken when it is used."}),
+      key(PACELINE_FIELD(kv_pool, disk), OrNone{Path{"the path of a directory"}},
+          "On a disk of each node's own: takes KV that memory has no room for.",
+          {"Its files have no names, so that nothing is left of them after any end."}),
+      key(PACELINE_FIELD(kv_pool, disk_size), OrAuto{Size{}},
+          "Of that disk on each node, for all ranks there; auto is half of what is free.")};
+}
 
-  for (Key& of_reward : reward_keys()) t.push_back(std::move(of_reward));
-  for (Key& of_environment : environment_keys()) t.push_back(std::move(of_environment));
+std::vector<Key> ending_keys() {
+  return {
+      key(PACELINE_FIELD(output, directory), Path{"the path of a directory"},
+          "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing. A "
+          "simulation without it writes nothing.",
+          {}, true),
+      key(PACELINE_FIELD(output, flush_seconds), Duration{0, 86400},
+          "Finished responses reach the disk at least this often, in seconds."),
 
-  t.push_back(key(
-      PACELINE_FIELD(output, directory), directory,
-      "Where trajectories.h5, telemetry.h5 and paceline.log go; made when missing. A simulation "
-      "without it writes nothing.",
-      true));
-  t.push_back(key(PACELINE_FIELD(output, flush_seconds), Duration{0, 86400},
-                  "Finished responses reach the disk at least this often, in seconds."));
+      key(PACELINE_FIELD(limits, wall_clock), OrAuto{Duration{1, 366.0 * 86400}},
+          "Time the run has; auto is what Slurm gave the job, or no limit."),
+      key(PACELINE_FIELD(limits, margin), Duration{0, 86400},
+          "How long before the limit the run stops cleanly, in seconds."),
+      key(PACELINE_FIELD(limits, stall), OrNone{Duration{1, 366.0 * 86400}},
+          "A run in which nothing at all has gone on for so long is ended.",
+          {"No step, response or move of any rank: it must be longer than any step. So is a job of "
+           "which",
+           "rank 0, or before that any rank, is stopped or waits for a file system for so long."})};
+}
 
-  t.push_back(key(PACELINE_FIELD(limits, wall_clock), OrAuto{Duration{1, 366.0 * 86400}},
-                  "Time the run has; auto is what Slurm gave the job, or no limit."));
-  t.push_back(key(PACELINE_FIELD(limits, margin), Duration{0, 86400},
-                  "How long before the limit the run stops cleanly, in seconds."));
-  t.push_back(key(PACELINE_FIELD(limits, stall), OrNone{Duration{1, 366.0 * 86400}},
-                  "A run in which nothing at all has gone on for so long is ended."));
-  t.back().details = {
-      "No step, response or move of any rank: it must be longer than any step. So is a job of "
-      "which",
-      "rank 0, or before that any rank, is stopped or waits for a file system for so long."};
-  for (Key& simulated : simulation_keys()) t.push_back(std::move(simulated));
-  for (Key& of_test : test_keys()) t.push_back(std::move(of_test));
-  return t;
+std::vector<Key> make_table() {
+  std::vector<Key> table = run_keys();
+  for (std::vector<Key>& more :
+       std::array{reward_keys(), environment_keys(), ending_keys(), simulation_keys(), test_keys()})
+    std::ranges::move(more, std::back_inserter(table));
+  return table;
 }
 #undef PACELINE_FIELD
 

@@ -1,9 +1,6 @@
 #include "io/config/run_config.hpp"
 
-#include <algorithm>
 #include <filesystem>
-#include <map>
-#include <string_view>
 #include <utility>
 
 #include "io/config/codecs.hpp"

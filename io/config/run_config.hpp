@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,10 +12,9 @@
 #include <vector>
 
 #include "io/text/prompt_settings.hpp"
-#include "io/workers/environment_settings.hpp"
-#include "io/workers/reward_settings.hpp"
+#include "io/workers/worker_settings.hpp"
 #include "runtime/core/attention_layout.hpp"
-#include "runtime/core/auto.hpp"
+#include "runtime/core/optional_index.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/speculation_mode.hpp"
 #include "runtime/core/speculation_policy.hpp"

@@ -2,7 +2,6 @@
 #include <webp/decode.h>
 #include <webp/demux.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "io/images/formats.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/workers/reward_settings.hpp"
+#include "io/workers/worker_settings.hpp"
 
 namespace paceline::io {
 

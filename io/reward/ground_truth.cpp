@@ -6,7 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "io/reward/answer_match.hpp"
 #include "io/workers/worker_line.hpp"
 #include "runtime/core/error.hpp"
 

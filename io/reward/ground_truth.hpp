@@ -12,7 +12,7 @@
 #include "io/reward/answer_match.hpp"
 #include "io/text/prompts.hpp"
 #include "io/text/tokenizer.hpp"
-#include "io/workers/reward_settings.hpp"
+#include "io/workers/worker_settings.hpp"
 
 namespace paceline::io {
 

@@ -1,25 +1,14 @@
 #include "io/reward/match_scorer.hpp"
 
+#include <array>
+
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
 
 const char* name_of(ScoreOutcome outcome) {
-  switch (outcome) {
-    case ScoreOutcome::scored:
-      return "scored";
-    case ScoreOutcome::refused:
-      return "refused";
-    case ScoreOutcome::garbage:
-      return "garbage";
-    case ScoreOutcome::timed_out:
-      return "timed_out";
-    case ScoreOutcome::died:
-      return "died";
-    case ScoreOutcome::not_tried:
-      return "not_tried";
-  }
-  return "unknown";
+  return name_in(std::array{"scored", "refused", "garbage", "timed_out", "died", "not_tried"},
+                 outcome);
 }
 
 void MatchScorer::submit(const Trajectory& response) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
-#include <optional>
 #include <utility>
 
 #include "io/hdf5/atomic_file.hpp"

@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
 #include <optional>
 #include <stdexcept>

@@ -6,7 +6,6 @@
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
-#include <vector>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"

@@ -17,7 +17,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "io/run/manifest.hpp"
 #include "io/run/stored_run.hpp"

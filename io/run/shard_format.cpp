@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <string_view>
 
 namespace paceline::io {
 namespace {

@@ -1,10 +1,8 @@
 #include "io/run/window_reader.hpp"
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 #include <tuple>
-#include <utility>
 
 #include "runtime/core/error.hpp"
 

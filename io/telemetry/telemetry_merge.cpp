@@ -1,9 +1,6 @@
 #include <algorithm>
-#include <cmath>
-#include <compare>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <tuple>
 

@@ -1,10 +1,8 @@
 #include "io/telemetry/telemetry_shards.hpp"
 
-#include <compare>
 #include <utility>
 
 #include "io/hdf5/file.hpp"
-#include "io/hdf5/shards.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

@@ -1,8 +1,6 @@
 // How the known chat templates render messages. chat_template.cpp recognises the templates.
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
 
 #include "io/text/chat_template.hpp"

@@ -1,9 +1,7 @@
 #include "io/text/chat_template.hpp"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <optional>
 
 #include "io/text/chat_shape.hpp"
 #include "io/text/files.hpp"

@@ -1,7 +1,8 @@
-// Reading of whole files.
+// Reading of whole files, and kinds of files that users often give instead of JSON Lines.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace paceline::io::text {
 
@@ -11,5 +12,9 @@ namespace paceline::io::text {
 /// Whether a file exists. Throws std::filesystem::filesystem_error if this cannot be found out, for
 /// example in a folder that may not be searched.
 [[nodiscard]] bool file_exists(const std::string& path);
+
+/// Text that names the kind of a file that is not JSON Lines, and a way to convert it: "this is a
+/// Parquet file; ...". Empty: its first bytes are of no known kind.
+[[nodiscard]] std::string other_format(std::string_view text, const std::string& path);
 
 }  // namespace paceline::io::text

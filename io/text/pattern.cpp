@@ -1,7 +1,6 @@
 #include "io/text/pattern.hpp"
 
 #include <array>
-#include <cstdint>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 

@@ -1,8 +1,5 @@
 #include "io/text/printable.hpp"
 
-#include <array>
-#include <cstdint>
-
 #include "io/text/utf8.hpp"
 
 namespace paceline::io {

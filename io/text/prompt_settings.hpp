@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/auto.hpp"
+#include "runtime/core/optional_index.hpp"
 
 namespace paceline::io {
 

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "io/text/chat_fields.hpp"
-#include "io/text/file_formats.hpp"
 #include "io/text/files.hpp"
 #include "io/text/json_line.hpp"
 #include "io/text/picture_fields.hpp"
-#include "io/text/request_fields.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

@@ -3,7 +3,6 @@
 // gives the ids of `tiktoken`.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>

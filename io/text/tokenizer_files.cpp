@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
-#include <utility>
 
 #include "io/text/files.hpp"
 #include "runtime/core/error.hpp"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "io/text/tokenizer.hpp"
-#include "io/workers/reward_settings.hpp"
 #include "io/workers/scorer.hpp"
 #include "io/workers/worker_crew.hpp"
+#include "io/workers/worker_settings.hpp"
 #include "runtime/core/clock.hpp"
 
 namespace paceline::io {

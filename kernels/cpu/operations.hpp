@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/attention_units.hpp"

@@ -6,11 +6,9 @@
 #include <bit>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "kernels/cpu/bf16.hpp"
-#include "kernels/source_rows.hpp"
-#include "runtime/core/float16.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::kernels::cpu {
 namespace {

@@ -1,7 +1,6 @@
 // A weight matrix in the order of multiplication.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runtime/core/request.hpp"
-#include "runtime/core/request_sampling.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 

@@ -1,7 +1,10 @@
 // The ways in which the ranks of a verifier group share attention.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "runtime/core/types.hpp"
 
 namespace paceline {
 
@@ -10,13 +13,7 @@ enum class AttentionLayout : std::uint8_t {
   data,    ///< each rank has all heads of its own requests
 };
 [[nodiscard]] constexpr const char* name_of(AttentionLayout layout) {
-  switch (layout) {
-    case AttentionLayout::tensor:
-      return "tensor";
-    case AttentionLayout::data:
-      return "data";
-  }
-  return "unknown";
+  return name_in(std::array{"tensor", "data"}, layout);
 }
 
 }  // namespace paceline

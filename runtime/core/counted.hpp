@@ -1,4 +1,4 @@
-// Counts with their nouns: "1 rank", "8 ranks".
+// Counts with their nouns, "1 rank", "8 ranks", and durations in messages to users.
 #pragma once
 
 #include <concepts>
@@ -14,5 +14,8 @@ template <std::integral Count>
   if (count == 1) return text.append(one);
   return many.empty() ? text.append(one) + "s" : text.append(many);
 }
+
+/// Returns text such as "45s", "3m07s", "2h05m".
+[[nodiscard]] std::string duration_text(double seconds);
 
 }  // namespace paceline

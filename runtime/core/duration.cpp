@@ -1,4 +1,4 @@
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>

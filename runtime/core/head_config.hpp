@@ -1,17 +1,78 @@
 // Heads that draft for a model, from the features that the model has computed for a text: EAGLE-3's
-// and DFlash's, which are checkpoints of their own, or the model's own next-token layer.
+// and DFlash's, which are checkpoints of their own, or the model's own next-token layer. Sources:
+// EAGLE-3 (arXiv 2503.01840), EAGLE-3.1 (arXiv 2605.09992), P-EAGLE (arXiv 2602.01469), DFlash
+// (arXiv 2602.06036) and the published checkpoints.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
-#include "runtime/core/dflash_config.hpp"
-#include "runtime/core/eagle3_config.hpp"
 #include "runtime/core/model_config.hpp"
 
 namespace paceline {
+
+/// Sizes, vocabulary and features of a published head.
+struct PublishedHead {
+  /// Number and sizes of the layers. vocab: the target's; no biases.
+  ModelConfig layer;
+  std::int32_t target_hidden = 0;  ///< width of the target's residual stream
+  std::int32_t draft_vocab = 0;    ///< tokens with logits
+  /// The target's layers before which its residual stream is read, ascending; the number of layers
+  /// means after the last. Empty: default_feature_layers().
+  std::vector<std::int32_t> read_layers;
+  bool own_embeddings = false;  ///< the head has embeddings of its own
+  /// The token of rows that stand for tokens not yet said. With it the head drafts all tokens in
+  /// one pass. Absent: a token a pass.
+  std::optional<TokenId> mask_token;
+  /// [draft_vocab] the target's id of each draft token; empty: the same ids.
+  std::vector<std::int32_t> target_ids;
+
+  /// Number of the target's layers from which features come.
+  [[nodiscard]] std::int32_t features() const {
+    return read_layers.empty() ? 3 : static_cast<std::int32_t>(read_layers.size());
+  }
+};
+
+/// Normalisation of the target's features before `fc` joins them.
+enum class FeatureNorm : std::uint8_t {
+  none,
+  each,   ///< each layer's features by weights of their own (EAGLE-3.1: "fc_norm")
+  joined  ///< all features together ("norm_before_fc")
+};
+
+/// An EAGLE-3 head: a projection of the target's features, decoder layers of which the first reads
+/// a token's embedding and a feature side by side in its attention, and an output of the head's
+/// own. With a mask token it is a P-EAGLE head, which has one learnt feature for masked rows.
+struct Eagle3Config : PublishedHead {
+  FeatureNorm feature_norm = FeatureNorm::none;
+  bool norm_before_residual = false;  ///< the residual is the feature after its norm, not before it
+  /// The feature of later rows is the output after the last norm, not before it.
+  bool norm_output = false;
+  std::string prefix;  ///< prefix of the first layer's tensors: "midlayer." or "layers.0."
+};
+
+/// The published default: the third layer, the middle one, and the third from the end. Two of them
+/// may be the same in a small model.
+[[nodiscard]] inline std::vector<std::int32_t> default_feature_layers(const ModelConfig& target) {
+  return {2, target.layers / 2, target.layers - 3};
+}
+/// Fewest layers of a target in which all default layers exist.
+inline constexpr int kLeastTargetLayers = 3;
+
+/// A DFlash head, which fills in a block of tokens in one pass. `fc` joins the target's features of
+/// a position, and each layer's keys and values of the position are projections of this context. A
+/// block is the text's last token and then masked rows, of the mask token. Its rows see the whole
+/// context and one another, later rows too. Masked row i predicts the i-th token after the text.
+/// read_layers and mask_token are always given.
+struct DFlashConfig : PublishedHead {
+  std::int32_t block_size = 0;  ///< rows of a block, the last token's included; at least 2
+  /// Whether the head has an output of its own. False: the target's is used, which is its
+  /// embeddings' matrix where layer.tied_embeddings.
+  bool own_output = false;
+};
 
 /// A model's next-token layer (multi-token prediction: DeepSeek-V3, arXiv 2412.19437, section 2.2).
 /// The model was trained with it, and it comes after the model's last layer.

@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "runtime/core/error.hpp"
 #include "runtime/core/request.hpp"

@@ -1,8 +1,9 @@
-// An index that may be absent.
+// Values that may be absent: an index, and a setting that is left to the program.
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 
 namespace paceline {
 
@@ -20,5 +21,9 @@ class OptionalIndex {
  private:
   std::int32_t value_ = -1;
 };
+
+/// A value that may be left to the program; absent: `auto`.
+template <typename T>
+using Auto = std::optional<T>;
 
 }  // namespace paceline

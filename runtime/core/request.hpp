@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/core/pictures.hpp"
-#include "runtime/core/request_sampling.hpp"
+#include "runtime/core/sampling.hpp"
 #include "runtime/core/types.hpp"
 
 namespace paceline {

@@ -1,7 +1,10 @@
 // The role of a rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "runtime/core/types.hpp"
 
 namespace paceline {
 
@@ -13,17 +16,7 @@ enum class Role : std::uint8_t {
   spare = 3,  ///< a rank left over by the layout, which does nothing
 };
 [[nodiscard]] constexpr const char* name_of(Role role) {
-  switch (role) {
-    case Role::verifier:
-      return "verifier";
-    case Role::verifier_member:
-      return "verifier-member";
-    case Role::drafter:
-      return "drafter";
-    case Role::spare:
-      return "spare";
-  }
-  return "unknown";
+  return name_in(std::array{"verifier", "verifier-member", "drafter", "spare"}, role);
 }
 
 }  // namespace paceline

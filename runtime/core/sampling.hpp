@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,5 +89,22 @@ struct NoiseKey {
 /// these four alone, so that the run's layout cannot change it.
 [[nodiscard]] NoiseKey noise_key(std::uint64_t seed, std::uint64_t weight_version,
                                  std::string_view prompt_uid, std::uint32_t sample_index);
+
+/// Ends of a response.
+struct StopSet {
+  std::vector<TokenId> ids;          ///< all ids, the model's own included; kept in the response
+  std::vector<std::string> strings;  ///< UTF-8; the token that completes a string is kept
+  friend bool operator==(const StopSet&, const StopSet&) = default;
+};
+
+/// Sampling parameters that a prompt's line sets; the rest is the run's.
+struct RequestSampling {
+  std::optional<std::int32_t> max_tokens;
+  std::optional<StopSet> stops;
+  std::optional<TokenDraw> draw = {};  ///< all fields, with the run's where the line says nothing
+  std::optional<std::vector<LogitBias>> logit_bias = {};
+  std::optional<std::uint64_t> seed = {};  ///< seed of the noise
+  friend bool operator==(const RequestSampling&, const RequestSampling&) = default;
+};
 
 }  // namespace paceline

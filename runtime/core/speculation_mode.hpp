@@ -1,7 +1,10 @@
 // The place where drafts are made, if any are.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "runtime/core/types.hpp"
 
 namespace paceline {
 
@@ -11,15 +14,7 @@ enum class SpeculationMode : std::uint8_t {
   decoupled,  ///< drafter ranks draft ahead of the verifiers
 };
 [[nodiscard]] constexpr const char* name_of(SpeculationMode mode) {
-  switch (mode) {
-    case SpeculationMode::plain:
-      return "plain";
-    case SpeculationMode::coupled:
-      return "coupled";
-    case SpeculationMode::decoupled:
-      return "decoupled";
-  }
-  return "unknown";
+  return name_in(std::array{"plain", "coupled", "decoupled"}, mode);
 }
 
 }  // namespace paceline

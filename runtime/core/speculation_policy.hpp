@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 
+#include "runtime/core/types.hpp"
+
 namespace paceline {
 
 /// Draft-length policies, made by runtime/policy/length/make_draft_length.hpp.
@@ -20,21 +22,7 @@ inline constexpr std::array kSpeculationPolicies{
     SpeculationPolicy::banditspec, SpeculationPolicy::tetris,   SpeculationPolicy::fixed};
 
 [[nodiscard]] constexpr const char* name_of(SpeculationPolicy policy) {
-  switch (policy) {
-    case SpeculationPolicy::goodput:
-      return "goodput";
-    case SpeculationPolicy::nightjar:
-      return "nightjar";
-    case SpeculationPolicy::dsd:
-      return "dsd";
-    case SpeculationPolicy::banditspec:
-      return "banditspec";
-    case SpeculationPolicy::tetris:
-      return "tetris";
-    case SpeculationPolicy::fixed:
-      return "fixed";
-  }
-  return "unknown";
+  return name_in(std::array{"goodput", "nightjar", "dsd", "banditspec", "tetris", "fixed"}, policy);
 }
 
 /// Whether the policy reads the cost table.

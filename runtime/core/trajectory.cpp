@@ -1,6 +1,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "runtime/core/request.hpp"
@@ -26,23 +27,9 @@ std::string hex_of(XXH128_hash_t hash, std::size_t digits) {
 }  // namespace
 
 const char* name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop_id:
-      return "stop_id";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::stop_string:
-      return "stop_string";
-    case FinishReason::context:
-      return "context";
-    case FinishReason::turns:
-      return "turns";
-    case FinishReason::failed:
-      return "failed";
-    case FinishReason::partial:
-      return "partial";
-  }
-  return "unknown";
+  if (reason == FinishReason::partial) return "partial";
+  return name_in(std::array{"stop_id", "length", "stop_string", "context", "turns", "failed"},
+                 reason);
 }
 
 std::vector<TokenId> banned_early(const SamplingParams& sampling, std::span<const TokenId> stops) {

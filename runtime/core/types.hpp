@@ -16,9 +16,16 @@ enum class DType : std::uint8_t { f32, bf16, f16, f8 };
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) {
   return dtype == DType::f32 ? 4 : dtype == DType::f8 ? 1 : 2;
 }
+/// The name of an enumerator, of all names in order; "unknown": the value is of no enumerator, as
+/// one from a damaged file.
+template <typename Enum, std::size_t N>
+[[nodiscard]] constexpr const char* name_in(const std::array<const char*, N>& names, Enum value) {
+  const auto at = static_cast<std::size_t>(value);
+  return at < N ? names[at] : "unknown";
+}
+
 [[nodiscard]] constexpr const char* name_of(DType dtype) {
-  constexpr std::array names{"fp32", "bf16", "fp16", "fp8"};
-  return names[static_cast<std::size_t>(dtype)];
+  return name_in(std::array{"fp32", "bf16", "fp16", "fp8"}, dtype);
 }
 /// The default compute type for a stored type: fp32 for fp32, bf16 for all others.
 [[nodiscard]] constexpr DType compute_of(DType stored) {

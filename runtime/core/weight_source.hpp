@@ -17,7 +17,7 @@ struct TensorView {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
-  /// Scales of an f8 matrix's blocks (float8.hpp), f32 or bf16; null for all other tensors.
+  /// Scales of an f8 matrix's blocks (stored_floats.hpp), f32 or bf16; null for all other tensors.
   const TensorView* scales = nullptr;
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <limits>
-#include <span>
 #include <string>
 #include <vector>
 

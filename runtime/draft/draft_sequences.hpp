@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "kernels/backend.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/draft/drafter.hpp"
+#include "runtime/kv/sequences.hpp"
 
 namespace paceline::draft {
 
@@ -89,7 +92,7 @@ class DraftSequences {
   /// once. With at_once() masked rows stand for assumed tokens and for the draft, and are computed
   /// in each round. It reads the logits that follow the assumed tokens: 1 + Member::ahead for each
   /// member, in order.
-  virtual void catch_up(const Reader& read) = 0;
+  virtual void catch_up(const Reader& read);
   /// Whether catch_up() reads the logits of all tokens of a draft. There is no extend() then.
   [[nodiscard]] virtual bool at_once() const { return false; }
   /// Runs one pass: appends tokens, and reads the logits of each. A member's tokens, at most
@@ -108,11 +111,55 @@ class DraftSequences {
   /// Whether all tokens are of the vocabulary.
   [[nodiscard]] bool knows(std::span<const TokenId> tokens) const;
   /// Rows of all forward passes so far.
-  [[nodiscard]] virtual std::uint64_t rows() const = 0;
+  [[nodiscard]] std::uint64_t rows() const { return rows_; }
   /// Memory held, bytes; all 0 while suspended.
-  [[nodiscard]] virtual std::size_t kv_bytes() const = 0;
+  [[nodiscard]] std::size_t kv_bytes() const { return cache_ ? cache_->size() : 0; }
   [[nodiscard]] virtual std::size_t weight_bytes() const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
+
+ protected:
+  /// A forward pass that is being put together.
+  struct Pass {
+    std::vector<TokenId> tokens;
+    std::vector<kernels::Segment> segments;
+    std::vector<int> members;  ///< [segments]
+    std::vector<std::int32_t> logit_rows;
+    std::vector<int> logit_members;  ///< [logit_rows]
+    void clear();
+  };
+
+  /// Throws std::invalid_argument on bad options. kv_shape_ and cache_ are the derived class's to
+  /// set.
+  DraftSequences(kernels::Backend& backend, const DraftSequencesOptions& options);
+
+  /// The KV of a member of the round; null: it is not in the round.
+  [[nodiscard]] virtual const kv::Handle* kv_of(int member) const = 0;
+  /// Computes these members' texts.
+  virtual void compute(std::span<const int> members, const Reader& read) = 0;
+  /// Begins a round of so many members. Fills order_ with them.
+  void begin_round(std::size_t members);
+  /// Adds the member's next rows to the pass, without their tokens.
+  kernels::Segment& add_segment(int member, std::int32_t rows);
+  /// Does the KV pool's work. Block tables do not change before the pass has run: only then may
+  /// siblings share a prompt that the pass completes.
+  void prepare_pass();
+  /// Counts the rows of the pass, which has run.
+  void end_pass();
+
+  DraftSequencesOptions options_;
+  kernels::Backend& backend_;
+  kernels::KvShape kv_shape_;
+  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
+  kv::Sequences kv_;
+  std::uint64_t round_ = 0;
+  std::vector<int> order_;  ///< members, in the order in which they get room
+  Pass pass_;
+
+ private:
+  std::uint64_t rows_ = 0;
+  std::vector<int> first_;  ///< members that compute at once
+  std::vector<int> rest_;   ///< members that wait for a sibling to compute their prompt
+  kv::Work work_;
 };
 
 }  // namespace paceline::draft

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "runtime/core/request.hpp"

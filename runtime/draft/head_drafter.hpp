@@ -1,5 +1,5 @@
 // Drafts with a head on the target: EAGLE-3's (arXiv 2503.01840), DFlash's (arXiv 2602.06036), or
-// the target's own next-token layer (model/mtp_head.hpp).
+// the target's own next-token layer (model/mtp_head.cpp).
 //
 // A head's row costs little compared with its pass, so tokens other than the best are followed too:
 // the draft is a dynamic tree (dynamic_tree.hpp), which grows by a level with each pass. With one

@@ -1,7 +1,6 @@
 #include "runtime/draft/head_sequences.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -19,20 +18,19 @@ HeadSequences::HeadSequences(kernels::Backend& backend,
                              std::shared_ptr<const model::HeadWeights> weights,
                              std::shared_ptr<const kernels::Embedding> embedding,
                              TensorParallelGroup& alone, const DraftSequencesOptions& options)
-    : options_(checked(options)),
-      backend_(backend),
+    : DraftSequences(backend, options),
       block_(block_size(weights->config())),
-      head_(model::make_head(backend, std::move(weights), std::move(embedding), alone,
-                             options.max_requests * options.width + options.prefill_chunk,
-                             options.max_requests * options.logit_rows,
-                             options.max_position + block_)),
+      head_(model::make_head({backend, std::move(weights), std::move(embedding), alone,
+                              options.max_requests * options.width + options.prefill_chunk,
+                              options.max_requests * options.logit_rows,
+                              options.max_position + block_})),
       hidden_(head_->layer().hidden),
       mask_(mask_token(head_->weights().config())),
       most_rows_(static_cast<std::size_t>(options.max_requests) * (mask_ ? options.width : 1) +
-                 options.prefill_chunk),
-      kv_shape_(head_->kv_shape(options.kv_block)),
-      cache_(backend.allocate(kv_shape_.block_bytes() * options.kv_blocks)),
-      kv_(options.kv_blocks, options.kv_block) {}
+                 options.prefill_chunk) {
+  kv_shape_ = head_->kv_shape(options.kv_block);
+  cache_ = backend.allocate(kv_shape_.block_bytes() * options.kv_blocks);
+}
 
 void HeadSequences::drop_kv() {
   kv_ = kv::Sequences(options_.kv_blocks, options_.kv_block);
@@ -147,10 +145,8 @@ int HeadSequences::lag(RequestId id) const {
 }
 
 void HeadSequences::begin(std::span<Member> members) {
-  if (members.size() > static_cast<std::size_t>(options_.max_requests))
-    throw std::logic_error("a round of more requests than there is room for");
-  ++round_;
-  pass_.clear();
+  begin_round(members.size());
+  clear_pass();
   count_ = static_cast<int>(members.size());
   parts_.resize(std::max(parts_.size(), members.size()));
   for (int i = 0; i < count_; ++i) {
@@ -164,8 +160,6 @@ void HeadSequences::begin(std::span<Member> members) {
     if (std::exchange(part.sequence->asked, round_) == round_)
       throw std::logic_error("a request is in a round of drafts twice");
   }
-  order_.resize(members.size());
-  std::iota(order_.begin(), order_.end(), 0);
   std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
     return parts_[a].sequence->served > parts_[b].sequence->served;
   });
@@ -244,20 +238,8 @@ bool HeadSequences::evict_for(const Sequence& spared) {
   return true;
 }
 
-/// Computes the members' texts. If no KV of a prompt is held, one of its siblings goes first.
 void HeadSequences::catch_up(const Reader& read) {
-  first_.clear();
-  rest_.clear();
-  for (int i = 0; i < count_; ++i) {
-    const Sequence* s = parts_[i].sequence;
-    if (s == nullptr) continue;
-    (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
-  }
-  compute(first_, read);
-  for (const int i : rest_) {
-    if (!kv_.ready(*parts_[i].sequence->kv)) throw std::logic_error("nobody computes a prompt");
-  }
-  compute(rest_, read);
+  DraftSequences::catch_up(read);
   if (block_ > 0) {
     compute_blocks(read);
   } else {
@@ -336,15 +318,11 @@ void HeadSequences::append(int member, TokenId token, std::int32_t parent) {
   parts_[member].parents.push_back(parent);
 }
 
-void HeadSequences::Pass::clear() {
-  tokens.clear();
-  segments.clear();
-  members.clear();
-  of_target.clear();
-  own.clear();
-  logit_rows.clear();
-  logit_members.clear();
-  read.clear();
+void HeadSequences::clear_pass() {
+  pass_.clear();
+  of_target_.clear();
+  own_.clear();
+  read_.clear();
 }
 
 const std::byte* HeadSequences::feature(const Sequence& s, std::int64_t position) const {
@@ -353,20 +331,6 @@ const std::byte* HeadSequences::feature(const Sequence& s, std::int64_t position
   if (position < features.first || position >= features.end)
     throw std::logic_error("a feature that is not held");
   return features.bytes.data() + (position - features.first) * feature_bytes();
-}
-
-/// Adds the member's next rows, without their tokens and features.
-kernels::Segment& HeadSequences::add_segment(int member, std::int32_t rows) {
-  const Sequence& s = *parts_[member].sequence;
-  const std::int32_t first = kv_.length(*s.kv);
-  if (first + rows > kv_.reserved(*s.kv)) throw std::logic_error("drafted past the room for it");
-  pass_.members.push_back(member);
-  kernels::Segment segment;
-  segment.first_row = static_cast<int>(pass_.tokens.size());
-  segment.rows = rows;
-  segment.first_position = first;
-  segment.blocks = kv_.table(*s.kv).data();
-  return pass_.segments.emplace_back(segment);
 }
 
 std::int32_t HeadSequences::rows_of(const Part& part) const {
@@ -385,12 +349,12 @@ void HeadSequences::add_computed(int member, std::int32_t rows) {
     pass_.tokens.push_back(masked ? *mask_ : s.text.tokens[position + 1]);
     const std::byte* feature =
         masked ? head_->weights().mask_feature().data() : this->feature(s, position);
-    pass_.of_target.insert(pass_.of_target.end(), feature, feature + feature_bytes());
+    of_target_.insert(of_target_.end(), feature, feature + feature_bytes());
     const std::int64_t after = position + 1 - s.known();  // tokens between the text and the logits'
     if (block_ > 0 || after < 0 || (mask_ && after < part.assumed)) continue;
     pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
     pass_.logit_members.push_back(member);
-    pass_.read.push_back(after >= part.assumed);
+    read_.push_back(after >= part.assumed);
   }
 }
 
@@ -406,7 +370,7 @@ void HeadSequences::add_block(int member) {
     if (drafted >= 0 && drafted < part.read) {
       pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()));
       pass_.logit_members.push_back(member);
-      pass_.read.push_back(true);
+      read_.push_back(true);
     }
     pass_.tokens.push_back(row == 0 ? s.text.tokens[s.known()] : *mask_);
   }
@@ -424,28 +388,21 @@ void HeadSequences::add_appended(int member, std::int32_t rows, bool read) {
   for (std::int32_t token = segment.before; token < segment.before + rows; ++token) {
     pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()));
     pass_.logit_members.push_back(member);
-    pass_.read.push_back(read);
+    read_.push_back(read);
     pass_.tokens.push_back(part.tokens[token]);
     const auto own = part.features.begin() + std::ptrdiff_t{1 + part.parents[token]} * hidden_;
-    pass_.own.insert(pass_.own.end(), own, own + hidden_);
+    own_.insert(own_.end(), own, own + hidden_);
   }
 }
 
-/// Runs the pass. Block tables do not change before it has run, as with a draft model.
 void HeadSequences::run_pass(bool of_target, const Reader& read) {
-  if (kv_.has_work()) {
-    kv_.take_work(work_);
-    if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
-    if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
-  }
+  prepare_pass();
   const model::FeatureHead::Output out =
-      of_target ? head_->forward(std::span<const std::byte>(pass_.of_target), pass_.tokens,
+      of_target ? head_->forward(std::span<const std::byte>(of_target_), pass_.tokens,
                                  pass_.segments, pass_.logit_rows, kv_shape_, cache_->data())
-                : head_->forward(std::span<const float>(pass_.own), pass_.tokens, pass_.segments,
+                : head_->forward(std::span<const float>(own_), pass_.tokens, pass_.segments,
                                  pass_.logit_rows, kv_shape_, cache_->data());
-  rows_ += pass_.tokens.size();
-  for (std::size_t i = 0; i < pass_.segments.size(); ++i)
-    kv_.advance(*parts_[pass_.members[i]].sequence->kv, pass_.segments[i].rows);
+  end_pass();
   const std::size_t recurrent = mask_ ? 0 : pass_.logit_members.size();
   last_.resize(recurrent * hidden_);
   if (recurrent > 0) {
@@ -457,16 +414,16 @@ void HeadSequences::run_pass(bool of_target, const Reader& read) {
     std::vector<float>& features = parts_[pass_.logit_members[i]].features;
     features.insert(features.end(), own, own + hidden_);
   }
-  for (std::size_t first = 0; first < pass_.read.size();) {
+  for (std::size_t first = 0; first < read_.size();) {
     std::size_t last = first;
-    while (last < pass_.read.size() && pass_.read[last]) ++last;
+    while (last < read_.size() && read_[last]) ++last;
     if (last > first) {
       read(std::span(pass_.logit_members).subspan(first, last - first),
            out.logits + first * static_cast<std::size_t>(vocab()));
     }
     first = last + 1;
   }
-  pass_.clear();
+  clear_pass();
 }
 
 }  // namespace paceline::draft

@@ -40,7 +40,7 @@ namespace paceline::draft {
 /// request that leaves is dropped.
 class HeadSequences final : public DraftSequences {
  public:
-  /// Arguments of model::make_head(); `alone`: a group of one rank. Throws std::invalid_argument on
+  /// Parts as in model::HeadParts; `alone`: a group of one rank. Throws std::invalid_argument on
   /// bad options.
   HeadSequences(kernels::Backend& backend, std::shared_ptr<const model::HeadWeights> weights,
                 std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& alone,
@@ -63,8 +63,6 @@ class HeadSequences final : public DraftSequences {
 
   [[nodiscard]] bool at_once() const override { return mask_.has_value(); }
   [[nodiscard]] int vocab() const override { return head_->layer().vocab; }
-  [[nodiscard]] std::uint64_t rows() const override { return rows_; }
-  [[nodiscard]] std::size_t kv_bytes() const override { return cache_->size(); }
   [[nodiscard]] std::size_t weight_bytes() const override { return head_->weights().bytes(); }
   [[nodiscard]] std::size_t bytes() const override {
     return kv_bytes() + weight_bytes() + head_->activation_bytes();
@@ -107,19 +105,6 @@ class HeadSequences final : public DraftSequences {
     std::vector<float> features;        ///< [1 + tokens, hidden] head's own, the text's first
   };
 
-  /// A forward pass that is being put together.
-  struct Pass {
-    std::vector<TokenId> tokens;
-    std::vector<kernels::Segment> segments;
-    std::vector<int> members;          ///< [segments]
-    std::vector<std::byte> of_target;  ///< [rows] the target's features; or, if empty:
-    std::vector<float> own;            ///< [rows] the head's own features
-    std::vector<std::int32_t> logit_rows;
-    std::vector<int> logit_members;  ///< [logit_rows]
-    std::vector<bool> read;          ///< [logit_rows] whether the logits are wanted
-    void clear();
-  };
-
   [[nodiscard]] const Sequence& started(RequestId id) const;
   [[nodiscard]] Sequence& started(RequestId id);
   [[nodiscard]] bool knows_prompt(RequestId id, const Sequence& s) const;
@@ -129,44 +114,38 @@ class HeadSequences final : public DraftSequences {
   [[nodiscard]] bool reserve(RequestId id, Sequence& s, std::int64_t rows);
   [[nodiscard]] bool evict_for(const Sequence& spared);
   void close(Sequence& s);
-  void compute(std::span<const int> members, const Reader& read);
+  [[nodiscard]] const kv::Handle* kv_of(int member) const override {
+    return parts_[member].sequence == nullptr ? nullptr : &*parts_[member].sequence->kv;
+  }
+  void compute(std::span<const int> members, const Reader& read) override;
   void compute_assumed(const Reader& read);
   void compute_blocks(const Reader& read);
   /// Rows that the members' texts and masked rows have from the first one that is held.
   [[nodiscard]] std::int32_t rows_of(const Part& part) const;
-  kernels::Segment& add_segment(int member, std::int32_t rows);
   void add_computed(int member, std::int32_t rows);
   void add_block(int member);
   void append(int member, TokenId token, std::int32_t parent);
+  void clear_pass();
   void add_appended(int member, std::int32_t rows, bool read);
   void run_pass(bool of_target, const Reader& read);
 
-  DraftSequencesOptions options_;
-  kernels::Backend& backend_;
   std::int32_t block_ = 0;  ///< rows of a block; 0: the head drafts no blocks
   std::unique_ptr<model::FeatureHead> head_;
   int hidden_ = 0;
   std::optional<TokenId> mask_;  ///< token of masked rows; none: drafts take a pass a token
   std::size_t most_rows_ = 0;    ///< rows of a pass over texts or blocks
-  kernels::KvShape kv_shape_;
-  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
-  kv::Sequences kv_;
-
   std::map<std::uint32_t, Prompt> prompts_;
   std::map<RequestId, Sequence> requests_;
   std::uint32_t alone_ = 0;  ///< number of sequences opened so far that share no prompt
-  std::uint64_t round_ = 0;
-  std::uint64_t rows_ = 0;
 
   // The round.
   std::vector<Part> parts_;  ///< the first count_ are in use; the others keep their memory
   int count_ = 0;
-  std::vector<int> order_;   ///< members, in the order in which they get room
-  std::vector<int> first_;   ///< members that compute at once
-  std::vector<int> rest_;    ///< members that wait for a sibling to compute their prompt
   std::vector<float> last_;  ///< [logit rows, hidden] of a pass
-  Pass pass_;
-  kv::Work work_;
+  // Of the pass, in addition to pass_.
+  std::vector<std::byte> of_target_;  ///< [rows] the target's features; or, if empty:
+  std::vector<float> own_;            ///< [rows] the head's own features
+  std::vector<bool> read_;            ///< [logit_rows] whether the logits are wanted
 };
 
 }  // namespace paceline::draft

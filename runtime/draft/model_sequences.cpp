@@ -1,7 +1,6 @@
 #include "runtime/draft/model_sequences.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -17,11 +16,7 @@ std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b
 
 ModelSequences::ModelSequences(kernels::Backend& backend, model::LoadWeights load_weights,
                                TensorParallelGroup& group, const DraftSequencesOptions& options)
-    : options_(checked(options)),
-      backend_(backend),
-      load_weights_(std::move(load_weights)),
-      group_(group),
-      kv_(options.kv_blocks, options.kv_block) {
+    : DraftSequences(backend, options), load_weights_(std::move(load_weights)), group_(group) {
   std::shared_ptr<const model::Weights> weights;
   while (weights == nullptr) weights = load_weights_();
   take_memory(std::move(weights));
@@ -180,11 +175,7 @@ int ModelSequences::lag(RequestId id) const {
 }
 
 void ModelSequences::begin(std::span<Member> members) {
-  if (suspended()) throw std::logic_error("a round of a draft model that is suspended");
-  if (members.size() > static_cast<std::size_t>(options_.max_requests))
-    throw std::logic_error("a round of more requests than there is room for");
-  ++round_;
-  pass_.clear();
+  begin_round(members.size());
   members_.clear();
   for (const Member& member : members) {
     Sequence& own = started(member.id);
@@ -193,8 +184,6 @@ void ModelSequences::begin(std::span<Member> members) {
       throw std::logic_error("a request is in a round of drafts twice");
     members_.push_back(member.branch == 0 ? &own : nullptr);
   }
-  order_.resize(members.size());
-  std::iota(order_.begin(), order_.end(), 0);
   const auto served = [&](int i) {
     return members_[i] == nullptr ? -1 : static_cast<std::int64_t>(members_[i]->served);
   };
@@ -331,22 +320,6 @@ bool ModelSequences::evict(Victims victims) {
   return true;
 }
 
-/// Computes the members' texts. If no KV of a prompt is held, one of its siblings goes first.
-void ModelSequences::catch_up(const Reader& read) {
-  first_.clear();
-  rest_.clear();
-  for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
-    const Sequence* s = members_[i];
-    if (s == nullptr) continue;
-    (kv_.ready(*s->kv) ? first_ : rest_).push_back(i);
-  }
-  compute(first_, read);
-  for (const int i : rest_) {
-    if (!kv_.ready(*members_[i]->kv)) throw std::logic_error("nobody computes a prompt");
-  }
-  compute(rest_, read);
-}
-
 void ModelSequences::compute(std::span<const int> members, const Reader& read) {
   for (const int i : members) {
     const Sequence& s = *members_[i];
@@ -375,43 +348,22 @@ void ModelSequences::extend(std::span<const Next> next, const Reader& read) {
   if (!next.empty()) run_pass(read);
 }
 
-void ModelSequences::Pass::clear() {
-  tokens.clear();
-  segments.clear();
-  members.clear();
-  logit_rows.clear();
-  logit_members.clear();
-}
-
 /// Adds the next rows of a member's tokens. `read`: the logits of the last row are wanted.
 void ModelSequences::add_rows(int member, std::size_t rows, bool read) {
   const Sequence& s = *members_[member];
-  const std::int32_t first = kv_.length(*s.kv);
   const auto count = static_cast<std::int32_t>(rows);
-  if (first + count > kv_.reserved(*s.kv)) throw std::logic_error("drafted past the room for it");
-  pass_.segments.push_back(
-      {static_cast<int>(pass_.tokens.size()), count, first, kv_.table(*s.kv).data()});
-  pass_.members.push_back(member);
-  const auto begin = s.text.tokens.begin() + first;
+  const auto begin = s.text.tokens.begin() + add_segment(member, count).first_position;
   pass_.tokens.insert(pass_.tokens.end(), begin, begin + count);
   if (!read) return;
   pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.tokens.size()) - 1);
   pass_.logit_members.push_back(member);
 }
 
-/// Runs the pass. Block tables do not change before it has run: only then may siblings share a
-/// prompt that the pass completes.
 void ModelSequences::run_pass(const Reader& read) {
-  if (kv_.has_work()) {
-    kv_.take_work(work_);
-    if (!work_.moves.empty()) backend_.move_slots(kv_shape_, cache_->data(), work_.moves);
-    if (!work_.copies.empty()) backend_.copy_blocks(kv_shape_, cache_->data(), work_.copies);
-  }
+  prepare_pass();
   const float* logits =
       decoder_->forward(pass_.tokens, pass_.segments, pass_.logit_rows, kv_shape_, cache_->data());
-  rows_ += pass_.tokens.size();
-  for (std::size_t i = 0; i < pass_.segments.size(); ++i)
-    kv_.advance(*members_[pass_.members[i]]->kv, pass_.segments[i].rows);
+  end_pass();
   if (!pass_.logit_members.empty()) read(pass_.logit_members, logits);
   pass_.clear();
 }

@@ -47,7 +47,6 @@ class ModelSequences final : public DraftSequences {
   /// A branch finds room after all requests' own sequences. It begins with KV of its request's own
   /// sequence: if this has no KV, the branch is not in the round.
   void begin(std::span<Member> members) override;
-  void catch_up(const Reader& read) override;
   void extend(std::span<const Next> next, const Reader& read) override;
 
   void drop_kv() override;
@@ -60,8 +59,6 @@ class ModelSequences final : public DraftSequences {
   [[nodiscard]] bool suspended() const override { return decoder_ == nullptr; }
 
   [[nodiscard]] int vocab() const override { return vocab_; }
-  [[nodiscard]] std::uint64_t rows() const override { return rows_; }
-  [[nodiscard]] std::size_t kv_bytes() const override { return suspended() ? 0 : cache_->size(); }
   [[nodiscard]] std::size_t weight_bytes() const override {
     return suspended() ? 0 : decoder_->weights().bytes();
   }
@@ -89,16 +86,6 @@ class ModelSequences final : public DraftSequences {
   /// KV that may be given up: any, or only the KV of branches and of requests that left.
   enum class Victims : std::uint8_t { all, unasked };
 
-  /// A forward pass that is being put together.
-  struct Pass {
-    std::vector<TokenId> tokens;
-    std::vector<kernels::Segment> segments;
-    std::vector<int> members;  ///< [segments]
-    std::vector<std::int32_t> logit_rows;
-    std::vector<int> logit_members;  ///< [logit_rows]
-    void clear();
-  };
-
   [[nodiscard]] const Sequence& started(RequestId id) const;
   [[nodiscard]] Sequence& started(RequestId id);
   void take_memory(std::shared_ptr<const model::Weights> weights);
@@ -118,33 +105,23 @@ class ModelSequences final : public DraftSequences {
   [[nodiscard]] static Sequence* leave_out(Member& member);
   [[nodiscard]] bool reserve(RequestId id, Sequence& s, std::int64_t positions, Victims victims);
   [[nodiscard]] bool evict(Victims victims);
-  void compute(std::span<const int> members, const Reader& read);
+  [[nodiscard]] const kv::Handle* kv_of(int member) const override {
+    return members_[member] == nullptr ? nullptr : &*members_[member]->kv;
+  }
+  void compute(std::span<const int> members, const Reader& read) override;
   void add_rows(int member, std::size_t rows, bool read);
   void run_pass(const Reader& read);
 
-  DraftSequencesOptions options_;
-  kernels::Backend& backend_;
   model::LoadWeights load_weights_;
   TensorParallelGroup& group_;
   int vocab_ = 0;
   std::unique_ptr<model::Decoder> decoder_;  ///< null while suspended
-  kernels::KvShape kv_shape_;
-  std::unique_ptr<kernels::Buffer> cache_;  ///< [kv_blocks] chunks of kv_shape_.block_bytes()
-  kv::Sequences kv_;
-
   std::map<Key, Sequence> requests_;
-  std::uint64_t round_ = 0;
-  std::uint64_t rows_ = 0;
 
   // The round.
   std::vector<Sequence*> members_;      ///< null: not in the round
-  std::vector<int> order_;              ///< members, in the order in which they get room
   std::vector<std::uint32_t> prompts_;  ///< prompts of the members served
   std::int32_t taken_ = 0;              ///< blocks of the members served
-  std::vector<int> first_;              ///< members that compute at once
-  std::vector<int> rest_;               ///< members that wait for a sibling to compute their prompt
-  Pass pass_;
-  kv::Work work_;
 };
 
 }  // namespace paceline::draft

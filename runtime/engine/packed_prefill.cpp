@@ -1,7 +1,6 @@
 #include "runtime/engine/packed_prefill.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 

@@ -9,8 +9,8 @@
 
 #include "kernels/backend.hpp"
 #include "runtime/core/interfaces.hpp"
+#include "runtime/core/picture_rows.hpp"
 #include "runtime/core/pictures.hpp"
-#include "runtime/core/rotary_position.hpp"
 #include "runtime/core/sampling.hpp"
 #include "runtime/core/token_notes.hpp"
 #include "runtime/core/types.hpp"

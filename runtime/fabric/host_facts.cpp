@@ -1,6 +1,7 @@
 #include "runtime/fabric/host_facts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,8 @@
 #include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "runtime/core/types.hpp"
 
 namespace paceline::fabric {
 namespace fs = std::filesystem;
@@ -142,19 +145,10 @@ void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& mem
 }  // namespace
 
 const char* name_of(MemoryBound bound) {
-  switch (bound) {
-    case MemoryBound::unknown:
-      return "unknown";
-    case MemoryBound::free:
-      return "what is free there";
-    case MemoryBound::cgroup_v1:
-      return "what the job's limit leaves (cgroup v1)";
-    case MemoryBound::cgroup_v2:
-      return "what the job's limit leaves (cgroup v2)";
-    case MemoryBound::stated:
-      return "as planned for";
-  }
-  return "unknown";
+  return name_in(
+      std::array{"unknown", "what is free there", "what the job's limit leaves (cgroup v1)",
+                 "what the job's limit leaves (cgroup v2)", "as planned for"},
+      bound);
 }
 
 HostMemory available_memory(const std::string& root) {

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
+
+#include "runtime/core/types.hpp"
 
 namespace paceline::fabric {
 namespace {
@@ -34,15 +37,7 @@ std::uint32_t check_of(const PackedHeader& packed) {
 }
 
 const char* name_of(Address::Port port) {
-  switch (port) {
-    case Address::Port::role:
-      return "role";
-    case Address::Port::coordinator:
-      return "coordinator";
-    case Address::Port::draft_server:
-      return "draft server";
-  }
-  return "unknown";
+  return name_in(std::array{"unknown", "role", "coordinator", "draft server"}, port);
 }
 
 }  // namespace

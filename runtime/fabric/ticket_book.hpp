@@ -1,7 +1,6 @@
 // States of transfers: the transport's thread writes them, and the participant reads them.
 #pragma once
 
-#include <cstdint>
 #include <mutex>
 #include <string>
 #include <unordered_map>

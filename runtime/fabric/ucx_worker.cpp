@@ -1,6 +1,5 @@
 #include "runtime/fabric/ucx_worker.hpp"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>

@@ -7,8 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "runtime/kv/sequences.hpp"
 

@@ -1,9 +1,11 @@
 // A decoder as a sequence of backend operations over a ragged batch.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <variant>
 #include <vector>
 
@@ -11,14 +13,40 @@
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/model/activations.hpp"
-#include "runtime/model/expert_mlp.hpp"
-#include "runtime/model/gated_mlp.hpp"
 #include "runtime/model/grouped_attention.hpp"
 #include "runtime/model/latent_attention.hpp"
-#include "runtime/model/row_exchange.hpp"
+#include "runtime/model/mlp.hpp"
 #include "runtime/model/weights.hpp"
 
 namespace paceline::model {
+
+/// Deals rows to ranks and gathers their results. Used by one thread. Rows do not depend on one
+/// another, and no sum goes over ranks, so the bits equal those of one rank.
+class RowExchange {
+ public:
+  /// `group` must outlive this object.
+  explicit RowExchange(TensorParallelGroup& group) : group_(group) {}
+
+  /// Deals the next pass's rows: rank r has rows [first_row[r], first_row[r + 1]), perhaps none.
+  void deal(std::span<const int> first_row) {
+    if (std::ssize(first_row) != group_.size() + 1)
+      throw std::logic_error("rows that are not dealt to the ranks of the group");
+    first_row_.assign(first_row.begin(), first_row.end());
+  }
+  [[nodiscard]] kernels::RowRange own() const {
+    const int first = first_row_[group_.rank()];
+    return {first, first_row_[group_.rank() + 1] - first};
+  }
+  /// Gathers all rows. `values`: [rows of the pass, width], of which this rank has computed own().
+  /// Collective.
+  void complete(float* values, int width) {
+    group_.gather_rows({values, static_cast<std::size_t>(first_row_.back()) * width}, first_row_);
+  }
+
+ private:
+  TensorParallelGroup& group_;
+  std::vector<int> first_row_;  ///< [ranks + 1]
+};
 
 /// Computes with one rank's share of a model, in buffers for its largest step. Used by one thread;
 /// all ranks of the group call forward() with the same batch.

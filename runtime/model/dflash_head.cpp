@@ -1,72 +1,93 @@
-#include "runtime/model/dflash_head.hpp"
+// A DFlash head (arXiv 2602.06036; tensors and order of operations as in z-lab's checkpoints). Rows
+// with the target's features store the context: each layer's keys and values of a position. They
+// have no logits. Rows without features are of blocks: the caller lets all rows of a block see the
+// context and the whole block (kernels::Segment::seen). Context rows compute queries too, which
+// nobody reads: q, k and v are one matrix.
+#include "runtime/model/heads.hpp"
 
+#include <cstdint>
 #include <utility>
 
+#include "runtime/model/grouped_attention.hpp"
+#include "runtime/model/mlp.hpp"
+
 namespace paceline::model {
+namespace {
 
-std::uint64_t DFlashHead::row_bytes(const DFlashConfig& config, DType compute) {
+class DFlashHead final : public FeatureHead {
+ public:
+  explicit DFlashHead(HeadParts parts)
+      : FeatureHead(std::move(parts)),
+        attention_(activations_, layer(), shard_, most_.rows, weights_->compute()),
+        mlp_(activations_, layer().intermediate, most_.rows, weights_->compute()),
+        target_features_(activations_.make<std::byte>(most_.rows, feature_bytes())) {}
+
+ private:
+  void take(std::span<const std::byte> features) override {
+    backend_.write(target_features_.row(0), features);
+  }
+
+  void compute(kernels::Operations& operations, bool of_target) override {
+    if (of_target) {
+      store_context(operations);
+    } else {
+      compute_blocks(operations);
+    }
+  }
+
+  void store_context(kernels::Operations& operations) {
+    const kernels::PassRows& part = operations.rows();
+    float* const context = features_.row(part.first_row);
+    std::byte* const normed = normed_.row(part.first_row);
+    operations.linear(weights_->fc(), target_features_.row(part.first_row), part.rows, context);
+    operations.add_rmsnorm(context, nullptr, floats(weights_->feature_norm()), layer().norm_epsilon,
+                           part.rows, layer().hidden, weights_->compute(), normed);
+    for (int n = 0; n < layer().layers; ++n) {
+      attention_.store(operations, std::get<AttentionWeights>(weights_->layers()[n].attention),
+                       rope_view_, n, normed);
+    }
+  }
+
+  void compute_blocks(kernels::Operations& operations) {
+    const DType dtype = weights_->compute();
+    const float epsilon = layer().norm_epsilon;
+    const kernels::PassRows& part = operations.rows();
+    const int rows = part.rows;
+    const int hidden = layer().hidden;
+    float* const residual = embedded_.row(part.first_row);
+    float* const delta = delta_.row(part.first_row);
+    std::byte* const normed = normed_.row(part.first_row);
+
+    operations.embed(*embedding_, residual);
+    for (int n = 0; n < layer().layers; ++n) {
+      const LayerWeights& weights = weights_->layers()[n];
+      operations.add_rmsnorm(residual, n > 0 ? delta : nullptr, floats(weights.attention_norm),
+                             epsilon, rows, hidden, dtype, normed);
+      attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, n,
+                         normed, delta);
+      operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden,
+                             dtype, normed);
+      mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
+    }
+    if (part.logit_rows == 0) return;
+    operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
+                           dtype, normed);
+    finish(operations, normed, residual);
+  }
+
+  GroupedAttentionPass attention_;
+  GatedMlpPass mlp_;
+  Activation<std::byte> target_features_;  ///< [max_rows, features * target_hidden]
+};
+
+}  // namespace
+
+std::unique_ptr<FeatureHead> make_dflash_head(HeadParts parts) {
+  return std::make_unique<DFlashHead>(std::move(parts));
+}
+
+std::uint64_t own_row_bytes(const DFlashConfig& config, DType compute) {
   return static_cast<std::uint64_t>(config.features()) * config.target_hidden * size_of(compute);
-}
-
-DFlashHead::DFlashHead(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
-                       std::shared_ptr<const kernels::Embedding> embedding, int max_rows,
-                       int max_logit_rows, int max_position)
-    : FeatureHead(backend, std::move(weights), std::move(embedding), max_rows, max_logit_rows,
-                  max_position),
-      attention_(activations_, layer(), shard_, most_.rows, weights_->compute()),
-      mlp_(activations_, layer().intermediate, most_.rows, weights_->compute()),
-      target_features_(activations_.make<std::byte>(most_.rows, feature_bytes())) {}
-
-void DFlashHead::take(std::span<const std::byte> features) {
-  backend_.write(target_features_.row(0), features);
-}
-
-void DFlashHead::compute(kernels::Operations& operations, bool of_target) {
-  if (of_target) {
-    store_context(operations);
-  } else {
-    compute_blocks(operations);
-  }
-}
-
-void DFlashHead::store_context(kernels::Operations& operations) {
-  const kernels::PassRows& part = operations.rows();
-  float* const context = features_.row(part.first_row);
-  std::byte* const normed = normed_.row(part.first_row);
-  operations.linear(weights_->fc(), target_features_.row(part.first_row), part.rows, context);
-  operations.add_rmsnorm(context, nullptr, floats(weights_->feature_norm()), layer().norm_epsilon,
-                         part.rows, layer().hidden, weights_->compute(), normed);
-  for (int n = 0; n < layer().layers; ++n) {
-    attention_.store(operations, std::get<AttentionWeights>(weights_->layers()[n].attention),
-                     rope_view_, n, normed);
-  }
-}
-
-void DFlashHead::compute_blocks(kernels::Operations& operations) {
-  const DType dtype = weights_->compute();
-  const float epsilon = layer().norm_epsilon;
-  const kernels::PassRows& part = operations.rows();
-  const int rows = part.rows;
-  const int hidden = layer().hidden;
-  float* const residual = embedded_.row(part.first_row);
-  float* const delta = delta_.row(part.first_row);
-  std::byte* const normed = normed_.row(part.first_row);
-
-  operations.embed(*embedding_, residual);
-  for (int n = 0; n < layer().layers; ++n) {
-    const LayerWeights& weights = weights_->layers()[n];
-    operations.add_rmsnorm(residual, n > 0 ? delta : nullptr, floats(weights.attention_norm),
-                           epsilon, rows, hidden, dtype, normed);
-    attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, n,
-                       normed, delta);
-    operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden, dtype,
-                           normed);
-    mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
-  }
-  if (part.logit_rows == 0) return;
-  operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
-                         dtype, normed);
-  finish(operations, normed, residual);
 }
 
 }  // namespace paceline::model

@@ -7,28 +7,24 @@
 #include <vector>
 
 #include "runtime/model/decoder.hpp"
-#include "runtime/model/dflash_head.hpp"
-#include "runtime/model/eagle3_head.hpp"
-#include "runtime/model/mtp_head.hpp"
+#include "runtime/model/heads.hpp"
 #include "runtime/model/rope.hpp"
 
 namespace paceline::model {
 
-FeatureHead::FeatureHead(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
-                         std::shared_ptr<const kernels::Embedding> embedding, int max_rows,
-                         int max_logit_rows, int max_position)
-    : backend_(backend),
-      weights_(std::move(weights)),
+FeatureHead::FeatureHead(HeadParts parts)
+    : backend_(parts.backend),
+      weights_(std::move(parts.weights)),
       embedding_(weights_->embedding() == nullptr
-                     ? std::move(embedding)
+                     ? std::move(parts.embedding)
                      : std::shared_ptr<const kernels::Embedding>(weights_, weights_->embedding())),
       shard_(shard_of(layer(), 0, 1)),
-      most_(backend.padded({max_rows, max_logit_rows})),
-      activations_(backend) {
+      most_(backend_.padded({parts.max_rows, parts.max_logit_rows})),
+      activations_(parts.backend) {
   first_ = backend_.make_recording({weights_->bytes(), true});
   next_ = backend_.make_recording({weights_->bytes(), true});
-  rope_ = kernels::upload(backend_, rope_table(layer(), max_position));
-  rope_view_ = {floats(rope_), layer().rope_dim(), max_position};
+  rope_ = kernels::upload(backend_, rope_table(layer(), parts.max_position));
+  rope_view_ = {floats(rope_), layer().rope_dim(), parts.max_position};
 
   const std::size_t hidden = layer().hidden;
   const std::size_t element = size_of(weights_->compute());
@@ -141,42 +137,20 @@ void FeatureHead::finish(kernels::Operations& operations, const std::byte* norme
                              logits_.row(part.first_logit_row), layer().vocab);
 }
 
-std::unique_ptr<FeatureHead> make_head(kernels::Backend& backend,
-                                       std::shared_ptr<const HeadWeights> weights,
-                                       std::shared_ptr<const kernels::Embedding> embedding,
-                                       TensorParallelGroup& group, int max_rows, int max_logit_rows,
-                                       int max_position) {
-  if (std::holds_alternative<Eagle3Config>(weights->config())) {
-    return std::make_unique<Eagle3Head>(backend, std::move(weights), std::move(embedding), max_rows,
-                                        max_logit_rows, max_position);
-  }
-  if (std::holds_alternative<DFlashConfig>(weights->config())) {
-    return std::make_unique<DFlashHead>(backend, std::move(weights), std::move(embedding), max_rows,
-                                        max_logit_rows, max_position);
-  }
-  return std::make_unique<MtpHead>(backend, std::move(weights), std::move(embedding), group,
-                                   max_rows, max_logit_rows, max_position);
+std::unique_ptr<FeatureHead> make_head(HeadParts parts) {
+  const HeadConfig& config = parts.weights->config();
+  if (std::holds_alternative<Eagle3Config>(config)) return make_eagle3_head(std::move(parts));
+  if (std::holds_alternative<DFlashConfig>(config)) return make_dflash_head(std::move(parts));
+  return make_mtp_head(parts);
 }
-
-namespace {
-
-/// Bytes of a row of the buffers that only this kind of head has.
-std::uint64_t own_row_bytes(const HeadConfig& config, DType compute) {
-  if (const auto* eagle = std::get_if<Eagle3Config>(&config))
-    return Eagle3Head::row_bytes(*eagle, compute);
-  if (const auto* dflash = std::get_if<DFlashConfig>(&config))
-    return DFlashHead::row_bytes(*dflash, compute);
-  return MtpHead::row_bytes(std::get<MtpConfig>(config));
-}
-
-}  // namespace
 
 std::uint64_t row_bytes(const HeadConfig& config, DType compute) {
   const std::uint64_t h = layer_of(config).hidden;
   // Buffers that a decoder does not have: a feature, a normalised feature, and the output of
   // join().
   const std::uint64_t joined = 2 * h * (sizeof(float) + size_of(compute));
-  return row_bytes(layer_of(config), compute, 1) + joined + own_row_bytes(config, compute);
+  return row_bytes(layer_of(config), compute, 1) + joined +
+         std::visit([&](const auto& kind) { return own_row_bytes(kind, compute); }, config);
 }
 
 }  // namespace paceline::model

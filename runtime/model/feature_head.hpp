@@ -3,7 +3,7 @@
 // Row i of a text is the embedding of token i + 1 and the feature of token i, side by side; it
 // predicts token i + 2. Where the target has computed token i, the feature is the target's. Beyond,
 // the outcome of the head's own row i - 1 stands in for the feature that the target has yet to
-// compute. Rows of a DFlash head are of two other kinds (model/dflash_head.hpp).
+// compute. Rows of a DFlash head are of two other kinds (dflash_head.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,18 @@
 #include "runtime/model/sharding.hpp"
 
 namespace paceline::model {
+
+/// Parts of a head. `backend` and `group` must outlive it.
+struct HeadParts {
+  kernels::Backend& backend;
+  std::shared_ptr<const HeadWeights> weights;
+  /// The target's; ignored where the head has its own.
+  std::shared_ptr<const kernels::Embedding> embedding;
+  TensorParallelGroup& group;  ///< a group of one rank
+  int max_rows;                ///< rows of the largest pass
+  int max_logit_rows;
+  int max_position;  ///< positions of the longest sequence
+};
 
 /// Computes with a head, in buffers for its largest pass. Used by one thread.
 class FeatureHead {
@@ -57,10 +69,7 @@ class FeatureHead {
                  std::byte* cache);
 
  protected:
-  /// Parameters as for make_head().
-  FeatureHead(kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
-              std::shared_ptr<const kernels::Embedding> embedding, int max_rows, int max_logit_rows,
-              int max_position);
+  explicit FeatureHead(HeadParts parts);
 
   /// Stores the target's features for the next pass.
   virtual void take(std::span<const std::byte> features) = 0;
@@ -107,13 +116,8 @@ class FeatureHead {
   Activation<float> logits_;                   ///< [max_logit_rows, vocab]; none for equal ids
 };
 
-/// Makes a head with these weights. `embedding`: the target's; ignored where the head has its own.
-/// `group`: a group of one rank. `backend` and `group` must outlive the head. `max_position`:
-/// positions of the longest sequence.
-[[nodiscard]] std::unique_ptr<FeatureHead> make_head(
-    kernels::Backend& backend, std::shared_ptr<const HeadWeights> weights,
-    std::shared_ptr<const kernels::Embedding> embedding, TensorParallelGroup& group, int max_rows,
-    int max_logit_rows, int max_position);
+/// Makes a head of the kind of its weights.
+[[nodiscard]] std::unique_ptr<FeatureHead> make_head(HeadParts parts);
 
 /// Bytes of a row of a head's buffers, without its logits.
 [[nodiscard]] std::uint64_t row_bytes(const HeadConfig& config, DType compute);

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "kernels/backend.hpp"

@@ -9,7 +9,7 @@
 
 #include "kernels/source_rows.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float16.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::model {
 

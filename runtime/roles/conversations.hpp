@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "runtime/core/admission.hpp"

@@ -1,6 +1,5 @@
 #include "runtime/roles/drafter_rank.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <set>
 #include <stdexcept>

@@ -1,7 +1,6 @@
 // A verifier's work for the next step while this step has none for its group (BubbleSpec).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>

@@ -1,8 +1,6 @@
 // Measures the steps of a rank of a verifier group: a record of each step, and sums over steps.
 #pragma once
 
-#include <cstdint>
-
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
 #include "runtime/core/role.hpp"

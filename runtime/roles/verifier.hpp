@@ -21,7 +21,7 @@
 #include "runtime/roles/step_meter.hpp"
 #include "runtime/speculation/draft_client.hpp"
 #include "runtime/speculation/elastic_memory.hpp"
-#include "runtime/speculation/remote_drafters.hpp"
+#include "runtime/speculation/remote_drafter.hpp"
 #include "runtime/speculation/speculator.hpp"
 #include "runtime/speculation/stop_recorder.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::roles {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 
 namespace paceline::speculation {
 namespace {

@@ -1,11 +1,13 @@
 // Speculation of one verifier: its drafters, their draft lengths, and their acceptance.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -18,12 +20,39 @@
 #include "runtime/policy/length/acceptance.hpp"
 #include "runtime/policy/length/draft_length.hpp"
 #include "runtime/protocol/messages.hpp"
-#include "runtime/speculation/acceptance_counts.hpp"
 #include "runtime/speculation/commit_log.hpp"
 #include "runtime/speculation/drafter_roster.hpp"
 #include "runtime/speculation/joined_draft.hpp"
 
 namespace paceline::speculation {
+
+class AcceptanceCounts {
+ public:
+  /// Counts a verified token at `position` of a draft (1: right after the committed text). `batch`:
+  /// decoding requests of the step. `response`: response tokens that the request had.
+  void add(int drafter, int position, std::uint32_t batch, std::uint32_t response, bool accepted) {
+    Count& count = counts_[{drafter, position, std::bit_floor(batch), std::bit_floor(response)}];
+    ++count.drafted;
+    count.accepted += accepted ? 1 : 0;
+  }
+  /// The counts, ordered by drafter, position, batch and response (AcceptanceCell::progress).
+  [[nodiscard]] std::vector<AcceptanceCell> cells() const {
+    std::vector<AcceptanceCell> cells;
+    for (const auto& [key, count] : counts_) {
+      const auto& [drafter, position, batch, progress] = key;
+      cells.push_back({static_cast<std::uint32_t>(drafter), static_cast<std::uint32_t>(position),
+                       batch, progress, count.drafted, count.accepted});
+    }
+    return cells;
+  }
+
+ private:
+  struct Count {
+    std::uint64_t drafted = 0;
+    std::uint64_t accepted = 0;
+  };
+  std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, Count> counts_;
+};
 
 struct SpeculatorOptions {
   /// Most draft tokens of a step over all its requests; 0: each request's own limit.

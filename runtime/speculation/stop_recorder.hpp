@@ -2,13 +2,11 @@
 // "Dataset").
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "runtime/core/interfaces.hpp"

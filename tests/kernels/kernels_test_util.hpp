@@ -16,7 +16,7 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cpu/bf16.hpp"
-#include "runtime/core/float8.hpp"
+#include "runtime/core/stored_floats.hpp"
 #include "tests/kernels/test_backends.hpp"
 
 namespace paceline::kernels::test {

@@ -3,7 +3,7 @@
 
 #include "kernels_test_util.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float16.hpp"
+#include "runtime/core/stored_floats.hpp"
 
 namespace paceline::kernels::test {
 namespace {

@@ -1,6 +1,6 @@
 // DFlash heads (arXiv 2602.06036), by the names of the published checkpoints: layers of Qwen3's
 // kind, whatever the target.
-#include "runtime/core/dflash_config.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/families/layers.hpp"
 

@@ -1,6 +1,6 @@
 // EAGLE-3, 3.1 and P-EAGLE heads (arXiv 2503.01840, 2605.09992, 2602.01469), by the names of the
 // published checkpoints.
-#include "runtime/core/eagle3_config.hpp"
+#include "runtime/core/head_config.hpp"
 #include "runtime/model/families/families.hpp"
 #include "runtime/model/families/layers.hpp"
 

@@ -7,8 +7,7 @@
 #include <map>
 #include <string>
 
-#include "app/run_report/html.hpp"
-#include "app/run_report/text.hpp"
+#include "app/run_report/reports.hpp"
 #include "app/run_report/trace.hpp"
 
 namespace paceline::app {

@@ -6,9 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/run_report/html.hpp"
-#include "app/run_report/json.hpp"
-#include "app/run_report/reward_views.hpp"
+#include "app/run_report/reports.hpp"
+#include "app/run_report/views.hpp"
 
 namespace paceline::app {
 namespace {

@@ -4,14 +4,13 @@
 #include <bit>
 #include <cmath>
 
-#include "runtime/core/duration.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
-#include "runtime/core/float16.hpp"
-#include "runtime/core/float8.hpp"
 #include "runtime/core/model_config.hpp"
 #include "runtime/core/philox.hpp"
 #include "runtime/core/quantile.hpp"
 #include "runtime/core/request.hpp"
+#include "runtime/core/stored_floats.hpp"
 #include "runtime/core/wire.hpp"
 
 namespace paceline {

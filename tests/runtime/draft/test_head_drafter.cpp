@@ -128,8 +128,8 @@ class HeadDrafterTest : public ModelDrafterFixture {
     const int block = block_size(weights_->config());
     const std::size_t masked = mask && block == 0 ? path.size() : 0;
     const auto rows = static_cast<int>(text.size() - 1 - origin + masked);
-    const auto made = model::make_head(*backend_, weights_, embedding_, group_,
-                                       std::max({rows, block, 1}), 1, 5 * kContext);
+    const auto made = model::make_head(
+        {*backend_, weights_, embedding_, group_, std::max({rows, block, 1}), 1, 5 * kContext});
     model::FeatureHead& head = *made;
     const kernels::KvShape kv = head.kv_shape(16);
     const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1 + block, 16);

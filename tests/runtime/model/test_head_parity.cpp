@@ -93,9 +93,9 @@ class HeadParity : public testing::TestWithParam<Case> {
       (void)load({memory, 1, 2});
     }
     head_ = model::make_head(
-        *backend_, std::move(weights),
-        backend_->embedding(kernels::test::whole(*answers_->find("embedding"))), group_,
-        static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks);
+        {*backend_, std::move(weights),
+         backend_->embedding(kernels::test::whole(*answers_->find("embedding"))), group_,
+         static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks});
     kv_ = head_->kv_shape(kBlock);
     cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
     std::iota(blocks_.rbegin(), blocks_.rend(), 0);

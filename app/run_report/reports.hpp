@@ -1,4 +1,5 @@
-// A report as tables for a terminal.
+// Reports of runs: as tables for a terminal, as one HTML file of tables and pictures, without
+// scripts or links to other files, and as one JSON document, for scripts.
 #pragma once
 
 #include <optional>
@@ -39,5 +40,11 @@ struct NamedRun {
 
 /// The whole report.
 [[nodiscard]] std::string text_of(const std::vector<NamedRun>& runs);
+
+[[nodiscard]] std::string html_of(const std::vector<NamedRun>& runs);
+
+/// {"schema_version": 1, "runs": [...]}: an object for each run, with a report's figures under
+/// fixed names. Values are in seconds, tokens, bytes and shares (0 to 1); null: not known.
+[[nodiscard]] std::string json_of(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app
