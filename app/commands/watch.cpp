@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -134,7 +133,9 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     bool generated = false;
     try {
       together(mpi, [&] {
-        if (first) require_subject(of_step, step);
+        if (!first) return;
+        folder->require_place(step);
+        require_subject(of_step, step);
       });
       run(of_step, {arguments, path, step.name}, generated);
     } catch (const JobEnded& ended) {

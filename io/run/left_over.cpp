@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "io/hdf5/atomic_file.hpp"
@@ -50,6 +51,16 @@ void require_alike(const std::string& directory, const RunManifest& then, RunMan
   }
   if (then.vocabulary != now.vocabulary)
     throw UsageError("prompts.begun: " + directory + " is of a model of another vocabulary");
+}
+
+/// The sampling parameters among `fields` that a prompt's line sets for itself.
+Json own_sampling(const Prompt& prompt, const std::set<std::string>& fields) {
+  const Json line = Json::parse(prompt.extra_json, nullptr, false);
+  Json own = Json::object();
+  if (!line.is_object()) return own;
+  for (const std::string& field : fields)
+    if (const Json value = line.value(field, Json()); !value.is_null()) own[field] = value;
+  return own;
 }
 
 EarlierSpans read_versions(const std::string& path) {
@@ -166,11 +177,16 @@ BegunResponses read_left_over(const std::string& directory, const RunManifest& n
   for (std::size_t p = 0; p < prompts.size(); ++p)
     by_uid[prompts[p].uid] = static_cast<std::uint32_t>(p);
   const EarlierSpans spans = read_versions(versions_of(folder));
+  // Lengths and numbers of responses may differ.
+  std::set<std::string> fields(run.manifest.by_line.begin(), run.manifest.by_line.end());
+  fields.insert(now.by_line.begin(), now.by_line.end());
+  for (const char* free : {"max_tokens", "samples", "n"}) fields.erase(free);
   read_responses(run, run.partial, [&](Trajectory&& response) {
     const Prompt& then = run.prompts.at(response.id.prompt);
     const auto at = by_uid.find(then.uid);
     if (at == by_uid.end() || prompts[at->second].tokens != then.tokens ||
         prompts[at->second].pictures != then.pictures ||
+        own_sampling(prompts[at->second], fields) != own_sampling(then, fields) ||
         response.id.sample >= now.samples_of(at->second))
       return;
     const std::int32_t most =

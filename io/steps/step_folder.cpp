@@ -118,6 +118,12 @@ void StepFolder::remove_announced(const StepRequest& step) const {
   remove_texts((fs::path(path_) / (step.name + kAhead)).string());
 }
 
+void StepFolder::require_place(const StepRequest& step) const {
+  std::error_code error;
+  if (fs::exists(step.part, error) && !fs::is_directory(step.part, error))
+    throw UsageError(step.part + ": expected the step's output directory, or none, found a file");
+}
+
 void StepFolder::meet(const StepRequest& step) const {
   remove_announced(step);
   put_in_place(step.part, fs::path(path_) / step.name);

@@ -45,6 +45,8 @@ class StepFolder {
   /// Whether no more requests will come.
   [[nodiscard]] bool closed() const;
 
+  /// Throws UsageError if something other than a directory has the place of the step's output.
+  void require_place(const StepRequest& step) const;
   /// Completes the step.
   void meet(const StepRequest& step) const;
   /// Refuses the step. `why`: for the trainer. Removes the step's output, unless an earlier job

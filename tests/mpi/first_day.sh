@@ -146,6 +146,7 @@ says "check: cores are a node's" '4 ranks, 8 threads each' "$work/plan"
 plan --ranks-per-node 4 --cores 6 --set engine.threads=2 || fail "check of too few cores"
 says "check: threads without cores" 'warning: 8 threads on 6 cores of a node' "$work/plan"
 plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --host-memory 28M --set sampling.max_tokens=2000
+plan_refused "memory is far too little" 64 'fewer ranks a node, nodes with more memory' --host-memory 1 --set 'speculation.drafters=[{method: ngram}]'
 plan_refused "no size" 64 "'8X' is no size" --host-memory 8X
 
 # A plan by config.json, before weights and tokenizer are there.

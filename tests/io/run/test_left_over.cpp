@@ -65,6 +65,13 @@ TEST_F(LeftOver, IsReadByTheUidsOfPrompts) {
   EXPECT_EQ(all.spans.at({1, 1}), (Spans{{1, 4}}));
   EXPECT_NE(begun.fingerprint(), read_left_over(path, run.manifest, run.prompts).fingerprint());
 
+  now.by_line = {"max_tokens", "seed", "temperature"};
+  prompts[0].extra_json = R"({"temperature":0.5,"max_tokens":9})";
+  prompts[2].extra_json = R"({"seed":null,"max_tokens":9})";
+  EXPECT_EQ(read_left_over(path, now, prompts).responses.size(), 1U) << "a line's own temperature";
+  prompts[0].extra_json = run.prompts[4].extra_json;
+  prompts[2].extra_json = run.prompts[3].extra_json;
+  now.by_line.clear();
   now.samples = 2;
   EXPECT_EQ(read_left_over(path, now, prompts).responses.size(), 1U) << "there is no third sample";
   prompts[2].pictures.resize(1);

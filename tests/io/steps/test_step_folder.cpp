@@ -39,6 +39,22 @@ TEST(StepOrder, NumbersCountAsNumbers) {
   EXPECT_FALSE(step_before("x", "x"));
 }
 
+TEST_F(Folder, RefusesAStepWhoseOutputHasNoPlace) {
+  put("s1.yaml");
+  const StepFolder folder(path_.string());
+  const auto step = folder.next();
+  ASSERT_TRUE(step);
+  folder.require_place(*step);
+  put("s1.part");
+  EXPECT_THROW(folder.require_place(*step), UsageError);
+  folder.refuse(*step, "it has no place", true);
+  EXPECT_TRUE(fs::exists(path_ / "s1.part")) << "the user's own";
+  EXPECT_EQ(next(), "none");
+  fs::remove(path_ / "s1.part");
+  fs::create_directory(path_ / "s1.part");
+  folder.require_place(*step);
+}
+
 TEST_F(Folder, GivesTheFirstThatIsNeitherMetNorRefused) {
   const StepFolder folder(path_.string());
   EXPECT_EQ(next(), "none");
