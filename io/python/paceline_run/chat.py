@@ -7,12 +7,24 @@ the others, and for what a template may be told beside.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .optional import imported
 from .records import PathLike
@@ -250,8 +262,7 @@ class _Engine:
         self.directory = directory
         self.template_error = jinja2.TemplateError
         # The time of day is midnight, for templates that name it.
-        moment = datetime.datetime.combine(day, datetime.time())
-        self.strftime_now = moment.strftime
+        self.moment = datetime.datetime.combine(day, datetime.time())
 
     def template(self, tools: Any) -> str:
         """The tokenizer's own, for use with such tools."""
@@ -285,20 +296,38 @@ class _Transformers(_Engine):
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def render(self, asked: "_Asked") -> List[int]:
-        return list(
-            self._tokenizer.apply_chat_template(
-                asked.chat,
-                tools=asked.tools,
-                chat_template=asked.template,
-                add_generation_prompt=asked.generate,
-                continue_final_message=asked.go_on,
-                tokenize=True,
-                return_dict=False,
-                # A template's argument comes before the function of this name, which tells today.
-                strftime_now=self.strftime_now,
-                **asked.options,
+        with _clock_of_templates(self.moment):
+            return list(
+                self._tokenizer.apply_chat_template(
+                    asked.chat,
+                    tools=asked.tools,
+                    chat_template=asked.template,
+                    add_generation_prompt=asked.generate,
+                    continue_final_message=asked.go_on,
+                    tokenize=True,
+                    return_dict=False,
+                    **asked.options,
+                )
             )
-        )
+
+
+@contextlib.contextmanager
+def _clock_of_templates(moment: datetime.datetime) -> Iterator[None]:
+    """strftime_now, which transformers offers to templates, tells this time. No argument can do so:
+    since 5.24 functions among a template's arguments are replaced by texts."""
+    from transformers.utils import chat_template_utils
+
+    class Stopped(datetime.datetime):
+        @classmethod
+        def now(cls, tz: Optional[datetime.tzinfo] = None) -> datetime.datetime:
+            return moment
+
+    clock = chat_template_utils.datetime
+    chat_template_utils.datetime = Stopped
+    try:
+        yield
+    finally:
+        chat_template_utils.datetime = clock
 
 
 class _Jinja(_Engine):
@@ -307,7 +336,7 @@ class _Jinja(_Engine):
     def __init__(self, directory: str, day: datetime.date, jinja2: Any, tokenizers: Any) -> None:
         super().__init__(directory, day, jinja2)
         self.name = f"jinja2 {jinja2.__version__} and tokenizers {tokenizers.__version__}"
-        self._environment = _environment(jinja2, self.strftime_now)
+        self._environment = _environment(jinja2, self.moment.strftime)
         self._compiled: Dict[str, Any] = {}
         path = os.path.join(directory, "tokenizer.json")
         if not os.path.exists(path):
