@@ -70,15 +70,16 @@ std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs, const Ma
                                                   const Plan& plan) {
   const io::ScheduleSection& schedule = inputs.config.schedule;
   const bool is_static = schedule.policy == io::SchedulePolicy::group;
-  return shuffled(inputs.config.test, plan,
-                  std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
-                      .terms = plan.leases,
-                      .rebalance = schedule.rebalance && !is_static,
-                      .drafted = inputs.drafters.empty() ? 0 : kDrafted,
-                      .shares = !is_static,
-                      .racing = {.methods = plan.best_of_n.races ? plan.best_of_n.race_methods : 0},
-                      .tail = tail_options(inputs, plan),
-                      .growth = growth_options(inputs, machine, plan)}));
+  return shuffled(
+      inputs.config.test, plan,
+      std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
+          .terms = plan.leases,
+          .rebalance = schedule.rebalance && !is_static,
+          .drafted = plan.speculation.chosen.mode == SpeculationMode::plain ? 0 : kDrafted,
+          .shares = !is_static,
+          .racing = {.methods = plan.best_of_n.races ? plan.best_of_n.race_methods : 0},
+          .tail = tail_options(inputs, plan),
+          .growth = growth_options(inputs, machine, plan)}));
 }
 
 ResponseTokens known_lengths(const Inputs& inputs) {

@@ -517,7 +517,7 @@ std::vector<Key> run_keys() {
       key(PACELINE_FIELD(schedule, lengths), OrNone{directory},
           "For oracle: a finished run of the same prompts."),
       key(PACELINE_FIELD(schedule, rebalance), Flag{},
-          "Groups that run out of requests get some of busy ones."),
+          "Groups that run out of requests, or would end sooner, get some of other groups."),
       key(PACELINE_FIELD(schedule, move_kv), move_kv,
           "How a moving request's KV gets there; cost is whichever is soonest."),
 

@@ -168,7 +168,7 @@ struct ScheduleSection {
   Auto<std::int32_t> chunk;
   static constexpr std::int32_t kGrow = -1;
   std::optional<std::string> lengths;  ///< oracle: directory of the run with the lengths
-  bool rebalance = true;               ///< groups without requests get some of busy groups
+  bool rebalance = true;               ///< groups that run dry or are ahead get requests
   MoveKvBy move_kv = MoveKvBy::cost;
 };
 /// Stores for the KV of requests that wait for their next chunk.

@@ -12,7 +12,7 @@ namespace paceline::policy {
 
 namespace {
 
-/// Ratio of two groups' steps from which on requests may move from one to the other.
+/// Ratio of two groups' seconds a token from which on requests may move from one to the other.
 constexpr double kUneven = 1.05;
 
 Slot slot_of(const RunState& run, const GroupState& group) {
@@ -83,31 +83,48 @@ bool BalancingScheduler::worth_a_look(const RunState& run) {
   }
   if (++passed_over_ < run.groups.size()) return false;
   passed_over_ = 0;
-  return dry > 0 || uneven(run);
+  return dry > 0 || (options_.rebalance && uneven(run));
 }
 
-/// Whether a step takes the slowest group clearly longer than the fastest one.
+/// Whether a token takes the slowest group clearly longer than the fastest one.
 bool BalancingScheduler::uneven(const RunState& run) const {
   double least = HUGE_VAL;
   double most = 0;
   for (const GroupState& group : run.groups) {
     const double seconds =
-        step_seconds({group.room, group.costs, options_.drafted}, std::max(1, group.active), 0);
+        token_seconds({group.room, group.costs, options_.drafted}, std::max(1, group.active), 0);
     least = std::min(least, seconds);
     most = std::max(most, seconds);
   }
   return most > kUneven * least;
 }
 
+/// Leaves out moves to groups that have requests, and too few KV blocks for a further one: it would
+/// wait there, and its own group has let it go.
 std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   const RequestTable& table = run.requests;
   next_.reset();
   looks_ = table.waiting().empty() && !table.leased().empty() && worth_a_look(run);
   if (!options_.rebalance || !looks_) return {};
+  std::map<int, int> room;  // KV blocks, by leader of a group that has requests
+  for (const GroupState& group : run.groups) {
+    if (table.held_by(group.ranks.leader) > 0) room[group.ranks.leader] = group.kv_room;
+  }
+  const auto takes = [&](RequestId id, int to) {
+    const auto at = room.find(to);
+    const auto request = table.leased().find(id);
+    if (at == room.end() || request == table.leased().end()) return true;
+    at->second -= options_.terms.blocks(run.prompts[id.prompt], request->second.tokens,
+                                        request->second.until);
+    return at->second >= 0;
+  };
+  for (const auto& [id, to] : table.moves()) takes(id, to);
   const Balance balance(run, options_.drafted);
   std::vector<RequestMove> made;
-  for (const Transferral& t : rebalance(balance.loads, balance.requests))
-    made.push_back({balance.ids[t.request], run.groups[t.to].ranks.leader});
+  for (const Transferral& t : rebalance(balance.loads, balance.requests)) {
+    const RequestMove move{balance.ids[t.request], run.groups[t.to].ranks.leader};
+    if (takes(move.id, move.to)) made.push_back(move);
+  }
   return made;
 }
 
@@ -123,13 +140,13 @@ bool BalancingScheduler::would_balance(const RunState& run) const {
   const GroupLoad dry = *as_any;
   balance.loads.push_back(dry);
   const auto to = static_cast<int>(balance.loads.size()) - 1;
-  const std::vector<Transferral> made = rebalance(balance.loads, balance.requests);
+  const std::vector<Transferral> made = fill_dry(balance.loads, balance.requests);
   return std::any_of(made.begin(), made.end(), [to](const Transferral& t) { return t.to == to; });
 }
 
 /// Leaves out races of groups that are to be taken apart, and races that do not pay.
 std::vector<RaceOrder> BalancingScheduler::races(const RunState& run) {
-  if (!looks_) return {};
+  if (!looks_ || dry_ == 0) return {};
   next_ = tail(run);
   std::vector<RaceOrder> orders = races_due(run, options_.racing);
   if (options_.tail.methods.empty() || orders.empty()) return orders;

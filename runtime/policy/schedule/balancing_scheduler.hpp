@@ -18,7 +18,7 @@ namespace paceline::policy {
 
 struct BalancingOptions {
   LeaseTerms terms = {};
-  bool rebalance = true;      ///< requests move to groups that run dry, by rebalance()
+  bool rebalance = true;      ///< requests move to groups that run dry or are ahead, by rebalance()
   double drafted = 0;         ///< drafted rows that a step has for each request, by estimate
   bool shares = true;         ///< near the end no group takes more than its share
   RacingOptions racing = {};  ///< no group races where it has no methods

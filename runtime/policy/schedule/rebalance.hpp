@@ -1,4 +1,4 @@
-// Requests that change groups when some groups run dry while others are busy.
+// Requests that change groups when some groups run dry or end sooner than others.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ struct GroupLoad {
   const MoveCosts* costs = nullptr;  ///< costs of its steps and of moves to it; null: unknown
   double drafted = 0;                ///< drafted rows that a step has for each request
 };
-/// Seconds of a step of the group with so many requests. Where its costs are unknown, steps count,
-/// by requests.
-[[nodiscard]] double step_seconds(const GroupLoad& group, double requests, double context);
+/// Seconds in which each of so many requests of the group gets a token, on average: those of a step
+/// over the tokens that it brings a request. Where the group's costs are unknown, the number of
+/// requests stands for them.
+[[nodiscard]] double token_seconds(const GroupLoad& group, double requests, double context);
 
 /// A request that was leased and has not ended.
 struct Movable {
@@ -58,5 +59,9 @@ using TokenSeconds = std::function<double(double requests, double context)>;
 /// link.
 [[nodiscard]] std::vector<Transferral> rebalance(std::span<const GroupLoad> groups,
                                                  std::span<const Movable> requests);
+
+/// The first part of rebalance(): moves to groups that have run dry alone.
+[[nodiscard]] std::vector<Transferral> fill_dry(std::span<const GroupLoad> groups,
+                                                std::span<const Movable> requests);
 
 }  // namespace paceline::policy

@@ -101,5 +101,23 @@ TEST_F(Chunks, ARequestGivesWayToOneThatGoesBeforeIt) {
   EXPECT_EQ(scheduler.at_end(run, group, {0, 1}), (LeaseEnd{{}, kToTable}));
 }
 
+TEST_F(Chunks, BusyGroupsGetRequestsAsFarAsTheirMemoryGoes) {
+  for (std::uint32_t i = 0; i < 6; ++i) (void)table.lease({0, i}, i < 5 ? 0 : 1, 16);
+  run.groups[0].active = 5;
+  run.groups[1].active = 1;
+  const auto moved = [&](int kv_room) {
+    run.groups[1].kv_room = kv_room;
+    BalancingScheduler looks{{.terms = {.chunk = 16, .max_tokens = 64}}};
+    EXPECT_TRUE(looks.moves(run).empty()) << "not in each report";
+    return looks.moves(run).size();
+  };
+  EXPECT_EQ(moved(6), 2U) << "three each";
+  EXPECT_EQ(moved(5), 1U);
+  EXPECT_EQ(moved(2), 0U);
+  (void)table.move({0, 0}, 1);
+  EXPECT_EQ(moved(6), 1U) << "one is on its way";
+  EXPECT_EQ(moved(5), 0U);
+}
+
 }  // namespace
 }  // namespace paceline::policy
