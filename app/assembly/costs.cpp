@@ -9,6 +9,7 @@
 #include "io/config/cost_profile.hpp"
 #include "runtime/costs/transfer_measurement.hpp"
 #include "runtime/protocol/participant.hpp"
+#include "runtime/roles/group.hpp"
 
 namespace paceline::app {
 namespace {

@@ -26,9 +26,6 @@ class WeightStore;
     TensorParallelGroup& alone, ThreadPool& pool,
     std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
 
-struct Inputs;
-struct Plan;
-
 /// Makes the speculator of one verifier; null: the roster is empty. `roster`: with a drafter in
 /// each entry. `costs`: for policies that read costs.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(

@@ -42,8 +42,8 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * inputs.vocabulary() /
                               plan.layout.placement.least_tp() * sizeof(float) *
                               (plan.layout.placement.least_tp() > 1 ? 2 : 1);
-  // Memory that does not hold a step without drafts either is too little for the plan, which says
-  // so.
+  // If the logits of a step without drafts do not fit either, shorter drafts would not help. The
+  // plan then reports that memory is too small.
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank ||
                     (!inputs.given && bytes / (1 + most.max_draft) > memory_per_rank);
   if (fits && rows + most.prefill_chunk <= INT32_MAX) return bytes;

@@ -70,7 +70,7 @@ class UpcomingStep final : public UpcomingRequests {
   std::jthread thread_;  ///< last, so that it ends before the rest does
 };
 
-/// The shard. An error of writing is warned of once, and ends no run.
+/// A rank's shard of pregenerated texts. An error of writing is warned of once, and ends no run.
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;

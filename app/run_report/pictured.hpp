@@ -41,10 +41,10 @@ struct PicturedPrompts {
   std::uint64_t others = 0;  ///< number of prompts with pictures not shown
 };
 
-/// Reads them of a stored run. The first 12 prompts that show pictures, with their first two
-/// responses, finished or begun. Picture files of at most 64 KiB are embedded unchanged, up to 1
-/// MiB in all, if browsers show them: JPEG, PNG and WebP. A picture whose file is gone or was
-/// replaced is only named. Throws IoError if responses cannot be read.
+/// Reads the first 12 prompts of a stored run that show pictures, with their first two responses,
+/// finished or begun. Picture files of at most 64 KiB are embedded unchanged, up to 1 MiB in all,
+/// if browsers show them: JPEG, PNG and WebP. A picture whose file is gone or was replaced is only
+/// named. Throws IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
 /// The section of the HTML report; empty: no prompt shows a picture.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "io/checkpoint/json_section.hpp"
 #include "io/checkpoint/json_text.hpp"

@@ -1,6 +1,9 @@
 #include "io/config/key_table.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
 

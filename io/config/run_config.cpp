@@ -1,6 +1,7 @@
 #include "io/config/run_config.hpp"
 
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "io/config/codecs.hpp"

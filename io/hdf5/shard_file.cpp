@@ -1,6 +1,7 @@
 #include "io/hdf5/shard_file.hpp"
 
 #include "io/hdf5/atomic_file.hpp"
+#include "io/hdf5/shards.hpp"
 
 namespace paceline::io {
 

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "io/reward/answer_match.hpp"
 #include "io/workers/worker_line.hpp"
 #include "runtime/core/error.hpp"
 

@@ -1,14 +1,16 @@
 #include "io/reward/match_scorer.hpp"
 
 #include <array>
+#include <cstddef>
 
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
 
 const char* name_of(ScoreOutcome outcome) {
-  return name_in(std::array{"scored", "refused", "garbage", "timed_out", "died", "not_tried"},
-                 outcome);
+  constexpr std::array names{"scored", "refused", "garbage", "timed_out", "died", "not_tried"};
+  static_assert(names.size() == static_cast<std::size_t>(ScoreOutcome::not_tried) + 1);
+  return name_in(names, outcome);
 }
 
 void MatchScorer::submit(const Trajectory& response) {

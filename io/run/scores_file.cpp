@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
+#include <vector>
 
 #include "io/hdf5/atomic_file.hpp"
 #include "io/hdf5/file.hpp"

@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "runtime/core/error.hpp"
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "io/hdf5/file.hpp"
+#include "io/hdf5/shards.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

@@ -10,6 +10,7 @@
 #include "io/text/files.hpp"
 #include "io/text/json_line.hpp"
 #include "io/text/picture_fields.hpp"
+#include "io/text/request_fields.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {

@@ -4,6 +4,8 @@
 // written before the function that loads them is called, or by instructions that tell the compiler.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

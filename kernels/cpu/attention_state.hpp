@@ -1,6 +1,8 @@
 // The state of attention's softmax for row heads in a segment.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/simd_math.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

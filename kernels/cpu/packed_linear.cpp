@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/cpu/bf16.hpp"
+#include "kernels/source_rows.hpp"
 #include "runtime/core/stored_floats.hpp"
 
 namespace paceline::kernels::cpu {

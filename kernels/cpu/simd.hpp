@@ -1,7 +1,7 @@
 // Sixteen lanes of fp32 or 32-bit integers, whatever the instruction set: one 512-bit register, two
-// of 256 bits, or four of 128 bits. Every operation has one meaning lane by lane and
-// reductions have one order, so sources written on these types give the same bits on every
-// instruction set that has fused multiply-add.
+// of 256 bits, or four of 128 bits. Every operation has one meaning lane by lane and reductions
+// have one order, so sources written on these types give the same bits on every instruction set
+// that has fused multiply-add.
 //
 // Sources that include this are compiled once per instruction set, with PACELINE_ISA naming the
 // namespace. Everything in them must be in that namespace or have internal linkage, and they must

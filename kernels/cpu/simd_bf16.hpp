@@ -1,6 +1,8 @@
 // Conversions of sixteen lanes, or a part of them, between fp32 in registers and bf16 in memory.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

@@ -9,6 +9,8 @@
 // product and keep subnormals. Cores with a faster dot product use the avx512_bf16 build.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

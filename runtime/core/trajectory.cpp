@@ -28,8 +28,9 @@ std::string hex_of(XXH128_hash_t hash, std::size_t digits) {
 
 const char* name_of(FinishReason reason) {
   if (reason == FinishReason::partial) return "partial";
-  return name_in(std::array{"stop_id", "length", "stop_string", "context", "turns", "failed"},
-                 reason);
+  constexpr std::array names{"stop_id", "length", "stop_string", "context", "turns", "failed"};
+  static_assert(names.size() == static_cast<std::size_t>(FinishReason::failed) + 1);
+  return name_in(names, reason);
 }
 
 std::vector<TokenId> banned_early(const SamplingParams& sampling, std::span<const TokenId> stops) {

@@ -16,8 +16,8 @@ enum class DType : std::uint8_t { f32, bf16, f16, f8 };
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) {
   return dtype == DType::f32 ? 4 : dtype == DType::f8 ? 1 : 2;
 }
-/// The name of an enumerator, of all names in order; "unknown": the value is of no enumerator, as
-/// one from a damaged file.
+/// Returns the name of `value`. `names`: the names of all enumerators, in order of their values
+/// from 0. "unknown": `value` is no enumerator (read from a damaged file, for instance).
 template <typename Enum, std::size_t N>
 [[nodiscard]] constexpr const char* name_in(const std::array<const char*, N>& names, Enum value) {
   const auto at = static_cast<std::size_t>(value);

@@ -20,10 +20,10 @@ HeadSequences::HeadSequences(kernels::Backend& backend,
                              TensorParallelGroup& alone, const DraftSequencesOptions& options)
     : DraftSequences(backend, options),
       block_(block_size(weights->config())),
-      head_(model::make_head({backend, std::move(weights), std::move(embedding), alone,
+      head_(model::make_head({backend, std::move(weights), std::move(embedding),
                               options.max_requests * options.width + options.prefill_chunk,
                               options.max_requests * options.logit_rows,
-                              options.max_position + block_})),
+                              options.max_position + block_, alone})),
       hidden_(head_->layer().hidden),
       mask_(mask_token(head_->weights().config())),
       most_rows_(static_cast<std::size_t>(options.max_requests) * (mask_ ? options.width : 1) +

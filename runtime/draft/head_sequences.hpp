@@ -142,7 +142,7 @@ class HeadSequences final : public DraftSequences {
   std::vector<Part> parts_;  ///< the first count_ are in use; the others keep their memory
   int count_ = 0;
   std::vector<float> last_;  ///< [logit rows, hidden] of a pass
-  // Of the pass, in addition to pass_.
+  // The pass, in addition to pass_.
   std::vector<std::byte> of_target_;  ///< [rows] the target's features; or, if empty:
   std::vector<float> own_;            ///< [rows] the head's own features
   std::vector<bool> read_;            ///< [logit_rows] whether the logits are wanted

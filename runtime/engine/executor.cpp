@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/engine/logit_edits.hpp"
+
 namespace paceline::engine {
 
 Executor::Executor(kernels::Backend& backend, std::shared_ptr<const model::Weights> weights,

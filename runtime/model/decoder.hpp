@@ -20,8 +20,8 @@
 
 namespace paceline::model {
 
-/// Deals rows to ranks and gathers their results. Used by one thread. Rows do not depend on one
-/// another, and no sum goes over ranks, so the bits equal those of one rank.
+/// Deals a pass's rows to ranks and gathers their results, for AttentionLayout::data. Rows do not
+/// depend on one another, and no sum goes over ranks: bits equal one rank's. Used by one thread.
 class RowExchange {
  public:
   /// `group` must outlive this object.

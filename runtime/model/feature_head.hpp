@@ -18,16 +18,17 @@
 
 namespace paceline::model {
 
-/// Parts of a head. `backend` and `group` must outlive it.
+/// Parts of a head. `backend` and `group` must outlive it. The reference is last so that no part
+/// before it can be left out.
 struct HeadParts {
   kernels::Backend& backend;
   std::shared_ptr<const HeadWeights> weights;
   /// The target's; ignored where the head has its own.
   std::shared_ptr<const kernels::Embedding> embedding;
-  TensorParallelGroup& group;  ///< a group of one rank
-  int max_rows;                ///< rows of the largest pass
+  int max_rows;  ///< rows of the largest pass
   int max_logit_rows;
-  int max_position;  ///< positions of the longest sequence
+  int max_position;            ///< positions of the longest sequence
+  TensorParallelGroup& group;  ///< a group of one rank
 };
 
 /// Computes with a head, in buffers for its largest pass. Used by one thread.

@@ -8,7 +8,7 @@
 
 namespace paceline::model {
 
-// Each makes a head of one kind, whose weights it is given.
+// Make a head of one kind. The weights in `parts` must be of this kind.
 [[nodiscard]] std::unique_ptr<FeatureHead> make_eagle3_head(HeadParts parts);
 [[nodiscard]] std::unique_ptr<FeatureHead> make_dflash_head(HeadParts parts);
 [[nodiscard]] std::unique_ptr<FeatureHead> make_mtp_head(const HeadParts& parts);

@@ -26,6 +26,8 @@
 
 namespace paceline::speculation {
 
+/// Counts of drafted and of accepted tokens, by drafter, position in the draft, batch and length of
+/// the response; both sizes are rounded down to powers of two. Used by one thread.
 class AcceptanceCounts {
  public:
   /// Counts a verified token at `position` of a draft (1: right after the committed text). `batch`:

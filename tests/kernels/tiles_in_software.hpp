@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
+
 #include "kernels/cpu/simd.hpp"
 
 namespace paceline::kernels::cpu::PACELINE_ISA {

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <string_view>
 
 #include "runtime/core/counted.hpp"
 #include "runtime/core/error.hpp"
@@ -10,11 +11,17 @@
 #include "runtime/core/philox.hpp"
 #include "runtime/core/quantile.hpp"
 #include "runtime/core/request.hpp"
+#include "runtime/core/role.hpp"
 #include "runtime/core/stored_floats.hpp"
 #include "runtime/core/wire.hpp"
 
 namespace paceline {
 namespace {
+
+// Each role has a name, and no name has no role.
+static_assert(name_of(Role::spare) == std::string_view("spare"));
+static_assert(name_of(static_cast<Role>(static_cast<int>(Role::spare) + 1)) ==
+              std::string_view("unknown"));
 
 // The known answers published with Random123.
 TEST(Philox, KnownAnswers) {

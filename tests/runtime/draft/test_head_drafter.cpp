@@ -129,7 +129,7 @@ class HeadDrafterTest : public ModelDrafterFixture {
     const std::size_t masked = mask && block == 0 ? path.size() : 0;
     const auto rows = static_cast<int>(text.size() - 1 - origin + masked);
     const auto made = model::make_head(
-        {*backend_, weights_, embedding_, group_, std::max({rows, block, 1}), 1, 5 * kContext});
+        {*backend_, weights_, embedding_, std::max({rows, block, 1}), 1, 5 * kContext, group_});
     model::FeatureHead& head = *made;
     const kernels::KvShape kv = head.kv_shape(16);
     const std::int64_t blocks = kv::blocks_for(rows + std::ssize(path) + 1 + block, 16);

@@ -92,10 +92,11 @@ class HeadParity : public testing::TestWithParam<Case> {
       weights = load({memory, 0, 2});
       (void)load({memory, 1, 2});
     }
-    head_ = model::make_head(
-        {*backend_, std::move(weights),
-         backend_->embedding(kernels::test::whole(*answers_->find("embedding"))), group_,
-         static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()), kBlock * kBlocks});
+    head_ =
+        model::make_head({*backend_, std::move(weights),
+                          backend_->embedding(kernels::test::whole(*answers_->find("embedding"))),
+                          static_cast<int>(tokens_.size()), static_cast<int>(tokens_.size()),
+                          kBlock * kBlocks, group_});
     kv_ = head_->kv_shape(kBlock);
     cache_ = backend_->allocate(kv_.block_bytes() * kBlocks);
     std::iota(blocks_.rbegin(), blocks_.rend(), 0);
