@@ -181,6 +181,10 @@ BegunResponses read_left_over(const std::string& directory, const RunManifest& n
   std::set<std::string> fields(run.manifest.by_line.begin(), run.manifest.by_line.end());
   fields.insert(now.by_line.begin(), now.by_line.end());
   for (const char* free : {"max_tokens", "samples", "n"}) fields.erase(free);
+  // Lines that only repeat the run's own value sample as lines without one did.
+  for (const std::string& field : now.repeated)
+    if (std::ranges::find(run.manifest.by_line, field) == run.manifest.by_line.end())
+      fields.erase(field);
   read_responses(run, run.partial, [&](Trajectory&& response) {
     const Prompt& then = run.prompts.at(response.id.prompt);
     const auto at = by_uid.find(then.uid);

@@ -41,9 +41,9 @@ std::size_t write_left_over(const std::string& directory, const RunManifest& man
                             std::span<const Prompt> prompts, const BegunResponses& begun);
 
 /// Reads the unfinished responses to these prompts that the run in `directory` left; empty: there
-/// are none. Prompts are known by uid, tokens and pictures. `now`: the run that goes on with the
-/// responses. Throws UsageError if there is no finished run, or its settings for sampling differ
-/// from `now` (other than weights and their version), and IoError.
+/// are none. Prompts are known by uid, tokens, pictures and own sampling. `now`: the run that goes
+/// on with the responses. Throws UsageError if there is no finished run, or its settings for
+/// sampling differ from `now` (other than weights and their version), and IoError.
 [[nodiscard]] BegunResponses read_left_over(const std::string& directory, const RunManifest& now,
                                             std::span<const Prompt> prompts);
 

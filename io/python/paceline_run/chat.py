@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import re
+import threading
 from typing import (
     Any,
     Dict,
@@ -296,7 +297,9 @@ class _Transformers(_Engine):
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def render(self, asked: "_Asked") -> List[int]:
-        with _clock_of_templates(self.moment):
+        told = _Names(self._tokenizer.get_chat_template(asked.template, asked.tools))
+        clock = _clock_of_templates(self.moment)
+        with clock if "strftime_now" in told else contextlib.nullcontext():
             return list(
                 self._tokenizer.apply_chat_template(
                     asked.chat,
@@ -311,23 +314,35 @@ class _Transformers(_Engine):
             )
 
 
+#: Held while the clock of transformers is replaced, which all threads see.
+_CLOCK = threading.Lock()
+
+
 @contextlib.contextmanager
 def _clock_of_templates(moment: datetime.datetime) -> Iterator[None]:
     """strftime_now, which transformers offers to templates, tells this time. No argument can do so:
-    since 5.24 functions among a template's arguments are replaced by texts."""
-    from transformers.utils import chat_template_utils
+    since 5.24 functions among a template's arguments are replaced by texts. A transformers without
+    this clock offers no strftime_now."""
+    try:
+        from transformers.utils import chat_template_utils
+    except ImportError:
+        chat_template_utils = None
+    if not hasattr(chat_template_utils, "datetime"):
+        yield
+        return
 
     class Stopped(datetime.datetime):
         @classmethod
         def now(cls, tz: Optional[datetime.tzinfo] = None) -> datetime.datetime:
             return moment
 
-    clock = chat_template_utils.datetime
-    chat_template_utils.datetime = Stopped
-    try:
-        yield
-    finally:
-        chat_template_utils.datetime = clock
+    with _CLOCK:
+        clock = chat_template_utils.datetime
+        chat_template_utils.datetime = Stopped
+        try:
+            yield
+        finally:
+            chat_template_utils.datetime = clock
 
 
 class _Jinja(_Engine):

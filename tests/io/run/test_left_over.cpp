@@ -69,6 +69,9 @@ TEST_F(LeftOver, IsReadByTheUidsOfPrompts) {
   prompts[0].extra_json = R"({"temperature":0.5,"max_tokens":9})";
   prompts[2].extra_json = R"({"seed":null,"max_tokens":9})";
   EXPECT_EQ(read_left_over(path, now, prompts).responses.size(), 1U) << "a line's own temperature";
+  now.repeated = {"temperature"};
+  EXPECT_EQ(read_left_over(path, now, prompts).responses.size(), 2U) << "the run's own, repeated";
+  now.repeated.clear();
   prompts[0].extra_json = run.prompts[4].extra_json;
   prompts[2].extra_json = run.prompts[3].extra_json;
   now.by_line.clear();
