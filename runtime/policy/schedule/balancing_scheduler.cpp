@@ -99,16 +99,16 @@ bool BalancingScheduler::uneven(const RunState& run) const {
   return most > kUneven * least;
 }
 
-/// Leaves out moves to groups that have requests, and too few KV blocks for a further one: it would
-/// wait there, and its own group has let it go.
+/// Leaves out moves to busy groups with too few KV blocks for a further request: it would wait
+/// there, and its own group has let it go.
 std::vector<RequestMove> BalancingScheduler::moves(const RunState& run) {
   const RequestTable& table = run.requests;
   next_.reset();
   looks_ = table.waiting().empty() && !table.leased().empty() && worth_a_look(run);
   if (!options_.rebalance || !looks_) return {};
-  std::map<int, int> room;  // KV blocks, by leader of a group that has requests
+  std::map<int, int> room;  // KV blocks, by leader of a busy group
   for (const GroupState& group : run.groups) {
-    if (table.held_by(group.ranks.leader) > 0) room[group.ranks.leader] = group.kv_room;
+    if (group.active > 0) room[group.ranks.leader] = group.kv_room;
   }
   const auto takes = [&](RequestId id, int to) {
     const auto at = room.find(to);
