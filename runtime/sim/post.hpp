@@ -8,6 +8,7 @@
 #include <optional>
 #include <queue>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
@@ -47,7 +48,13 @@ class Post {
     std::uint64_t read_bytes = 0;
   };
   void send(Address from, Address to, std::span<const std::byte> bytes);
-  [[nodiscard]] Path& path(Address from, Address to) { return paths_[{from, to}]; }
+  [[nodiscard]] static std::uint64_t number(Address at) {
+    return static_cast<std::uint64_t>(at.rank) * Address::kPorts +
+           static_cast<std::uint64_t>(at.port);
+  }
+  [[nodiscard]] Path& path(Address from, Address to) {
+    return paths_[number(from) << 32U | number(to)];
+  }
   /// A number in [0, 1), drawn for one message.
   [[nodiscard]] double chance(Address from, Address to, std::uint64_t message, std::uint32_t what);
 
@@ -55,7 +62,7 @@ class Post {
   Network& network_;
   MessageFaults faults_;
   std::map<Address, std::unique_ptr<Box>> boxes_;
-  std::map<std::pair<Address, Address>, Path> paths_;
+  std::unordered_map<std::uint64_t, Path> paths_;  ///< by number() of both ends
   std::uint64_t posted_ = 0;
 };
 
