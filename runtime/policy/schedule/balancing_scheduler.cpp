@@ -12,7 +12,8 @@ namespace paceline::policy {
 
 namespace {
 
-/// Ratio of two groups' seconds a token from which on requests may move from one to the other.
+/// Ratio of two groups' seconds a token from which on requests may move from one to the other:
+/// where it is less, rebalance() would find no gain that is worth a move.
 constexpr double kUneven = 1.05;
 
 Slot slot_of(const RunState& run, const GroupState& group) {

@@ -48,9 +48,9 @@ class BalancingScheduler final : public Scheduler {
   [[nodiscard]] std::optional<Placement> tail(const RunState& run) const;
 
   BalancingOptions options_;
-  std::size_t dry_ = 0;            ///< groups that were dry at the last report
-  std::size_t passed_over_ = 0;    ///< reports since moves() last looked at requests
-  bool looks_ = false;             ///< the last moves() looked at requests; races() then does too
+  std::size_t dry_ = 0;          ///< groups that were dry at the last report
+  std::size_t passed_over_ = 0;  ///< reports since moves() last looked at requests
+  bool looks_ = false;           ///< the last moves() looked; races() does then, if a group is dry
   std::optional<Placement> next_;  ///< placement found by races() after the last moves()
   std::size_t since_growth_ = 0;   ///< reports since joining groups was last considered
 };
