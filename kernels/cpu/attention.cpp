@@ -25,6 +25,8 @@
 //
 // A head is a multiple of 8 elements. Where it is no multiple of 16, the last vector is half used:
 // its other lanes are zero in registers and in scratch memory, and absent in the cache.
+#include <utility>
+
 #include "kernels/cpu/attention_latent.hpp"
 #include "kernels/cpu/attention_positions.hpp"
 #include "kernels/cpu/attention_softmax.hpp"
@@ -76,7 +78,7 @@ PACELINE_INLINE int row_tiles_of(const Stretch& stretch) {
 }
 
 template <Way way, int MR>
-TileFunctions tile_functions() {
+constexpr TileFunctions tile_functions() {
 #if defined(PACELINE_SIMD_AMX)
   if constexpr (way == Way::tiles)
     return {&score_in_tiles, &softmax_step<way, MR>, &accumulate_in_tiles<MR>};
@@ -84,34 +86,17 @@ TileFunctions tile_functions() {
   return {&score_tile<way, MR>, &softmax_step<way, MR>, &accumulate_tile<way, MR>};
 }
 
+/// `n`: one less than each number of rows.
+template <Way way, int... n>
+TileFunctions tile_functions(int rows, std::integer_sequence<int, n...> /*n*/) {
+  constexpr TileFunctions all[] = {tile_functions<way, n + 1>()...};
+  return all[rows - 1];
+}
+
 template <Way way>
 TileFunctions tile_functions(int rows) {
-  switch (rows) {
-#define PACELINE_CASE(MR)                                                 \
-  case MR:                                                                \
-    if constexpr (MR <= kMostRows<way>) return tile_functions<way, MR>(); \
-    break;
-    PACELINE_CASE(1)
-    PACELINE_CASE(2)
-    PACELINE_CASE(3)
-    PACELINE_CASE(4)
-    PACELINE_CASE(5)
-    PACELINE_CASE(6)
-    PACELINE_CASE(7)
-    PACELINE_CASE(8)
-    PACELINE_CASE(9)
-    PACELINE_CASE(10)
-    PACELINE_CASE(11)
-    PACELINE_CASE(12)
-    PACELINE_CASE(13)
-    PACELINE_CASE(14)
-    PACELINE_CASE(15)
-    PACELINE_CASE(16)
-#undef PACELINE_CASE
-    default:
-      break;
-  }
-  __builtin_trap();
+  if (rows < 1 || rows > kMostRows<way>) __builtin_trap();
+  return tile_functions<way>(rows, std::make_integer_sequence<int, kMostRows<way>>());
 }
 
 template <bool bf16>

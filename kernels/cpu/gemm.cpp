@@ -5,6 +5,8 @@
 // time, which stay in the first-level cache. The rows, widened to fp32 and interleaved by block,
 // stay in the caches. With few rows two panels are used side by side, because one would give too
 // few chains of additions to keep the multipliers busy.
+#include <utility>
+
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/parts.hpp"
 #include "kernels/cpu/simd_bf16.hpp"
@@ -274,35 +276,22 @@ struct Functions {
 };
 
 template <Weight format, int MR>
-Functions functions() {
+constexpr Functions functions() {
   if constexpr (wide_vectors(MR) < kVectorsPerPanel) return {nullptr, &panel_steps<format, MR>};
   return {&stream_panels<format, MR>, &panel_steps<format, MR>};
 }
 
+/// `n`: one less than each number of rows.
+template <Weight format, int... n>
+Functions functions_of(int rows, std::integer_sequence<int, n...> /*n*/) {
+  constexpr Functions all[] = {functions<format, n + 1>()...};
+  return all[rows - 1];
+}
+
 template <Weight format>
 Functions functions_of(int rows) {
-  switch (rows) {
-#define PACELINE_CASE(MR)                                             \
-  case MR:                                                            \
-    if constexpr (MR <= kMaxTileRows) return functions<format, MR>(); \
-    break;
-    PACELINE_CASE(1)
-    PACELINE_CASE(2)
-    PACELINE_CASE(3)
-    PACELINE_CASE(4)
-    PACELINE_CASE(5)
-    PACELINE_CASE(6)
-    PACELINE_CASE(7)
-    PACELINE_CASE(8)
-    PACELINE_CASE(9)
-    PACELINE_CASE(10)
-    PACELINE_CASE(11)
-    PACELINE_CASE(12)
-#undef PACELINE_CASE
-    default:
-      break;
-  }
-  __builtin_trap();
+  if (rows < 1 || rows > kMaxTileRows) __builtin_trap();
+  return functions_of<format>(rows, std::make_integer_sequence<int, kMaxTileRows>());
 }
 
 /// Interleaves the rows of a block into words[i][r], 16 elements of a row at a time.

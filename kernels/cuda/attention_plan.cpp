@@ -120,7 +120,7 @@ void AttentionPlanner::find_groups(std::span<const Segment> segments) {
     if (segments[s].rows > 0) order_.push_back(s);
   }
   if (share_) {
-    std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+    std::ranges::stable_sort(order_, [&](int a, int b) {
       const Segment& x = segments[a];
       const Segment& y = segments[b];
       if (may_share(x) != may_share(y)) return may_share(x);
@@ -336,9 +336,7 @@ void AttentionPlanner::add_tree(const Member& member, int first_tile) {
 void AttentionPlanner::assemble(const AttentionGrid& at_least) {
   int rows = 0;  // number of rows in the largest item
   for (int phase = 0; phase < 2; ++phase) {
-    std::stable_sort(
-        items_[phase].begin(), items_[phase].end(),
-        [](const AttentionItem& a, const AttentionItem& b) { return a.tiles > b.tiles; });
+    std::ranges::stable_sort(items_[phase], std::greater{}, &AttentionItem::tiles);
     for (const AttentionItem& item : items_[phase]) rows = std::max(rows, item.rows);
     plan_.grid.items[phase] =
         std::max(item_bucket(static_cast<int>(items_[phase].size())), at_least.items[phase]);

@@ -41,14 +41,11 @@ void GraphRecording::make_room(std::size_t batch, std::size_t states, std::size_
 void GraphRecording::run(const PassKey& key, cudaStream_t stream,
                          const std::function<void()>& operations) {
   if (!recordable_) return operations();
-  auto at = std::find_if(passes_.begin(), passes_.end(),
-                         [&](const RecordedPass& pass) { return pass.key == key; });
+  auto at = std::ranges::find(passes_, key, &RecordedPass::key);
   if (at == passes_.end()) {
     operations();
     if (passes_.size() == kMostPasses) {
-      passes_.erase(std::min_element(
-          passes_.begin(), passes_.end(),
-          [](const RecordedPass& a, const RecordedPass& b) { return a.used < b.used; }));
+      passes_.erase(std::ranges::min_element(passes_, {}, &RecordedPass::used));
     }
     passes_.push_back({key, nullptr, ++clock_});
     return;

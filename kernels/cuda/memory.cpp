@@ -1,6 +1,5 @@
 #include "kernels/cuda/memory.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/check.hpp"

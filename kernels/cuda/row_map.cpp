@@ -1,6 +1,5 @@
 #include "kernels/cuda/row_map.hpp"
 
-#include <cstdint>
 #include <string>
 
 #include "kernels/cuda/driver.hpp"

@@ -42,12 +42,11 @@ std::vector<RaceOrder> RandomScheduler::races(const RunState& run) {
       *std::next(leased.begin(), static_cast<std::ptrdiff_t>(random_() % leased.size()));
   const RaceOrder race{id, run.groups[random_() % run.groups.size()].ranks.leader,
                        static_cast<int>(random_() % chance_.race_methods)};
-  const bool twice = std::any_of(
-      run.requests.races().begin(), run.requests.races().end(),
-      [&](const auto& r) { return r.second.id == race.id && r.second.group == race.group; });
-  const bool stays = std::any_of(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
-    return g.ranks.leader == request.group;
+  const bool twice = std::ranges::any_of(run.requests.races(), [&](const auto& r) {
+    return r.second.id == race.id && r.second.group == race.group;
   });
+  const bool stays = std::ranges::any_of(
+      run.groups, [&](const GroupState& g) { return g.ranks.leader == request.group; });
   if (request.group == race.group || twice || !stays || run.requests.moves().contains(id))
     return {};
   return {race};
@@ -101,12 +100,12 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
     return a.leader < b.leader;
   };
   const auto by_rank = [](const DrafterPlace& a, const DrafterPlace& b) { return a.rank < b.rank; };
-  std::sort(next.groups.begin(), next.groups.end(), by_leader);
-  std::sort(next.drafters.begin(), next.drafters.end(), by_rank);
+  std::ranges::sort(next.groups, by_leader);
+  std::ranges::sort(next.drafters, by_rank);
   if (next.groups.empty()) return now;
   for (DrafterPlace& d : next.drafters) {
     const auto serves = [&](const GroupRanks& group) { return group.leader == d.group; };
-    const bool lost = d.method && std::none_of(next.groups.begin(), next.groups.end(), serves);
+    const bool lost = d.method && std::ranges::none_of(next.groups, serves);
     if (tail_methods.empty() || (!lost && (d.since < next.epoch || (drafts && chance(2) == 0))))
       continue;
     d.since = next.epoch;
@@ -115,10 +114,9 @@ Placement shuffled(const Placement& now, std::span<const int> degrees, bool draf
   }
   // A drafter rank that keeps its method and group keeps its `since`.
   for (DrafterPlace& d : next.drafters) {
-    const auto was =
-        std::find_if(now.drafters.begin(), now.drafters.end(), [&](const DrafterPlace& n) {
-          return n.rank == d.rank && n.method == d.method && n.group == d.group;
-        });
+    const auto was = std::ranges::find_if(now.drafters, [&](const DrafterPlace& n) {
+      return n.rank == d.rank && n.method == d.method && n.group == d.group;
+    });
     if (was != now.drafters.end()) d.since = was->since;
   }
   return next;

@@ -13,9 +13,7 @@ DraftHistory::DraftHistory(const std::vector<DraftRecord>& records) {
 void DraftHistory::update(std::string_view method, double tried, double accepted) {
   const bool counts = std::isfinite(tried) && accepted >= 0 && accepted <= tried;
   if (!counts || method.empty()) throw std::invalid_argument("a draft record is out of range");
-  const auto at =
-      std::lower_bound(records_.begin(), records_.end(), method,
-                       [](const DraftRecord& r, std::string_view name) { return r.method < name; });
+  const auto at = std::ranges::lower_bound(records_, method, {}, &DraftRecord::method);
   if (at == records_.end() || at->method != method) {
     records_.insert(at, {std::string(method), tried, accepted});
   } else {
@@ -38,8 +36,7 @@ void DraftHistory::decay(double keep) {
 }
 
 const DraftRecord* DraftHistory::find(std::string_view method) const {
-  const auto at = std::find_if(records_.begin(), records_.end(),
-                               [&](const DraftRecord& r) { return r.method == method; });
+  const auto at = std::ranges::find(records_, method, &DraftRecord::method);
   return at == records_.end() ? nullptr : &*at;
 }
 

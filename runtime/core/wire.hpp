@@ -41,6 +41,11 @@ class WireWriter {
     put(static_cast<std::uint64_t>(texts.size()));
     for (const std::string& text : texts) put(text);
   }
+  /// Puts several values, one after another.
+  template <typename... Values>
+  void put_all(const Values&... values) {
+    (put(values), ...);
+  }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -74,6 +79,10 @@ class WireReader {
   void get(std::vector<std::string>& texts) {
     texts.resize(count(sizeof(std::uint64_t)));  // each text has at least the bytes of its size
     for (std::string& text : texts) get(text);
+  }
+  template <typename... Values>
+  void get_all(Values&... values) {
+    (get(values), ...);
   }
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
   /// The number of elements that follow, each of so many bytes at least.

@@ -47,11 +47,9 @@ CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention
     return std::isfinite(a.positions) && a.positions > 0 && std::isfinite(a.seconds) &&
            a.seconds >= 0;
   };
-  if (!std::all_of(attention_.begin(), attention_.end(), is_attention) ||
-      !std::all_of(points.begin(), points.end(), is_cost))
+  if (!std::ranges::all_of(attention_, is_attention) || !std::ranges::all_of(points, is_cost))
     throw std::invalid_argument("a cost curve is out of range");
-  std::stable_sort(points.begin(), points.end(),
-                   [](const Point& a, const Point& b) { return a.rows < b.rows; });
+  std::ranges::stable_sort(points, {}, &Point::rows);
   for (auto first = points.begin(); first != points.end();) {
     const auto next =
         std::find_if(first, points.end(), [&](const Point& p) { return p.rows != first->rows; });
@@ -61,9 +59,7 @@ CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention
     first = next;
   }
   level(points_);
-  std::stable_sort(
-      attention_.begin(), attention_.end(),
-      [](const Attention& a, const Attention& b) { return a.positions < b.positions; });
+  std::ranges::stable_sort(attention_, {}, &Attention::positions);
   level(attention_);
 }
 
@@ -72,9 +68,7 @@ double CostCurve::per_position() const {
 }
 
 double CostCurve::attending(double positions) const {
-  const auto above =
-      std::upper_bound(attention_.begin(), attention_.end(), positions,
-                       [](double p, const Attention& point) { return p < point.positions; });
+  const auto above = std::ranges::upper_bound(attention_, positions, {}, &Attention::positions);
   if (above == attention_.end()) return positions * per_position();
   if (above == attention_.begin()) return positions * above->seconds / above->positions;
   const Attention& below = *(above - 1);
@@ -85,8 +79,7 @@ double CostCurve::attending(double positions) const {
 double CostCurve::seconds(double rows, double context) const {
   if (points_.empty()) return 0;
   const double attention = attending(rows * context);
-  const auto above = std::upper_bound(points_.begin(), points_.end(), rows,
-                                      [](double r, const Point& point) { return r < point.rows; });
+  const auto above = std::ranges::upper_bound(points_, rows, {}, &Point::rows);
   if (above == points_.begin()) return attention + points_.front().seconds;
   const Point& below = *(above - 1);
   if (above == points_.end() && points_.size() == 1)

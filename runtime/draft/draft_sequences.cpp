@@ -25,6 +25,22 @@ void DraftSequences::Pass::clear() {
   logit_members.clear();
 }
 
+DraftText DraftSequences::text_of(const DraftStart& start) const {
+  DraftText text;
+  append(text, start.prompt);
+  append(text, start.response);
+  text.prompt = start.prompt.size();
+  text.committed = text.tokens.size();
+  text.noise = start.noise;
+  text.sampling = start.sampling;
+  return text;
+}
+
+void DraftSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
+  text.foreign |= !knows(tokens);
+  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
+}
+
 void DraftSequences::begin_round(std::size_t members) {
   if (suspended()) throw std::logic_error("a round of a draft model that is suspended");
   if (members > static_cast<std::size_t>(options_.max_requests))
@@ -75,8 +91,7 @@ void DraftSequences::end_pass() {
 }
 
 bool DraftSequences::knows(std::span<const TokenId> tokens) const {
-  return std::all_of(tokens.begin(), tokens.end(),
-                     [&](TokenId token) { return token >= 0 && token < vocab(); });
+  return std::ranges::all_of(tokens, [&](TokenId token) { return token >= 0 && token < vocab(); });
 }
 
 }  // namespace paceline::draft

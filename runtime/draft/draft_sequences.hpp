@@ -132,6 +132,9 @@ class DraftSequences {
   /// set.
   DraftSequences(kernels::Backend& backend, const DraftSequencesOptions& options);
 
+  /// The text that the request has at its start.
+  [[nodiscard]] DraftText text_of(const DraftStart& start) const;
+  void append(DraftText& text, std::span<const TokenId> tokens) const;
   /// The KV of a member of the round; null: it is not in the round.
   [[nodiscard]] virtual const kv::Handle* kv_of(int member) const = 0;
   /// Computes these members' texts.

@@ -16,11 +16,11 @@ void DynamicTree::add(std::int32_t parent, std::span<const Child> children) {
 std::span<const std::int32_t> DynamicTree::expand(int width, std::span<const TokenId> stops) {
   frontier_.clear();
   for (std::size_t i = expanded_; i < nodes_.size(); ++i) {
-    if (std::find(stops.begin(), stops.end(), nodes_[i].token) == stops.end())
+    if (std::ranges::find(stops, nodes_[i].token) == stops.end())
       frontier_.push_back(static_cast<std::int32_t>(i));
   }
   expanded_ = nodes_.size();
-  std::stable_sort(frontier_.begin(), frontier_.end(), [this](std::int32_t a, std::int32_t b) {
+  std::ranges::stable_sort(frontier_, [this](std::int32_t a, std::int32_t b) {
     return nodes_[a].score > nodes_[b].score;
   });
   frontier_.resize(std::min(frontier_.size(), static_cast<std::size_t>(width)));
@@ -32,14 +32,13 @@ std::span<const std::int32_t> DynamicTree::expand(int width, std::span<const Tok
 int DynamicTree::write(int most, const DraftOutput& output) const {
   std::vector<std::int32_t> chosen(nodes_.size());
   std::iota(chosen.begin(), chosen.end(), 0);
-  std::stable_sort(chosen.begin(), chosen.end(), [this](std::int32_t a, std::int32_t b) {
-    return nodes_[a].score > nodes_[b].score;
-  });
+  std::ranges::stable_sort(
+      chosen, [this](std::int32_t a, std::int32_t b) { return nodes_[a].score > nodes_[b].score; });
   chosen.resize(std::min(chosen.size(), static_cast<std::size_t>(std::max(0, most))));
-  std::sort(chosen.begin(), chosen.end());
+  std::ranges::sort(chosen);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const Node& node = nodes_[chosen[i]];
-    const auto parent = std::lower_bound(chosen.begin(), chosen.end(), node.parent);
+    const auto parent = std::ranges::lower_bound(chosen, node.parent);
     output.set(static_cast<int>(i), node.token,
                node.parent < 0 ? -1 : static_cast<std::int32_t>(parent - chosen.begin()),
                static_cast<float>(std::exp(node.score)));

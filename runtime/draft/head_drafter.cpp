@@ -40,16 +40,8 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
   jobs_.clear();
   members_.clear();
   for (DraftSlot& slot : batch) {
-    const DraftText& text = sequences_->text(slot.id);
-    slot.count = 0;
-    slot.calls = 0;
-    Job job;
-    job.length = longest(slot, text);
+    Job job(begin(slot));
     if (job.length < 1) continue;
-    job.slot = &slot;
-    job.text = &text;
-    job.first = static_cast<std::int32_t>(text.committed - text.prompt + slot.assumed.size());
-    job.width = std::min(slot.limits.paths, options_.paths);
     // No row is computed for the last level.
     members_.push_back({slot.id, slot.assumed, (job.length - 1) * rows_of_level(job)});
     jobs_.push_back(std::move(job));
@@ -59,26 +51,10 @@ void HeadDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) {
     const int ahead = members_[i].ahead;
     jobs_[i].length = ahead < 0 ? 0 : 1 + ahead / rows_of_level(jobs_[i]);
   }
-  const DraftSequences::Reader rank = [this](std::span<const int> jobs, const float* logits) {
-    this->rank(jobs, logits);
-  };
   nodes_.clear();
-  sequences_->catch_up(rank);
-  if (sequences_->at_once()) {
-    grow_at_once();
-  } else {
-    grow_level_by_level(rank, levels);
-  }
+  grow(levels);
+  if (sequences_->at_once()) grow_at_once();
   write();
-}
-
-void HeadDrafter::grow_level_by_level(const DraftSequences::Reader& rank, Levels* levels) {
-  int level = 1;
-  for (find_next(); !next_.empty(); find_next()) {
-    if (levels != nullptr) judge(*levels, level++);
-    if (next_.empty()) break;
-    sequences_->extend(next_, rank);
-  }
 }
 
 /// Grows each tree from the tokens that are likely at each distance from its text.
@@ -89,13 +65,12 @@ void HeadDrafter::grow_at_once() {
         job.tree.add(-1, likely);
         continue;
       }
-      for (const std::int32_t node : job.tree.expand(job.width, stops(*job.text)))
+      for (const std::int32_t node : job.tree.expand(job.paths, stops(*job.text)))
         job.tree.add(node, likely);
     }
   }
 }
 
-/// Removes the tokens of drafts that are to have no further level from next_.
 void HeadDrafter::judge(Levels& levels, int level) {
   frontier_.clear();
   growing_.clear();
@@ -137,7 +112,7 @@ void HeadDrafter::find_next() {
     Job& job = jobs_[i];
     if (job.depth >= job.length) continue;
     const std::size_t before = job.expanded.size();
-    for (const std::int32_t node : job.tree.expand(job.width, stops(*job.text))) {
+    for (const std::int32_t node : job.tree.expand(job.paths, stops(*job.text))) {
       const std::int32_t parent = job.tree.parent(node);
       const auto at = std::find(job.expanded.begin(), job.expanded.begin() + before, parent);
       const auto row = static_cast<std::int32_t>(at - job.expanded.begin());
@@ -149,8 +124,7 @@ void HeadDrafter::find_next() {
   }
 }
 
-/// Adds the tokens that may follow each text, or each token of next_, to the trees, or with
-/// at_once() to the levels. logits: [jobs].
+/// Adds tokens to the trees, or with at_once() to the levels.
 void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
   int count = 0;
   sample_rows_.clear();
@@ -160,12 +134,12 @@ void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
                       : nodes_.empty()      ? 0
                                             : job.tree.depth(nodes_[i]);
     sample_rows_.push_back(sample_row(*job.text, job.first + depth));
-    count = std::max(count, job.width + 1);
+    count = std::max(count, job.paths + 1);
   }
-  SequenceDrafter::rank(logits, count);
+  rank_rows(logits, count);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs_[jobs[i]];
-    const auto best = std::span(ranked_).subspan(i * count, job.width + 1);
+    const auto best = std::span(ranked_).subspan(i * count, job.paths + 1);
     double log_of_best = 0;
     if (options_.noise == DraftNoise::greedy) {
       log_of_best = best_log_probability(logits, i);
@@ -176,7 +150,7 @@ void HeadDrafter::rank(std::span<const int> jobs, const float* logits) {
       log_of_best = -std::log(sum);
     }
     children_.clear();
-    for (const kernels::Ranked& r : best.first(job.width)) {
+    for (const kernels::Ranked& r : best.first(job.paths)) {
       if (r.token < 0) break;
       children_.push_back({r.token, log_of_best + r.score - best[0].score});
     }

@@ -42,13 +42,8 @@ class HeadDrafter final : public SequenceDrafter {
               SequenceDrafterOptions options);
 
  private:
-  /// One request of a round.
-  struct Job {
-    DraftSlot* slot = nullptr;
-    const DraftText* text = nullptr;
-    std::int32_t first = 0;  ///< index in the response of the first drafted token
-    int length = 0;          ///< most levels
-    int width = 1;
+  struct Job : Started {
+    explicit Job(const Started& started) : Started(started) {}
     int depth = 0;  ///< levels so far
     int read = 0;   ///< with at_once(): rows ranked so far
     DynamicTree tree;
@@ -57,26 +52,22 @@ class HeadDrafter final : public SequenceDrafter {
   };
 
   void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
-  void grow_level_by_level(const DraftSequences::Reader& rank, Levels* levels);
+  void rank(std::span<const int> jobs, const float* logits) override;
+  void find_next() override;
+  void judge(Levels& levels, int level) override;
   void grow_at_once();
-  void find_next();
-  void judge(Levels& levels, int level);
   /// Rows that each level but the last takes.
   [[nodiscard]] int rows_of_level(const Job& job) const {
-    return sequences_->at_once() ? 1 : job.width;
+    return sequences_->at_once() ? 1 : job.paths;
   }
-  void rank(std::span<const int> jobs, const float* logits);
   [[nodiscard]] double best_log_probability(const float* logits, std::size_t row);
   void write() const;
 
   // The round.
   std::vector<Job> jobs_;
-  std::vector<DraftSequences::Member> members_;  ///< [jobs_]
-  std::vector<DraftSequences::Next> next_;
   std::vector<std::int32_t> nodes_;  ///< [next_] nodes of the trees; empty: the texts are ranked
   std::vector<DynamicTree::Child> children_;
   std::vector<float> frontier_;  ///< [next_]
-  std::vector<GrowingDraft> growing_;
 };
 
 /// Most rows that a request has in a pass of a head after its text: one for each path of a level,

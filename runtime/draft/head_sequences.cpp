@@ -51,21 +51,14 @@ void HeadSequences::start(const DraftStart& start) {
   const auto [at, added] = requests_.try_emplace(start.id);
   if (!added) throw std::logic_error("a request was started twice");
   Sequence& s = at->second;
-  s.text.tokens.assign(start.prompt.begin(), start.prompt.end());
-  s.text.tokens.insert(s.text.tokens.end(), start.response.begin(), start.response.end());
-  s.text.prompt = start.prompt.size();
-  s.text.committed = s.text.tokens.size();
-  s.text.noise = start.noise;
-  s.text.sampling = start.sampling;
-  s.text.foreign = !knows(s.text.tokens);
+  s.text = text_of(start);
   s.prompt = &prompts_[start.id.prompt];
   ++s.prompt->requests;
 }
 
 void HeadSequences::commit(RequestId id, std::span<const TokenId> tokens) {
   DraftText& text = started(id).text;
-  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
-  text.foreign |= !knows(tokens);
+  DraftSequences::append(text, tokens);
   text.committed = text.tokens.size();
 }
 

@@ -32,34 +32,19 @@ void ModelDrafter::propose_together(std::span<DraftSlot> batch, Levels* levels) 
   jobs_.clear();
   members_.clear();
   for (DraftSlot& slot : batch) {
-    const DraftText& text = sequences_->text(slot.id);
-    slot.count = 0;
-    slot.calls = 0;
-    const int length = longest(slot, text);
-    if (length < 1) continue;
-    const std::size_t first = text.committed - text.prompt + slot.assumed.size();
-    const int paths = std::min(slot.limits.paths, options_.paths);
-    jobs_.push_back({&slot, &text, static_cast<std::int32_t>(first), length, paths, {}});
+    const Started job = begin(slot);
+    if (job.length < 1) continue;
+    jobs_.emplace_back(job);
     // No pass is run for the last token of a chain.
-    members_.push_back({slot.id, slot.assumed, length - 1, slot.branch});
+    members_.push_back({slot.id, slot.assumed, job.length - 1, slot.branch});
   }
   if (sequences_->suspended()) return;
   sequences_->begin(members_);
   for (std::size_t i = 0; i < jobs_.size(); ++i) jobs_[i].length = members_[i].ahead + 1;
-  const DraftSequences::Reader rank = [this](std::span<const int> jobs, const float* logits) {
-    this->rank(jobs, logits);
-  };
-  sequences_->catch_up(rank);
-  int level = 1;
-  for (find_next(); !next_.empty(); find_next()) {
-    if (levels != nullptr) judge(*levels, level++);
-    if (next_.empty()) break;
-    sequences_->extend(next_, rank);
-  }
+  grow(levels);
   for (const Job& job : jobs_) write(job);
 }
 
-/// Removes the tokens of drafts that are to have no further level from next_.
 void ModelDrafter::judge(Levels& levels, int level) {
   growing_.clear();
   for (const DraftSequences::Next& next : next_) {
@@ -91,7 +76,7 @@ void ModelDrafter::find_next() {
   }
 }
 
-/// Appends a level to each of these jobs. logits: [jobs].
+/// Appends a level to each of these jobs.
 void ModelDrafter::rank(std::span<const int> jobs, const float* logits) {
   int count = 0;
   sample_rows_.clear();
@@ -100,7 +85,7 @@ void ModelDrafter::rank(std::span<const int> jobs, const float* logits) {
     sample_rows_.push_back(sample_row(*job.text, job.first + job.levels()));
     count = std::max(count, job.paths + 1);
   }
-  SequenceDrafter::rank(logits, count);
+  rank_rows(logits, count);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs_[jobs[i]];
     const auto best = ranked_.begin() + static_cast<std::ptrdiff_t>(i) * count;
@@ -129,8 +114,7 @@ void ModelDrafter::write(const Job& job) {
   }
   slot.count = job.levels();
   slot.calls = job.levels();
-  std::stable_sort(leaves.begin(), leaves.end(),
-                   [](const Leaf& a, const Leaf& b) { return a.score > b.score; });
+  std::ranges::stable_sort(leaves, std::greater{}, &Leaf::score);
   const int most = std::min(slot.limits.max_tokens, slot.output.capacity());
   for (const Leaf& leaf : leaves) {
     if (slot.count == most) break;

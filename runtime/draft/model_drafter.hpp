@@ -51,13 +51,8 @@ class ModelDrafter final : public SequenceDrafter {
                const ModelDrafterOptions& options);
 
  private:
-  /// One request of a round.
-  struct Job {
-    DraftSlot* slot = nullptr;
-    const DraftText* text = nullptr;
-    std::int32_t first = 0;  ///< index in the response of the first drafted token
-    int length = 0;          ///< most tokens of the main path
-    int paths = 1;
+  struct Job : Started {
+    explicit Job(const Started& started) : Started(started) {}
     /// [levels, paths + 1] best tokens by falling score.
     std::vector<kernels::Ranked> ranked;
     float log_probability = 0;  ///< log-probability of the main path, if drafts are judged
@@ -68,16 +63,12 @@ class ModelDrafter final : public SequenceDrafter {
   };
 
   void propose_together(std::span<DraftSlot> batch, Levels* levels) override;
-  void find_next();
-  void judge(Levels& levels, int level);
-  void rank(std::span<const int> jobs, const float* logits);
+  void rank(std::span<const int> jobs, const float* logits) override;
+  void find_next() override;
+  void judge(Levels& levels, int level) override;
   static void write(const Job& job);
 
-  // The round.
-  std::vector<Job> jobs_;
-  std::vector<DraftSequences::Member> members_;  ///< [jobs_]
-  std::vector<DraftSequences::Next> next_;
-  std::vector<GrowingDraft> growing_;  ///< [next_]
+  std::vector<Job> jobs_;  ///< the round's
 };
 
 }  // namespace paceline::draft

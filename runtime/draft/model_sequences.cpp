@@ -69,11 +69,6 @@ std::size_t ModelSequences::agreed(const Sequence& s, std::span<const TokenId> t
   return common_prefix(std::span(s.text.tokens).subspan(s.text.committed), tokens);
 }
 
-void ModelSequences::append(DraftText& text, std::span<const TokenId> tokens) const {
-  text.foreign |= !knows(tokens);
-  text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
-}
-
 /// Forgets tokens from `size` on, and their KV.
 void ModelSequences::cut(Sequence& s, std::size_t size) {
   s.text.tokens.resize(size);
@@ -98,13 +93,7 @@ void ModelSequences::start(const DraftStart& start) {
   const auto [at, added] = requests_.try_emplace({start.id, 0});
   Sequence& s = at->second;
   if (!added && !s.left) throw std::logic_error("a request was started twice");
-  DraftText text;
-  append(text, start.prompt);
-  append(text, start.response);
-  text.prompt = start.prompt.size();
-  text.committed = text.tokens.size();
-  text.noise = start.noise;
-  text.sampling = start.sampling;
+  DraftText text = text_of(start);
   if (!added) cut(s, common_prefix(s.text.tokens, text.tokens));  // the request comes back
   s.text = std::move(text);
   s.left = false;
@@ -187,8 +176,7 @@ void ModelSequences::begin(std::span<Member> members) {
   const auto served = [&](int i) {
     return members_[i] == nullptr ? -1 : static_cast<std::int64_t>(members_[i]->served);
   };
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](int a, int b) { return served(a) > served(b); });
+  std::ranges::stable_sort(order_, [&](int a, int b) { return served(a) > served(b); });
   prompts_.clear();
   taken_ = 0;
   for (const int i : order_)
@@ -208,7 +196,7 @@ bool ModelSequences::fits(Member& member, std::int64_t size, std::int32_t shared
 /// Blocks that a request's sequence takes for its prompt. For a prompt that no member has yet,
 /// these are the `shared` blocks that siblings share, and one more to fork from; otherwise none.
 std::int32_t ModelSequences::prompt_blocks(RequestId id, std::int32_t shared) const {
-  const bool known = std::find(prompts_.begin(), prompts_.end(), id.prompt) != prompts_.end();
+  const bool known = std::ranges::find(prompts_, id.prompt) != prompts_.end();
   return known ? 0 : shared + 1;
 }
 

@@ -89,7 +89,6 @@ class ModelSequences final : public DraftSequences {
   [[nodiscard]] const Sequence& started(RequestId id) const;
   [[nodiscard]] Sequence& started(RequestId id);
   void take_memory(std::shared_ptr<const model::Weights> weights);
-  void append(DraftText& text, std::span<const TokenId> tokens) const;
   void cut(Sequence& s, std::size_t size);
   void assume(Sequence& s, std::span<const TokenId> tokens);
   void close(Sequence& s);

@@ -61,7 +61,7 @@ bool SequenceDrafter::resume() {
 
 bool SequenceDrafter::is_stop(const DraftText& text, TokenId token) const {
   const std::vector<TokenId>& ids = stops(text);
-  return std::find(ids.begin(), ids.end(), token) != ids.end();
+  return std::ranges::find(ids, token) != ids.end();
 }
 
 void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels* levels) {
@@ -71,11 +71,33 @@ void SequenceDrafter::propose(std::span<DraftSlot> batch, double /*now*/, Levels
   }
 }
 
+SequenceDrafter::Started SequenceDrafter::begin(DraftSlot& slot) const {
+  const DraftText& text = sequences_->text(slot.id);
+  slot.count = 0;
+  slot.calls = 0;
+  const std::size_t first = text.committed - text.prompt + slot.assumed.size();
+  return {&slot, &text, static_cast<std::int32_t>(first), longest(slot, text),
+          std::min(slot.limits.paths, options_.paths)};
+}
+
+void SequenceDrafter::grow(Levels* levels) {
+  const DraftSequences::Reader read = [this](std::span<const int> jobs, const float* logits) {
+    rank(jobs, logits);
+  };
+  sequences_->catch_up(read);
+  if (sequences_->at_once()) return;
+  int level = 1;
+  for (find_next(); !next_.empty(); find_next()) {
+    if (levels != nullptr) judge(*levels, level++);
+    if (next_.empty()) break;
+    sequences_->extend(next_, read);
+  }
+}
+
 /// Computes the limit. The last token of a chain needs no position.
 int SequenceDrafter::longest(const DraftSlot& slot, const DraftText& text) const {
   if (slot.limits.paths < 1 || text.foreign || !sequences_->knows(slot.assumed)) return 0;
-  if (std::any_of(slot.assumed.begin(), slot.assumed.end(),
-                  [&](TokenId token) { return is_stop(text, token); })) {
+  if (std::ranges::any_of(slot.assumed, [&](TokenId token) { return is_stop(text, token); })) {
     return 0;
   }
   const auto size = static_cast<std::int64_t>(text.committed + slot.assumed.size());
@@ -99,7 +121,7 @@ kernels::SampleRow SequenceDrafter::sample_row(const DraftText& text, std::int32
           index < sampling_.min_tokens ? banned_early_ : sampling_.masked};
 }
 
-void SequenceDrafter::rank(const float* logits, int count) {
+void SequenceDrafter::rank_rows(const float* logits, int count) {
   const int vocab = sequences_->vocab();
   ranked_.resize(sample_rows_.size() * count);
   try {

@@ -77,6 +77,15 @@ class SequenceDrafter : public Drafter,
   [[nodiscard]] std::size_t weight_bytes() const { return sequences_->weight_bytes(); }
 
  protected:
+  /// One request of a round.
+  struct Started {
+    DraftSlot* slot = nullptr;
+    const DraftText* text = nullptr;
+    std::int32_t first = 0;  ///< index in the response of the first drafted token
+    int length = 0;          ///< most levels, the last of which takes no row
+    int paths = 1;           ///< most tokens of a level
+  };
+
   /// `sampling`, `stops`: the target's, for requests without their own; `stops` end a path and are
   /// banned before min_tokens.
   /// `backend` outlives the drafter. Throws std::invalid_argument on bad options.
@@ -89,8 +98,17 @@ class SequenceDrafter : public Drafter,
   /// Does propose() for a batch of at most max_requests.
   virtual void propose_together(std::span<DraftSlot> batch, Levels* levels) = 0;
 
-  /// Tokens of the longest path that the slot may have.
-  [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
+  /// Empties the slot. A length below 1: it gets no draft.
+  [[nodiscard]] Started begin(DraftSlot& slot) const;
+  /// Has rank() read the texts of the round and, unless all is read at once, each further level.
+  void grow(Levels* levels);
+  /// Adds the tokens that may follow each text, or each token of next_, to these requests of the
+  /// round. logits: [jobs].
+  virtual void rank(std::span<const int> jobs, const float* logits) = 0;
+  /// Finds the tokens of the last levels that get a further level.
+  virtual void find_next() = 0;
+  /// Removes the tokens of drafts that are to have no further level from next_.
+  virtual void judge(Levels& levels, int level) = 0;
   /// Stop tokens of the request.
   [[nodiscard]] const std::vector<TokenId>& stops(const DraftText& text) const {
     return text.sampling.stops ? text.sampling.stops->ids : stops_;
@@ -99,7 +117,7 @@ class SequenceDrafter : public Drafter,
   /// The row's parameters for drawing the token at `index` of the response.
   [[nodiscard]] kernels::SampleRow sample_row(const DraftText& text, std::int32_t index) const;
   /// Ranks the `count` best tokens of each of sample_rows_: [rows, count] in ranked_.
-  void rank(const float* logits, int count);
+  void rank_rows(const float* logits, int count);
 
   SequenceDrafterOptions options_;
   SamplingParams sampling_;
@@ -110,7 +128,15 @@ class SequenceDrafter : public Drafter,
   std::vector<kernels::SampleRow> sample_rows_;
   std::vector<kernels::Ranked> ranked_;
 
+  // The round.
+  std::vector<DraftSequences::Member> members_;
+  std::vector<DraftSequences::Next> next_;
+  std::vector<GrowingDraft> growing_;
+
  private:
+  /// Tokens of the longest path that the slot may have.
+  [[nodiscard]] int longest(const DraftSlot& slot, const DraftText& text) const;
+
   std::uint64_t warm_up_rows_ = 0;
 };
 

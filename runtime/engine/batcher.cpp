@@ -62,8 +62,7 @@ std::vector<std::int32_t> Batcher::owners_for(std::uint32_t prompt, OptionalInde
 }
 
 Batcher::Requests::iterator Batcher::end_of(std::int32_t owner) {
-  return std::find_if(requests_.begin(), requests_.end(),
-                      [&](const Request& r) { return this->owner(r) > owner; });
+  return std::ranges::find_if(requests_, [&](const Request& r) { return this->owner(r) > owner; });
 }
 
 bool Batcher::admit(Admission& request, OptionalIndex owner) {
@@ -128,15 +127,14 @@ void Batcher::note_text(Request& r) const {
 }
 
 const Batcher::Request& Batcher::at(RequestId id) const {
-  const auto it = std::find_if(requests_.begin(), requests_.end(),
-                               [&](const Request& r) { return r.trajectory.id == id; });
+  const auto it =
+      std::ranges::find_if(requests_, [&](const Request& r) { return r.trajectory.id == id; });
   if (it == requests_.end()) throw std::logic_error("a request that does not run");
   return *it;
 }
 
 bool Batcher::runs(RequestId id) const {
-  return std::any_of(requests_.begin(), requests_.end(),
-                     [&](const Request& r) { return r.trajectory.id == id; });
+  return std::ranges::any_of(requests_, [&](const Request& r) { return r.trajectory.id == id; });
 }
 
 std::vector<RunningRequest> Batcher::running() const {
@@ -172,8 +170,8 @@ bool Batcher::resize(std::int32_t blocks) {
   for (const Request& r : requests_) {
     if (r.arrival.end == 0) continue;
     const std::vector<std::int32_t> table = kv_.table(r.kv);
-    if (std::any_of(table.begin(), table.end(),
-                    [&](std::int32_t block) { return block >= blocks * kv_.owners(); }))
+    if (std::ranges::any_of(table,
+                            [&](std::int32_t block) { return block >= blocks * kv_.owners(); }))
       return false;
   }
   if (!kv_.resize(blocks)) return false;
@@ -260,8 +258,7 @@ void Batcher::settle() {
   for (Request& r : requests_) go_on(r);
   for (std::int32_t o = 0; o < kv_.owners(); ++o) unstick(o);
   // Leases still to be renewed wait for parcels to be released.
-  settled_ = std::none_of(requests_.begin(), requests_.end(),
-                          [](const Request& r) { return r.renewed != 0; });
+  settled_ = std::ranges::none_of(requests_, [](const Request& r) { return r.renewed != 0; });
   if (limits_.growth == 0) return;
   for (std::int32_t o = 0; o < kv_.owners(); ++o) grow_all(o);
 }

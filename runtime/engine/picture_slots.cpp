@@ -76,8 +76,7 @@ std::optional<std::int32_t> PictureSlots::use(const TextPictures& pictures, std:
   const PromptPicture& picture = pictures.pictures[index];
   const std::int32_t number = number_of(picture);
   const auto with = [this](std::int32_t wanted) {
-    return std::find_if(slots_.begin(), slots_.end(),
-                        [wanted](const Kept& kept) { return kept.number == wanted; });
+    return std::ranges::find(slots_, wanted, &Kept::number);
   };
   auto slot = with(number);
   if (slot == slots_.end()) {

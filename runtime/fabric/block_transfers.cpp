@@ -66,12 +66,11 @@ void BlockTransfers::refuse(Name name) {
 
 void BlockTransfers::give_up(Ticket ticket) {
   const auto has_ticket = [&](const auto& entry) { return entry.second.ticket == ticket; };
-  if (const auto t = std::find_if(incoming_.begin(), incoming_.end(), has_ticket);
-      t != incoming_.end()) {
+  if (const auto t = std::ranges::find_if(incoming_, has_ticket); t != incoming_.end()) {
     parts_.say(t->first.first, Word::withdraw, t->first.second, 0, {});
     return;
   }
-  const auto t = std::find_if(outgoing_.begin(), outgoing_.end(), has_ticket);
+  const auto t = std::ranges::find_if(outgoing_, has_ticket);
   if (t == outgoing_.end() || t->second.begun) return;  // over, or will be soon
   say_no(t->first, "the sender gave it up");
   outgoing_over_[t->first] = "cancelled";

@@ -136,7 +136,7 @@ BatchOrder::Place BatchOrder::place(std::uint64_t sequence) const {
   if (sequence == next_) return Place::next;
   if (sequence < next_) return Place::repeated;
   const auto same = [&](const Kept& kept) { return kept.sequence == sequence; };
-  return std::any_of(kept_.begin(), kept_.end(), same) ? Place::repeated : Place::early;
+  return std::ranges::any_of(kept_, same) ? Place::repeated : Place::early;
 }
 
 void BatchOrder::keep(std::uint64_t sequence, std::vector<std::byte> batch) {
@@ -144,8 +144,7 @@ void BatchOrder::keep(std::uint64_t sequence, std::vector<std::byte> batch) {
 }
 
 std::optional<std::vector<std::byte>> BatchOrder::take_kept() {
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const Kept& kept) { return kept.sequence == next_; });
+  const auto found = std::ranges::find(kept_, next_, &Kept::sequence);
   if (found == kept_.end()) return std::nullopt;
   std::vector<std::byte> batch = std::move(found->batch);
   kept_.erase(found);

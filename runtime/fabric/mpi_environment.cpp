@@ -70,8 +70,7 @@ std::vector<RankFacts> MpiEnvironment::gather_facts() const {
     mine.sharers += overlaps ? 1 : 0;
   }
 
-  std::vector<RankFacts> all(size_);
-  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+  std::vector<RankFacts> all = all_values(mine);
   std::vector<int> index(size_, 0);
   int nodes = 0;
   for (int r = 0; r < size_; ++r) {

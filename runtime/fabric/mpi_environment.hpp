@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/wire.hpp"
 #include "runtime/fabric/host_facts.hpp"
 
 namespace paceline::fabric {
@@ -28,6 +29,8 @@ struct RankFacts {
   std::uint64_t memory_bytes = 0;  ///< bytes free for the job on its node at the start; 0: unknown
   MemoryBound memory_bound = MemoryBound::unknown;
 
+  /// The rank's part of `memory_bytes`.
+  [[nodiscard]] std::uint64_t own_memory() const { return memory_bytes / local_ranks; }
   /// Number of cores that are this rank's part of the cores that it shares. The parts of a node's
   /// ranks add up to the node's cores, so some ranks have none where there are more ranks than
   /// cores.
@@ -63,6 +66,13 @@ class MpiEnvironment {
   /// Every rank's bytes, of any number below 2 GiB in all, in rank order. Collective.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(
       std::span<const std::byte> mine) const;
+  /// Every rank's value, in rank order. Collective.
+  template <Plain T>
+  [[nodiscard]] std::vector<T> all_values(const T& mine) const {
+    std::vector<T> all(size_);
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+    return all;
+  }
   /// Calls `use` on rank 0 with every rank's bytes, of any number, in rank order, one rank at a
   /// time. Collective. If `use` throws, other ranks may wait for rank 0 forever: the job must end.
   void collect(std::span<const std::byte> mine,

@@ -19,13 +19,10 @@ std::vector<std::byte> introduce(std::uint64_t run, std::span<const MailboxPlace
   WireWriter writer;
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  writer.put(run);
-  writer.put(std::string(host));
-  writer.put(std::vector(blocks.begin(), blocks.end()));
-  writer.put(static_cast<std::uint32_t>(boxes.size()));
+  writer.put_all(run, std::string(host), std::vector(blocks.begin(), blocks.end()),
+                 static_cast<std::uint32_t>(boxes.size()));
   for (const MailboxPlace& box : boxes) {
-    writer.put(box.at);
-    writer.put(box.worker);
+    writer.put_all(box.at, box.worker);
   }
   return writer.take();
 }
@@ -93,8 +90,7 @@ void UcxFabric::connect() {
     for (std::uint32_t i = 0; i < count; ++i) {
       MailboxPlace& place = mailboxes.emplace_back();
       place.host = transport.host;
-      reader.get(place.at);
-      reader.get(place.worker);
+      reader.get_all(place.at, place.worker);
     }
   }
   for (const auto& box : ucx_->boxes) box->mailbox.open(run, mailboxes);

@@ -288,8 +288,7 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
 /// is pending, the row lies in the original, for moves are done before copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
-  const auto copy =
-      std::find_if(copies_.begin(), copies_.end(), [&](const auto& c) { return c.to == block; });
+  const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
   return copy == copies_.end() ? block : copy->from;
 }
 
@@ -438,8 +437,7 @@ bool Sequences::resize(std::int32_t blocks) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] >= 0) copies_.push_back({blocks + static_cast<std::int32_t>(i), places[i]});
   }
-  for (Prefix& prefix : prefixes_)
-    std::for_each(prefix.blocks.begin(), prefix.blocks.end(), follow);
+  for (Prefix& prefix : prefixes_) std::ranges::for_each(prefix.blocks, follow);
   for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
     Sequence& s = sequences_[handle];
     if (!s.open) continue;

@@ -40,8 +40,7 @@ class DFlashHead final : public FeatureHead {
     float* const context = features_.row(part.first_row);
     std::byte* const normed = normed_.row(part.first_row);
     operations.linear(weights_->fc(), target_features_.row(part.first_row), part.rows, context);
-    operations.add_rmsnorm(context, nullptr, floats(weights_->feature_norm()), layer().norm_epsilon,
-                           part.rows, layer().hidden, weights_->compute(), normed);
+    norm(operations, context, nullptr, weights_->feature_norm(), normed);
     for (int n = 0; n < layer().layers; ++n) {
       attention_.store(operations, std::get<AttentionWeights>(weights_->layers()[n].attention),
                        rope_view_, n, normed);
@@ -49,11 +48,7 @@ class DFlashHead final : public FeatureHead {
   }
 
   void compute_blocks(kernels::Operations& operations) {
-    const DType dtype = weights_->compute();
-    const float epsilon = layer().norm_epsilon;
     const kernels::PassRows& part = operations.rows();
-    const int rows = part.rows;
-    const int hidden = layer().hidden;
     float* const residual = embedded_.row(part.first_row);
     float* const delta = delta_.row(part.first_row);
     std::byte* const normed = normed_.row(part.first_row);
@@ -61,17 +56,14 @@ class DFlashHead final : public FeatureHead {
     operations.embed(*embedding_, residual);
     for (int n = 0; n < layer().layers; ++n) {
       const LayerWeights& weights = weights_->layers()[n];
-      operations.add_rmsnorm(residual, n > 0 ? delta : nullptr, floats(weights.attention_norm),
-                             epsilon, rows, hidden, dtype, normed);
+      norm(operations, residual, n > 0 ? delta : nullptr, weights.attention_norm, normed);
       attention_.compute(operations, std::get<AttentionWeights>(weights.attention), rope_view_, n,
                          normed, delta);
-      operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden,
-                             dtype, normed);
+      norm(operations, residual, delta, weights.mlp_norm, normed);
       mlp_.compute(operations, std::get<MlpWeights>(weights.mlp), normed, delta);
     }
     if (part.logit_rows == 0) return;
-    operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
-                           dtype, normed);
+    norm(operations, residual, delta, weights_->final_norm(), normed);
     finish(operations, normed, residual);
   }
 

@@ -54,10 +54,7 @@ class Eagle3Head final : public FeatureHead {
 
   void compute(kernels::Operations& operations, bool of_target) override {
     const std::vector<LayerWeights>& layers = weights_->layers();
-    const DType dtype = weights_->compute();
-    const float epsilon = config_.layer.norm_epsilon;
     const kernels::PassRows& part = operations.rows();
-    const int rows = part.rows;
     const int hidden = config_.layer.hidden;
     float* const features = features_.row(part.first_row);
     float* const residual =
@@ -67,19 +64,15 @@ class Eagle3Head final : public FeatureHead {
 
     if (of_target) {
       if (!stored_features_.empty()) norm_features(operations);
-      operations.linear(weights_->fc(), target_features_.row(part.first_row), rows, features);
+      operations.linear(weights_->fc(), target_features_.row(part.first_row), part.rows, features);
     }
     join(operations, layers[0].attention_norm);
     for (int n = 0; n < config_.layer.layers; ++n) {
       const LayerWeights& layer = layers[n];
-      if (n > 0) {
-        operations.add_rmsnorm(residual, delta, floats(layer.attention_norm), epsilon, rows, hidden,
-                               dtype, normed);
-      }
+      if (n > 0) norm(operations, residual, delta, layer.attention_norm, normed);
       attention_.compute(operations, std::get<AttentionWeights>(layer.attention), rope_view_, n,
                          n > 0 ? normed : input_.row(part.first_row), delta);
-      operations.add_rmsnorm(residual, delta, floats(layer.mlp_norm), epsilon, rows, hidden, dtype,
-                             normed);
+      norm(operations, residual, delta, layer.mlp_norm, normed);
       mlp_.compute(operations, std::get<MlpWeights>(layer.mlp), normed, delta);
     }
     if (part.logit_rows == 0) return;
@@ -87,13 +80,11 @@ class Eagle3Head final : public FeatureHead {
     const float* outcome = residual;
     if (config_.norm_output) {
       float* const after = embedded_.row(part.first_row);  // embeddings have been read
-      operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
-                             DType::f32, reinterpret_cast<std::byte*>(after));
-      operations.store_columns(after, rows, hidden, dtype, normed, hidden, 0);
+      norm(operations, residual, delta, weights_->final_norm(), after);
+      operations.store_columns(after, part.rows, hidden, weights_->compute(), normed, hidden, 0);
       outcome = after;
     } else {
-      operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
-                             dtype, normed);
+      norm(operations, residual, delta, weights_->final_norm(), normed);
     }
     finish(operations, normed, outcome);
   }

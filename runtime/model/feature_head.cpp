@@ -103,22 +103,30 @@ void FeatureHead::write(std::span<const float> values, const Activation<float>& 
   backend_.write(reinterpret_cast<std::byte*>(to.row(0)), std::as_bytes(values));
 }
 
+void FeatureHead::norm(kernels::Operations& operations, float* residual, const float* delta,
+                       const Vector& weight, std::byte* out) const {
+  operations.add_rmsnorm(residual, delta, floats(weight), layer().norm_epsilon,
+                         operations.rows().rows, layer().hidden, weights_->compute(), out);
+}
+
+void FeatureHead::norm(kernels::Operations& operations, float* residual, const float* delta,
+                       const Vector& weight, float* out) const {
+  operations.add_rmsnorm(residual, delta, floats(weight), layer().norm_epsilon,
+                         operations.rows().rows, layer().hidden, DType::f32,
+                         reinterpret_cast<std::byte*>(out));
+}
 void FeatureHead::join(kernels::Operations& operations, const Vector& token_norm) {
   const DType dtype = weights_->compute();
   const kernels::PassRows& part = operations.rows();
-  const int rows = part.rows;
   const int hidden = layer().hidden;
-  const float epsilon = layer().norm_epsilon;
   float* const embedded = embedded_.row(part.first_row);
   float* const normed = feature_normed_.row(part.first_row);
   std::byte* const input = input_.row(part.first_row);
   operations.embed(*embedding_, embedded);
-  operations.add_rmsnorm(embedded, nullptr, floats(token_norm), epsilon, rows, hidden, DType::f32,
-                         reinterpret_cast<std::byte*>(normed));
-  operations.store_columns(normed, rows, hidden, dtype, input, 2 * hidden, 0);
-  operations.add_rmsnorm(features_.row(part.first_row), nullptr, floats(weights_->feature_norm()),
-                         epsilon, rows, hidden, DType::f32, reinterpret_cast<std::byte*>(normed));
-  operations.store_columns(normed, rows, hidden, dtype, input, 2 * hidden, hidden);
+  norm(operations, embedded, nullptr, token_norm, normed);
+  operations.store_columns(normed, part.rows, hidden, dtype, input, 2 * hidden, 0);
+  norm(operations, features_.row(part.first_row), nullptr, weights_->feature_norm(), normed);
+  operations.store_columns(normed, part.rows, hidden, dtype, input, 2 * hidden, hidden);
 }
 
 void FeatureHead::finish(kernels::Operations& operations, const std::byte* normed,

@@ -81,6 +81,12 @@ class FeatureHead {
 
   [[nodiscard]] static std::vector<float> floats_of(std::span<const std::byte> values, DType dtype);
   void write(std::span<const float> values, const Activation<float>& to);
+  /// Adds `delta` (null: nothing) to a pass's rows of the residual, and writes them normalised, in
+  /// the compute dtype or in fp32.
+  void norm(kernels::Operations& operations, float* residual, const float* delta,
+            const Vector& weight, std::byte* out) const;
+  void norm(kernels::Operations& operations, float* residual, const float* delta,
+            const Vector& weight, float* out) const;
   /// Writes the embeddings of a pass's tokens and its features, each normalised, side by side into
   /// input_.
   void join(kernels::Operations& operations, const Vector& token_norm);

@@ -12,7 +12,6 @@
 #include "runtime/model/heads.hpp"
 
 #include <cstdint>
-#include <utility>
 
 #include "runtime/model/latent_attention.hpp"
 #include "runtime/model/mlp.hpp"
@@ -36,34 +35,27 @@ class MtpHead final : public FeatureHead {
 
   void compute(kernels::Operations& operations, bool of_target) override {
     const LayerWeights& weights = weights_->layers()[0];
-    const DType dtype = weights_->compute();
-    const float epsilon = layer().norm_epsilon;
     const kernels::PassRows& part = operations.rows();
-    const int rows = part.rows;
     const int hidden = layer().hidden;
     float* const delta = delta_.row(part.first_row);
     std::byte* const normed = normed_.row(part.first_row);
 
     if (of_target) {
-      operations.add_rmsnorm(stored_features_.row(part.first_row), nullptr,
-                             floats(weights_->fc_norms()[0]), epsilon, rows, hidden, DType::f32,
-                             reinterpret_cast<std::byte*>(features_.row(part.first_row)));
+      norm(operations, stored_features_.row(part.first_row), nullptr, weights_->fc_norms()[0],
+           features_.row(part.first_row));
     }
     join(operations, weights_->token_norm());
     float* const residual = embedded_.row(part.first_row);  // embeddings have been read
-    operations.linear(weights_->fc(), input_.row(part.first_row), rows, residual);
-    operations.add_rmsnorm(residual, nullptr, floats(weights.attention_norm), epsilon, rows, hidden,
-                           dtype, normed);
+    operations.linear(weights_->fc(), input_.row(part.first_row), part.rows, residual);
+    norm(operations, residual, nullptr, weights.attention_norm, normed);
     attention_.compute(operations, std::get<LatentWeights>(weights.attention), rope_view_, 0,
                        normed, delta);
-    operations.add_rmsnorm(residual, delta, floats(weights.mlp_norm), epsilon, rows, hidden, dtype,
-                           normed);
+    norm(operations, residual, delta, weights.mlp_norm, normed);
     experts_.compute(operations, 0, std::get<ExpertWeights>(weights.mlp), normed, delta);
     if (part.logit_rows == 0) return;
     float* const outcome = feature_normed_.row(part.first_row);
-    operations.add_rmsnorm(residual, delta, floats(weights_->final_norm()), epsilon, rows, hidden,
-                           DType::f32, reinterpret_cast<std::byte*>(outcome));
-    operations.store_columns(outcome, rows, hidden, dtype, normed, hidden, 0);
+    norm(operations, residual, delta, weights_->final_norm(), outcome);
+    operations.store_columns(outcome, part.rows, hidden, weights_->compute(), normed, hidden, 0);
     finish(operations, normed, outcome);
   }
 

@@ -176,26 +176,23 @@ std::unique_ptr<kernels::Linear> WeightLoader::pack_flat(const Projection& matri
   TensorView flat = tensor(matrix.name + ".weight");
   flat.shape = {matrix.outputs, matrix.inputs};
   const MatrixSlice slice{&flat, 0, matrix.outputs, 0, matrix.inputs};
-  const kernels::PackPlace place = take_place(matrix.outputs, matrix.inputs, false);
+  return pack_slice(matrix.name + ".weight", slice);
+}
+
+std::unique_ptr<kernels::Linear> WeightLoader::pack_slice(const std::string& name,
+                                                          const MatrixSlice& slice) {
+  const kernels::PackPlace place = take_place(slice.rows, slice.columns, false);
   try {
     auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_, place);
     bytes_ += packed->bytes();
     return packed;
   } catch (const kernels::UnusableWeight& bad) {
-    fail(matrix.name + ".weight", bad);
+    fail(name, bad);
   }
 }
 
 std::unique_ptr<kernels::Linear> WeightLoader::pack_part(const Part& part) {
-  const MatrixSlice slice = slice_of(part);
-  const kernels::PackPlace place = take_place(part.rows, part.columns, false);
-  try {
-    auto packed = backend_.pack({&slice, 1}, {}, kernels::kAnySegments, compute_, place);
-    bytes_ += packed->bytes();
-    return packed;
-  } catch (const kernels::UnusableWeight& bad) {
-    fail(part.name, bad);
-  }
+  return pack_slice(part.name, slice_of(part));
 }
 
 // Transposes in fp32, which represents every stored weight exactly.

@@ -88,7 +88,9 @@ class WeightLoader {
                                                               const Shard& shard);
   /// Takes the place of the next matrix, [n, k]. Empty: the matrix gets memory of its own.
   [[nodiscard]] kernels::PackPlace take_place(std::int64_t n, std::int64_t k, bool gated);
-  /// Packs a part of a matrix, or the part's transpose, as a matrix of its own.
+  /// Packs a slice, a part of a matrix, or the part's transpose as a matrix of its own.
+  [[nodiscard]] std::unique_ptr<kernels::Linear> pack_slice(const std::string& name,
+                                                            const kernels::MatrixSlice& slice);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_part(const Part& part);
   [[nodiscard]] std::unique_ptr<kernels::Linear> pack_transposed(const Part& part);
   /// Packs the router as router_parts() matrices.

@@ -1,6 +1,7 @@
 #include "runtime/roles/coordinator.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <stdexcept>
@@ -237,8 +238,7 @@ void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run.groups.begin(), run.groups.end(), std::back_inserter(with_room),
                [](const policy::GroupState& group) { return group.room > 0; });
-  std::stable_sort(with_room.begin(), with_room.end(),
-                   [](const auto& a, const auto& b) { return a.kv_room > b.kv_room; });
+  std::ranges::stable_sort(with_room, std::greater{}, &policy::GroupState::kv_room);
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader), run);
 }
 

@@ -332,12 +332,11 @@ void DrafterRank::choose_outcomes() {
   if (between_answers_ > 0) sure.answers = 1 / between_answers_;
   for (const auto& [id, r] : requests_) {
     const double chance = list_outcomes(id, r);
-    if (std::find(asked_.begin(), asked_.end(), id) != asked_.end()) sure.tokens += chance;
+    if (std::ranges::find(asked_, id) != asked_.end()) sure.tokens += chance;
     sure.context += static_cast<double>(prompts_.at(id.prompt).size()) + r.response;
   }
   sure.context /= static_cast<double>(std::max<std::size_t>(1, requests_.size()));
-  std::stable_sort(outcomes_.begin(), outcomes_.end(),
-                   [](const Outcome& a, const Outcome& b) { return a.chance > b.chance; });
+  std::ranges::stable_sort(outcomes_, std::greater{}, &Outcome::chance);
   const std::size_t most = static_cast<std::size_t>(options_.max_batch) - asked_.size();
   outcomes_.resize(std::min(outcomes_.size(), most));
   std::size_t count = 0;

@@ -1,7 +1,6 @@
 #include "runtime/roles/kv_exchange.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace paceline::roles {
@@ -86,8 +85,7 @@ void KvExchange::part_from(const policy::Placement& placement, bool ended) {
     const auto now = at++;
     const KvMove& move = now->second;
     const bool pulls_no_more = move.kind == Kind::given || (move.kind == Kind::copied && ended);
-    const bool there = std::find(placement.groups.begin(), placement.groups.end(), move.to) !=
-                       placement.groups.end();
+    const bool there = std::ranges::find(placement.groups, move.to) != placement.groups.end();
     if (move.state == State::prepared && pulls_no_more && !there) release(now);
   }
 }
@@ -142,7 +140,7 @@ std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
 }
 
 bool KvExchange::arriving(RequestId id) const {
-  return std::any_of(moves_.begin(), moves_.end(), [&](const auto& move) {
+  return std::ranges::any_of(moves_, [&](const auto& move) {
     return move.second.state == State::posted && move.second.request == id;
   });
 }

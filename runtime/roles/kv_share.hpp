@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "runtime/core/block_transport.hpp"
-#include "runtime/core/clock.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/optional_index.hpp"
 #include "runtime/engine/step_runner.hpp"

@@ -83,12 +83,11 @@ bool Races::hear(int from, const protocol::RaceCommit& news) {
   const auto at = requests_.find(news.id);
   if (at == requests_.end()) return false;  // the race has ended here
   RacedRequest& request = at->second;
-  const auto other =
-      std::find_if(request.others.begin(), request.others.end(),
-                   [&](const Other& o) { return o.leader == from && o.key == news.key; });
-  const bool sense =
-      news.base >= 0 && std::all_of(news.tokens.begin(), news.tokens.end(),
-                                    [this](TokenId t) { return t >= 0 && t < vocab_; });
+  const auto other = std::ranges::find_if(
+      request.others, [&](const Other& o) { return o.leader == from && o.key == news.key; });
+  const bool sense = news.base >= 0 && std::ranges::all_of(news.tokens, [this](TokenId t) {
+                       return t >= 0 && t < vocab_;
+                     });
   if (other == request.others.end() || !sense) return false;
   const std::size_t known = request.known();
   const std::size_t said = news.base + news.tokens.size();

@@ -99,8 +99,9 @@ void Verifier::take(const Envelope& envelope) {
     return trusted || kv_.kept_for(pull.key, from.rank);
   };
   const auto the_keepers = [&](Address from, const Forget& forget) {
-    return trusted || std::all_of(forget.keys.begin(), forget.keys.end(),
-                                  [&](std::uint64_t key) { return kv_.kept_for(key, from.rank); });
+    return trusted || std::ranges::all_of(forget.keys, [&](std::uint64_t key) {
+             return kv_.kept_for(key, from.rank);
+           });
   };
   const auto whole = [&](Address, const Offer& offer) {
     const Admission& request = offer.request;
@@ -178,8 +179,7 @@ void Verifier::become(policy::Placement placement) {
   const bool all_have_places = placement.epoch == heard_of_;
   kv_.part_from(placement, all_have_places);
   for (Waiting& waiting : waiting_) {
-    if (std::find(placement.groups.begin(), placement.groups.end(), waiting.kv.group) ==
-        placement.groups.end())
+    if (std::ranges::find(placement.groups, waiting.kv.group) == placement.groups.end())
       kv_.decline(waiting.kv);
   }
   const int group = placement.group(options_.ranks.leader);
@@ -297,7 +297,7 @@ void Verifier::let_go() {
 /// Whether this verifier holds a request of its batch, and not only races for it.
 bool Verifier::holds(RequestId id) const {
   return !Pregeneration::owns(id) && !races_.races_for(id) &&
-         std::find(given_up_.begin(), given_up_.end(), id) == given_up_.end();
+         std::ranges::find(given_up_, id) == given_up_.end();
 }
 
 /// All requests that this verifier holds: in the batch, waiting for room, or for an answer.
@@ -314,8 +314,8 @@ std::vector<RunningRequest> Verifier::held() const {
 }
 
 std::deque<Verifier::Waiting>::iterator Verifier::waiting(RequestId id) {
-  return std::find_if(waiting_.begin(), waiting_.end(),
-                      [id](const Waiting& w) { return w.request.trajectory.id == id; });
+  return std::ranges::find_if(waiting_,
+                              [id](const Waiting& w) { return w.request.trajectory.id == id; });
 }
 
 void Verifier::admit() {
@@ -525,9 +525,8 @@ void Verifier::publish(bool force) {
   if (!flush && !changed_ && !status_due) return;
   status_.unflushed = static_cast<std::int32_t>(unflushed_.size());
   status_.running = held();
-  const auto waits = static_cast<std::int32_t>(std::count_if(
-      waiting_.begin(), waiting_.end(),
-      [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
+  const auto waits = static_cast<std::int32_t>(std::ranges::count_if(
+      waiting_, [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits -
                    static_cast<std::int32_t>(conversations_.waiting());
   // While a leased request waits for KV blocks, there is no room for another one. Races take no

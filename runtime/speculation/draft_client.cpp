@@ -129,8 +129,7 @@ void DraftClient::exchange() {
   const auto asks = [](const Server& server) {
     return server.reads && !server.fetch.places.empty() && server.ticket == 0;
   };
-  const auto asked =
-      std::max<std::ptrdiff_t>(std::count_if(servers_.begin(), servers_.end(), asks), 1);
+  const auto asked = std::max<std::ptrdiff_t>(std::ranges::count_if(servers_, asks), 1);
   for (Server& server : servers_) {
     if (!server.reads) continue;
     if (!server.update.stretches.empty()) {
@@ -148,8 +147,8 @@ void DraftClient::exchange() {
 }
 
 void DraftClient::receive(int from, std::span<const std::byte> message) {
-  const auto server = std::find_if(servers_.begin(), servers_.end(),
-                                   [from](const Server& s) { return s.at.rank == from; });
+  const auto server =
+      std::ranges::find_if(servers_, [from](const Server& s) { return s.at.rank == from; });
   std::optional<Message> decoded = decode_if_message(message);
   if (server == servers_.end() || !decoded) {
     ++counts_.invalid;
@@ -189,10 +188,10 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
   for (const DraftStretch& stretch : texts.stretches) {
     const bool inside = stretch.first <= all.size() && stretch.count <= all.size() - stretch.first;
     const auto tokens = inside ? all.subspan(stretch.first, stretch.count) : all.first(0);
-    const bool valid = inside && stretch.age <= kOldestStep &&
-                       std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
-                         return token >= 0 && token < options_.vocab;
-                       });
+    const bool valid =
+        inside && stretch.age <= kOldestStep && std::ranges::all_of(tokens, [this](TokenId token) {
+          return token >= 0 && token < options_.vocab;
+        });
     if (!valid) {
       ++counts_.invalid;
       continue;

@@ -32,8 +32,7 @@ void JoinedDraft::join(std::span<const DraftPart> parts, std::size_t most) {
       order_.push_back({parts[p].values[t], p, t});
   }
   // Parents stay before their children, whose values are no higher.
-  std::stable_sort(order_.begin(), order_.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.value > b.value; });
+  std::ranges::stable_sort(order_, std::greater{}, &Candidate::value);
   for (const auto& [value, p, t] : order_) {
     const std::int32_t of_part = parts[p].parents[t];
     const std::int32_t parent = of_part < 0 ? -1 : nodes_[p][of_part];

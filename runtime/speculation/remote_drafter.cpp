@@ -195,8 +195,7 @@ void RemoteDrafter::tell(int rank, Link& link) {
     open(link, link.unopened[opened]);
     said = true;
   }
-  link.unopened.erase(link.unopened.begin(),
-                      link.unopened.begin() + static_cast<std::ptrdiff_t>(opened));
+  link.unopened.erase(link.unopened.begin(), link.unopened.begin() + opened);
   said = send_features(rank, link) || said;
   if (said) link.watch.told();
 }

@@ -171,14 +171,13 @@ std::span<const engine::DraftTree> Speculator::draft(
   query_.context = mean_context(decoding);
   const bool considers = policy_->considers(query_);
   const bool any_foretold =
-      std::any_of(foretold.begin(), foretold.end(),
-                  [](std::span<const TokenId> next) { return !next.empty(); });
+      std::ranges::any_of(foretold, [](std::span<const TokenId> next) { return !next.empty(); });
   if (!considers && !any_foretold) return {};
   log_.tell(roster_, now);
   describe(decoding, foretold);
   lengths_.assign(decoding.size(), 0);
   if (considers) policy_->choose(query_, lengths_);
-  drafted_ = std::any_of(lengths_.begin(), lengths_.end(), [](int length) { return length > 0; });
+  drafted_ = std::ranges::any_of(lengths_, [](int length) { return length > 0; });
   if (!drafted_ && !any_foretold) return {};
 
   drafts_.resize(std::max(drafts_.size(), decoding.size()));
@@ -235,7 +234,7 @@ void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
       lags.emplace_back(state->lag(decoding[i].id), i);
   }
   if (lags.empty()) return;
-  const int most = std::min_element(lags.begin(), lags.end())->first + kTrialLag;
+  const int most = std::ranges::min_element(lags)->first + kTrialLag;
   std::erase_if(lags, [most](const auto& lag) { return lag.first > most; });
   trial_->request = lags[round % lags.size()].second;
 }

@@ -71,8 +71,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
                            draft::Levels* /*levels*/) {
   pending_.reset();
   for (draft::DraftSlot& slot : batch) slot.count = slot.calls = 0;
-  const auto recorded =
-      std::find_if(batch.begin(), batch.end(), [this](const auto& slot) { return due(slot); });
+  const auto recorded = std::ranges::find_if(batch, [this](const auto& slot) { return due(slot); });
   if (recorded != batch.end()) record(*recorded, now);
 }
 
@@ -114,13 +113,9 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
 /// step does not verify the draft, because another drafter's draft was expected to do better.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
-  const auto first =
-      std::find_if(step.samples.begin(), step.samples.end(),
-                   [&](const engine::StepSample& sample) { return sample.noise == p.noise; });
+  const auto first = std::ranges::find(step.samples, p.noise, &engine::StepSample::noise);
   if (first == step.samples.end()) return false;
-  const auto part = std::find_if(
-      step.parts.begin(), step.parts.end(),
-      [&](const engine::StepPart& candidate) { return candidate.first_row == first->row; });
+  const auto part = std::ranges::find(step.parts, first->row, &engine::StepPart::first_row);
   if (part == step.parts.end()) return false;
   // The rows of a request that decodes are all sampled.
   const auto root = static_cast<std::int32_t>(first - step.samples.begin());
