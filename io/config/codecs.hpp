@@ -19,6 +19,7 @@
 #include "io/config/path_text.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
+#include "io/config/utf8.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "runtime/core/error.hpp"
 
@@ -227,6 +228,12 @@ inline std::string list_names(std::span<const std::string_view> names) {
   return text;
 }
 
+/// The name nearest to `name`, as "did you mean 'x'?"; empty: none is near.
+inline std::string did_you_mean(std::string_view name, std::span<const std::string_view> names) {
+  const std::string_view near = nearest_name(name.substr(0, 64), names);
+  return near.empty() ? "" : "did you mean '" + std::string(near) + "'?";
+}
+
 /// One of a few words; each stands for a value.
 template <typename T, std::size_t N>
 struct Choice {
@@ -237,19 +244,24 @@ struct Choice {
     for (std::size_t i = 0; i < N; ++i) {
       if (is_scalar(node) && node.scalar == names[i]) return values[i];
     }
-    const std::string_view near =
-        is_scalar(node) ? nearest_name(std::string_view(node.scalar).substr(0, 64), names) : "";
-    throw BadValue(node, type(), near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
+    throw BadValue(node, type(), is_scalar(node) ? did_you_mean(node.scalar, names) : "");
   }
   [[nodiscard]] std::string write(const T& value) const {
-    const auto found = std::find(values.begin(), values.end(), value);
-    return std::string(names[static_cast<std::size_t>(found - values.begin())]);
+    return std::string(names[std::ranges::find(values, value) - values.begin()]);
   }
 };
 template <typename... Names>
 auto words(Names... names) {
   constexpr std::size_t n = sizeof...(names);
   return Choice<std::string, n>{{names...}, {std::string(names)...}};
+}
+
+/// A Choice of all values of an enumeration, in order of their values from 0.
+template <typename Enum, typename... Names>
+auto in_order(Names... names) {
+  Choice<Enum, sizeof...(names)> choice{{names...}, {}};
+  for (std::size_t i = 0; i < sizeof...(names); ++i) choice.values[i] = static_cast<Enum>(i);
+  return choice;
 }
 
 /// A Choice of values that name_of() names.

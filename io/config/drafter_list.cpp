@@ -13,10 +13,9 @@ constexpr std::int32_t deepest_tree = 4096;   // depth of a suffix tree, tokens
 constexpr std::int32_t longest_match = 1024;  // longest match of a suffix, tokens
 
 const Choice<DrafterMethod, 6>& methods() {
-  static const Choice<DrafterMethod, 6> choice{
-      {"dflash", "eagle3", "model", "mtp", "ngram", "suffix"},
-      {DrafterMethod::dflash, DrafterMethod::eagle3, DrafterMethod::model, DrafterMethod::mtp,
-       DrafterMethod::ngram, DrafterMethod::suffix}};
+  static const auto choice =
+      named(std::array{DrafterMethod::dflash, DrafterMethod::eagle3, DrafterMethod::model,
+                       DrafterMethod::mtp, DrafterMethod::ngram, DrafterMethod::suffix});
   return choice;
 }
 
@@ -148,20 +147,15 @@ auto in_entry(const YamlEntry& entry, const Read& read) {
   for (const EntryKey& key : entry_keys()) {
     if (key.method == method) names.push_back(key.name);
   }
-  const std::string_view near = nearest_name(std::string_view(entry.key).substr(0, 64), names);
-  BadValue bad(map, "the keys of method " + methods().write(method) + ": " + list_names(names),
-               near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
-  bad.line = entry.line;
-  bad.column = entry.column;
-  bad.found = show(entry.key);
-  throw bad;
+  throw unknown_key(map, entry, names,
+                    "the keys of method " + methods().write(method) + ": " + list_names(names));
 }
 
 // Names are printed in tables and are keys of files.
 bool is_name(std::string_view name) {
   const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   return !name.empty() && name.front() != ' ' && name.back() != ' ' &&
-         std::none_of(name.begin(), name.end(), control);
+         std::ranges::none_of(name, control);
 }
 
 DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
@@ -173,7 +167,7 @@ DrafterSetting read_entry(const YamlNode& map, const std::string& directory) {
       in_entry(*method, [&](const YamlNode& node) { return methods().read(node, directory); }));
   for (const YamlEntry& entry : map.entries) {
     if (entry.key == "method") continue;
-    const auto key = std::find_if(entry_keys().begin(), entry_keys().end(), [&](const auto& k) {
+    const auto key = std::ranges::find_if(entry_keys(), [&](const auto& k) {
       return k.method == setting.method && k.name == entry.key;
     });
     if (key == entry_keys().end()) throw_unknown_key(entry, map, setting.method);
@@ -213,15 +207,14 @@ std::vector<DrafterSetting> DrafterList::read(const YamlNode& node, const std::s
   for (const YamlNode& item : node.items) {
     try {
       DrafterSetting drafter = read_entry(item, directory);
-      const bool second = std::any_of(drafters.begin(), drafters.end(), [&](const auto& earlier) {
-        return earlier.method == drafter.method;
-      });
+      const bool second = std::ranges::any_of(
+          drafters, [&](const auto& earlier) { return earlier.method == drafter.method; });
       if (second && drafter.method != DrafterMethod::model) {
         throw BadValue(find_entry(item, "method")->value,
                        "one drafter of this method at most (several may be of method model)");
       }
-      const bool other_head = std::any_of(drafters.begin(), drafters.end(),
-                                          [](const auto& earlier) { return earlier.is_head(); });
+      const bool other_head =
+          std::ranges::any_of(drafters, [](const auto& earlier) { return earlier.is_head(); });
       if (other_head && drafter.is_head()) {
         throw BadValue(find_entry(item, "method")->value,
                        "one head at most, of dflash, eagle3 and mtp");

@@ -78,10 +78,8 @@ struct Lengths {
 
 /// Keys of the section about the programs that answer turns of responses.
 std::vector<Key> environment_keys() {
-  const Choice<EnvironmentMethod, 2> method{{"none", "command"},
-                                            {EnvironmentMethod::none, EnvironmentMethod::command}};
   return {
-      key(PACELINE_FIELD(environment, method), method,
+      key(PACELINE_FIELD(environment, method), in_order<EnvironmentMethod>("none", "command"),
           "Whether responses are conversations, whose turns programs of yours answer."),
       key(PACELINE_FIELD(environment, command), Command{},
           "A program that reads turns and writes answers, a JSON line each.",
@@ -200,9 +198,7 @@ std::vector<Key> test_keys() {
               "Misbehaviour of drafter ranks."),
        member("draft_servers", &F::draft_servers, words("none", "stall"),
               "Misbehaviour of draft servers.")}};
-  const Choice<Shuffle, 5> decisions{
-      {"moves", "roles", "races", "memory", "outcomes"},
-      {Shuffle::moves, Shuffle::roles, Shuffle::races, Shuffle::memory, Shuffle::outcomes}};
+  const auto decisions = in_order<Shuffle>("moves", "roles", "races", "memory", "outcomes");
   return {key(PACELINE_FIELD(test, shuffle),
               List<Choice<Shuffle, 5>>{decisions, "moves, roles, races, memory and outcomes"},
               "At random: requests move between groups, ranks change roles, groups generate "
@@ -218,9 +214,8 @@ std::vector<Key> test_keys() {
 
 /// A rule, or a map of rules by data_source, whose key `default` is for all other sources.
 struct Rules {
-  Choice<AnswerRule, 5> rule{{"exact", "numeric", "last_number", "boxed", "regex"},
-                             {AnswerRule::exact, AnswerRule::numeric, AnswerRule::last_number,
-                              AnswerRule::boxed, AnswerRule::regex}};
+  Choice<AnswerRule, 5> rule =
+      in_order<AnswerRule>("exact", "numeric", "last_number", "boxed", "regex");
   [[nodiscard]] std::string type() const {
     return rule.type() + "; or a map of such by data_source, and `default` for others";
   }
@@ -255,15 +250,10 @@ struct Rules {
 
 /// Keys of the section about scoring responses.
 std::vector<Key> reward_keys() {
-  const Choice<RewardMethod, 3> method{
-      {"none", "match", "command"},
-      {RewardMethod::none, RewardMethod::match, RewardMethod::command}};
   const Real<double> tolerance{"a number, at least 0", [](double v) { return v >= 0; }};
-  const Choice<RewardsRequired, 3> required{
-      {"none", "some", "all"},
-      {RewardsRequired::none, RewardsRequired::some, RewardsRequired::all}};
+
   return {
-      key(PACELINE_FIELD(reward, method), method,
+      key(PACELINE_FIELD(reward, method), in_order<RewardMethod>("none", "match", "command"),
           "How responses are scored: not, by their answers, or by programs of yours."),
       key(PACELINE_FIELD(reward, ground_truth), OrAuto{Text{}},
           "Field of a prompt's line that holds the true answer, as extra_info.answer.",
@@ -290,7 +280,7 @@ std::vector<Key> reward_keys() {
           "command: how often a response is tried of which workers fail."),
       key(PACELINE_FIELD(reward, send_tokens), Flag{},
           "command: token ids of prompt and response are part of what workers read."),
-      key(PACELINE_FIELD(reward, required), required,
+      key(PACELINE_FIELD(reward, required), in_order<RewardsRequired>("none", "some", "all"),
           "How many responses must have a reward, or the run ends with exit code 65.",
           {"some: one at least. none: a command that fails when it is tried is a warning, too. The",
            "trajectories are there in any case, and --resume scores what is missing."})};
@@ -300,27 +290,6 @@ std::vector<Key> run_keys() {
   const Path directory{"the path of a directory"};
   const Path file{"the path of a file"};
   const Choice<DType, 2> dtype{{"bf16", "fp32"}, {DType::bf16, DType::f32}};
-  const Choice<Overlong, 3> overlong{{"error", "skip", "truncate"},
-                                     {Overlong::error, Overlong::skip, Overlong::truncate}};
-  const Choice<SpeculationMode, 3> mode{
-      {"plain", "coupled", "decoupled"},
-      {SpeculationMode::plain, SpeculationMode::coupled, SpeculationMode::decoupled}};
-
-  const Choice<SchedulePolicy, 5> schedule_policy{
-      {"context", "no_context", "oracle", "group", "fcfs"},
-      {SchedulePolicy::context, SchedulePolicy::no_context, SchedulePolicy::oracle,
-       SchedulePolicy::group, SchedulePolicy::fcfs}};
-
-  const Choice<MoveKvBy, 4> move_kv{
-      {"cost", "transfer", "recompute", "both"},
-      {MoveKvBy::cost, MoveKvBy::transfer, MoveKvBy::recompute, MoveKvBy::both}};
-
-  const Choice<PromptFilter, 2> filter{{"none", "mixed_rewards"},
-                                       {PromptFilter::none, PromptFilter::mixed_rewards}};
-
-  const Choice<PartialResponses, 2> partial{{"drop", "keep"},
-                                            {PartialResponses::drop, PartialResponses::keep}};
-
   return {
       key(PACELINE_FIELD(model, path), directory,
           "Hugging Face model: config.json, *.safetensors, tokenizer.json.", {}, true),
@@ -343,7 +312,7 @@ std::vector<Key> run_keys() {
       key(PACELINE_FIELD(prompts, keys.ground_truth), OrAuto{Text{}},
           "The same of the true answer, which reward.ground_truth too may name."),
       key(PACELINE_FIELD(prompts, samples), Count{1, 1000000}, "Responses to each prompt."),
-      key(PACELINE_FIELD(prompts, overlong), overlong,
+      key(PACELINE_FIELD(prompts, overlong), in_order<Overlong>("error", "skip", "truncate"),
           "A prompt that leaves no room for a response; truncate keeps its last tokens."),
       key(PACELINE_FIELD(prompts, max_prompt_tokens), Count{0, int_max},
           "Longest prompt, in tokens; 0 is what the context leaves beside max_tokens."),
@@ -355,9 +324,9 @@ std::vector<Key> run_keys() {
           {"Kept are the first ones that pass, in the order in which prompts start. "
            "trajectories.h5",
            "has these alone; the others may be left undone."}),
-      key(PACELINE_FIELD(prompts, filter), filter,
+      key(PACELINE_FIELD(prompts, filter), in_order<PromptFilter>("none", "mixed_rewards"),
           "Prompts that prompts.enough counts: those whose responses' rewards differ."),
-      key(PACELINE_FIELD(prompts, partial), partial,
+      key(PACELINE_FIELD(prompts, partial), in_order<PartialResponses>("drop", "keep"),
           "Responses that are unfinished when enough prompts pass; keep leaves them in DIR/left "
           "for the next step."),
       key(PACELINE_FIELD(prompts, begun), OrNone{directory},
@@ -433,9 +402,7 @@ std::vector<Key> run_keys() {
       key(PACELINE_FIELD(layout, expert_parallel), OrAuto{PowerOfTwo{64}},
           "Ranks that have a part of a layer's experts each, whole ones; auto, and so far no "
           "other, is all of a verifier group."),
-      key(PACELINE_FIELD(layout, attention),
-          OrAuto{Choice<AttentionLayout, 2>{{"tensor", "data"},
-                                            {AttentionLayout::tensor, AttentionLayout::data}}},
+      key(PACELINE_FIELD(layout, attention), OrAuto{in_order<AttentionLayout>("tensor", "data")},
           "Ranks of a verifier group have some heads of all its requests (tensor), or all heads of "
           "requests of their own (data), and share the rest of each layer; auto is tensor."),
       key(PACELINE_FIELD(layout, verifier_groups), OrAuto{Count{1, 1 << 20}},
@@ -474,7 +441,8 @@ std::vector<Key> run_keys() {
            "the batch; dsd: one length, by mean acceptance and linear costs; tetris: max_length "
            "tokens,",
            "the likelier half of which is verified; fixed: max_length tokens."}),
-      key(PACELINE_FIELD(speculation, mode), OrAuto{mode},
+      key(PACELINE_FIELD(speculation, mode),
+          OrAuto{in_order<SpeculationMode>("plain", "coupled", "decoupled")},
           "Draft not at all, in turn with verifying, or on ranks of their own; auto is by costs."),
       key(PACELINE_FIELD(speculation, max_length), Count{1, 1024}, "Longest draft, in tokens."),
       key(PACELINE_FIELD(speculation, paths), OrAuto{Count{1, 1024}},
@@ -504,7 +472,8 @@ std::vector<Key> run_keys() {
           "Groups of a resident job that run dry begin the next step's responses, for its drafts.",
           {"It takes speculation.history: auto, and the next request in time."}),
 
-      key(PACELINE_FIELD(schedule, policy), schedule_policy,
+      key(PACELINE_FIELD(schedule, policy),
+          in_order<SchedulePolicy>("context", "no_context", "oracle", "group", "fcfs"),
           "Which of the requests that wait are generated first.",
           {"context: of each prompt one to learn from, then those whose siblings became longest "
            "(Seer);",
@@ -521,7 +490,8 @@ std::vector<Key> run_keys() {
           "For oracle: a finished run of the same prompts."),
       key(PACELINE_FIELD(schedule, rebalance), Flag{},
           "Groups that run out of requests, or would end sooner, get some of other groups."),
-      key(PACELINE_FIELD(schedule, move_kv), move_kv,
+      key(PACELINE_FIELD(schedule, move_kv),
+          in_order<MoveKvBy>("cost", "transfer", "recompute", "both"),
           "How a moving request's KV gets there; cost is whichever is soonest."),
 
       key(PACELINE_FIELD(kv_pool, memory), OrAuto{SizeOrNone{}},

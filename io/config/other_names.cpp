@@ -115,8 +115,7 @@ constexpr std::array table = {
 }  // namespace
 
 const OtherName* find_other_name(std::string_view name) {
-  const auto* const at = std::find_if(table.begin(), table.end(),
-                                      [&](const OtherName& other) { return other.name == name; });
+  const auto* const at = std::ranges::find(table, name, &OtherName::name);
   return at == table.end() ? nullptr : &*at;
 }
 

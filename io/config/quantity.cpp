@@ -5,29 +5,16 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/core/parse_number.hpp"
 namespace paceline::io {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 template <typename T>
-std::optional<T> parse_whole(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
-
-template <typename T>
 std::optional<T> parse_all(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end || !std::isfinite(value)) {
-    return std::nullopt;
-  }
-  return value;
+  const std::optional<T> value = parse_number<T>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 // Takes a number without a sign off the start of `text`.
@@ -61,7 +48,7 @@ constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> size_units{
 std::optional<double> parse_clock(std::string_view text) {
   std::int64_t days = 0;
   if (const std::size_t dash = text.find('-'); dash != std::string_view::npos) {
-    const auto value = parse_whole<std::uint16_t>(text.substr(0, dash));
+    const auto value = parse_number<std::uint16_t>(text.substr(0, dash));
     if (!value) return std::nullopt;
     days = *value;
     text.remove_prefix(dash + 1);
@@ -69,9 +56,9 @@ std::optional<double> parse_clock(std::string_view text) {
   const std::size_t first = text.find(':');
   const std::size_t last = text.rfind(':');
   if (first == std::string_view::npos || first == last) return std::nullopt;
-  const auto hours = parse_whole<std::uint16_t>(text.substr(0, first));
-  const auto minutes = parse_whole<std::uint16_t>(text.substr(first + 1, last - first - 1));
-  const auto seconds = parse_whole<std::uint16_t>(text.substr(last + 1));
+  const auto hours = parse_number<std::uint16_t>(text.substr(0, first));
+  const auto minutes = parse_number<std::uint16_t>(text.substr(first + 1, last - first - 1));
+  const auto seconds = parse_number<std::uint16_t>(text.substr(last + 1));
   if (!hours || !minutes || !seconds || *minutes > 59 || *seconds > 59) return std::nullopt;
   return static_cast<double>(((days * 24 + *hours) * 60 + *minutes) * 60 + *seconds);
 }
@@ -79,10 +66,10 @@ std::optional<double> parse_clock(std::string_view text) {
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
-  return parse_whole<std::int64_t>(text);
+  return parse_number<std::int64_t>(text);
 }
 std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
-  return parse_whole<std::uint64_t>(text);
+  return parse_number<std::uint64_t>(text);
 }
 std::optional<float> parse_float(std::string_view text) { return parse_all<float>(text); }
 std::optional<double> parse_double(std::string_view text) { return parse_all<double>(text); }

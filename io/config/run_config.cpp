@@ -58,8 +58,7 @@ std::string full_name(const Key& key) {
 
 // Text "; did you mean 'x'?" or, if no name is near, a list of all names.
 std::string suggest(std::string_view name, std::span<const std::string_view> candidates) {
-  const std::string_view near = nearest_name(name.substr(0, 64), candidates);
-  if (!near.empty()) return "; did you mean '" + std::string(near) + "'?";
+  if (const std::string near = did_you_mean(name, candidates); !near.empty()) return "; " + near;
   std::string text = "; there are";
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     text += (i > 0 ? ", " : " ") + std::string(candidates[i]);
@@ -286,23 +285,31 @@ class Reader {
     return found == places_.end() ? name_ : found->second;
   }
 
+  // Reports a key whose value does not go with others'.
+  void refuse(const std::string& key, const std::string& expected, const std::string& found) {
+    problem(place_of_key(key), key + ": expected " + expected + ", found " + found);
+  }
+  void expect(const std::string& key, bool right, const std::string& expected,
+              const std::string& found) {
+    if (!right) refuse(key, expected, found);
+  }
+
   void check_together(Purpose purpose) {
     const SamplingParams& s = config_.sampling;
     if (s.min_tokens > s.max_tokens) {
-      problem(place_of_key("sampling.min_tokens"),
-              "sampling.min_tokens: expected at most sampling.max_tokens (" +
-                  std::to_string(s.max_tokens) + "), found " + std::to_string(s.min_tokens));
+      refuse("sampling.min_tokens",
+             "at most sampling.max_tokens (" + std::to_string(s.max_tokens) + ")",
+             std::to_string(s.min_tokens));
     }
     const LimitsSection& l = config_.limits;
     if (l.wall_clock && l.margin >= *l.wall_clock) {
-      problem(place_of_key("limits.margin"),
-              "limits.margin: expected less than limits.wall_clock (" +
-                  format_number(*l.wall_clock) + " seconds), found " + format_number(l.margin));
+      refuse("limits.margin",
+             "less than limits.wall_clock (" + format_number(*l.wall_clock) + " seconds)",
+             format_number(l.margin));
     }
     if (config_.layout.drafters.value_or(0) > 0 && config_.speculation.drafters.empty()) {
-      problem(place_of_key("layout.drafters"),
-              "layout.drafters: expected auto or 0 where speculation.drafters is empty, found " +
-                  std::to_string(*config_.layout.drafters));
+      refuse("layout.drafters", "auto or 0 where speculation.drafters is empty",
+             std::to_string(*config_.layout.drafters));
     }
     const ScheduleSection& schedule = config_.schedule;
     if (purpose == Purpose::run && schedule.policy == SchedulePolicy::oracle && !schedule.lengths) {
@@ -310,8 +317,7 @@ class Reader {
               "schedule.policy: oracle needs schedule.lengths, a finished run of the same prompts");
     }
     if (config_.kv_pool.disk_size && !config_.kv_pool.disk) {
-      problem(place_of_key("kv_pool.disk_size"),
-              "kv_pool.disk_size: expected kv_pool.disk, a directory, beside it, found none");
+      refuse("kv_pool.disk_size", "kv_pool.disk, a directory, beside it", "none");
     }
     check_expert_parallel();
     check_prompt_keys();
@@ -330,11 +336,8 @@ class Reader {
     if (std::all_of(degrees.begin(), degrees.end(),
                     [&](std::int32_t tp) { return tp == *layout.expert_parallel; }))
       return;
-    problem(
-        place_of_key("layout.expert_parallel"),
-        "layout.expert_parallel: expected auto, or the degree that layout.verifier_tp gives all "
-        "groups, found " +
-            std::to_string(*layout.expert_parallel));
+    refuse("layout.expert_parallel", "auto, or the degree that layout.verifier_tp gives all groups",
+           std::to_string(*layout.expert_parallel));
   }
 
   void check_prompt_keys() {
@@ -342,10 +345,9 @@ class Reader {
     for (std::size_t i = 0; i < named.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (named[i].field != named[j].field) continue;
-        const std::string key = "prompts.keys." + std::string(named[i].key);
-        problem(place_of_key(key), key + ": expected another field than prompts.keys." +
-                                       std::string(named[j].key) + ", found " +
-                                       show(named[i].field));
+        refuse("prompts.keys." + std::string(named[i].key),
+               "another field than prompts.keys." + std::string(named[j].key),
+               show(named[i].field));
       }
     }
   }
@@ -354,14 +356,9 @@ class Reader {
     const PromptsSection& p = config_.prompts;
     const bool carries = p.partial == PartialResponses::keep || p.begun.has_value();
     if (!p.enough && p.filter == PromptFilter::none && !carries) return;
-    const auto expect = [this](const std::string& key, bool right, const std::string& expected,
-                               const std::string& found) {
-      if (right) return;
-      problem(place_of_key(key), key + ": expected " + expected + ", found " + found);
-    };
     if (!p.enough || p.filter == PromptFilter::none) {
       if (carries && !p.enough) {
-        expect(p.begun ? "prompts.begun" : "prompts.partial", false,
+        refuse(p.begun ? "prompts.begun" : "prompts.partial",
                std::string(p.begun ? "none" : "drop") + " where prompts.enough is none",
                p.begun ? *p.begun : "keep");
         if (p.filter == PromptFilter::none) return;
@@ -400,47 +397,40 @@ class Reader {
   void check_masks() {
     const SamplingParams& s = config_.sampling;
     if (!s.keep_masks || (s.top_k >= 1 && s.top_k <= SamplingParams::kMostKept)) return;
-    problem(place_of_key("sampling.top_k"),
-            "sampling.top_k: expected 1 to " + std::to_string(SamplingParams::kMostKept) +
-                " where sampling.keep_masks is true, so that a token has no more ids than that, "
-                "found " +
-                std::to_string(s.top_k));
+    refuse("sampling.top_k",
+           "1 to " + std::to_string(SamplingParams::kMostKept) +
+               " where sampling.keep_masks is true, so that a token has no more ids than that",
+           std::to_string(s.top_k));
   }
 
   void check_routing() {
-    if (!config_.sampling.keep_routing || !config_.converses()) return;
-    problem(place_of_key("sampling.keep_routing"),
-            "sampling.keep_routing: expected false where there is an environment, found true");
+    expect("sampling.keep_routing", !config_.sampling.keep_routing || !config_.converses(),
+           "false where there is an environment", "true");
   }
 
   void check_reward() {
     const RewardSection& r = config_.reward;
     if (r.method == RewardMethod::match && r.rule.has(AnswerRule::regex) != r.pattern.has_value()) {
-      problem(place_of_key("reward.pattern"),
-              std::string("reward.pattern: expected ") +
-                  (r.pattern ? "none where reward.rule is not regex, found " + show(*r.pattern)
-                             : "a regular expression where reward.rule is regex, found none"));
+      refuse("reward.pattern",
+             r.pattern ? "none where reward.rule is not regex"
+                       : "a regular expression where reward.rule is regex",
+             r.pattern ? show(*r.pattern) : "none");
     }
-    if (r.method == RewardMethod::command && r.command.empty()) {
-      problem(place_of_key("reward.command"),
-              "reward.command: expected a program where reward.method is command, found an empty "
-              "list");
-    }
+    expect("reward.command", r.method != RewardMethod::command || !r.command.empty(),
+           "a program where reward.method is command", "an empty list");
   }
 
   void check_environment() {
     if (!config_.converses()) return;
     const EnvironmentSection& e = config_.environment;
     if (config_.limits.stall && e.timeout * e.attempts >= *config_.limits.stall) {
-      problem(place_of_key("environment.timeout"),
-              "environment.timeout: expected less than limits.stall (" +
-                  format_number(*config_.limits.stall) +
-                  " seconds) with all of environment.attempts, found " + format_number(e.timeout));
+      refuse("environment.timeout",
+             "less than limits.stall (" + format_number(*config_.limits.stall) +
+                 " seconds) with all of environment.attempts",
+             format_number(e.timeout));
     }
-    if (!e.command.empty()) return;
-    problem(place_of_key("environment.command"),
-            "environment.command: expected a program where environment.method is command, found "
-            "an empty list");
+    expect("environment.command", !e.command.empty(),
+           "a program where environment.method is command", "an empty list");
   }
 
   void check_mode() {
@@ -448,42 +438,35 @@ class Reader {
     if (!mode) return;
     const std::string name = name_of(*mode);
     if (*mode != SpeculationMode::plain && config_.speculation.drafters.empty()) {
-      problem(place_of_key("speculation.mode"),
-              "speculation.mode: expected auto or plain where speculation.drafters is empty, "
-              "found '" +
-                  name + "'");
+      refuse("speculation.mode", "auto or plain where speculation.drafters is empty",
+             "'" + name + "'");
     }
     const Auto<std::int32_t> drafters = config_.layout.drafters;
     const bool decoupled = *mode == SpeculationMode::decoupled;
     if (drafters && (*drafters > 0) != decoupled) {
-      problem(place_of_key("layout.drafters"),
-              "layout.drafters: expected auto or " + std::string(decoupled ? "at least 1" : "0") +
-                  " where speculation.mode is " + name + ", found " + std::to_string(*drafters));
+      refuse("layout.drafters",
+             "auto or " + std::string(decoupled ? "at least 1" : "0") +
+                 " where speculation.mode is " + name,
+             std::to_string(*drafters));
     }
   }
 
   void check_recording() {
     const SpeculationSection& s = config_.speculation;
     if (s.record_stops() == 0) return;
-    const auto expect = [this](const std::string& name, bool right, const std::string& expected,
-                               const std::string& found) {
-      if (right) return;
-      problem(place_of_key("speculation." + name), "speculation." + name + ": expected " +
-                                                       expected +
-                                                       " where its head has record_stops, "
-                                                       "found " +
-                                                       found);
+    const auto wants = [this](const std::string& name, bool right, const std::string& expected,
+                              const std::string& found) {
+      expect("speculation." + name, right, expected + " where its head has record_stops", found);
     };
     const bool head = s.drafters.size() == 1 && s.drafters.front().is_head();
-    expect("drafters", head, "one drafter, of method eagle3 or mtp",
-           DrafterList::write(s.drafters));
-    expect("mode", !s.mode || *s.mode == SpeculationMode::coupled, "auto or coupled",
-           s.mode ? name_of(*s.mode) : "auto");
-    expect("policy", s.policy == SpeculationPolicy::fixed, "fixed", name_of(s.policy));
-    expect("max_length", s.max_length == StopPoint::kCalls, std::to_string(StopPoint::kCalls),
-           std::to_string(s.max_length));
-    expect("paths", s.paths == StopPoint::kStates, std::to_string(StopPoint::kStates),
-           s.paths ? std::to_string(*s.paths) : "auto");
+    wants("drafters", head, "one drafter, of method eagle3 or mtp", DrafterList::write(s.drafters));
+    wants("mode", !s.mode || *s.mode == SpeculationMode::coupled, "auto or coupled",
+          s.mode ? name_of(*s.mode) : "auto");
+    wants("policy", s.policy == SpeculationPolicy::fixed, "fixed", name_of(s.policy));
+    wants("max_length", s.max_length == StopPoint::kCalls, std::to_string(StopPoint::kCalls),
+          std::to_string(s.max_length));
+    wants("paths", s.paths == StopPoint::kStates, std::to_string(StopPoint::kStates),
+          s.paths ? std::to_string(*s.paths) : "auto");
   }
 
   void check_speculation() {
@@ -492,36 +475,34 @@ class Reader {
     const std::int64_t most =
         std::int64_t{s.max_length} * s.paths.value_or(SpeculationSection::kMostPaths);
     if (s.max_tokens().value_or(0) > most) {
-      problem(place_of_key("speculation.drafters"),
-              "speculation.drafters: expected max_tokens of at most speculation.max_length * "
-              "speculation.paths (" +
-                  std::to_string(most) + "), found " + std::to_string(*s.max_tokens()));
+      refuse("speculation.drafters",
+             "max_tokens of at most speculation.max_length * speculation.paths (" +
+                 std::to_string(most) + ")",
+             std::to_string(*s.max_tokens()));
     }
     check_recording();
     const DrafterSetting* suffix = s.find(DrafterMethod::suffix);
     const bool plain = s.mode == SpeculationMode::plain;
     if (s.history && !plain && (suffix == nullptr || suffix->servers == 0)) {
-      problem(place_of_key("speculation.history"),
-              "speculation.history: expected none where " +
-                  std::string(suffix == nullptr ? "there is no suffix drafter"
-                                                : "the suffix drafter has no servers to read it") +
-                  ", found " + *s.history);
+      refuse("speculation.history",
+             std::string("none where ") + (suffix == nullptr
+                                               ? "there is no suffix drafter"
+                                               : "the suffix drafter has no servers to read it"),
+             *s.history);
     }
     if (s.pregenerate && !plain && s.history != SpeculationSection::kBeside) {
-      problem(place_of_key("speculation.pregenerate"),
-              "speculation.pregenerate: expected speculation.history: auto, by which the next step "
-              "drafts from it, found " +
-                  s.history.value_or("none"));
+      refuse("speculation.pregenerate",
+             "speculation.history: auto, by which the next step drafts from it",
+             s.history.value_or("none"));
     }
     for (const DrafterSetting& drafter : s.drafters) {
       // A whole draft must fit into the tree below the shortest match.
       if (drafter.method == DrafterMethod::suffix &&
           s.max_length > drafter.depth - drafter.min_match) {
-        problem(
-            place_of_key("speculation.max_length"),
-            "speculation.max_length: expected at most the suffix drafter's depth - min_match (" +
-                std::to_string(drafter.depth - drafter.min_match) + "), found " +
-                std::to_string(s.max_length));
+        refuse("speculation.max_length",
+               "at most the suffix drafter's depth - min_match (" +
+                   std::to_string(drafter.depth - drafter.min_match) + ")",
+               std::to_string(s.max_length));
       }
     }
   }

@@ -83,6 +83,9 @@ struct EngineSection {
 /// layer, a smaller model, n-gram lookup in the request's own text, or suffix trees over the
 /// responses to its prompt.
 enum class DrafterMethod : std::uint8_t { dflash, eagle3, model, mtp, ngram, suffix };
+[[nodiscard]] constexpr const char* name_of(DrafterMethod method) {
+  return name_in(std::array{"dflash", "eagle3", "model", "mtp", "ngram", "suffix"}, method);
+}
 
 /// One entry of speculation.drafters. Keys that its method does not have keep their defaults.
 struct DrafterSetting {
@@ -134,14 +137,13 @@ struct SpeculationSection {
 
   /// The first drafter of a method; null: there is none.
   [[nodiscard]] const DrafterSetting* find(DrafterMethod method) const {
-    const auto at = std::find_if(drafters.begin(), drafters.end(),
-                                 [&](const DrafterSetting& d) { return d.method == method; });
+    const auto at = std::ranges::find(drafters, method, &DrafterSetting::method);
     return at == drafters.end() ? nullptr : &*at;
   }
   /// The head; null: there is none.
   [[nodiscard]] const DrafterSetting* head() const {
-    const auto at = std::find_if(drafters.begin(), drafters.end(),
-                                 [](const DrafterSetting& d) { return d.is_head(); });
+    const auto at =
+        std::ranges::find_if(drafters, [](const DrafterSetting& d) { return d.is_head(); });
     return at == drafters.end() ? nullptr : &*at;
   }
   /// Most tokens of one request's draft; auto: max_length * paths.
@@ -270,7 +272,7 @@ struct TestSection {
   bool check_kv = false;  ///< every simulated step checks all KV that it attends to
 
   [[nodiscard]] bool shuffles(Shuffle what) const {
-    return std::find(shuffle.begin(), shuffle.end(), what) != shuffle.end();
+    return std::ranges::find(shuffle, what) != shuffle.end();
   }
 };
 

@@ -66,8 +66,7 @@ struct Biases {
     return static_cast<TokenId>(*value);
   }
   static void sort(std::vector<LogitBias>& biases) {
-    std::sort(biases.begin(), biases.end(),
-              [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+    std::ranges::sort(biases, {}, &LogitBias::token);
   }
 };
 

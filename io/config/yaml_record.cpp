@@ -25,23 +25,23 @@ const Real<double>& not_negative() {
   return codec;
 }
 
+BadValue unknown_key(const YamlNode& map, const YamlEntry& entry,
+                     std::span<const std::string_view> known, std::string expected) {
+  BadValue bad(map, std::move(expected), did_you_mean(entry.key, known));
+  bad.line = entry.line;
+  bad.column = entry.column;
+  bad.found = show(entry.key);
+  return bad;
+}
+
 void read_map(const YamlNode& node, const std::vector<Field>& fields) {
   std::vector<std::string_view> names;
   names.reserve(fields.size());
   for (const Field& field : fields) names.push_back(field.name);
   if (node.kind != YamlNode::Kind::map) throw BadValue(node, "a map with " + list_names(names));
   for (const YamlEntry& entry : node.entries) {
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const Field& f) { return f.name == entry.key; });
-    if (field == fields.end()) {
-      const std::string_view near = nearest_name(std::string_view(entry.key).substr(0, 64), names);
-      BadValue bad(node, list_names(names),
-                   near.empty() ? "" : "did you mean '" + std::string(near) + "'?");
-      bad.line = entry.line;
-      bad.column = entry.column;
-      bad.found = show(entry.key);
-      throw bad;
-    }
+    const auto field = std::ranges::find(fields, entry.key, &Field::name);
+    if (field == fields.end()) throw unknown_key(node, entry, names, list_names(names));
     try {
       field->read(entry.value);
     } catch (BadValue& bad) {
@@ -54,8 +54,8 @@ void read_map(const YamlNode& node, const std::vector<Field>& fields) {
     }
   }
   for (const Field& field : fields) {
-    const bool there = std::any_of(node.entries.begin(), node.entries.end(),
-                                   [&](const YamlEntry& e) { return e.key == field.name; });
+    const bool there =
+        std::ranges::any_of(node.entries, [&](const YamlEntry& e) { return e.key == field.name; });
     if (field.required && !there) throw BadValue(node, "the key " + std::string(field.name));
   }
 }

@@ -27,6 +27,10 @@ Field field(std::string_view name, T& to, Codec codec) {
   return {name, true, [&to, codec](const YamlNode& node) { to = codec.read(node, ""); }};
 }
 
+/// The fault of a map's entry whose key is none of the `known` ones.
+[[nodiscard]] BadValue unknown_key(const YamlNode& map, const YamlEntry& entry,
+                                   std::span<const std::string_view> known, std::string expected);
+
 /// Reads a map with these keys. Adds the key to a BadValue that `read` throws.
 void read_map(const YamlNode& node, const std::vector<Field>& fields);
 

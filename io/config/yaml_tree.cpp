@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "io/config/utf8.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -234,34 +235,6 @@ std::string read_yaml_file(const std::string& path, const std::string& what) {
   }
   text.resize(size);
   return text;
-}
-
-std::size_t find_invalid_utf8(std::string_view text) {
-  const auto continuation = [&](std::size_t i) {
-    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0U) == 0x80U;
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const std::size_t length = c < 0x80   ? 1
-                               : c < 0xC2 ? 0
-                               : c < 0xE0 ? 2
-                               : c < 0xF0 ? 3
-                               : c < 0xF5 ? 4
-                                          : 0;
-    if (length == 0) return i;
-    for (std::size_t k = 1; k < length; ++k) {
-      if (!continuation(i + k)) return i;
-    }
-    if (length > 2) {  // overlong forms, surrogates, and above U+10FFFF
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      if ((c == 0xE0 && second < 0xA0) || (c == 0xED && second > 0x9F) ||
-          (c == 0xF0 && second < 0x90) || (c == 0xF4 && second > 0x8F)) {
-        return i;
-      }
-    }
-    i += length;
-  }
-  return std::string_view::npos;
 }
 
 std::string quote_yaml(std::string_view text) {

@@ -43,9 +43,6 @@ struct YamlEntry {
 /// Throws IoError("path: cannot read `what`: why"), UsageError if it is absent. Thread-safe.
 [[nodiscard]] std::string read_yaml_file(const std::string& path, const std::string& what);
 
-/// The offset of the first byte that is not well-formed UTF-8, or npos.
-[[nodiscard]] std::size_t find_invalid_utf8(std::string_view text);
-
 /// `text` as a double-quoted YAML scalar that reads back to the same bytes, if it is UTF-8.
 [[nodiscard]] std::string quote_yaml(std::string_view text);
 

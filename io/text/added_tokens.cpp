@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/config/utf8.hpp"
 #include "io/text/unicode.hpp"
-#include "io/text/utf8.hpp"
 
 namespace paceline::io::text {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <queue>
 
-#include "io/text/utf8.hpp"
+#include "io/config/utf8.hpp"
 
 namespace paceline::io::text {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "io/text/utf8.hpp"
+#include "io/config/utf8.hpp"
 
 namespace paceline::io::text {
 namespace {

@@ -26,13 +26,12 @@ struct Idle {
 constexpr std::array<Idle, 1> idle = {{{"chat_template", "null"}}};
 
 const Idle* find_idle(std::string_view key) {
-  const auto* const found =
-      std::find_if(idle.begin(), idle.end(), [&](const Idle& i) { return i.key == key; });
+  const auto* const found = std::ranges::find(idle, key, &Idle::key);
   return found == idle.end() ? nullptr : found;
 }
 
 bool is_honoured(std::string_view key) {
-  return std::find(honoured.begin(), honoured.end(), key) != honoured.end();
+  return std::ranges::find(honoured, key) != honoured.end();
 }
 
 /// Whether a member requests anything of the template.
@@ -58,9 +57,9 @@ class FieldReader {
       take(member, date_, value.get<std::string>());
     } else if (member.key == tools) {
       const Json value = parse(member);
-      const bool objects =
-          value.is_array() && std::all_of(value.begin(), value.end(),
-                                          [](const Json& tool) { return tool.is_object(); });
+      const bool objects = value.is_array() && std::ranges::all_of(value, [](const Json& tool) {
+                             return tool.is_object();
+                           });
       if (!objects) refuse(member, "expected a list of objects, found " + describe(value));
       take(member, tools_, value.empty() ? std::string() : compact(member.raw));
     } else if (is_honoured(member.key)) {

@@ -3,12 +3,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "io/config/utf8.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/jinja_text.hpp"
 #include "io/text/json_node.hpp"
 #include "io/text/python_json.hpp"
 #include "io/text/unicode.hpp"
-#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -126,7 +126,7 @@ std::string shown(const std::string& text) {
 bool is_word(std::string_view text) {
   if (text.empty()) return false;
   for (std::size_t at = 0; at < text.size();) {
-    const text::CodePoint c = text::decode_utf8(text, at);
+    const CodePoint c = decode_utf8(text, at);
     const bool ascii_word = (c.value >= '0' && c.value <= '9') ||
                             (c.value >= 'A' && c.value <= 'Z') ||
                             (c.value >= 'a' && c.value <= 'z') || c.value == '_' || c.value == '-';

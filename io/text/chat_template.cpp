@@ -5,9 +5,7 @@
 
 #include "io/text/chat_shape.hpp"
 #include "io/text/files.hpp"
-#include "io/text/jinja_text.hpp"
 #include "io/text/json_node.hpp"
-#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
@@ -165,9 +163,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                      const std::optional<std::string>& eos_token) {
   const text::ChatShape shape = text::shape_of(jinja);
   const std::uint64_t fingerprint = text::fingerprint(shape.form);
-  const auto* const known =
-      std::find_if(std::begin(known_shapes), std::end(known_shapes),
-                   [&](const KnownShape& k) { return k.fingerprint == fingerprint; });
+  const auto* const known = std::ranges::find(known_shapes, fingerprint, &KnownShape::fingerprint);
   ChatTemplate result;
   if (known == std::end(known_shapes)) {
     result.refusal_ = name + ": the chat template (fingerprint " + hex(fingerprint) +
@@ -196,11 +192,8 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja,
                                                      known->family != ChatFamily::llama3);
   result.has_tools_ = shape.other_roles_differ && has_tool_answers(known->family);
   result.default_system_ = shape.default_system;
-  const auto* const tools =
-      std::find_if(std::begin(known_tools), std::end(known_tools),
-                   [hash = text::fingerprint(shape.form_with_tools)](const KnownTools& k) {
-                     return k.fingerprint == hash;
-                   });
+  const auto* const tools = std::ranges::find(known_tools, text::fingerprint(shape.form_with_tools),
+                                              &KnownTools::fingerprint);
   if (tools != std::end(known_tools)) result.tool_form_ = tools->form;
   result.reads_pictures_ =
       std::ranges::find(known_parts, text::fingerprint(shape.form_with_parts)) !=

@@ -4,10 +4,9 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <utility>
 
+#include "io/config/utf8.hpp"
 #include "io/text/unicode.hpp"
-#include "io/text/utf8.hpp"
 
 namespace paceline::io::text {
 namespace {

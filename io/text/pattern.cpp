@@ -72,7 +72,7 @@ class SyntaxCheck {
       const std::size_t close = p_.find('}', at_);
       if (peek(2) != '{' || close == std::string_view::npos) return refuse(3);
       const std::string_view name = p_.substr(at_ + 3, close - at_ - 3);
-      if (std::find(std::begin(categories), std::end(categories), name) == std::end(categories)) {
+      if (std::ranges::find(categories, name) == std::end(categories)) {
         return refuse(close + 1 - at_);
       }
       at_ = close + 1;
@@ -124,10 +124,9 @@ class SyntaxCheck {
     const std::size_t close = p_.find('}', at_);
     if (close == std::string_view::npos) return refuse(1);
     const std::string_view inside = p_.substr(at_ + 1, close - at_ - 1);
-    const bool digits = std::all_of(inside.begin(), inside.end(),
-                                    [](char c) { return (c >= '0' && c <= '9') || c == ','; });
-    if (inside.empty() || inside[0] == ',' || !digits ||
-        std::count(inside.begin(), inside.end(), ',') > 1 ||
+    const bool digits =
+        std::ranges::all_of(inside, [](char c) { return (c >= '0' && c <= '9') || c == ','; });
+    if (inside.empty() || inside[0] == ',' || !digits || std::ranges::count(inside, ',') > 1 ||
         (close + 1 < p_.size() && p_[close + 1] == '+')) {
       return refuse(close + 1 - at_);
     }

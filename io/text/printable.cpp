@@ -1,6 +1,6 @@
 #include "io/text/printable.hpp"
 
-#include "io/text/utf8.hpp"
+#include "io/config/utf8.hpp"
 
 namespace paceline::io {
 namespace {
@@ -28,11 +28,11 @@ std::string escaped(char32_t c) {
 }  // namespace
 
 std::string printable(std::string_view text, bool lines) {
-  const std::string valid = text::replace_invalid_utf8(std::string(text));
+  const std::string valid = replace_invalid_utf8(std::string(text));
   std::string shown;
   shown.reserve(valid.size());
   for (std::size_t at = 0; at < valid.size();) {
-    const text::CodePoint c = text::decode_utf8(valid, at);
+    const CodePoint c = decode_utf8(valid, at);
     const bool stays = lines && (c.value == '\n' || c.value == '\t');
     if (!stays && (controls(c.value) || turns(c.value))) {
       shown += escaped(c.value);
@@ -51,7 +51,7 @@ std::string printable_start(std::string_view text, std::size_t characters) {
   std::size_t cut = 0;  // the place where "..." would begin
   for (std::size_t n = 0; at < shown.size() && n < characters; ++n) {
     if (n + 3 <= characters) cut = at;
-    at += text::decode_utf8(shown, at).size;
+    at += decode_utf8(shown, at).size;
   }
   return at == shown.size() ? shown : shown.substr(0, cut) + "...";
 }

@@ -110,8 +110,7 @@ void place_pictures(std::vector<TokenId>& tokens, std::vector<PromptPicture>& pi
     const auto needed = static_cast<std::size_t>(pictures[i].grid.patches() / merge);
     while (!is_place(tokens[at])) out.push_back(tokens[at++]);
     const std::size_t end = static_cast<std::size_t>(
-        std::find_if_not(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end(), is_place) -
-        tokens.begin());
+        std::find_if_not(tokens.begin() + at, tokens.end(), is_place) - tokens.begin());
     if (end - at != (each ? 1 : needed)) {
       throw DataError("picture " + std::to_string(i + 1) + " has " + std::to_string(end - at) +
                       " neighbouring places at token " + std::to_string(at + 1) + "; expected " +
@@ -123,7 +122,7 @@ void place_pictures(std::vector<TokenId>& tokens, std::vector<PromptPicture>& pi
   }
   if (!pictures.empty() && at == tokens.size())
     throw DataError("the prompt ends with a picture; expected a token behind it");
-  out.insert(out.end(), tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end());
+  out.insert(out.end(), tokens.begin() + at, tokens.end());
   tokens = std::move(out);
 }
 

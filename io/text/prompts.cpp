@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 5> prompt_keys = {"prompt", "messages", "
 
 bool is_ids_key(std::string_view key) { return key != "prompt" && key != "messages"; }
 bool is_prompt_key(std::string_view key) {
-  return std::find(prompt_keys.begin(), prompt_keys.end(), key) != prompt_keys.end();
+  return std::ranges::find(prompt_keys, key) != prompt_keys.end();
 }
 
 /// The text of a string, or other JSON in its compact spelling.
@@ -139,7 +139,7 @@ class PromptReader {
   void require_named(const std::vector<Member>& members) const {
     for (const auto& [key, field] : named_) {
       const auto has = [&field = field](const Member& member) { return member.key == field; };
-      if (std::none_of(members.begin(), members.end(), has))
+      if (std::ranges::none_of(members, has))
         throw LineError{0, "no '" + std::string(field) + "' (prompts.keys." + std::string(key) +
                                ")" + suggest(field, members)};
     }
@@ -387,8 +387,7 @@ class PromptReader {
   /// (Tokenizer::require_fits).
   [[nodiscard]] std::vector<TokenId> within_vocabulary(const Member& source,
                                                        std::vector<TokenId> tokens) const {
-    const auto outside =
-        std::find_if(tokens.begin(), tokens.end(), [&](TokenId id) { return id >= vocab_; });
+    const auto outside = std::ranges::find_if(tokens, [&](TokenId id) { return id >= vocab_; });
     if (outside == tokens.end()) return tokens;
     refuse(source, "its text has token '" +
                        tokenizer_->decode(std::span(outside, outside + 1), false) + "' (id " +
@@ -513,8 +512,7 @@ class PromptReader {
   void require_no_places(const Prompt& prompt, const Member& source) const {
     for (const TokenId id : options_.placeholders) {
       if (options_.pictures && id == options_.pictures->token) continue;  // placed already
-      if (std::find(prompt.tokens.begin(), prompt.tokens.end(), id) == prompt.tokens.end())
-        continue;
+      if (std::ranges::find(prompt.tokens, id) == prompt.tokens.end()) continue;
       refuse(source,
              "token " + std::to_string(id) + " stands for a picture or a film, and " +
                  (options_.pictures ? "films are not supported" : options_.request.no_media));

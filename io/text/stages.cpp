@@ -18,8 +18,7 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
 }
 
 bool Normalizer::prepends() const {
-  return std::any_of(steps_.begin(), steps_.end(),
-                     [](const Step& step) { return step.kind == Kind::prepend; });
+  return std::ranges::any_of(steps_, [](const Step& step) { return step.kind == Kind::prepend; });
 }
 
 std::string Normalizer::run(std::string_view text) const {

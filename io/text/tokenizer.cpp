@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "io/config/utf8.hpp"
 #include "io/text/parts.hpp"
-#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -118,7 +118,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view utf8, const EncodeOptions& options) const {
-  if (const std::size_t bad = text::find_invalid_utf8(utf8); bad != std::string_view::npos) {
+  if (const std::size_t bad = find_invalid_utf8(utf8); bad != std::string_view::npos) {
     throw DataError("text to encode: byte " + std::to_string(bad) + " is not valid UTF-8");
   }
   std::vector<TokenId> ids = Encoder(*parts_).run(utf8);
@@ -138,14 +138,14 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special
   std::string fallback;  // consecutive bytes of characters without a token
   const auto take_fallback = [&] {
     // A run of bytes that is not UTF-8 is lost as a whole, as in the library.
-    const bool valid = text::find_invalid_utf8(fallback) == std::string::npos;
-    for (std::size_t i = 0; !valid && i < fallback.size(); ++i) text += text::replacement_character;
+    const bool valid = find_invalid_utf8(fallback) == std::string::npos;
+    for (std::size_t i = 0; !valid && i < fallback.size(); ++i) text += replacement_character;
     if (valid) text += fallback;
     fallback.clear();
   };
   for (const TokenId id : tokens) {
     if (id < 0 || id >= vocab_size()) continue;
-    const Parts::Token& token = parts_->tokens[static_cast<std::size_t>(id)];
+    const Parts::Token& token = parts_->tokens[id];
     if (token.spelling.empty() || (skip_special && token.special)) continue;
     if (token.fallback) {
       fallback += token.bytes;
@@ -158,12 +158,12 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special
   std::size_t spaces = 0;
   while (spaces < std::min(parts_->stripped, text.size()) && text[spaces] == ' ') ++spaces;
   text.erase(0, spaces);
-  return text::replace_invalid_utf8(std::move(text));
+  return replace_invalid_utf8(std::move(text));
 }
 
 std::string_view Tokenizer::bytes_of(TokenId token) const {
   if (token < 0 || token >= vocab_size()) return {};
-  return parts_->tokens[static_cast<std::size_t>(token)].bytes;
+  return parts_->tokens[token].bytes;
 }
 
 std::int32_t Tokenizer::vocab_size() const {
@@ -177,13 +177,11 @@ std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
 }
 
 bool Tokenizer::is_special(TokenId token) const {
-  return token >= 0 && token < vocab_size() &&
-         parts_->tokens[static_cast<std::size_t>(token)].special;
+  return token >= 0 && token < vocab_size() && parts_->tokens[token].special;
 }
 
 bool Tokenizer::has_token(TokenId token) const {
-  return token >= 0 && token < vocab_size() &&
-         !parts_->tokens[static_cast<std::size_t>(token)].spelling.empty();
+  return token >= 0 && token < vocab_size() && !parts_->tokens[token].spelling.empty();
 }
 
 void Tokenizer::require_fits(std::int32_t model_vocab) const {

@@ -223,8 +223,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       const JsonNode node(id, added_->path, "/" + content);
       AddedToken token;
       token.content = content;
-      token.special =
-          std::find(special_words.begin(), special_words.end(), content) != special_words.end();
+      token.special = std::ranges::find(special_words, content) != special_words.end();
       token.normalized = !token.special;
       // For tokens that tokenizer.json lists, its own flags count.
       if (const AddedToken* known = additions.find(content)) token = *known;
@@ -232,8 +231,8 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
       declared.emplace_back(node, std::move(token));
     }
   }
-  std::stable_sort(declared.begin(), declared.end(),
-                   [](const auto& a, const auto& b) { return a.second.id < b.second.id; });
+  std::ranges::stable_sort(declared,
+                           [](const auto& a, const auto& b) { return a.second.id < b.second.id; });
   for (auto& [node, token] : declared) {
     if (token.content.empty()) node.refuse("expected a token with some text");
     additions.declare(node, std::move(token));
@@ -267,8 +266,7 @@ void OtherFiles::add_tokens(const Tokenizer::Parts& parts, std::size_t model_siz
   for (const std::optional<File>* file : {&config_, &map_}) {
     if (!*file) continue;
     for (const auto& [key, value] : (*file)->json.items()) {
-      const bool named =
-          std::find(named_tokens.begin(), named_tokens.end(), key) != named_tokens.end();
+      const bool named = std::ranges::find(named_tokens, key) != named_tokens.end();
       if (named || !key.ends_with("_token") || !value.is_string()) continue;
       const JsonNode node(value, (*file)->path, "/" + key);
       if (!node.string().empty()) additions.require_special(node, node.string());

@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "io/config/utf8.hpp"
 #include "io/text/byte_level.hpp"
 #include "io/text/json_node.hpp"
 #include "io/text/parts.hpp"
 #include "io/text/stages.hpp"
 #include "io/text/tokenizer_files.hpp"
-#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io::text {
@@ -154,9 +154,8 @@ void read_vocab(const JsonNode& node, Parts& parts,
     parts.ids.emplace(token, id.get<TokenId>());
     by_id.emplace_back(id.get<TokenId>(), token);
   }
-  std::sort(by_id.begin(), by_id.end());
-  const auto twice = std::adjacent_find(
-      by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  std::ranges::sort(by_id);
+  const auto twice = std::ranges::adjacent_find(by_id, {}, &std::pair<TokenId, std::string>::first);
   if (twice != by_id.end()) {
     throw DataError(node.where() + ": tokens '" + twice->second + "' and '" +
                     std::next(twice)->second + "' both have id " + std::to_string(twice->first));
@@ -292,8 +291,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& node, Parts& parts) {
                            "': ids of added tokens follow the model's without gaps");
     }
     if (known != parts.ids.end() &&
-        std::any_of(added.begin(), added.end(),
-                    [&](const AddedToken& a) { return a.id == token.id; })) {
+        std::ranges::any_of(added, [&](const AddedToken& a) { return a.id == token.id; })) {
       item.refuse("'" + token.content + "' is listed twice");
     }
     highest = std::max(highest, expected);

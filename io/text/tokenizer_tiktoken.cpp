@@ -1,7 +1,6 @@
 // Reads tiktoken.model, as of Moonlight and Kimi-K2, into the parts of a Tokenizer.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "io/text/parts.hpp"
 #include "io/text/tokenizer_files.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/parse_number.hpp"
 
 namespace paceline::io::text {
 namespace {
@@ -55,14 +55,11 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& na
     };
     const std::size_t space = std::min(line.find(' '), line.size());
     std::optional<std::string> token = from_base64(line.substr(0, space));
-    const std::string_view digits = line.substr(std::min(space + 1, line.size()));
-    std::uint32_t rank = 0;
-    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    if (!token || digits.empty() || error != std::errc() || stop != digits.data() + digits.size())
-      fail("expected a token in base64, a space and its rank");
+    const auto rank = parse_number<std::uint32_t>(line.substr(std::min(space + 1, line.size())));
+    if (!token || !rank) fail("expected a token in base64, a space and its rank");
     if (token->size() > longest_token)
       fail("a token of " + std::to_string(token->size()) + " bytes; supported: at most 1024");
-    lines.push_back({*std::move(token), rank, number});
+    lines.push_back({*std::move(token), *rank, number});
   }
   std::vector<std::string> tokens(lines.size());
   for (Line& line : lines) {

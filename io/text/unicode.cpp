@@ -8,7 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "io/text/utf8.hpp"
+#include "io/config/utf8.hpp"
 
 namespace paceline::io::text {
 namespace {
@@ -26,16 +26,14 @@ struct Inert {
 /// The range of a sorted table that contains c, or null.
 template <typename Range, std::size_t n>
 const Range* find_range(const Range (&table)[n], char32_t c) {
-  const Range* r =
-      std::upper_bound(std::begin(table), std::end(table), c,
-                       [](char32_t value, const Range& range) { return value < range.first; });
+  const Range* r = std::ranges::upper_bound(table, c, {}, &Range::first);
   if (r == std::begin(table)) return nullptr;
   --r;
   return c <= r->last ? r : nullptr;
 }
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+  return std::ranges::all_of(text, [](char c) { return (c & 0x80) == 0; });
 }
 
 void append_nfc(std::string& out, std::string_view text) {

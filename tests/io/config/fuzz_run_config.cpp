@@ -7,6 +7,7 @@
 
 #include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
+#include "io/config/utf8.hpp"
 #include "io/config/yaml_tree.hpp"
 #include "runtime/core/error.hpp"
 

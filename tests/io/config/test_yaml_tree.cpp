@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/config/utf8.hpp"
 #include "tests/io/expect_error.hpp"
 
 namespace paceline::io {

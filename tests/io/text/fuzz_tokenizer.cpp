@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/config/utf8.hpp"
 #include "io/text/tokenizer.hpp"
-#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 #include "tests/io/text/tiny_tokenizer.hpp"
 
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Tokenizer tokenizer = Tokenizer::load(files);
     const auto ids = tokenizer.encode(text, {.add_special_tokens = true});
     const std::string decoded = tokenizer.decode(ids, false);
-    if (paceline::io::text::find_invalid_utf8(decoded) != std::string::npos) std::abort();
+    if (paceline::io::find_invalid_utf8(decoded) != std::string::npos) std::abort();
     for (const auto id : ids) {
       if (id < 0 || id >= tokenizer.vocab_size()) std::abort();
       (void)tokenizer.bytes_of(id);

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "io/config/utf8.hpp"
 #include "io/text/pattern.hpp"
 #include "io/text/tokenizer.hpp"
-#include "io/text/utf8.hpp"
 #include "runtime/core/error.hpp"
 #include "tests/io/text/expect_error.hpp"
 #include "tests/io/text/tiny_tokenizer.hpp"
@@ -454,7 +454,7 @@ TEST(Pattern, GivesUpOnPatternsThatNeedTooManySteps) {
 }
 
 TEST(Utf8, ReplacesMaximalPrefixes) {
-  using paceline::io::text::replace_invalid_utf8;
+  using paceline::io::replace_invalid_utf8;
   const std::string r = "\uFFFD";
   EXPECT_EQ(replace_invalid_utf8("a\xF0\x9F\x98z"), "a" + r + "z");
   EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98\x80"), "\U0001F600");

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace paceline::io::text {
+namespace paceline::io {
 
 /// U+FFFD, which stands for invalid UTF-8.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
@@ -28,4 +28,4 @@ void append_utf8(std::string& text, char32_t value);
 /// each byte that starts no sequence (the practice of the Unicode Standard, section 3.9).
 [[nodiscard]] std::string replace_invalid_utf8(std::string text);
 
-}  // namespace paceline::io::text
+}  // namespace paceline::io

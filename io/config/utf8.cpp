@@ -1,8 +1,8 @@
-#include "io/text/utf8.hpp"
+#include "io/config/utf8.hpp"
 
 #include <utility>
 
-namespace paceline::io::text {
+namespace paceline::io {
 namespace {
 
 /// Properties of a lead byte: the sequence's length and the range of its second byte. Later bytes
@@ -95,4 +95,4 @@ std::string replace_invalid_utf8(std::string text) {
   return out;
 }
 
-}  // namespace paceline::io::text
+}  // namespace paceline::io
