@@ -1,10 +1,9 @@
 #include "io/checkpoint/checkpoint.hpp"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
@@ -111,11 +110,7 @@ class Hash {
   }
   [[nodiscard]] std::string hex() const {
     const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-    std::array<char, 33> text{};
-    std::snprintf(text.data(), text.size(), "%016llx%016llx",
-                  static_cast<unsigned long long>(hash.high64),
-                  static_cast<unsigned long long>(hash.low64));
-    return text.data();
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
   }
 
  private:
@@ -251,9 +246,8 @@ bool Checkpoint::is_there(const std::string& directory) {
   const std::string index = fs::path(directory) / index_name;
   if (!fs::exists(index)) return false;
   const ShardMap shards = read_index(index);
-  return std::all_of(shards.begin(), shards.end(), [&](const auto& shard) {
-    return fs::exists(fs::path(directory) / shard.first);
-  });
+  return std::ranges::all_of(
+      shards, [&](const auto& shard) { return fs::exists(fs::path(directory) / shard.first); });
 }
 
 Checkpoint::Checkpoint(const std::string& directory) : state_(std::make_unique<State>()) {

@@ -35,11 +35,8 @@ class Reader {
 
   DFlashConfig read() {
     sections_.require_class(class_names);
-    constexpr std::array<std::string_view, 1> kinds{"dflash"};
-    (void)sections_.kind(kinds);
-    constexpr std::array<std::string_view, 1> types{"qwen3"};
-    const std::string type = sections_.layer().text("model_type").value_or("qwen3");
-    if (type != types[0]) sections_.layer().fail_choice("model_type", type, types);
+    (void)sections_.kind({{"dflash"}});
+    sections_.layer().choice("model_type", {{"qwen3"}});
     sections_.read_layer(config_);
     config_.layer.qk_norm = true;
     constexpr std::int32_t largest_block = 1024;
@@ -53,13 +50,10 @@ class Reader {
  private:
   /// A key that is required, of dflash_config or of the top level.
   std::int32_t integer(const char* key, std::int32_t low, std::int32_t high) const {
-    const auto inner = own_.integer(key, low, high);
-    const auto outer = head_.integer(key, low, high);
-    if (inner && outer && *inner != *outer)
-      own_.fail_expected(key,
-                         "the same as " + std::string(key) + " outside, " + std::to_string(*outer));
-    if (!inner && !outer) head_.fail(key, "missing, and in dflash_config too");
-    return inner ? *inner : *outer;
+    const auto own = own_.integer(key, low, high);
+    const auto found = own_.either(key, own, head_.integer(key, low, high));
+    if (!found) head_.fail(key, "missing, and in dflash_config too");
+    return *found;
   }
 
   void read_read_layers() {
@@ -95,9 +89,7 @@ class Reader {
       const json* cap = section->find("final_logit_softcapping");
       if (cap != nullptr && *cap != 0.0)
         section->fail_expected("final_logit_softcapping", "none (it is not supported)");
-      constexpr std::array<std::string_view, 1> projectors{"dflash"};
-      const std::string projector = section->text("projector_type").value_or("dflash");
-      if (projector != projectors[0]) section->fail_choice("projector_type", projector, projectors);
+      section->choice("projector_type", {{"dflash"}});
     }
   }
 

@@ -62,13 +62,9 @@ class Reader {
  private:
   void check_kind() {
     sections_.require_class(class_names);
-    constexpr std::array<std::string_view, 2> kinds{"eagle3", "peagle"};
-    kind_ = sections_.kind(kinds);
+    kind_ = sections_.kind({{"eagle3", "peagle"}});
     if (!sections_.nested()) return;
-    constexpr std::array<std::string_view, 2> types{"llama", "qwen3"};
-    const std::string type = layer_.text("model_type").value_or("llama");
-    if (type != types[0] && type != types[1]) layer_.fail_choice("model_type", type, types);
-    config_.layer.qk_norm = type == types[1];
+    config_.layer.qk_norm = layer_.choice("model_type", {{"llama", "qwen3"}}) == "qwen3";
   }
 
   // The token of P-EAGLE's masked rows. Speculators say by their type whether there are such rows.

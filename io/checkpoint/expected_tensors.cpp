@@ -187,7 +187,7 @@ bool same_values(const TensorView& a, const TensorView& b) {
 
 bool stores_f16(const ModelConfig& config, const WeightSource& weights) {
   const std::vector<ExpectedTensor> all = expected_tensors(describe(config));
-  return std::any_of(all.begin(), all.end(), [&](const ExpectedTensor& expected) {
+  return std::ranges::any_of(all, [&](const ExpectedTensor& expected) {
     return find_expected(config, weights, expected).dtype == DType::f16;
   });
 }
@@ -212,8 +212,7 @@ DType stored_dtype(const ModelConfig& config, const WeightSource& weights) {
   }
   // Of equal types the first wins.
   for (const DType type : {DType::bf16, DType::f16}) {
-    if (bytes[static_cast<std::size_t>(type)] >= *std::max_element(bytes.begin(), bytes.end()))
-      return type;
+    if (bytes[static_cast<std::size_t>(type)] >= *std::ranges::max_element(bytes)) return type;
   }
   return DType::f32;
 }

@@ -69,12 +69,8 @@ ExpertConfig read_mixtral(const JsonSection& config, std::int32_t intermediate) 
 
 /// Reads how DeepSeek-V3 chooses experts.
 void read_sigmoid_routing(const JsonSection& config, ExpertConfig& experts) {
-  const auto require = [&config](const char* key, std::string_view supported) {
-    const std::string found = config.text(key).value_or(std::string(supported));
-    if (found != supported) config.fail_choice(key, found, {{supported}});
-  };
-  require("scoring_func", "sigmoid");
-  require("topk_method", "noaux_tc");
+  config.choice("scoring_func", {{"sigmoid"}});
+  config.choice("topk_method", {{"noaux_tc"}});
   experts.sigmoid = experts.corrected = true;
   experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(1));
   experts.groups = config.integer("n_group", 1, experts.routed).value_or(1);

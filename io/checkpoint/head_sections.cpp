@@ -15,9 +15,8 @@ constexpr const char* layer_key = "transformer_layer_config";
 constexpr const char* kind_key = "speculators_model_type";
 
 const json& object_of(const JsonSection& config, const char* key) {
-  const json* object = config.find(key);
+  const json* object = config.find_object(key);
   if (object == nullptr) config.fail(key, "missing");
-  if (!object->is_object()) config.fail_expected(key, "an object");
   return *object;
 }
 
@@ -33,30 +32,23 @@ HeadSections::HeadSections(std::string_view text, const std::string& name, const
            std::string(own) + ".") {}
 
 void HeadSections::require_class(std::span<const std::string_view> names) const {
-  const json* list = head_.find("architectures");
-  if (list == nullptr) return;
-  if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
-    head_.fail_expected("architectures", "a list with one name");
-  }
-  const auto name = (*list)[0].get<std::string>();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    head_.fail_choice("architectures", name, names);
+  const auto name = head_.only_name("architectures");
+  if (name && std::ranges::find(names, *name) == names.end())
+    head_.fail_choice("architectures", *name, names);
 }
 
 std::optional<std::string> HeadSections::kind(std::span<const std::string_view> kinds) const {
   const auto kind = head_.text(kind_key);
   if (nested_ && !kind) head_.fail(kind_key, "missing");
-  if (kind && std::find(kinds.begin(), kinds.end(), *kind) == kinds.end())
-    head_.fail_choice(kind_key, *kind, kinds);
+  if (kind) head_.choice(kind_key, kinds);
   return kind;
 }
 
 void HeadSections::read_layer(PublishedHead& head) const {
   ModelConfig& layer = head.layer;
   // max_position_embeddings is not required: heads are used at any position, whatever it says.
-  constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
-                                                "num_hidden_layers", "num_attention_heads"};
-  layer_.require(required);
+  layer_.require({{"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                   "num_attention_heads"}});
   read_sizes(layer_, layer);
   layer.max_position = layer_.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
   check_arithmetic(layer_);
@@ -102,26 +94,15 @@ std::vector<std::int32_t> HeadSections::layer_ids(const JsonSection& section, co
   return layers;
 }
 
-template <class T, class Get>
-std::optional<T> HeadSections::either(const char* key, const Get& get) const {
-  const std::optional<T> outer = get(head_);
-  if (!nested_) return outer;
-  const std::optional<T> inner = get(layer_);
-  if (outer && inner && *outer != *inner) {
-    layer_.fail_expected(key,
-                         "the same as " + std::string(key) + " outside, " + json(*outer).dump());
-  }
-  return outer ? outer : inner;
-}
-
 std::optional<std::int32_t> HeadSections::integer(const char* key, std::int32_t low,
                                                   std::int32_t high) const {
-  return either<std::int32_t>(
-      key, [&](const JsonSection& section) { return section.integer(key, low, high); });
+  const auto outside = head_.integer(key, low, high);
+  return layer_.either(key, layer_.integer(key, low, high), outside);
 }
 
 std::optional<bool> HeadSections::flag(const char* key) const {
-  return either<bool>(key, [&](const JsonSection& section) { return flag(section, key); });
+  const auto outside = flag(head_, key);
+  return layer_.either(key, flag(layer_, key), outside);
 }
 
 std::optional<bool> HeadSections::flag(const JsonSection& section, const char* key) {

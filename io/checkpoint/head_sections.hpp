@@ -53,8 +53,6 @@ class HeadSections {
 
  private:
   void check_full_attention() const;
-  template <class T, class Get>
-  std::optional<T> either(const char* key, const Get& get) const;
 
   nlohmann::json root_;
   nlohmann::json none_ = nlohmann::json::object();

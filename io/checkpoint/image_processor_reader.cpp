@@ -6,7 +6,6 @@
 
 #include "io/checkpoint/json_section.hpp"
 #include "io/checkpoint/json_text.hpp"
-#include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
@@ -38,8 +37,7 @@ void read_bounds(const JsonSection& config, ImageProcessorConfig& processor) {
     if (const auto pixels = section.integer(least, 1, kMostPixels)) processor.min_pixels = *pixels;
     if (const auto pixels = section.integer(most, 1, kMostPixels)) processor.max_pixels = *pixels;
   };
-  if (const json* size = config.find("size")) {
-    if (!size->is_object()) config.fail_expected("size", "an object");
+  if (const json* size = config.find_object("size")) {
     const JsonSection section(*size, config.file(), config.prefix() + "size.");
     if (config.find("min_pixels") == nullptr) section.require({{"shortest_edge"}});
     if (config.find("max_pixels") == nullptr) section.require({{"longest_edge"}});
@@ -56,11 +54,7 @@ void read_bounds(const JsonSection& config, ImageProcessorConfig& processor) {
 }
 
 ImageProcessorConfig read_processor(const JsonSection& config) {
-  constexpr std::array<std::string_view, 2> classes{"Qwen2VLImageProcessor",
-                                                    "Qwen2VLImageProcessorFast"};
-  const std::string found = config.text("image_processor_type").value_or(std::string(classes[0]));
-  if (found != classes[0] && found != classes[1])
-    config.fail_choice("image_processor_type", found, classes);
+  config.choice("image_processor_type", {{"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast"}});
   for (const char* step : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
     if (config.find(step) != nullptr && !config.flag(step)) config.fail_expected(step, "true");
   }
@@ -86,9 +80,8 @@ ImageProcessorConfig read_processor(const JsonSection& config) {
 ImageProcessorConfig parse_image_processor(std::string_view text, const std::string& name) {
   const json root = parse_json_object(text, name);
   const JsonSection config(root, name, "");
-  const json* inner = config.find("image_processor");
+  const json* inner = config.find_object("image_processor");
   if (inner == nullptr) return read_processor(config);
-  if (!inner->is_object()) config.fail_expected("image_processor", "an object");
   return read_processor(JsonSection(*inner, name, "image_processor."));
 }
 

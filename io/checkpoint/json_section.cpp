@@ -26,9 +26,8 @@ std::string plain(std::string_view name) {
 /// The supported name that differs only in case and punctuation; empty: none. A name that differs
 /// in a letter or a digit means something else: gelu is not near silu, nor float16 near bfloat16.
 std::string_view spelled_like(std::string_view name, std::span<const std::string_view> supported) {
-  const auto at = std::find_if(supported.begin(), supported.end(), [&](std::string_view candidate) {
-    return plain(candidate) == plain(name);
-  });
+  const auto at = std::ranges::find_if(
+      supported, [&](std::string_view candidate) { return plain(candidate) == plain(name); });
   return at == supported.end() ? std::string_view() : *at;
 }
 
@@ -68,6 +67,12 @@ const json* JsonSection::find(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+const json* JsonSection::find_object(const char* key) const {
+  const json* object = find(key);
+  if (object != nullptr && !object->is_object()) fail_expected(key, "an object");
+  return object;
+}
+
 std::optional<std::int32_t> JsonSection::integer(const char* key, std::int32_t low,
                                                  std::int32_t high) const {
   const json* value = find(key);
@@ -101,6 +106,21 @@ std::optional<std::string> JsonSection::text(const char* key) const {
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) fail_expected(key, "text");
   return value->get<std::string>();
+}
+
+std::string JsonSection::choice(const char* key,
+                                std::span<const std::string_view> supported) const {
+  std::string found = text(key).value_or(std::string(supported.front()));
+  if (std::ranges::find(supported, found) == supported.end()) fail_choice(key, found, supported);
+  return found;
+}
+
+std::optional<std::string> JsonSection::only_name(const char* key) const {
+  const json* list = find(key);
+  if (list == nullptr) return std::nullopt;
+  if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string())
+    fail_expected(key, "a list with one name");
+  return (*list)[0].get<std::string>();
 }
 
 void JsonSection::require(std::span<const char* const> keys) const {

@@ -27,6 +27,7 @@ class JsonSection {
 
   /// Null: the key is absent.
   [[nodiscard]] const nlohmann::json* find(const char* key) const;
+  [[nodiscard]] const nlohmann::json* find_object(const char* key) const;
   [[nodiscard]] std::optional<std::int32_t> integer(const char* key, std::int32_t low,
                                                     std::int32_t high) const;
   /// A number in (above, high].
@@ -34,6 +35,21 @@ class JsonSection {
   /// false if absent.
   [[nodiscard]] bool flag(const char* key) const;
   [[nodiscard]] std::optional<std::string> text(const char* key) const;
+  /// A text among `supported`, the first of them if absent.
+  std::string choice(const char* key, std::span<const std::string_view> supported) const;
+  /// The name in a list of one.
+  [[nodiscard]] std::optional<std::string> only_name(const char* key) const;
+  /// A value of this object or else of the one around it. If both have it, the values must be the
+  /// same.
+  template <typename T>
+  [[nodiscard]] std::optional<T> either(const char* key, const std::optional<T>& own,
+                                        const std::optional<T>& outside) const {
+    if (own && outside && *own != *outside) {
+      fail_expected(
+          key, "the same as " + std::string(key) + " outside, " + nlohmann::json(*outside).dump());
+    }
+    return own ? own : outside;
+  }
   /// Throws one message about all `keys` that are missing.
   void require(std::span<const char* const> keys) const;
 

@@ -1,5 +1,7 @@
 #include "io/checkpoint/json_text.hpp"
 
+#include <fmt/format.h>
+
 #include <set>
 
 #include "io/checkpoint/mapped_file.hpp"
@@ -67,11 +69,7 @@ std::string show_json(const json& value) {
 }
 
 std::string show_shape(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) {
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 std::string show_text(std::string_view text) {

@@ -35,11 +35,8 @@ const Family& known_family(const JsonSection& config, const Families& families, 
 const Family& read_family(const JsonSection& config, const Families& families, bool computed) {
   const Family* by_class = nullptr;
   const json* list = config.find("architectures");
-  if (list != nullptr && !(list->is_array() && list->empty())) {
-    if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
-      config.fail_expected("architectures", "a list with one name");
-    }
-    by_class = &known_family(config, families, "architectures", (*list)[0].get<std::string>(),
+  if (list != nullptr && *list != json::array()) {
+    by_class = &known_family(config, families, "architectures", *config.only_name("architectures"),
                              &Family::class_name);
   }
   const std::optional<std::string> type = config.text("model_type");
@@ -74,7 +71,7 @@ DType read_dtype(const JsonSection& config) {
     if (config.find(key) == nullptr) continue;
     std::string name = *config.text(key);
     if (name.starts_with("torch.")) name.erase(0, 6);
-    const auto* const known = std::find(names.begin(), names.end(), name);
+    const auto* const known = std::ranges::find(names, name);
     if (known == names.end()) config.fail_choice(key, name, names);
     const DType type = types[known - names.begin()];
     if (found && *found != type) config.fail_expected(key, "the same as dtype");
@@ -85,20 +82,15 @@ DType read_dtype(const JsonSection& config) {
 
 // Reads the stored type. Only fp8 weights with one scale a block are supported quantized.
 void read_stored_type(const JsonSection& config, ModelConfig& model) {
-  const json* object = config.find("quantization_config");
+  const json* object = config.find_object("quantization_config");
   model.fp8 = object != nullptr;
   model.dtype = model.fp8 ? DType::bf16 : read_dtype(config);
   if (!model.fp8) return;
-  if (!object->is_object()) config.fail_expected("quantization_config", "an object");
   const JsonSection quantization(*object, config.file(), "quantization_config.");
-  const auto require = [&quantization](const char* key, std::string_view supported) {
-    const std::string found = quantization.text(key).value_or(std::string(supported));
-    if (found != supported) quantization.fail_choice(key, found, {{supported}});
-  };
   quantization.require({{"quant_method"}});
-  require("quant_method", "fp8");
-  require("fmt", "e4m3");
-  require("activation_scheme", "dynamic");
+  quantization.choice("quant_method", {{"fp8"}});
+  quantization.choice("fmt", {{"e4m3"}});
+  quantization.choice("activation_scheme", {{"dynamic"}});
   quantization.require({{"weight_block_size"}});
   if (*quantization.find("weight_block_size") != json::array({kScaleBlock, kScaleBlock})) {
     const std::string side = std::to_string(kScaleBlock);
@@ -109,9 +101,7 @@ void read_stored_type(const JsonSection& config, ModelConfig& model) {
 constexpr std::int32_t kMostWidth = 1 << 24;  // elements; far above any model
 
 void read_latent(const JsonSection& config, ModelConfig& model) {
-  constexpr std::array<const char*, 4> required{"kv_lora_rank", "qk_nope_head_dim",
-                                                "qk_rope_head_dim", "v_head_dim"};
-  config.require(required);
+  config.require({{"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}});
   model.head_dim = *config.integer("qk_nope_head_dim", 1, kMostWidth);
   model.latent = LatentConfig{.q_rank = config.integer("q_lora_rank", 1, kMostWidth).value_or(0),
                               .kv_rank = *config.integer("kv_lora_rank", 1, kMostWidth),
@@ -159,9 +149,8 @@ std::vector<TokenId> read_placeholders(const json& root, std::int32_t vocab) {
   std::vector<TokenId> ids;
   for (const auto& [key, value] : root.items()) {
     const bool token = key.ends_with("_token_id") || key.ends_with("_token_index");
-    const bool of_kind = std::any_of(kinds.begin(), kinds.end(), [&key](std::string_view kind) {
-      return key.starts_with(kind);
-    });
+    const bool of_kind =
+        std::ranges::any_of(kinds, [&key](std::string_view kind) { return key.starts_with(kind); });
     if (token && of_kind && value.is_number_integer() && value >= 0 && value < vocab)
       ids.push_back(value.get<TokenId>());
   }
@@ -201,6 +190,21 @@ void read_vision(const JsonSection& config, const JsonSection& text, ModelConfig
   vision.image_token = token("image_token_id", 151655);
   vision.video_token = token("video_token_id", 151656);
   vision.tower = read_tower(config, model.family->tower, model.hidden);
+}
+
+/// Reads the sizes and the stored type that models which are computed and models which are only
+/// estimated have alike.
+ModelConfig read_model_sizes(const JsonSection& config, const Family& family) {
+  ModelConfig model;
+  model.family = &family;
+  read_sizes(config, model);
+  model.max_position = config.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
+  if (family.latent_attention) read_latent(config, model);
+  read_experts(config, model);
+  read_biases(config, model);
+  model.tied_embeddings = config.flag("tie_word_embeddings");
+  read_stored_type(config, model);
+  return model;
 }
 
 // Throws on a directory that has an adapter's configuration, but no model's.
@@ -258,11 +262,7 @@ void read_sizes(const JsonSection& config, ModelConfig& model) {
 
 /// Refuses arithmetic that no family here has and no tensor would show.
 void check_arithmetic(const JsonSection& config) {
-  constexpr std::array<std::string_view, 1> activations{"silu"};
-  for (const char* key : {"hidden_act", "hidden_activation"}) {
-    const std::string activation = config.text(key).value_or("silu");
-    if (activation != activations[0]) config.fail_choice(key, activation, activations);
-  }
+  for (const char* key : {"hidden_act", "hidden_activation"}) config.choice(key, {{"silu"}});
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
                           "query_pre_attn_scalar", "rope_local_base_freq"}) {
     if (config.find(key) != nullptr)
@@ -275,28 +275,18 @@ ModelConfig parse_model_config(const Families& families, std::string_view text,
                                const std::string& generation_name) {
   const json root = parse_json_object(text, name);
   const JsonSection whole(root, name, "");
-
-  ModelConfig model;
-  model.family = &read_family(whole, families, true);
-  const DecoderKeys decoder = decoder_keys(whole, *model.family);
+  const Family& family = read_family(whole, families, true);
+  const DecoderKeys decoder = decoder_keys(whole, family);
   const JsonSection config(decoder.keys, name, decoder.prefix);
-  constexpr std::array<const char*, 6> required{"vocab_size",          "hidden_size",
-                                                "intermediate_size",   "num_hidden_layers",
-                                                "num_attention_heads", "max_position_embeddings"};
-  config.require(required);
-  read_sizes(config, model);
-  model.max_position = *config.integer("max_position_embeddings", 1, 1 << 30);
+  config.require({{"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                   "num_attention_heads", "max_position_embeddings"}});
+  ModelConfig model = read_model_sizes(config, family);
   check_arithmetic(config);
-  if (model.family->latent_attention) read_latent(config, model);
-  read_experts(config, model);
-  read_biases(config, model);
-  if (model.family->describe_tower != nullptr) read_vision(whole, config, model);
+  if (family.describe_tower != nullptr) read_vision(whole, config, model);
   read_rope(config, model);
   check_windows(config, model);
   model.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 0, 1).value_or(1e-6));
   if (!(model.norm_epsilon > 0)) config.fail_expected("rms_norm_eps", "a number above 1e-45");
-  model.tied_embeddings = config.flag("tie_word_embeddings");
-  read_stored_type(config, model);
 
   std::optional<std::vector<TokenId>> eos;
   if (!generation_text.empty()) {
@@ -326,22 +316,14 @@ ModelConfig parse_model_sizes(const Families& families, std::string_view text,
                               const std::string& name) {
   const json root = parse_json_object(text, name);
   const JsonSection whole(root, name, "");
-  ModelConfig model;
-  model.family = &read_family(whole, families, false);
-  const DecoderKeys decoder = decoder_keys(whole, *model.family);
+  const Family& family = read_family(whole, families, false);
+  const DecoderKeys decoder = decoder_keys(whole, family);
   const JsonSection config(decoder.keys, name, decoder.prefix);
-  constexpr std::array<const char*, 5> required{"vocab_size", "hidden_size", "intermediate_size",
-                                                "num_hidden_layers", "num_attention_heads"};
-  config.require(required);
-  read_sizes(config, model);
-  model.max_position = config.integer("max_position_embeddings", 1, 1 << 30).value_or(0);
-  if (model.family->latent_attention) read_latent(config, model);
-  read_experts(config, model);
-  read_biases(config, model);
-  if (model.family->describe_tower != nullptr)
-    model.vision.emplace().tower = read_tower(whole, model.family->tower, model.hidden);
-  model.tied_embeddings = config.flag("tie_word_embeddings");
-  read_stored_type(config, model);
+  config.require({{"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                   "num_attention_heads"}});
+  ModelConfig model = read_model_sizes(config, family);
+  if (family.describe_tower != nullptr)
+    model.vision.emplace().tower = read_tower(whole, family.tower, model.hidden);
   return model;
 }
 

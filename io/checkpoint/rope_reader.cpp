@@ -36,8 +36,7 @@ std::string read_type(const JsonSection& rope, bool vision) {
 }
 
 double read_factor(const JsonSection& rope) {
-  constexpr std::array<const char*, 1> required{"factor"};
-  rope.require(required);
+  rope.require({{"factor"}});
   const double factor = *rope.number("factor", 0, 1e6);
   if (!(factor >= 1)) rope.fail_expected("factor", "at least 1");
   return factor;
@@ -46,13 +45,8 @@ double read_factor(const JsonSection& rope) {
 // Reads the context length of the first training, inside the object or outside.
 std::optional<std::int32_t> read_original(const JsonSection& config, const JsonSection& rope) {
   constexpr const char* key = "original_max_position_embeddings";
-  const auto outer = config.integer(key, 1, most_positions);
-  const auto inner = rope.integer(key, 1, most_positions);
-  if (outer && inner && *outer != *inner) {
-    rope.fail_expected(key,
-                       "the same as " + std::string(key) + " outside, " + std::to_string(*outer));
-  }
-  return inner ? inner : outer;
+  const auto outside = config.integer(key, 1, most_positions);
+  return rope.either(key, rope.integer(key, 1, most_positions), outside);
 }
 
 Llama3RopeScaling read_llama3(const JsonSection& config, const JsonSection& rope) {
@@ -211,12 +205,8 @@ void read_rope(const JsonSection& config, ModelConfig& model) {
     if (object == nullptr) continue;
     if (!object->is_object()) config.fail_expected(key, "an object or null");
     const JsonSection rope(*object, config.file(), std::string(key) + ".");
-    const auto inner_theta = rope.number("rope_theta", min_theta, max_theta);
-    if (inner_theta && outer_theta && *inner_theta != *outer_theta) {
-      rope.fail_expected("rope_theta",
-                         "the same as rope_theta outside, " + json(*outer_theta).dump());
-    }
-    if (inner_theta) model.rope_theta = *inner_theta;
+    const auto theta = rope.number("rope_theta", min_theta, max_theta);
+    model.rope_theta = rope.either("rope_theta", theta, outer_theta).value_or(model.rope_theta);
     for (const auto& item : object->items()) {
       // Models with several kinds of attention have one object for each kind of layer.
       if (item.value().is_object()) rope.fail_expected(item.key(), "a value, not an object");

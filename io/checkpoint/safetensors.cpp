@@ -182,10 +182,8 @@ class HeaderParser {
 
   // Sorts the tensors by their bytes and checks that they fill the data without gap or overlap.
   void check_tiling(SafetensorsHeader& header) const {
-    std::sort(header.tensors.begin(), header.tensors.end(),
-              [](const StoredTensor& a, const StoredTensor& b) {
-                return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-              });
+    std::ranges::sort(header.tensors, {},
+                      [](const StoredTensor& t) { return std::tie(t.begin, t.end, t.name); });
     std::uint64_t next = header.data_begin;
     const StoredTensor* previous = nullptr;
     for (const StoredTensor& tensor : header.tensors) {

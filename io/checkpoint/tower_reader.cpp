@@ -15,15 +15,10 @@ void require_value(const JsonSection& tower, const char* key, std::int32_t value
     tower.fail_expected(key, std::to_string(value));
 }
 
-void require_activation(const JsonSection& tower, std::string_view activation) {
-  const std::string found = tower.text("hidden_act").value_or(std::string(activation));
-  if (found != activation) tower.fail_choice("hidden_act", found, {{activation}});
-}
-
 void read_qwen2_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
   read.width = *tower.integer("embed_dim", 1, kMostWidth);
   read.intermediate = read.width * tower.integer("mlp_ratio", 1, 64).value_or(4);
-  require_activation(tower, "quick_gelu");
+  tower.choice("hidden_act", {{"quick_gelu"}});
   require_value(tower, "hidden_size", hidden);
 }
 
@@ -48,7 +43,7 @@ void read_windows(const JsonSection& tower, TowerConfig& read) {
 void read_qwen2_5_vl(const JsonSection& tower, TowerConfig& read, std::int32_t hidden) {
   read.width = *tower.integer("hidden_size", 1, kMostWidth);
   read.intermediate = *tower.integer("intermediate_size", 1, kMostWidth);
-  require_activation(tower, "silu");
+  tower.choice("hidden_act", {{"silu"}});
   require_value(tower, "out_hidden_size", hidden);
   read_windows(tower, read);
 }
@@ -75,9 +70,8 @@ json defaults_of(TowerKeys keys) {
 
 std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
                                       std::int32_t hidden) {
-  const json* object = config.find("vision_config");
-  if (object == nullptr || (object->is_object() && object->empty())) return std::nullopt;
-  if (!object->is_object()) config.fail_expected("vision_config", "an object");
+  const json* object = config.find_object("vision_config");
+  if (object == nullptr || object->empty()) return std::nullopt;
   json whole = defaults_of(keys);
   whole.update(*object);
   const JsonSection tower(whole, config.file(), "vision_config.");
@@ -95,8 +89,7 @@ std::optional<TowerConfig> read_tower(const JsonSection& config, TowerKeys keys,
     tower.fail_expected("num_heads", "heads of a multiple of 8 elements up to 256, of " +
                                          std::to_string(read.width) + " in all");
   }
-  if (const json* rope = tower.find("rope_parameters")) {
-    if (!rope->is_object()) tower.fail_expected("rope_parameters", "an object");
+  if (const json* rope = tower.find_object("rope_parameters")) {
     const JsonSection section(*rope, config.file(), "vision_config.rope_parameters.");
     read.rope_theta = section.number("rope_theta", 1, 1e15).value_or(read.rope_theta);
   }

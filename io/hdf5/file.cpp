@@ -319,8 +319,7 @@ void write_strings(const File& file, const std::string& name, std::span<const st
 std::vector<std::string> read_strings(const File& file, const std::string& name) {
   const auto bytes = read_all<std::uint8_t>(file, name);
   const auto offsets = read_all<std::int64_t>(file, offsets_of(name));
-  const bool sound = !offsets.empty() && offsets.front() == 0 &&
-                     std::is_sorted(offsets.begin(), offsets.end()) &&
+  const bool sound = !offsets.empty() && offsets.front() == 0 && std::ranges::is_sorted(offsets) &&
                      offsets.back() == static_cast<std::int64_t>(bytes.size());
   if (!sound) {
     throw IoError("cannot read " + file.path() + ":" + name + ": its offsets are damaged");

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,38 +63,15 @@ class Handle {
 
 /// The native HDF5 type of T. It is predefined, so it is never closed.
 template <typename T>
-hid_t native();
-template <>
-inline hid_t native<std::uint8_t>() {
-  return H5T_NATIVE_UINT8;
-}
-template <>
-inline hid_t native<std::int16_t>() {
-  return H5T_NATIVE_INT16;
-}
-template <>
-inline hid_t native<std::int32_t>() {
-  return H5T_NATIVE_INT32;
-}
-template <>
-inline hid_t native<std::uint32_t>() {
-  return H5T_NATIVE_UINT32;
-}
-template <>
-inline hid_t native<std::int64_t>() {
-  return H5T_NATIVE_INT64;
-}
-template <>
-inline hid_t native<std::uint64_t>() {
-  return H5T_NATIVE_UINT64;
-}
-template <>
-inline hid_t native<float>() {
-  return H5T_NATIVE_FLOAT;
-}
-template <>
-inline hid_t native<double>() {
-  return H5T_NATIVE_DOUBLE;
+hid_t native() {
+  if constexpr (std::is_same_v<T, std::uint8_t>) return H5T_NATIVE_UINT8;
+  if constexpr (std::is_same_v<T, std::int16_t>) return H5T_NATIVE_INT16;
+  if constexpr (std::is_same_v<T, std::int32_t>) return H5T_NATIVE_INT32;
+  if constexpr (std::is_same_v<T, std::uint32_t>) return H5T_NATIVE_UINT32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return H5T_NATIVE_INT64;
+  if constexpr (std::is_same_v<T, std::uint64_t>) return H5T_NATIVE_UINT64;
+  if constexpr (std::is_same_v<T, float>) return H5T_NATIVE_FLOAT;
+  if constexpr (std::is_same_v<T, double>) return H5T_NATIVE_DOUBLE;
 }
 
 /// An open file. Closing it closes its datasets.
@@ -189,6 +167,15 @@ std::vector<T> read_all(const File& file, const std::string& name) {
   return values;
 }
 
+/// Creates a contiguous dataset of these values.
+template <typename T>
+Dataset write_all(const File& file, const std::string& name, const std::vector<T>& values) {
+  Dataset dataset = Dataset::create<T>(file, name, {values.size()});
+  dataset.append(values.size(), values.data());
+  dataset.flush();
+  return dataset;
+}
+
 /// Writes UTF-8 strings of any length: NAME u8, their bytes one after the other, and NAME_offsets
 /// i64 [n + 1].
 void write_strings(const File& file, const std::string& name, std::span<const std::string> values);
@@ -204,6 +191,13 @@ template <typename T>
 requires std::is_arithmetic_v<T>
 void write_attribute(hid_t object, const std::string& path, const std::string& name, T value) {
   write_attribute(object, path, name, native<T>(), &value);
+}
+/// An attribute of the dataset `dataset`.
+template <typename T>
+void write_attribute_of(const File& file, const std::string& dataset, const std::string& name,
+                        const T& value) {
+  const Handle handle(H5Dopen2(file.id(), dataset.c_str(), H5P_DEFAULT), H5Dclose);
+  write_attribute(handle.get(), file.path(), name, value);
 }
 [[nodiscard]] std::string read_string_attribute(hid_t object, const std::string& path,
                                                 const std::string& name);

@@ -1,7 +1,6 @@
 #include "io/hdf5/shards.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -10,17 +9,11 @@
 
 #include "io/hdf5/atomic_file.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/parse_number.hpp"
 
 namespace paceline::io {
 namespace fs = std::filesystem;
 namespace {
-
-std::optional<std::uint32_t> parse_number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Parses "<kind>-<attempt>-<rank>.h5".
 std::optional<ShardName> parse_name(const fs::path& path, const std::string& kind) {
@@ -31,8 +24,8 @@ std::optional<ShardName> parse_name(const fs::path& path, const std::string& kin
   rest.remove_suffix(3);
   const std::size_t dash = rest.find('-');
   if (dash == std::string_view::npos) return std::nullopt;
-  const auto attempt = parse_number(rest.substr(0, dash));
-  const auto rank = parse_number(rest.substr(dash + 1));
+  const auto attempt = parse_number<std::uint32_t>(rest.substr(0, dash));
+  const auto rank = parse_number<std::uint32_t>(rest.substr(dash + 1));
   if (!attempt || !rank) return std::nullopt;
   return ShardName{path.string(), *attempt, *rank};
 }
@@ -65,9 +58,7 @@ std::vector<ShardName> list_shards(const std::string& directory, const std::stri
     if (auto shard = parse_name(iterator->path(), kind)) shards.push_back(std::move(*shard));
   }
   if (error) throw IoError("cannot list " + folder + ": " + error.message());
-  std::sort(shards.begin(), shards.end(), [](const ShardName& a, const ShardName& b) {
-    return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
-  });
+  std::ranges::sort(shards, {}, [](const ShardName& s) { return std::tie(s.attempt, s.rank); });
   return shards;
 }
 

@@ -1,10 +1,10 @@
 #include "io/measured/csv_table.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 
 #include "runtime/core/error.hpp"
+#include "runtime/core/parse_number.hpp"
 
 namespace paceline::io {
 namespace {
@@ -19,13 +19,6 @@ std::vector<std::string> split(std::string_view line) {
     if (comma == std::string_view::npos) return fields;
     from = comma + 1;
   }
-}
-
-template <typename Number>
-bool parse_number(const std::string& text, Number& number) {
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && stopped == end;
 }
 
 std::string show(const std::string& text) {
@@ -60,20 +53,19 @@ bool CsvTable::next() {
   return true;
 }
 
-std::int32_t CsvTable::integer(std::size_t column, std::int32_t least) const {
-  std::int32_t value = 0;
-  if (!parse_number(fields_[column], value) || value < least) {
-    fail(column, "a whole number of at least " + std::to_string(least));
-  }
-  return value;
+std::int32_t CsvTable::integer(std::size_t column, std::int64_t least) const {
+  const auto value = parse_number<std::int32_t>(fields_[column]);
+  if (!value || *value < least) fail(column, "a whole number of at least " + std::to_string(least));
+  return *value;
 }
 
+double CsvTable::positive(std::size_t column, const std::string& what) const {
+  const auto value = parse_number<double>(fields_[column]);
+  if (!value || !std::isfinite(*value) || !(*value > 0)) fail(column, what + " above 0");
+  return *value;
+}
 double CsvTable::milliseconds(std::size_t column) const {
-  double value = 0;
-  if (!parse_number(fields_[column], value) || !std::isfinite(value) || !(value > 0)) {
-    fail(column, "a number of milliseconds above 0");
-  }
-  return value * 1e-3;
+  return positive(column, "a number of milliseconds") * 1e-3;
 }
 
 void CsvTable::fail(std::size_t column, const std::string& expected) const {

@@ -20,15 +20,17 @@ class CsvTable {
   bool next();
 
   [[nodiscard]] const std::string& text(std::size_t column) const { return fields_[column]; }
-  [[nodiscard]] std::int32_t integer(std::size_t column, std::int32_t least) const;
+  [[nodiscard]] std::int32_t integer(std::size_t column, std::int64_t least) const;
+  /// A number above 0. `what`: its name in messages.
+  [[nodiscard]] double positive(std::size_t column, const std::string& what = "a number") const;
   /// A number of milliseconds above 0, converted to seconds.
   [[nodiscard]] double milliseconds(std::size_t column) const;
   /// Throws an error about the field in this column.
   [[noreturn]] void fail(std::size_t column, const std::string& expected) const;
-
- private:
+  /// Throws an error about the line.
   [[noreturn]] void fail_line(const std::string& what) const;
 
+ private:
   std::string path_;
   std::ifstream in_;
   std::vector<std::string> columns_;

@@ -56,8 +56,7 @@ GpuOp read_op(const CsvTable& table, std::size_t column, std::span<const OpName>
 }
 
 std::size_t index_of(const MeasuredModel& model, std::vector<MeasuredModel>& models) {
-  const auto found = std::find_if(models.begin(), models.end(),
-                                  [&](const MeasuredModel& m) { return m.name == model.name; });
+  const auto found = std::ranges::find(models, model.name, &MeasuredModel::name);
   if (found != models.end()) return static_cast<std::size_t>(found - models.begin());
   models.push_back(model);
   return models.size() - 1;
@@ -91,8 +90,7 @@ void read_llmservingsim_layers(const std::string& path, GpuMeasurements& into) {
   CsvTable table(path, "model,tp,tokens,op,latency_ms");
   while (table.next()) {
     const auto* model =
-        std::find_if(std::begin(kLlmServingSimModels), std::end(kLlmServingSimModels),
-                     [&](const MeasuredModel& m) { return m.name == table.text(0); });
+        std::ranges::find(kLlmServingSimModels, table.text(0), &MeasuredModel::name);
     if (model == std::end(kLlmServingSimModels)) {
       table.fail(0, "llama-3.1-8b or llama-3.1-70b, whose sizes are known");
     }

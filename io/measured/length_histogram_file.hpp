@@ -15,7 +15,7 @@
 
 namespace paceline::io {
 
-/// Reads a histogram. Throws DataError("file:line: ...") with the expected and the found text on
+/// Reads a histogram. Throws DataError("file: line N: ...") with the expected and the found text on
 /// anything else, or if the file does not exist; IoError if it cannot be read. Thread-safe.
 [[nodiscard]] LengthHistogram read_length_histogram(const std::string& path);
 

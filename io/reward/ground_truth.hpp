@@ -1,10 +1,8 @@
 // The part of each prompt that scoring needs.
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
 
 #include "io/hdf5/file.hpp"
 #include "io/run/stored_run.hpp"
@@ -14,9 +13,8 @@ namespace {
 std::vector<std::size_t> rank_by_uid(const std::vector<Prompt>& prompts) {
   std::vector<std::size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(prompts[a].uid, a) < std::tie(prompts[b].uid, b);
-  });
+  std::ranges::stable_sort(order, {},
+                           [&](std::size_t i) -> const std::string& { return prompts[i].uid; });
   std::vector<std::size_t> rank(prompts.size());
   for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
   return rank;
@@ -28,10 +26,8 @@ DigestReport digest_report(const std::string& path) {
   const auto lock = h5::lock_hdf5();
   StoredRun run = open_stored_run(path);
   const std::vector<std::size_t> rank = rank_by_uid(run.prompts);
-  std::sort(run.finished.begin(), run.finished.end(),
-            [&](const StoredResponse& a, const StoredResponse& b) {
-              return std::tie(rank[a.prompt], a.sample) < std::tie(rank[b.prompt], b.sample);
-            });
+  std::ranges::sort(run.finished, {},
+                    [&](const StoredResponse& r) { return std::pair(rank[r.prompt], r.sample); });
   TrajectoryDigest digest;
   read_responses(run, run.finished, [&](Trajectory&& response) {
     const Prompt& prompt = run.prompts[response.id.prompt];

@@ -66,15 +66,12 @@ void write_column(const h5::File& file, const std::string& name,
   std::vector<T> values;
   values.reserve(entries.size());
   for (const StoredResponse& entry : entries) values.push_back(static_cast<T>(value(entry)));
-  h5::Dataset dataset = column<T>(file, name, values.size());
-  dataset.template append<T>(values);
-  dataset.flush();
+  h5::write_all(file, "trajectories/" + name, values);
 }
 
 /// Writes the checksum of rewards, which the responses' own checksums do not cover.
 void write_reward_checksum(const h5::File& file, const std::vector<StoredResponse>& entries) {
-  const h5::Handle rewards(H5Dopen2(file.id(), "trajectories/reward", H5P_DEFAULT), H5Dclose);
-  h5::write_attribute(rewards.get(), file.path(), "checksum", checksum_of_rewards(entries));
+  h5::write_attribute_of(file, "trajectories/reward", "checksum", checksum_of_rewards(entries));
 }
 
 void write_extras(const h5::File& file, const std::vector<StoredResponse>& entries,
@@ -87,22 +84,17 @@ void write_extras(const h5::File& file, const std::vector<StoredResponse>& entri
     texts.push_back(extra == extras.end() ? "" : extra->second);
   }
   h5::write_strings(file, "trajectories/reward_extra", texts);
-  const h5::Handle column(H5Dopen2(file.id(), "trajectories/reward_extra", H5P_DEFAULT), H5Dclose);
-  h5::write_attribute(column.get(), file.path(), "checksum", checksum_of_extras(texts));
+  h5::write_attribute_of(file, "trajectories/reward_extra", "checksum", checksum_of_extras(texts));
 }
 
 /// Names the values of a column of reasons. `conversations`: include reasons that only
 /// conversations have.
 void name_reasons(const h5::File& file, const std::string& column, bool conversations) {
-  const h5::Handle reasons(H5Dopen2(file.id(), ("trajectories/" + column).c_str(), H5P_DEFAULT),
-                           H5Dclose);
-  for (const auto reason :
-       {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
-        FinishReason::context, FinishReason::turns, FinishReason::failed, FinishReason::partial}) {
+  for (const FinishReason reason : kFinishReasons) {
     const bool of_conversations = reason == FinishReason::turns || reason == FinishReason::failed;
     if (of_conversations && !conversations) continue;
-    h5::write_attribute(reasons.get(), file.path(), name_of(reason),
-                        static_cast<std::uint8_t>(reason));
+    h5::write_attribute_of(file, "trajectories/" + column, name_of(reason),
+                           static_cast<std::uint8_t>(reason));
   }
 }
 
@@ -121,9 +113,7 @@ void write_rows(const h5::File& file, const std::vector<StoredResponse>& entries
   std::vector<std::int64_t> offsets{0};
   offsets.reserve(entries.size() + 1);
   for (const StoredResponse& entry : entries) offsets.push_back(offsets.back() + entry.length);
-  h5::Dataset dataset = column<std::int64_t>(file, "offsets", offsets.size());
-  dataset.append<std::int64_t>(offsets);
-  dataset.flush();
+  h5::write_all(file, "trajectories/offsets", offsets);
 }
 
 /// Columns of kept ids. The number of ids is known only at the end.
@@ -171,9 +161,7 @@ class TurnColumns {
   }
   void flush() {
     mask_.flush();
-    h5::Dataset offsets = column<std::int64_t>(file_, "turn_offsets", offsets_.size());
-    offsets.append<std::int64_t>(offsets_);
-    offsets.flush();
+    h5::write_all(file_, "trajectories/turn_offsets", offsets_);
     write<std::int32_t>("turn_given", [](const AnsweredTurn& t) { return t.given; });
     write<std::int32_t>("turn_end", [](const AnsweredTurn& t) { return t.end; });
     write<float>("turn_seconds", [](const AnsweredTurn& t) { return t.seconds; });
@@ -181,23 +169,21 @@ class TurnColumns {
     write<std::uint8_t>("turn_by", [](const AnsweredTurn& t) { return t.by; });
     write<std::uint8_t>("turn_reason", [](const AnsweredTurn& t) { return t.reason; });
     name_reasons(file_, "turn_reason", true);
-    const h5::Handle by(H5Dopen2(file_.id(), "trajectories/turn_by", H5P_DEFAULT), H5Dclose);
+
     for (const auto& [name, value] : {std::pair("nobody", GivenBy::nobody),
                                       {"tool", GivenBy::tool},
                                       {"user", GivenBy::user},
                                       {"tokens", GivenBy::tokens}})
-      h5::write_attribute(by.get(), file_.path(), name, static_cast<std::uint8_t>(value));
+      h5::write_attribute_of(file_, "trajectories/turn_by", name, static_cast<std::uint8_t>(value));
   }
 
  private:
   template <typename T, typename Value>
-  void write(const char* name, const Value& value) {
+  void write(const std::string& name, const Value& value) {
     std::vector<T> values;
     values.reserve(turns_.size());
     for (const AnsweredTurn& turn : turns_) values.push_back(static_cast<T>(value(turn)));
-    h5::Dataset dataset = column<T>(file_, name, values.size());
-    dataset.template append<T>(values);
-    dataset.flush();
+    h5::write_all(file_, "trajectories/" + name, values);
   }
   const h5::File& file_;
   h5::Dataset mask_;
@@ -316,14 +302,9 @@ void write_spans(const h5::File& file, const std::vector<StoredResponse>& entrie
     }
     offsets.push_back(static_cast<std::int64_t>(ends.size()));
   }
-  const auto write = [&file]<typename T>(const char* name, const std::vector<T>& values) {
-    h5::Dataset dataset = column<T>(file, name, values.size());
-    dataset.template append<T>(values);
-    dataset.flush();
-  };
-  write("version_offsets", offsets);
-  write("span_end", ends);
-  write("span_version", versions);
+  h5::write_all(file, "trajectories/version_offsets", offsets);
+  h5::write_all(file, "trajectories/span_end", ends);
+  h5::write_all(file, "trajectories/span_version", versions);
 }
 
 /// Keeps only the responses to these prompts, ascending, under the prompts' numbers among the kept
@@ -354,7 +335,7 @@ void keep_prompts(ShardIndex& index, EarlierSpans& spans, std::span<const std::u
     for (std::size_t i = 0; i < window.entries.size(); ++i) {
       const StoredResponse& entry = window.entries[i];
       if (!window.intact(i)) refuse_damaged(index.paths[entry.source], entry);
-      IndexRow row = entry.row();
+      IndexRow row = entry;
       row.prompt = *number(entry.prompt);
       checksums.push_back(window.checksum(i, row));
     }

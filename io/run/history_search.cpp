@@ -40,8 +40,7 @@ std::vector<std::string> earlier_runs(const fs::path& folder, const fs::path& ou
         beside ? step_before(name, now) : fs::weakly_canonical(entry.path()) != own;
     if (earlier && is_finished(entry.path())) names.push_back(name);
   }
-  std::sort(names.begin(), names.end(),
-            [](const std::string& a, const std::string& b) { return step_before(b, a); });
+  std::sort(names.rbegin(), names.rend(), step_before);
   std::vector<std::string> runs;
   // Texts that the step before has pregenerated for this one are the newest.
   const fs::path ahead = folder / (now + kAhead);
@@ -64,14 +63,14 @@ FoundRun FoundRun::part(std::uint32_t reader, std::uint32_t readers) const {
 
 std::vector<std::byte> FoundRun::encode() const {
   WireWriter writer;
-  with_fields(*this, [&](const auto&... field) { (writer.put(field), ...); });
+  with_fields(*this, [&](const auto&... field) { writer.put_all(field...); });
   return writer.take();
 }
 
 FoundRun FoundRun::decode(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   FoundRun found;
-  with_fields(found, [&](auto&... field) { (reader.get(field), ...); });
+  with_fields(found, [&](auto&... field) { reader.get_all(field...); });
   const bool sound = reader.empty() && found.prompts.size() == found.responses.size() &&
                      std::all_of(found.responses.begin(), found.responses.end(),
                                  [&](const auto& r) { return r.source < found.paths.size(); });

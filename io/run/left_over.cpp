@@ -1,9 +1,9 @@
 #include "io/run/left_over.hpp"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -110,10 +110,7 @@ std::string BegunResponses::fingerprint() const {
     feed(t.logprob);
     feed(t.sampling_logprob);
   }
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 std::size_t write_left_over(const std::string& directory, const RunManifest& manifest,
@@ -127,8 +124,7 @@ std::size_t write_left_over(const std::string& directory, const RunManifest& man
   std::vector<Trajectory> waiting;  // responses that the run did not continue
   for (const Trajectory& t : begun.responses) {
     const auto is_it = [&](const StoredResponse& entry) { return entry.id() == t.id; };
-    if (std::none_of(index.partial.begin(), index.partial.end(), is_it) &&
-        std::none_of(index.finished.begin(), index.finished.end(), is_it))
+    if (std::ranges::none_of(index.partial, is_it) && std::ranges::none_of(index.finished, is_it))
       waiting.push_back(t);
   }
   if (index.partial.empty() && waiting.empty()) return 0;
@@ -204,8 +200,7 @@ BegunResponses read_left_over(const std::string& directory, const RunManifest& n
     response.id = id;
     begun.responses.push_back(std::move(response));
   });
-  std::sort(begun.responses.begin(), begun.responses.end(),
-            [](const Trajectory& a, const Trajectory& b) { return a.id < b.id; });
+  std::ranges::sort(begun.responses, {}, &Trajectory::id);
   return begun;
 }
 

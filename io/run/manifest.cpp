@@ -1,5 +1,6 @@
 #include "io/run/manifest.hpp"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <charconv>
@@ -13,6 +14,7 @@
 #include "io/run/manifest_json.hpp"
 #include "io/run/shard_format.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/parse_number.hpp"
 
 namespace paceline::io {
 namespace {
@@ -97,14 +99,11 @@ SamplingParams sampling_from(const Json& json) {
   s.frequency_penalty = json.value("frequency_penalty", 0.0F);
   if (json.contains("logit_bias")) {
     for (const auto& [token, bias] : json.at("logit_bias").items()) {
-      TokenId id = -1;
-      const char* const end = token.data() + token.size();
-      if (std::from_chars(token.data(), end, id).ptr != end || id < 0)
-        throw IoError("a bias of a token that is none: " + token);
-      s.logit_bias.push_back({id, bias.get<float>()});
+      const auto id = parse_number<TokenId>(token);
+      if (!id || *id < 0) throw IoError("a bias of a token that is none: " + token);
+      s.logit_bias.push_back({*id, bias.get<float>()});
     }
-    std::sort(s.logit_bias.begin(), s.logit_bias.end(),
-              [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+    std::ranges::sort(s.logit_bias, {}, &LogitBias::token);
   }
   return s;
 }
@@ -270,7 +269,7 @@ RequestId ResponseOrder::at(std::uint64_t place) const {
   if (firsts_.empty())
     return {static_cast<std::uint32_t>(place / samples_),
             static_cast<std::uint32_t>(place % samples_)};
-  const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), place);
+  const auto after = std::ranges::upper_bound(firsts_, place);
   return {static_cast<std::uint32_t>(after - firsts_.begin() - 1),
           static_cast<std::uint32_t>(place - *std::prev(after))};
 }
@@ -293,7 +292,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   RunManifest as_then = now;
   std::erase_if(as_then.by_line, [&](const std::string& field) {
     const auto has = [&](const std::vector<std::string>& fields) {
-      return std::find(fields.begin(), fields.end(), field) != fields.end();
+      return std::ranges::find(fields, field) != fields.end();
     };
     return has(now.repeated) && !has(earlier.by_line);
   });
@@ -336,7 +335,7 @@ std::optional<std::string> first_difference(const RunManifest& earlier, const Ru
   }
   for (const auto& [key, value] : is["sampling"].items()) {
     const auto is_key = [&key = key](const auto& entry) { return key == entry.first; };
-    if (std::any_of(std::begin(optional), std::end(optional), is_key)) continue;
+    if (std::ranges::any_of(optional, is_key)) continue;
     if (key == "dynamic" || key == "begun" || (key == "stops" && !was["sampling"].contains(key)))
       continue;
     const std::string name =
@@ -363,10 +362,7 @@ std::string prompts_fingerprint(std::span<const Prompt> prompts) {
     feed(prompt.extra_json.data(), prompt.extra_json.size());
     for (const PromptPicture& picture : prompt.pictures) feed(&picture.hash, sizeof picture.hash);
   }
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 void write_manifest_attributes(const h5::File& file, const RunManifest& manifest) {

@@ -30,21 +30,13 @@ std::string file_of_prompts(const std::string& path) {
 std::vector<std::vector<TokenId>> read_token_table(const h5::File& file) {
   const auto tokens = h5::read_all<TokenId>(file, "prompts/tokens");
   const auto offsets = h5::read_all<std::int64_t>(file, "prompts/offsets");
-  const bool sound = !offsets.empty() && offsets.front() == 0 &&
-                     std::is_sorted(offsets.begin(), offsets.end()) &&
+  const bool sound = !offsets.empty() && offsets.front() == 0 && std::ranges::is_sorted(offsets) &&
                      offsets.back() == static_cast<std::int64_t>(tokens.size());
   if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its columns do not agree");
   std::vector<std::vector<TokenId>> prompts;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
     prompts.emplace_back(tokens.begin() + offsets[i], tokens.begin() + offsets[i + 1]);
   return prompts;
-}
-
-template <typename T>
-void write(const h5::File& file, const char* name, const std::vector<T>& values) {
-  h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
-  dataset.append(values.size(), values.data());
-  dataset.flush();
 }
 
 constexpr std::size_t kGridSides = 3;  // frames, rows, columns: image_grid_thw
@@ -65,10 +57,10 @@ void write_pictures(const h5::File& file, std::span<const Prompt> prompts) {
     offsets.push_back(static_cast<std::int64_t>(first.size()));
   }
   if (first.empty()) return;
-  write(file, kPictureOffsets, offsets);
-  write(file, "prompts/picture_hash", hashes);
-  write(file, "prompts/picture_grid", grids);
-  write(file, "prompts/picture_first", first);
+  h5::write_all(file, kPictureOffsets, offsets);
+  h5::write_all(file, "prompts/picture_hash", hashes);
+  h5::write_all(file, "prompts/picture_grid", grids);
+  h5::write_all(file, "prompts/picture_first", first);
 }
 
 void read_pictures(const h5::File& file, std::vector<Prompt>& prompts) {
@@ -79,7 +71,7 @@ void read_pictures(const h5::File& file, std::vector<Prompt>& prompts) {
   const auto grids = h5::read_all<std::int32_t>(file, "prompts/picture_grid");
   const auto first = h5::read_all<std::int32_t>(file, "prompts/picture_first");
   const bool sound = offsets.size() == prompts.size() + 1 && offsets.front() == 0 &&
-                     std::is_sorted(offsets.begin(), offsets.end()) &&
+                     std::ranges::is_sorted(offsets) &&
                      offsets.back() == static_cast<std::int64_t>(first.size()) &&
                      hashes.size() == 2 * first.size() && grids.size() == kGridSides * first.size();
   if (!sound) throw IoError("cannot read " + file.path() + ":/prompts: its pictures do not agree");
@@ -103,8 +95,8 @@ void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
     tokens.insert(tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
     offsets.push_back(static_cast<std::int64_t>(tokens.size()));
   }
-  write(file, "prompts/tokens", tokens);
-  write(file, "prompts/offsets", offsets);
+  h5::write_all(file, "prompts/tokens", tokens);
+  h5::write_all(file, "prompts/offsets", offsets);
   h5::write_strings(file, "prompts/uid", strings_of(prompts, &Prompt::uid));
   h5::write_strings(file, "prompts/ground_truth", strings_of(prompts, &Prompt::ground_truth));
   h5::write_strings(file, "prompts/extra", strings_of(prompts, &Prompt::extra_json));
@@ -112,7 +104,7 @@ void write_prompt_table(const h5::File& file, std::span<const Prompt> prompts) {
 }
 
 void write_prompt_index(const h5::File& file, std::span<const std::uint32_t> index) {
-  write(file, "prompts/index", std::vector<std::int32_t>(index.begin(), index.end()));
+  h5::write_all(file, "prompts/index", std::vector<std::int32_t>(index.begin(), index.end()));
 }
 
 std::vector<std::uint32_t> read_prompt_index(const std::string& path) {

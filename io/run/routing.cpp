@@ -69,14 +69,11 @@ void read_routing_places(const std::string& path, std::uint32_t source,
 std::size_t match_routing(std::vector<RoutingPlace>& places,
                           std::vector<StoredResponse>& responses) {
   const auto key = [](const auto& at) { return std::tie(at.prompt, at.sample, at.source); };
-  std::stable_sort(places.begin(), places.end(),
-                   [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  std::ranges::stable_sort(places, {}, key);
   std::vector<RoutingPlace> matched;
   const std::size_t before = responses.size();
   std::erase_if(responses, [&](const StoredResponse& response) {
-    const auto after =
-        std::upper_bound(places.begin(), places.end(), response,
-                         [&](const auto& a, const auto& b) { return key(a) < key(b); });
+    const auto after = std::ranges::upper_bound(places, key(response), {}, key);
     if (after == places.begin() || key(*std::prev(after)) != key(response)) return true;
     matched.push_back(*std::prev(after));
     return false;
@@ -102,9 +99,8 @@ void read_routing_in_order(
     window.assign(last - first, {});
     by_place.resize(window.size());
     std::iota(by_place.begin(), by_place.end(), first);
-    std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) {
-      return std::tie(places[a].source, places[a].offset, a) <
-             std::tie(places[b].source, places[b].offset, b);
+    std::ranges::sort(by_place, {}, [&](std::size_t i) {
+      return std::tuple(places[i].source, places[i].offset, i);
     });
     std::optional<h5::File> file;
     std::optional<h5::Dataset> data;
@@ -139,10 +135,7 @@ RoutingColumns::RoutingColumns(const h5::File& file, const std::string& group,
   };
   of_prompts_ = experts_of("prompts", starts_.back());
   of_responses_ = experts_of(group, tokens);
-  h5::Dataset layers =
-      h5::Dataset::create<std::uint8_t>(file, group + "/routed_layers", {shape.layers.size()});
-  layers.append<std::uint8_t>(shape.layers);
-  layers.flush();
+  h5::write_all(file, group + "/routed_layers", shape.layers);
 }
 
 void RoutingColumns::write(std::uint32_t prompt, std::uint64_t offset, std::uint64_t length,

@@ -56,14 +56,8 @@ ScoresWriter::ScoresWriter(const std::string& path, const StoredRun& run,
       offsets.push_back(offsets.back() + entry.length);
       checksums.push_back(entry.checksum);
     }
-    const auto write = [&file](const char* name, const auto& values) {
-      using T = typename std::decay_t<decltype(values)>::value_type;
-      h5::Dataset dataset = h5::Dataset::create<T>(file, name, {values.size()});
-      dataset.append(values.size(), values.data());
-      dataset.flush();
-    };
-    write("scores/offsets", offsets);
-    write("scores/checksum", checksums);
+    h5::write_all(file, "scores/offsets", offsets);
+    h5::write_all(file, "scores/checksum", checksums);
     const h5::Shape shape{static_cast<std::uint64_t>(offsets.back())};
     state_->logprob = h5::Dataset::create<float>(file, "scores/logprob", shape);
     state_->sampling_logprob = h5::Dataset::create<float>(file, "scores/sampling_logprob", shape);

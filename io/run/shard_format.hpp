@@ -25,21 +25,6 @@
 
 namespace paceline::io {
 
-struct IndexRow {
-  std::uint64_t offset = 0;  ///< of the response's first token
-  std::uint64_t weight_version = 0;
-  std::uint64_t checksum = 0;  ///< checksum_of()
-  std::uint32_t prompt = 0;
-  std::uint32_t sample = 0;
-  std::uint32_t length = 0;  ///< number of tokens
-  std::uint8_t finish_reason = 0;
-
-  [[nodiscard]] RequestId id() const { return {prompt, sample}; }
-  [[nodiscard]] bool finished() const {
-    return finish_reason != static_cast<std::uint8_t>(FinishReason::partial);
-  }
-};
-
 /// A turn of a response. Rows of one response follow one another; `offset` is that of its first
 /// token.
 struct TurnRow {

@@ -16,17 +16,8 @@ constexpr std::uint64_t kRowsAtOnce = 1024;      // rows; a chunk of the index
 constexpr std::uint64_t kTokensAtOnce = 262144;  // tokens; 3 MiB
 
 bool is_finish_reason(std::uint8_t value) {
-  switch (static_cast<FinishReason>(value)) {
-    case FinishReason::stop_id:
-    case FinishReason::length:
-    case FinishReason::stop_string:
-    case FinishReason::context:
-    case FinishReason::turns:
-    case FinishReason::failed:
-    case FinishReason::partial:
-      return true;
-  }
-  return false;
+  return std::ranges::find(kFinishReasons, static_cast<FinishReason>(value)) !=
+         kFinishReasons.end();
 }
 
 /// Reads the responses of one shard and compares them with its index.
@@ -163,8 +154,8 @@ void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
   const h5::Dataset dataset = h5::Dataset::open(file, "rewards", type.get(), 0);
   std::vector<RewardRow> rows(dataset.size());
   dataset.read(0, rows.size(), rows.data());
-  const bool any = std::any_of(rows.begin(), rows.end(),
-                               [](const RewardRow& row) { return row.extra_length > 0; });
+  const bool any =
+      std::ranges::any_of(rows, [](const RewardRow& row) { return row.extra_length > 0; });
   const auto text =
       any ? h5::read_all<std::uint8_t>(file, "reward_extra") : std::vector<std::uint8_t>();
   for (const RewardRow& row : rows) {
@@ -180,9 +171,7 @@ void read_rewards(const std::string& path, std::vector<ReadReward>& rewards,
 
 /// Gives the finished entries, ascending by id, their rewards. The last of several rewards counts.
 void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
-  std::stable_sort(rewards.begin(), rewards.end(), [](const ReadReward& a, const ReadReward& b) {
-    return a.reward.id < b.reward.id;
-  });
+  std::ranges::stable_sort(rewards, {}, [](const ReadReward& r) { return r.reward.id; });
   auto entry = index.finished.begin();
   for (auto& [reward, extra] : rewards) {
     while (entry != index.finished.end() && entry->id() < reward.id) ++entry;
@@ -197,11 +186,10 @@ void join_rewards(std::vector<ReadReward>& rewards, ShardIndex& index) {
 /// Keeps one entry for each id: of finished ones the last written, of partial ones the longest.
 void keep_one_each(std::vector<StoredResponse>& entries, bool longest) {
   // Stable, so that entries of an id stay in the order of attempts, ranks and rows.
-  std::stable_sort(entries.begin(), entries.end(),
-                   [longest](const StoredResponse& a, const StoredResponse& b) {
-                     if (a.id() != b.id()) return a.id() < b.id();
-                     return longest && a.length < b.length;
-                   });
+  std::ranges::stable_sort(entries, [longest](const StoredResponse& a, const StoredResponse& b) {
+    if (a.id() != b.id()) return a.id() < b.id();
+    return longest && a.length < b.length;
+  });
   std::size_t kept = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (i + 1 < entries.size() && entries[i + 1].id() == entries[i].id()) continue;
@@ -233,7 +221,7 @@ bool possible(const IndexRow& row, const RunManifest& manifest) {
 }
 
 bool possible(std::span<const TokenId> tokens, const RunManifest& manifest) {
-  return std::all_of(tokens.begin(), tokens.end(), [&](TokenId token) {
+  return std::ranges::all_of(tokens, [&](TokenId token) {
     return token >= 0 && static_cast<std::uint64_t>(token) < manifest.vocabulary;
   });
 }
@@ -260,9 +248,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
       result.warnings.push_back(std::string(error.what()) + "; what it held is left out");
     }
   }
-  std::stable_sort(
-      result.finished.begin(), result.finished.end(),
-      [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
+  std::ranges::stable_sort(result.finished, {}, &StoredResponse::id);
   warn_of_disagreement(result.finished, result);
   keep_one_each(result.finished, false);
   if (manifest.sampling.keep_routing) {
@@ -275,9 +261,7 @@ ShardIndex read_shard_index(const std::string& directory, const RunManifest& man
   }
   join_rewards(rewards, result);
   std::erase_if(result.partial, [&](const StoredResponse& entry) {
-    return std::binary_search(
-        result.finished.begin(), result.finished.end(), entry,
-        [](const StoredResponse& a, const StoredResponse& b) { return a.id() < b.id(); });
+    return std::ranges::binary_search(result.finished, entry.id(), {}, &StoredResponse::id);
   });
   keep_one_each(result.partial, true);
   return result;

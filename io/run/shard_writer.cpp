@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,135 +20,108 @@ constexpr std::uint64_t kIndexChunk = 1024;   // rows: 41 KiB
 constexpr std::size_t kTokenBytes = 12;
 constexpr std::size_t kBufferedBytes = std::size_t{1} << 20;
 
+/// A dataset with the values that are appended, but not written yet.
+template <typename T>
+struct Column {
+  h5::Dataset* dataset = nullptr;  ///< null: the shard has no such values
+  std::vector<T> buffer = {};
+
+  void add(const auto& values) { buffer.insert(buffer.end(), values.begin(), values.end()); }
+  void write() {
+    if (dataset != nullptr) dataset->append<T>(buffer);
+    buffer.clear();
+  }
+  void flush() {
+    if (dataset != nullptr) dataset->flush();
+  }
+  void commit() {
+    if (buffer.empty()) return;
+    write();
+    flush();
+  }
+};
+
 }  // namespace
 
 struct ShardWriter::State {
   State(const std::string& directory, std::uint32_t attempt, std::uint32_t rank,
         const ShardContents& contents)
       : shard(directory, "trajectories", attempt, rank) {
-    if (contents.turns)
-      turns = &shard.add("turns", turn_row_fields(), sizeof(TurnRow), kIndexChunk);
+    add("tokens", tokens);
+    add("logprob", logprob);
+    add("sampling_logprob", sampling_logprob);
+    add("index", rows, index_row_fields());
+    add("rewards", rewards, reward_row_fields());
+    add("reward_extra", extra);
+    if (contents.turns) add("turns", turns, turn_row_fields());
     if (contents.routing) {
-      experts = &shard.add("routed_experts", h5::native<std::int16_t>(), kTokenChunk);
-      routing = &shard.add("routing", routing_row_fields(), sizeof(RoutingRow), kIndexChunk);
+      add("routed_experts", experts);
+      add("routing", routing, routing_row_fields());
     }
     if (contents.masks) {
-      kept_ids = &shard.add("kept_ids", h5::native<TokenId>(), kTokenChunk);
-      kept_offsets = &shard.add("kept_offsets", h5::native<std::int64_t>(), kTokenChunk);
-      offset_buffer.push_back(0);
+      add("kept_ids", kept_ids);
+      add("kept_offsets", kept_offsets);
+      kept_offsets.buffer.push_back(0);
     }
     if (contents.logprobs > 0) {
-      top_ids = &shard.add("top_ids", h5::native<TokenId>(), kTokenChunk);
-      top_logprob = &shard.add("top_logprob", h5::native<float>(), kTokenChunk);
-      h5::write_attribute(top_ids->id(), shard.file().path(), "width", contents.logprobs);
+      add("top_ids", top_ids);
+      add("top_logprob", top_logprob);
+      h5::write_attribute(top_ids.dataset->id(), shard.file().path(), "width", contents.logprobs);
     }
     shard.publish();
   }
 
   ShardFile shard;
-  h5::Dataset& tokens = shard.add("tokens", h5::native<TokenId>(), kTokenChunk);
-  h5::Dataset& logprob = shard.add("logprob", h5::native<float>(), kTokenChunk);
-  h5::Dataset& sampling_logprob = shard.add("sampling_logprob", h5::native<float>(), kTokenChunk);
-  h5::Dataset& index = shard.add("index", index_row_fields(), sizeof(IndexRow), kIndexChunk);
-  h5::Dataset& rewards = shard.add("rewards", reward_row_fields(), sizeof(RewardRow), kIndexChunk);
-  h5::Dataset& extra = shard.add("reward_extra", h5::native<std::uint8_t>(), kTokenChunk);
-  h5::Dataset* turns = nullptr;     // null: responses are of one turn
-  h5::Dataset* kept_ids = nullptr;  // null: no masks are kept
-  h5::Dataset* kept_offsets = nullptr;
-  h5::Dataset* top_ids = nullptr;  // null: no top tokens
-  h5::Dataset* top_logprob = nullptr;
-  h5::Dataset* experts = nullptr;  // null: no experts
-  h5::Dataset* routing = nullptr;
-  std::uint64_t next_offset = 0;  // tokens appended so far
-  std::int64_t next_kept = 0;     // ids appended so far
-  std::uint64_t next_expert = 0;  // experts appended so far
-  std::uint64_t next_extra = 0;   // bytes of rewards' extras appended so far
+  Column<TokenId> tokens;
+  Column<float> logprob, sampling_logprob;
+  Column<std::int16_t> experts;
+  Column<TokenId> top_ids;
+  Column<float> top_logprob;
+  Column<TokenId> kept_ids;
+  Column<std::int64_t> kept_offsets;
+  // Not committed yet; tokens of these rows may be written already.
+  Column<IndexRow> rows;
+  Column<TurnRow> turns;  ///< without a dataset responses are of one turn
+  Column<RoutingRow> routing;
+  Column<RewardRow> rewards;
+  Column<std::uint8_t> extra;
+  std::uint64_t next_offset = 0;  ///< tokens appended so far
+  std::int64_t next_kept = 0;     ///< ids appended so far
+  std::uint64_t next_expert = 0;  ///< experts appended so far
+  std::uint64_t next_extra = 0;   ///< bytes of rewards' extras appended so far
 
-  // Appended, but not written yet.
-  std::vector<TokenId> token_buffer;
-  std::vector<float> logprob_buffer, sampling_buffer;
-  std::vector<TokenId> kept_buffer;
-  std::vector<std::int64_t> offset_buffer;
-  std::vector<TokenId> top_buffer;
-  std::vector<float> top_logprob_buffer;
-  std::vector<std::int16_t> expert_buffer;
-  // Appended, but not committed yet; tokens of these rows may be written already.
-  std::vector<IndexRow> rows;
-  std::vector<TurnRow> turn_rows;
-  std::vector<RoutingRow> routing_rows;
-  std::vector<RewardRow> reward_rows;
-  std::string extra_buffer;
-
+  template <typename T>
+  void add(const char* name, Column<T>& column) {
+    column.dataset = &shard.add(name, h5::native<T>(), kTokenChunk);
+  }
+  template <typename Row>
+  void add(const char* name, Column<Row>& column, const std::vector<h5::Field>& fields) {
+    column.dataset = &shard.add(name, fields, sizeof(Row), kIndexChunk);
+  }
+  /// The columns of tokens' values.
+  auto of_tokens() {
+    return std::tie(tokens, logprob, sampling_logprob, experts, top_ids, top_logprob, kept_ids,
+                    kept_offsets);
+  }
   void write_tokens() {
-    tokens.append<TokenId>(token_buffer);
-    logprob.append<float>(logprob_buffer);
-    sampling_logprob.append<float>(sampling_buffer);
-    token_buffer.clear();
-    logprob_buffer.clear();
-    sampling_buffer.clear();
-    if (experts != nullptr) {
-      experts->append<std::int16_t>(expert_buffer);
-      expert_buffer.clear();
-    }
-    if (top_ids != nullptr) {
-      top_ids->append<TokenId>(top_buffer);
-      top_logprob->append<float>(top_logprob_buffer);
-      top_buffer.clear();
-      top_logprob_buffer.clear();
-    }
-    if (kept_ids == nullptr) return;
-    kept_ids->append<TokenId>(kept_buffer);
-    kept_offsets->append<std::int64_t>(offset_buffer);
-    kept_buffer.clear();
-    offset_buffer.clear();
+    std::apply([](auto&... column) { (column.write(), ...); }, of_tokens());
   }
-
   [[nodiscard]] std::size_t buffered() const {
-    return token_buffer.size() * kTokenBytes + kept_buffer.size() * sizeof(TokenId) +
-           top_buffer.size() * (sizeof(TokenId) + sizeof(float)) +
-           expert_buffer.size() * sizeof(std::int16_t);
+    return tokens.buffer.size() * kTokenBytes + kept_ids.buffer.size() * sizeof(TokenId) +
+           top_ids.buffer.size() * (sizeof(TokenId) + sizeof(float)) +
+           experts.buffer.size() * sizeof(std::int16_t);
   }
-
   void commit() {
     // Rewards come before the index, so that a reader who sees a response sees its own reward too.
-    if (!reward_rows.empty()) {
-      if (!extra_buffer.empty()) {
-        extra.append(extra_buffer.size(), extra_buffer.data());
-        extra.flush();
-        extra_buffer.clear();
-      }
-      rewards.append<RewardRow>(reward_rows);
-      rewards.flush();
-      reward_rows.clear();
-    }
-    if (rows.empty()) return;
+    extra.commit();
+    rewards.commit();
+    if (rows.buffer.empty()) return;
     write_tokens();
-    tokens.flush();
-    logprob.flush();
-    sampling_logprob.flush();
-    if (kept_ids != nullptr) {
-      kept_ids->flush();
-      kept_offsets->flush();
-    }
-    if (top_ids != nullptr) {
-      top_ids->flush();
-      top_logprob->flush();
-    }
-    if (!turn_rows.empty()) {
-      turns->append<TurnRow>(turn_rows);
-      turns->flush();
-      turn_rows.clear();
-    }
-    if (experts != nullptr) {
-      experts->flush();
-      routing->append<RoutingRow>(routing_rows);
-      routing->flush();
-      routing_rows.clear();
-    }
+    std::apply([](auto&... column) { (column.flush(), ...); }, of_tokens());
+    turns.commit();
+    routing.commit();
     // The index comes last, so that a reader sees whole responses, even after a crash here.
-    index.append<IndexRow>(rows);
-    index.flush();
-    rows.clear();
+    rows.commit();
   }
 };
 
@@ -171,9 +145,9 @@ void ShardWriter::append(const Trajectory& trajectory) {
   assert(trajectory.tokens.size() == trajectory.logprob.size());
   assert(trajectory.tokens.size() == trajectory.sampling_logprob.size());
   State& s = *state_;
-  assert(trajectory.kept.size() == (s.kept_ids == nullptr ? 0 : trajectory.tokens.size()));
-  assert(trajectory.turns.empty() || s.turns != nullptr);
-  assert(trajectory.top_ids.empty() || s.top_ids != nullptr);
+  assert(trajectory.kept.size() == (s.kept_ids.dataset == nullptr ? 0 : trajectory.tokens.size()));
+  assert(trajectory.turns.empty() || s.turns.dataset != nullptr);
+  assert(trajectory.top_ids.empty() || s.top_ids.dataset != nullptr);
   assert(trajectory.top_ids.size() == trajectory.top_logprob.size());
   s.shard.check();
   assert(s.shard.is_open());
@@ -187,26 +161,23 @@ void ShardWriter::append(const Trajectory& trajectory) {
   row.checksum = checksum_of(row, trajectory.tokens, trajectory.logprob,
                              trajectory.sampling_logprob, {trajectory.kept, trajectory.kept_ids},
                              trajectory.turns, {trajectory.top_ids, trajectory.top_logprob});
-  const auto add = [](auto& buffer, const auto& values) {
-    buffer.insert(buffer.end(), values.begin(), values.end());
-  };
-  add(s.token_buffer, trajectory.tokens);
-  add(s.logprob_buffer, trajectory.logprob);
-  add(s.sampling_buffer, trajectory.sampling_logprob);
-  add(s.kept_buffer, trajectory.kept_ids);
-  add(s.top_buffer, trajectory.top_ids);
-  add(s.top_logprob_buffer, trajectory.top_logprob);
-  if (s.experts != nullptr && trajectory.finish_reason != FinishReason::partial) {
-    s.routing_rows.emplace_back(trajectory.id, trajectory.routing, s.next_expert);
+  s.tokens.add(trajectory.tokens);
+  s.logprob.add(trajectory.logprob);
+  s.sampling_logprob.add(trajectory.sampling_logprob);
+  s.kept_ids.add(trajectory.kept_ids);
+  s.top_ids.add(trajectory.top_ids);
+  s.top_logprob.add(trajectory.top_logprob);
+  if (s.experts.dataset != nullptr && trajectory.finish_reason != FinishReason::partial) {
+    s.routing.buffer.emplace_back(trajectory.id, trajectory.routing, s.next_expert);
     s.next_expert += trajectory.routing.size();
-    add(s.expert_buffer, trajectory.routing);
+    s.experts.add(trajectory.routing);
   }
   for (const std::int32_t count : trajectory.kept) {
     s.next_kept += count;
-    s.offset_buffer.push_back(s.next_kept);
+    s.kept_offsets.buffer.push_back(s.next_kept);
   }
-  for (const AnsweredTurn& turn : trajectory.turns) s.turn_rows.push_back({row.offset, turn});
-  s.rows.push_back(row);
+  for (const AnsweredTurn& turn : trajectory.turns) s.turns.buffer.push_back({row.offset, turn});
+  s.rows.buffer.push_back(row);
   s.next_offset += row.length;
   if (trajectory.finish_reason != FinishReason::partial && !std::isnan(trajectory.reward))
     reward({trajectory.id, trajectory.reward}, trajectory.reward_extra);
@@ -217,8 +188,8 @@ void ShardWriter::reward(const Reward& reward, std::string_view extra) {
   assert(!std::isnan(reward.value));
   State& s = *state_;
   s.shard.check();
-  s.reward_rows.emplace_back(reward, extra, s.next_extra);
-  s.extra_buffer += extra;
+  s.rewards.buffer.emplace_back(reward, extra, s.next_extra);
+  s.extra.add(extra);
   s.next_extra += extra.size();
 }
 

@@ -42,20 +42,6 @@ void Kept::set_start() {
     start.push_back(start.back() + static_cast<std::size_t>(count));
 }
 
-StoredResponse::StoredResponse(const IndexRow& row, std::uint32_t file)
-    : offset(row.offset),
-      weight_version(row.weight_version),
-      checksum(row.checksum),
-      prompt(row.prompt),
-      sample(row.sample),
-      length(row.length),
-      source(file),
-      finish_reason(row.finish_reason) {}
-
-IndexRow StoredResponse::row() const {
-  return {offset, weight_version, checksum, prompt, sample, length, finish_reason};
-}
-
 std::span<const AnsweredTurn> StoredTurns::of(std::uint64_t offset) const {
   const auto [first, last] = std::equal_range(offsets.begin(), offsets.end(), offset);
   return std::span(turns).subspan(static_cast<std::size_t>(first - offsets.begin()),
@@ -209,8 +195,7 @@ void TokenColumns::read(std::uint64_t first, std::uint64_t count, TokenId* token
 Trajectory Window::trajectory(std::size_t i) const {
   const StoredResponse& entry = entries[i];
   const auto part = [&](const auto& values) {
-    return std::vector(values.begin() + static_cast<std::ptrdiff_t>(start[i]),
-                       values.begin() + static_cast<std::ptrdiff_t>(start[i + 1]));
+    return std::vector(values.begin() + start[i], values.begin() + (start[i + 1]));
   };
   Trajectory result;
   result.id = entry.id();
@@ -272,10 +257,8 @@ void read_in_order(std::span<const std::string> paths, const std::string& prefix
 
     by_place.resize(window.entries.size());
     std::iota(by_place.begin(), by_place.end(), std::size_t{0});
-    std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) {
-      const StoredResponse& x = window.entries[a];
-      const StoredResponse& y = window.entries[b];
-      return std::tie(x.source, x.offset, a) < std::tie(y.source, y.offset, b);
+    std::ranges::sort(by_place, {}, [&](std::size_t i) {
+      return std::tuple(window.entries[i].source, window.entries[i].offset, i);
     });
     std::optional<TokenColumns> columns;
     std::uint32_t source = 0;

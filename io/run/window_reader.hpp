@@ -1,7 +1,6 @@
 // Reader of responses in any order, with bounded memory. Private to this folder.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -101,7 +100,7 @@ struct Window {
   [[nodiscard]] std::uint64_t checksum(std::size_t i, const IndexRow& row) const;
   /// Whether the response's checksum matches.
   [[nodiscard]] bool intact(std::size_t i) const {
-    return checksum(i, entries[i].row()) == entries[i].checksum;
+    return checksum(i, entries[i]) == entries[i].checksum;
   }
 };
 

@@ -14,6 +14,7 @@
 
 #include "io/hdf5/file.hpp"
 #include "io/telemetry/telemetry.hpp"
+#include "runtime/core/recorded_telemetry.hpp"
 #include "runtime/core/telemetry_columns.hpp"
 
 namespace paceline {
@@ -26,6 +27,18 @@ inline constexpr auto kColumns<io::ScoreRecord> =
                Column{"sample_index", kSampleOf, "1"},
                Column{"reward", &io::ScoreRecord::reward, "1"},
                Column{"outcome", &io::ScoreRecord::outcome}};
+/// The columns of /attempts and /processes in telemetry.h5, but for their texts.
+template <>
+inline constexpr auto kColumns<RecordedAttempt> =
+    std::tuple{Column{"attempt", &RecordedAttempt::attempt, "1"},
+               Column{"ranks", &RecordedAttempt::ranks, "ranks"},
+               Column{"started", &RecordedAttempt::started, "s"},
+               Column{"ended", &RecordedAttempt::ended, "s"}};
+template <>
+inline constexpr auto kColumns<RecordedProcess> = std::tuple{
+    Column{"attempt", &RecordedProcess::attempt, "1"}, Column{"rank", &RecordedProcess::rank, "1"},
+    Column{"cores", &RecordedProcess::cores, "cores"},
+    Column{"gpus", &RecordedProcess::gpus, "GPUs"}};
 
 }  // namespace paceline
 

@@ -8,7 +8,6 @@
 #include "io/hdf5/shards.hpp"
 #include "io/telemetry/telemetry.hpp"
 #include "io/telemetry/telemetry_shards.hpp"
-#include "runtime/core/error.hpp"
 #include "runtime/core/recorded_telemetry.hpp"
 
 namespace paceline::io {
@@ -19,21 +18,11 @@ void write_unit(hid_t dataset, const h5::File& file, const char* unit) {
   h5::write_attribute(dataset, file.path(), "unit", std::string(unit));
 }
 
-/// Writes a single column.
-template <typename T>
-void write_column(const h5::File& file, const std::string& name, const char* unit,
-                  const std::vector<T>& values) {
-  h5::Dataset column = h5::Dataset::create<T>(file, name, {values.size()});
-  column.template append<T>(values);
-  write_unit(column.id(), file, unit);
-}
-
 void write_texts(const h5::File& file, const std::string& name,
                  std::span<const std::string> values) {
   h5::write_strings(file, name, values);
   for (const std::string& part : {name, name + "_offsets"}) {
-    const h5::Handle dataset(H5Dopen2(file.id(), part.c_str(), H5P_DEFAULT), H5Dclose);
-    write_unit(dataset.get(), file, "bytes");
+    h5::write_attribute_of(file, part, "unit", std::string("bytes"));
   }
 }
 
@@ -70,6 +59,12 @@ class Columns {
   std::vector<std::byte> column_;
 };
 
+/// Writes the columns of a record type into an existing group.
+template <typename Row>
+void write_columns(const h5::File& file, const char* group, const std::vector<Row>& rows) {
+  Columns(file, group, fields_of<Row>(), rows.size()).append(rows.data(), rows.size(), sizeof(Row));
+}
+
 void write_steps(const h5::File& file, std::uint32_t rank,
                  const std::vector<TelemetryShard>& shards) {
   const std::string group = "ranks/" + std::to_string(rank);
@@ -101,35 +96,23 @@ void write_rows(const h5::File& file, const Rows<Row>& rows, const char* name = 
   Columns(file, name, fields, rows.size()).append(rows.data(), rows.size(), sizeof(OfRank<Row>));
 }
 
-/// Writes the names of a column's values as its attributes.
-template <typename Value>
-void name_values(const h5::File& file, const char* column,
-                 std::initializer_list<std::pair<const char*, Value>> names) {
-  const h5::Handle dataset(H5Dopen2(file.id(), column, H5P_DEFAULT), H5Dclose);
-  for (const auto& [name, value] : names)
-    h5::write_attribute(dataset.get(), file.path(), name, static_cast<std::uint8_t>(value));
+/// Names the values 0, 1 and so on of a column.
+void name_values(const h5::File& file, const char* column, const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    h5::write_attribute_of(file, column, names[i], static_cast<std::uint8_t>(i));
 }
 
 void write_events(const h5::File& file, Rows<RequestEvent>& events) {
   sort_events(events);
   write_rows(file, events, "requests");
-  using Kind = RequestEventKind;
-  name_values<Kind>(file, "requests/kind",
-                    {{"leased", Kind::leased},
-                     {"finished", Kind::finished},
-                     {"stopped", Kind::stopped},
-                     {"resumed", Kind::resumed},
-                     {"left", Kind::left},
-                     {"arrived", Kind::arrived},
-                     {"race_begun", Kind::race_begun},
-                     {"race_left", Kind::race_left},
-                     {"race_won", Kind::race_won},
-                     {"turn_ended", Kind::turn_ended},
-                     {"answered", Kind::answered}});
+  name_values(file, "requests/kind",
+              {"leased", "finished", "stopped", "resumed", "left", "arrived", "race_begun",
+               "race_left", "race_won", "turn_ended", "answered"});
   for (const FinishReason reason :
        {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
         FinishReason::context, FinishReason::turns, FinishReason::failed, FinishReason::partial})
-    name_values<FinishReason>(file, "requests/reason", {{name_of(reason), reason}});
+    h5::write_attribute_of(file, "requests/reason", name_of(reason),
+                           static_cast<std::uint8_t>(reason));
 }
 
 /// Sorts by (attempt, start).
@@ -144,76 +127,46 @@ void sort_by_start(Rows<Row>& rows) {
 void write_pool(const h5::File& file, Rows<KvPoolRecord>& pool) {
   sort_by_start(pool);
   write_rows(file, pool);
-  name_values<KvPoolUse>(file, "kv_pool/use",
-                         {{"stored", KvPoolUse::stored},
-                          {"restored", KvPoolUse::restored},
-                          {"sent", KvPoolUse::sent}});
+  name_values(file, "kv_pool/use", {"stored", "restored", "sent"});
 }
 
 void write_draft_memory(const h5::File& file, const Rows<DraftMemoryRecord>& changes) {
-  using Kind = DraftMemoryRecord::Kind;
   write_rows(file, changes);
-  name_values<Kind>(
-      file, "draft_memory/kind",
-      {{"expanded", Kind::expanded}, {"contracted", Kind::contracted}, {"resumed", Kind::resumed}});
+  name_values(file, "draft_memory/kind", {"expanded", "contracted", "resumed"});
 }
 
 void write_scores(const h5::File& file, Rows<ScoreRecord>& scores,
                   std::span<const std::string> outcome_names) {
   sort_by_start(scores);
   write_rows(file, scores);
-  for (std::size_t i = 0; i < outcome_names.size(); ++i)
-    name_values<std::size_t>(file, "scores/outcome", {{outcome_names[i].c_str(), i}});
+  name_values(file, "scores/outcome", {outcome_names.begin(), outcome_names.end()});
 }
 
 /// Sorts by (attempt, rank), keeping the order of rows within each.
 template <typename Row>
 void sort_by_rank(Rows<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.attempt, a.rank) < std::tie(b.attempt, b.rank);
-  });
+  std::ranges::stable_sort(rows, {},
+                           [](const auto& row) { return std::tie(row.attempt, row.rank); });
 }
 
 void write_attempts(const h5::File& file,
                     const std::map<std::uint32_t, CollectedAttempt>& attempts) {
   const h5::Handle group = file.group("attempts");
-  std::vector<std::uint32_t> number;
-  std::vector<std::uint32_t> ranks;
-  std::vector<double> started;
-  std::vector<double> ended;
+  std::vector<RecordedAttempt> rows;
   std::vector<std::string> plans;
-  for (const auto& [attempt, row] : attempts) {
-    number.push_back(attempt);
-    ranks.push_back(row.ranks);
-    started.push_back(row.started);
-    ended.push_back(row.started + row.length);
-    plans.push_back(row.plan);
+  for (const auto& [number, attempt] : attempts) {
+    rows.push_back(recorded(number, attempt));
+    plans.push_back(attempt.plan);
   }
-  write_column(file, "attempts/attempt", "1", number);
-  write_column(file, "attempts/ranks", "ranks", ranks);
-  write_column(file, "attempts/started", "s", started);
-  write_column(file, "attempts/ended", "s", ended);
+  write_columns(file, "attempts", rows);
   write_texts(file, "attempts/plan", plans);
 }
 
 void write_processes(const h5::File& file, const std::vector<RecordedProcess>& processes) {
   const h5::Handle group = file.group("processes");
-  std::vector<std::uint32_t> attempts;
-  std::vector<std::uint32_t> ranks;
-  std::vector<std::uint32_t> cores;
-  std::vector<std::uint32_t> gpus;
   std::vector<std::string> hosts;
-  for (const RecordedProcess& process : processes) {
-    cores.push_back(process.cores);
-    gpus.push_back(process.gpus);
-    attempts.push_back(process.attempt);
-    ranks.push_back(process.rank);
-    hosts.push_back(process.host);
-  }
-  write_column(file, "processes/attempt", "1", attempts);
-  write_column(file, "processes/rank", "1", ranks);
-  write_column(file, "processes/cores", "cores", cores);
-  write_column(file, "processes/gpus", "GPUs", gpus);
+  for (const RecordedProcess& process : processes) hosts.push_back(process.host);
+  write_columns(file, "processes", processes);
   write_texts(file, "processes/host", hosts);
 }
 
@@ -221,12 +174,8 @@ void write_writes(const h5::File& file, Rows<WriteRecord>& writes) {
   sort_by_start(writes);
   sort_by_rank(writes);
   write_rows(file, writes);
-  using Kind = WriteRecord::Kind;
-  name_values<Kind>(file, "writes/kind",
-                    {{"trajectories", Kind::trajectories},
-                     {"telemetry", Kind::telemetry},
-                     {"final_trajectories", Kind::final_trajectories},
-                     {"final_telemetry", Kind::final_telemetry}});
+  name_values(file, "writes/kind",
+              {"trajectories", "telemetry", "final_trajectories", "final_telemetry"});
 }
 
 /// Adds the writes of the merging rank since its shard was closed, and the writing of this file so

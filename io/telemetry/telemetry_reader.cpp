@@ -12,6 +12,7 @@
 #include "io/telemetry/telemetry.hpp"
 #include "io/telemetry/telemetry_shards.hpp"
 #include "runtime/core/error.hpp"
+#include "runtime/core/parse_number.hpp"
 #include "runtime/core/role.hpp"
 
 namespace paceline::io {
@@ -66,34 +67,18 @@ Rows<Row> read_rows_of(const h5::File& file, std::span<const RecordedAttempt> at
   return rows;
 }
 
-std::vector<RecordedAttempt> read_attempts(const h5::File& file) {
-  const auto number = h5::read_all<std::uint32_t>(file, "attempts/attempt");
-  const auto ranks = h5::read_all<std::uint32_t>(file, "attempts/ranks");
-  const auto started = h5::read_all<double>(file, "attempts/started");
-  const auto ended = h5::read_all<double>(file, "attempts/ended");
-  const auto plans = h5::read_strings(file, "attempts/plan");
-  if (ranks.size() != number.size() || started.size() != number.size() ||
-      ended.size() != number.size() || plans.size() != number.size())
-    damaged(file, "attempts");
-  std::vector<RecordedAttempt> attempts;
-  for (std::size_t i = 0; i < number.size(); ++i)
-    attempts.push_back({number[i], ranks[i], started[i], ended[i], plans[i]});
-  return attempts;
-}
-
-std::vector<RecordedProcess> read_processes(const h5::File& file) {
-  const auto attempts = h5::read_all<std::uint32_t>(file, "processes/attempt");
-  const auto ranks = h5::read_all<std::uint32_t>(file, "processes/rank");
-  const auto cores = h5::read_all<std::uint32_t>(file, "processes/cores");
-  const auto gpus = h5::read_all<std::uint32_t>(file, "processes/gpus");
-  const auto hosts = h5::read_strings(file, "processes/host");
-  if (ranks.size() != attempts.size() || cores.size() != attempts.size() ||
-      gpus.size() != attempts.size() || hosts.size() != attempts.size())
-    damaged(file, "processes");
-  std::vector<RecordedProcess> processes;
-  for (std::size_t i = 0; i < attempts.size(); ++i)
-    processes.push_back({attempts[i], ranks[i], cores[i], gpus[i], hosts[i]});
-  return processes;
+/// Reads a group with the columns of a record type and, into `text` of each row, those strings.
+template <typename Row>
+std::vector<Row> read_with_texts(const h5::File& file, const std::string& group, const char* name,
+                                 std::string Row::*text) {
+  const std::vector<h5::Field> fields = fields_of<Row>();
+  std::vector<Row> rows;
+  for (const h5::Field& field : fields)
+    read_column(file, group, field, &field == fields.data(), rows);
+  std::vector<std::string> texts = h5::read_strings(file, group + "/" + name);
+  if (texts.size() != rows.size()) damaged(file, group);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].*text = std::move(texts[i]);
+  return rows;
 }
 
 /// The numbers of the groups in /ranks, ascending.
@@ -102,10 +87,9 @@ std::vector<std::uint32_t> ranks_of(const h5::File& file) {
   h5::must(group.get(), "read", file.path() + ":/ranks");
   std::vector<std::uint32_t> ranks;
   const auto add = [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
-    char* end = nullptr;
-    const unsigned long rank = std::strtoul(name, &end, 10);
-    if (end == name || *end != 0) return -1;
-    static_cast<std::vector<std::uint32_t>*>(to)->push_back(static_cast<std::uint32_t>(rank));
+    const auto rank = parse_number<std::uint32_t>(name);
+    if (!rank) return -1;
+    static_cast<std::vector<std::uint32_t>*>(to)->push_back(*rank);
     return 0;
   };
   h5::must(H5Literate(group.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &ranks), "read",
@@ -155,8 +139,7 @@ RecordedTelemetry read_shards(const std::string& directory, std::vector<std::str
   CollectedTelemetry all = collect_telemetry(directory, warnings);
   RecordedTelemetry run;
   for (const auto& [number, attempt] : all.attempts)
-    run.attempts.push_back(
-        {number, attempt.ranks, attempt.started, attempt.started + attempt.length, attempt.plan});
+    run.attempts.push_back(recorded(number, attempt));
   run.processes = std::move(all.processes);
   for (const auto& [rank, shards] : all.ranks) {
     for (const TelemetryShard& shard : shards) {
@@ -175,6 +158,19 @@ RecordedTelemetry read_shards(const std::string& directory, std::vector<std::str
   run.acceptance = std::move(all.of<AcceptanceCell>());
   run.summaries = std::move(all.of<RankSummary>());
   summarize(run);
+  return run;
+}
+
+/// Reads the attempts, the drafters and their acceptance.
+RecordedTelemetry acceptance_of(const h5::File& file) {
+  RecordedTelemetry run;
+  run.attempts = read_with_texts(file, "attempts", "plan", &RecordedAttempt::plan);
+  run.drafters = h5::read_strings(file, "drafter_names");
+  run.acceptance = read_rows_of<AcceptanceCell>(file, run.attempts);
+  for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
+    if (cell.row.drafter >= run.drafters.size() || cell.row.accepted > cell.row.drafted)
+      damaged(file, "acceptance");
+  }
   return run;
 }
 
@@ -198,9 +194,8 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
     }
   }
   const h5::File file = open_telemetry(path);
-  RecordedTelemetry run;
-  run.attempts = read_attempts(file);
-  run.processes = read_processes(file);
+  RecordedTelemetry run = acceptance_of(file);
+  run.processes = read_with_texts(file, "processes", "host", &RecordedProcess::host);
   for (const std::uint32_t rank : ranks_of(file)) {
     auto steps =
         read_rows_of<StepRecord>(file, run.attempts, "ranks/" + std::to_string(rank) + "/steps");
@@ -211,14 +206,14 @@ RecordedTelemetry read_telemetry(const std::string& path, std::vector<std::strin
   run.transfers = read_rows_of<TransferRecord>(file, run.attempts);
   run.roles = read_rows_of<RoleRecord>(file, run.attempts);
   run.writes = read_rows_of<WriteRecord>(file, run.attempts);
-  run.drafters = h5::read_strings(file, "drafter_names");
-  run.acceptance = read_rows_of<AcceptanceCell>(file, run.attempts);
-  for (const OfRank<AcceptanceCell>& cell : run.acceptance) {
-    if (cell.row.drafter >= run.drafters.size()) damaged(file, "acceptance");
-  }
   run.summaries = read_rows_of<RankSummary>(file, run.attempts);
   for (OfRank<RankSummary>& summary : run.summaries) summary.rank = summary.row.rank;
   return run;
+}
+
+RecordedTelemetry read_acceptance(const std::string& path) {
+  const auto lock = h5::lock_hdf5();
+  return acceptance_of(open_telemetry(path));
 }
 
 std::vector<StopPoint> read_stop_points(const std::string& path) {

@@ -17,6 +17,10 @@ namespace paceline::io {
 [[nodiscard]] RecordedTelemetry read_telemetry(const std::string& path,
                                                std::vector<std::string>* warnings = nullptr);
 
+/// Reads only the attempts, the drafters and their acceptance, of a finished run. Throws as
+/// read_telemetry() does.
+[[nodiscard]] RecordedTelemetry read_acceptance(const std::string& path);
+
 /// Reads the draft trees recorded of the run's head (record_stops); empty: none were recorded.
 /// Throws as read_telemetry() does.
 [[nodiscard]] std::vector<StopPoint> read_stop_points(const std::string& path);

@@ -33,6 +33,10 @@ struct CollectedAttempt {
   }
 };
 
+[[nodiscard]] inline RecordedAttempt recorded(std::uint32_t number, const CollectedAttempt& of) {
+  return {number, of.ranks, of.started, of.started + of.length, of.plan};
+}
+
 template <typename Record>
 using Rows = std::vector<OfRank<Record>>;
 

@@ -106,9 +106,7 @@ void EnvironmentPool::assign(Job job) {
   }
   if (session == sessions_.end()) {
     const auto rank = [](const Place& p) { return std::pair(p.given_up, p.sessions); };
-    const auto least =
-        std::min_element(places_.begin(), places_.end(),
-                         [&](const Place& a, const Place& b) { return rank(a) < rank(b); });
+    const auto least = std::ranges::min_element(places_, {}, rank);
     session = sessions_.emplace(id, Session{static_cast<int>(least - places_.begin()), 0}).first;
     ++least->sessions;
   }
@@ -179,8 +177,8 @@ std::string EnvironmentPool::encode(const TurnAnswer& answer, TokenId last,
     return std::string("an observation that cannot be encoded: ") + error.what();
   }
   if (reply.tokens.empty()) return "an observation without tokens";
-  const auto wrong = std::find_if(reply.tokens.begin(), reply.tokens.end(),
-                                  [this](TokenId t) { return t < 0 || t >= run_.vocabulary; });
+  const auto wrong = std::ranges::find_if(
+      reply.tokens, [this](TokenId t) { return t < 0 || t >= run_.vocabulary; });
   if (wrong != reply.tokens.end())
     return fmt::format("token {}, where the model has ids below {}", *wrong, run_.vocabulary);
   for (const TokenId id : run_.placeholders) {

@@ -117,8 +117,7 @@ void WorkerCrew::tend(double now) {
     worker->asked = now;
     speak(*worker, now);
   }
-  if (std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->given_up(); }))
-    desk_.none_left();
+  if (std::ranges::all_of(workers_, [](const auto& w) { return w->given_up(); })) desk_.none_left();
 }
 
 /// Sleeps until a worker or the rank has news, or until the next deadline.

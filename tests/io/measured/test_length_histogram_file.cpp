@@ -34,8 +34,8 @@ class LengthHistogramFile : public ::testing::Test {
   /// What is said of a file with that text, without the file's name.
   std::string message(const std::string& text) const {
     const std::string said = test::message_of<DataError>([&] { (void)read(text); });
-    EXPECT_TRUE(said.starts_with(path_ + ":")) << said;
-    return said.substr(std::min(said.size(), path_.size() + 1));
+    EXPECT_TRUE(said.starts_with(path_ + ": ")) << said;
+    return said.substr(std::min(said.size(), path_.size() + 2));
   }
 
   std::filesystem::path root_;
@@ -63,25 +63,31 @@ TEST_F(LengthHistogramFile, IsReadAsItIs) {
 }
 
 TEST_F(LengthHistogramFile, WhatIsWrongIsNamedWithItsLine) {
-  EXPECT_EQ(message(""), "1: expected rows of input_tokens, found the end");
-  EXPECT_EQ(message("tokens,weight\n"),
-            "1: expected the header 'field,tokens,weight', found 'tokens,weight'");
-  const std::string field = "expected field 'input_tokens' or 'output_tokens', found '";
-  EXPECT_EQ(message(kGood + "output,10,1\n"), "5: " + field + "output,10,1'");
-  EXPECT_EQ(message(kGood + "\n"), "5: " + field + "'");
-  EXPECT_EQ(message(kGood + std::string(1000, 'x')), "5: " + field + std::string(60, 'x') + "...'");
-  const std::string tokens = "5: expected tokens that are a whole number above 9, found '";
-  for (const std::string row : {"output_tokens,9,1", "output_tokens,10.5,1", "output_tokens",
-                                "output_tokens,,1", "output_tokens,99999999999,1"})
-    EXPECT_EQ(message(kGood + row), tokens + row + "'");
+  const std::string columns = "line 1: expected the columns field,tokens,weight";
+  EXPECT_EQ(message(""), columns);
+  EXPECT_EQ(message("tokens,weight\n"), columns);
+  EXPECT_EQ(message("field,tokens,weight\n"),
+            "line 2: expected rows of input_tokens, found the end");
+  const std::string field = "line 5: field: expected input_tokens or output_tokens, found '";
+  EXPECT_EQ(message(kGood + "output,10,1\n"), field + "output'");
+  EXPECT_EQ(message(kGood + std::string(1000, 'x') + ",1,1"),
+            field + std::string(60, 'x') + "...'");
+  EXPECT_EQ(message(kGood + "\n"), "line 5: expected 3 fields, found 1");
+  EXPECT_EQ(message(kGood + "output_tokens"), "line 5: expected 3 fields, found 1");
+  EXPECT_EQ(message(kGood + "output_tokens,10"), "line 5: expected 3 fields, found 2");
+  EXPECT_EQ(message(kGood + "output_tokens,10,1,2"), "line 5: expected 3 fields, found 4");
+  const std::string tokens = "line 5: tokens: expected a whole number of at least 10, found '";
+  for (const std::string said : {"9", "10.5", "", "99999999999"})
+    EXPECT_EQ(message(kGood + "output_tokens," + said + ",1"), tokens + said + "'");
   EXPECT_EQ(message("field,tokens,weight\noutput_tokens,0,1\n"),
-            "2: expected tokens that are a whole number above 0, found 'output_tokens,0,1'");
-  const std::string weight = "5: expected a weight that is a positive number, and no more, found '";
-  for (const std::string row : {"output_tokens,10,0", "output_tokens,10,-1", "output_tokens,10,inf",
-                                "output_tokens,10,nan", "output_tokens,10", "output_tokens,10,1,2"})
-    EXPECT_EQ(message(kGood + row), weight + row + "'");
+            "line 2: tokens: expected a whole number of at least 1, found '0'");
+  EXPECT_EQ(message(kGood + "output_tokens,2147483647,1\noutput_tokens,2147483647,1"),
+            "line 6: tokens: expected a whole number of at least 2147483648, found '2147483647'");
+  const std::string weight = "line 5: weight: expected a number above 0, found '";
+  for (const std::string said : {"0", "-1", "inf", "nan", ""})
+    EXPECT_EQ(message(kGood + "output_tokens,10," + said), weight + said + "'");
   EXPECT_EQ(message("field,tokens,weight\ninput_tokens,4,1\n"),
-            "3: expected rows of output_tokens, found the end");
+            "line 3: expected rows of output_tokens, found the end");
 }
 
 TEST_F(LengthHistogramFile, AFileThatIsNotThereIsBadData) {
