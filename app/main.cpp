@@ -20,6 +20,7 @@
 #include "app/terminal/terminal.hpp"
 #include "io/config/quantity.hpp"
 #include "io/config/run_config.hpp"
+#include "runtime/core/parse_number.hpp"
 
 namespace {
 
@@ -191,9 +192,9 @@ int run(int argc, char** argv) {
   profile->add_option("--output", measuring.output, "File to write (YAML)")->required();
   profile->add_option("--seconds", measuring.seconds, "Time to measure for at most")
       ->check([](const std::string& text) {
-        char* end = nullptr;
-        const double seconds = std::strtod(text.c_str(), &end);
-        const bool good = *end == '\0' && seconds > 0 && seconds <= 86'400;
+        const auto seconds = parse_number<double>(text);
+        const bool good = seconds && *seconds > 0 && *seconds <= 86'400;
+
         return good ? std::string() : "expected seconds above 0, at most 86400, found " + text;
       })
       ->capture_default_str();

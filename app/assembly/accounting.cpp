@@ -154,9 +154,7 @@ void print_largest_loss(const Inputs& inputs, const Plan& plan,
                         std::span<const RankSummary> summaries, double seconds, bool resident) {
   constexpr double kWorthAWord = 0.05;
   const std::vector<Loss> losses = losses_of(inputs, plan, summaries, seconds, resident);
-  const auto largest =
-      std::max_element(losses.begin(), losses.end(),
-                       [](const Loss& a, const Loss& b) { return a.seconds < b.seconds; });
+  const auto largest = std::ranges::max_element(losses, {}, &Loss::seconds);
   const double part = largest->seconds / (seconds * static_cast<double>(summaries.size()));
   if (part < kWorthAWord) {
     say("largest loss: none above {:.0f} % of the ranks' time", 100 * kWorthAWord);

@@ -44,11 +44,11 @@ class Communicator {
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;
-  (writer.put(values), ...);
+  writer.put_all(values...);
   std::vector<std::byte> bytes = writer.take();
   mpi.broadcast(bytes);
   WireReader reader(bytes);
-  (reader.get(values), ...);
+  reader.get_all(values...);
 }
 
 }  // namespace paceline::app

@@ -83,39 +83,23 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
   for (const io::DrafterSetting& setting : settings.drafters) {
     ConfiguredDrafter drafter;
     drafter.setting = setting;
-    switch (setting.method) {
-      case io::DrafterMethod::dflash:
-      case io::DrafterMethod::eagle3:
-        drafter.name = (setting.method == io::DrafterMethod::dflash ? "dflash:" : "eagle3:") +
-                       setting.name.value_or(setting.path);
-        break;
-      case io::DrafterMethod::mtp:
-        drafter.name = "mtp";
-        break;
-      case io::DrafterMethod::ngram:
-        drafter.name = "ngram";
-        break;
-      case io::DrafterMethod::suffix:
-        drafter.name = "suffix";
-        break;
-      case io::DrafterMethod::model: {
-        drafter.name = "model:" + setting.name.value_or(setting.path);
-        for (const ConfiguredDrafter& other : drafters) {
-          if (other.setting.method != setting.method) continue;
-          if (same_folder(other.setting.path, setting.path)) {
-            throw UsageError(fmt::format(
-                "speculation.drafters: {} is there twice; it would draft the same twice",
-                setting.path));
-          }
-          if (other.name == drafter.name) {
-            throw UsageError(
-                fmt::format("speculation.drafters: two are known as {}; expected names that differ",
-                            drafter.name));
-          }
+    drafter.name = name_of(setting.method);
+    if (!setting.path.empty()) drafter.name += ":" + setting.name.value_or(setting.path);
+    if (setting.method == io::DrafterMethod::model) {
+      for (const ConfiguredDrafter& other : drafters) {
+        if (other.setting.method != setting.method) continue;
+        if (same_folder(other.setting.path, setting.path)) {
+          throw UsageError(
+              fmt::format("speculation.drafters: {} is there twice; it would draft the same twice",
+                          setting.path));
         }
-        drafter.model = read_model(setting.path);
-        break;
+        if (other.name == drafter.name) {
+          throw UsageError(
+              fmt::format("speculation.drafters: two are known as {}; expected names that differ",
+                          drafter.name));
+        }
       }
+      drafter.model = read_model(setting.path);
     }
     if (setting.is_head()) {
       drafter.head = std::make_unique<DraftHead>();
@@ -126,8 +110,7 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
     drafters.push_back(std::move(drafter));
   }
   const auto place = [](const ConfiguredDrafter& d) { return d.head ? 2 : d.model ? 1 : 0; };
-  std::stable_sort(drafters.begin(), drafters.end(),
-                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::ranges::stable_sort(drafters, {}, place);
   return drafters;
 }
 
@@ -143,31 +126,25 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     absent->push_back("weights of " + path);
     return false;
   };
-  const auto read_eagle3 = [&](const std::string& path, DraftHead& head) {
-    io::Eagle3Checkpoint checkpoint;
-    if (is_there(path)) {
-      checkpoint = io::load_eagle3(model::families(), path);
-    } else {
-      checkpoint.config = io::load_eagle3_config(path);
-    }
+  const auto take = [&](const std::string& path, auto checkpoint, DraftHead& head) {
     io::require_fits(path, checkpoint.config, target.config);
     head.config = std::move(checkpoint.config);
     head.own = std::move(checkpoint.weights);
     head.weights = head.own.get();
   };
+  const auto read_eagle3 = [&](const std::string& path, DraftHead& head) {
+    take(path,
+         is_there(path) ? io::load_eagle3(model::families(), path)
+                        : io::Eagle3Checkpoint{io::load_eagle3_config(path), nullptr},
+         head);
+  };
   const auto read_dflash = [&](const std::string& path, DraftHead& head) {
-    io::DFlashCheckpoint checkpoint;
-    if (is_there(path)) {
-      checkpoint = io::load_dflash(model::families(), path);
-    } else {
-      checkpoint.config = io::load_dflash_config(path);
-    }
-    io::require_fits(path, checkpoint.config, target.config);
+    io::DFlashCheckpoint checkpoint =
+        is_there(path) ? io::load_dflash(model::families(), path)
+                       : io::DFlashCheckpoint{io::load_dflash_config(path), nullptr};
     checkpoint.config.layer.tied_embeddings = target.config.tied_embeddings;
     const bool borrows = !checkpoint.config.own_output;
-    head.config = std::move(checkpoint.config);
-    head.own = std::move(checkpoint.weights);
-    head.weights = head.own.get();
+    take(path, std::move(checkpoint), head);
     if (!borrows || head.own == nullptr) return;
     head.weights = nullptr;
     if (target.weights == nullptr) return;

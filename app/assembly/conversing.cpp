@@ -68,12 +68,11 @@ void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
 std::string conversing_text(const Inputs& inputs) {
   if (!inputs.config.converses()) return "";
   const io::EnvironmentSection& environment = inputs.config.environment;
-  std::string words;
-  for (const std::string& word : environment.command) words += (words.empty() ? "" : " ") + word;
   return fmt::format(
       "  responses are conversations of up to {}, answered by {} of '{}' beside each verifier "
       "(environment.workers)\n",
-      counted(environment.max_turns, "turn"), environment.workers, words);
+      counted(environment.max_turns, "turn"), environment.workers,
+      fmt::join(environment.command, " "));
 }
 
 std::unique_ptr<Environment> make_environment(const Inputs& inputs, EnvironmentPorts ports) {

@@ -52,9 +52,7 @@ std::string difference(const CostTable& profile, const CostConditions& now,
   if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
   if (then.model != now.model) return differs("a model of", then.model, now.model);
   for (const ConfiguredDrafter& drafter : drafters) {
-    const auto known =
-        std::find_if(profile.drafters.begin(), profile.drafters.end(),
-                     [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
+    const auto known = std::ranges::find(profile.drafters, drafter.name, &DrafterCosts::name);
     if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
     // A name that stays the same from step to step may stand for another model later.
     const std::string shape = shape_text(drafter, target);

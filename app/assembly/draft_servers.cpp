@@ -14,7 +14,6 @@
 #include "app/terminal/terminal.hpp"
 #include "io/run/run_history.hpp"
 #include "runtime/core/counted.hpp"
-#include "runtime/core/error.hpp"
 #include "runtime/draft/suffix_tree.hpp"
 #include "runtime/policy/place/draft_servers.hpp"
 #include "runtime/roles/draft_server.hpp"

@@ -44,9 +44,8 @@ namespace {
 std::vector<std::int32_t> tail_methods(const Plan& plan) {
   const auto is_model = [](const PlannedDrafter& d) { return d.model != nullptr; };
   // Drafter ranks seldom get past their first drafter. A verifier uses its first draft model.
-  const auto first = plan.layout.drafters() > 0
-                         ? plan.drafters.begin()
-                         : std::find_if(plan.drafters.begin(), plan.drafters.end(), is_model);
+  const auto first = plan.layout.drafters() > 0 ? plan.drafters.begin()
+                                                : std::ranges::find_if(plan.drafters, is_model);
   std::vector<std::int32_t> methods;
   for (auto d = plan.drafters.begin(); d != plan.drafters.end(); ++d) {
     if (d != first && is_model(*d))
@@ -101,8 +100,8 @@ int longest_draft(const Inputs& inputs, const Plan& plan) {
 
 bool has_head(const Plan& plan, Role role) {
   if (draft_head(plan) == nullptr) return false;
-  const bool models = std::any_of(plan.drafters.begin(), plan.drafters.end(),
-                                  [](const auto& drafter) { return drafter.model != nullptr; });
+  const bool models = std::ranges::any_of(
+      plan.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   const bool ahead = plan.layout.drafters() > 0 && !models;
   return role == (ahead ? Role::drafter : Role::verifier);
 }
@@ -137,9 +136,8 @@ std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
 }
 
 policy::DrafterDeal drafter_deal(const Plan& plan) {
-  const bool learns = std::any_of(plan.drafters.begin(), plan.drafters.end(), [](const auto& d) {
-    return d.setting.method == io::DrafterMethod::suffix;
-  });
+  const bool learns = std::ranges::any_of(
+      plan.drafters, [](const auto& d) { return d.setting.method == io::DrafterMethod::suffix; });
   return learns ? policy::DrafterDeal::by_prompt : policy::DrafterDeal::by_request;
 }
 
@@ -151,9 +149,7 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
     speculation::RosterEntry& entry = roster.emplace_back(speculation::RosterEntry{
         .name = name, .kind = kind, .place = d, .acceptance = drafter.acceptance});
     if (costs == nullptr) return;
-    const auto at =
-        std::find_if(costs->drafters.begin(), costs->drafters.end(),
-                     [&](const DrafterCosts& known) { return known.name == drafter.name; });
+    const auto at = std::ranges::find(costs->drafters, drafter.name, &DrafterCosts::name);
     if (at != costs->drafters.end()) entry.costs = *at;
   };
   // Drafter ranks seldom get past their first drafter, so their entry has that drafter's rate.

@@ -101,8 +101,7 @@ void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier) {
   for (const Trajectory& t : begun.responses) {
     const auto at = longest.find(t.id);
     const bool further = at != longest.end() && at->second->tokens.size() >= t.tokens.size();
-    const bool finished =
-        std::binary_search(earlier.finished.begin(), earlier.finished.end(), t.id);
+    const bool finished = std::ranges::binary_search(earlier.finished, t.id);
     if (further || finished) continue;
     taken.push_back(t);
   }
@@ -110,8 +109,7 @@ void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier) {
     std::erase_if(earlier.partial, [&](const Trajectory& other) { return other.id == t.id; });
     earlier.partial.push_back(std::move(t));
   }
-  std::sort(earlier.partial.begin(), earlier.partial.end(),
-            [](const Trajectory& a, const Trajectory& b) { return a.id < b.id; });
+  std::ranges::sort(earlier.partial, {}, &Trajectory::id);
 }
 
 std::string sampling_text(const Inputs& inputs) {

@@ -108,8 +108,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
     abort_ranks(fault.code);
   }
   WireWriter writer;
-  writer.put(fault.code);
-  writer.put(fault.message);
+  writer.put_all(fault.code, fault.message);
   const std::vector<std::byte> bytes = writer.take();
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
@@ -136,8 +135,7 @@ void FaultDesk::watch() {
   MPI_Recv(bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kFaultTag, comm_, MPI_STATUS_IGNORE);
   Fault fault;
   WireReader reader(bytes);
-  reader.get(fault.code);
-  reader.get(fault.message);
+  reader.get_all(fault.code, fault.message);
   say_fault(status.MPI_SOURCE, fault);
   abort_ranks(fault.code);
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 1> kMeasuredDevices{"sm_90"};
 
 bool is_measured(std::string_view isa) {
-  return std::find(kMeasuredDevices.begin(), kMeasuredDevices.end(), isa) != kMeasuredDevices.end();
+  return std::ranges::find(kMeasuredDevices, isa) != kMeasuredDevices.end();
 }
 
 /// Facts about a rank's GPU, sent to all ranks. Text is cut to fit.
@@ -67,7 +66,7 @@ std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& set
   if (setting != "auto") return setting;
   const std::vector<std::string> known{"amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"};
   const std::string best = kernels::supported_cpu_isas().front();
-  const auto mine = static_cast<int>(std::find(known.begin(), known.end(), best) - known.begin());
+  const auto mine = static_cast<int>(std::ranges::find(known, best) - known.begin());
   return known.at(mpi.max_of(mine).value);
 }
 
@@ -76,9 +75,7 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   BackendChoice choice;
   choice.name = "cpu";
   choice.isa = common_isa(mpi, engine.isa);
-  choice.memory = UINT64_MAX;
-  for (const fabric::RankFacts& rank : facts)
-    choice.memory = std::min(choice.memory, rank.memory_bytes / rank.local_ranks);
+  choice.memory = std::ranges::min(facts, {}, &fabric::RankFacts::own_memory).own_memory();
   return choice;
 }
 
@@ -176,16 +173,13 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   const int gpus = static_cast<int>(list.gpus.size());
   const int device = gpus == 0 ? -1 : facts[mpi.rank()].local_rank % gpus;
   const GpuFacts mine = look(device, list);
-  std::vector<GpuFacts> all;
-  for (const std::vector<std::byte>& bytes : mpi.all_gather(std::as_bytes(std::span(&mine, 1))))
-    std::memcpy(&all.emplace_back(), bytes.data(), sizeof(GpuFacts));
+  const std::vector<GpuFacts> all = mpi.all_values(mine);
 
-  const auto without =
-      std::find_if(all.begin(), all.end(), [](const GpuFacts& rank) { return rank.gpus == 0; });
+  const auto without = std::ranges::find(all, 0, &GpuFacts::gpus);
   if (without != all.end()) {
     const auto rank = static_cast<int>(without - all.begin());
     const bool some =
-        std::any_of(all.begin(), all.end(), [](const GpuFacts& other) { return other.gpus > 0; });
+        std::ranges::any_of(all, [](const GpuFacts& other) { return other.gpus > 0; });
     const std::string where = fmt::format("rank {} on {}", rank, facts[rank].host);
     if (engine.backend == "cuda") {
       throw UsageError(fmt::format("engine.backend: cuda, but {} has no GPU that it can use: {}",
@@ -202,8 +196,8 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
                    without->why_none);
     return choice;
   }
-  const auto unmeasured = std::find_if(all.begin(), all.end(),
-                                       [](const GpuFacts& rank) { return !is_measured(rank.isa); });
+  const auto unmeasured =
+      std::ranges::find_if(all, [](const GpuFacts& rank) { return !is_measured(rank.isa); });
   if (engine.backend == "auto" && unmeasured != all.end())
     return choose_cpu_beside(fmt::format("{} ({})", unmeasured->name, unmeasured->isa), mpi, engine,
                              facts);

@@ -66,8 +66,7 @@ void describe_requests(const Inputs& inputs, io::RunManifest& manifest) {
     manifest.samples = std::max(manifest.samples, manifest.own_samples.back());
   }
   const std::vector<std::uint32_t>& each = manifest.own_samples;
-  if (std::all_of(each.begin(), each.end(),
-                  [&](std::uint32_t samples) { return samples == manifest.samples; }))
+  if (std::ranges::all_of(each, [&](std::uint32_t samples) { return samples == manifest.samples; }))
     manifest.own_samples.clear();
   manifest.sampling = inputs.config.sampling;
   manifest.stops = inputs.ends.stops;

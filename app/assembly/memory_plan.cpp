@@ -11,7 +11,6 @@
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/plan.hpp"
 #include "app/assembly/weight_plan.hpp"
-#include "io/checkpoint/model_config_reader.hpp"
 #include "kernels/gpus.hpp"
 #include "kernels/source_rows.hpp"
 #include "runtime/core/counted.hpp"
@@ -230,9 +229,8 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
 policy::KvPoolPlan plan_kv_pool(const Inputs& inputs, const Machine& machine, const MemoryUse& use,
                                 const kernels::KvShape& shape, std::int32_t blocks_per_request) {
   policy::KvPoolFacts facts;
-  facts.host_memory = UINT64_MAX;
-  for (const fabric::RankFacts& rank : machine.ranks)
-    facts.host_memory = std::min(facts.host_memory, rank.memory_bytes / rank.local_ranks);
+  facts.host_memory =
+      std::ranges::min(machine.ranks, {}, &fabric::RankFacts::own_memory).own_memory();
   if (!machine.backend.on_device()) facts.taken = use.beside_kv() + use.kv;
   facts.block_bytes = kv::HostTiers::stride(shape.block_bytes());
   facts.most = facts.block_bytes * blocks_per_request * inputs.sizes.responses;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
@@ -85,18 +86,12 @@ std::string roles_explained(const policy::Placement& placement) {
 }
 
 std::string memory_text(const Machine& machine) {
-  const auto least =
-      std::min_element(machine.ranks.begin(), machine.ranks.end(),
-                       [](const fabric::RankFacts& a, const fabric::RankFacts& b) {
-                         return a.memory_bytes / a.local_ranks < b.memory_bytes / b.local_ranks;
-                       });
+  const auto least = std::ranges::min_element(machine.ranks, {}, &fabric::RankFacts::own_memory);
   std::string text =
       fmt::format("  memory {:.2f} GiB a rank: of node {}'s {:.2f} GiB, {}\n",
                   static_cast<double>(least->memory_bytes) / least->local_ranks / kGiB, least->node,
                   static_cast<double>(least->memory_bytes) / kGiB, name_of(least->memory_bound));
-  const auto of_any = [&](auto slow) {
-    return std::find_if(machine.ranks.begin(), machine.ranks.end(), slow);
-  };
+  const auto of_any = [&](auto slow) { return std::ranges::find_if(machine.ranks, slow); };
   const auto wide =
       of_any([](const fabric::RankFacts& fact) { return std::popcount(fact.numa_nodes) > 1; });
   if (wide != machine.ranks.end())
@@ -122,21 +117,18 @@ std::string memory_text(const Machine& machine) {
 /// Text about weights that ranks share, as " in one copy for 4 ranks".
 std::string copy_text(const Plan& plan, const policy::WeightsId& id) {
   const std::vector<policy::WeightCopy>& copies = plan.weights.copies;
-  const auto copy = std::find_if(copies.begin(), copies.end(),
-                                 [&](const policy::WeightCopy& c) { return c.id == id; });
+  const auto copy = std::ranges::find(copies, id, &policy::WeightCopy::id);
   const std::size_t ranks = copy == copies.end() ? 1 : copy->ranks.size();
   return ranks == 1 ? "" : fmt::format(" in one copy for {} ranks", ranks);
 }
 
 std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const io::SpeculationSection& settings = inputs.config.speculation;
-  std::string names;
-  for (const PlannedDrafter& drafter : plan.drafters)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", drafter.name);
+  const auto names = plan.drafters | std::views::transform(&PlannedDrafter::name);
   const int tokens = draft_tokens(settings);
   const int longest = std::min(tokens, settings.max_length);
   std::string text = fmt::format(
-      "  drafts by {}: {}, {} (speculation.policy: {})\n", names,
+      "  drafts by {}: {}, {} (speculation.policy: {})\n", fmt::join(names, ", "),
       settings.paths.value_or(1) == 1 ? fmt::format("up to {}", counted(longest, "token"))
                                       : fmt::format("up to {} tokens in {} paths of up to {}",
                                                     tokens, *settings.paths, longest),
@@ -156,18 +148,15 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
         "and two drafters\n";
   }
   if (const std::vector<std::int32_t>& methods = plan.best_of_n.tail_methods; !methods.empty()) {
-    std::string models;
-    for (const std::int32_t d : methods)
-      models += (models.empty() ? "" : ", ") + plan.drafters[d].name;
+    const auto name = [&](std::int32_t d) { return plan.drafters[d].name; };
     text += fmt::format(
         "  or ranks of theirs draft for the last requests (speculation.best_of_n), by {}\n",
-        models);
+        fmt::join(methods | std::views::transform(name), ", "));
   }
   const DrafterMemory memory = drafter_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    const auto first =
-        std::find_if(plan.drafters.begin(), plan.drafters.end(),
-                     [](const PlannedDrafter& drafter) { return drafter.model != nullptr; });
+    const auto first = std::ranges::find_if(
+        plan.drafters, [](const PlannedDrafter& drafter) { return drafter.model != nullptr; });
     text +=
         fmt::format("  draft models on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB\n",
                     ahead ? "drafter rank" : "verifier", static_cast<double>(memory.weights) / kMiB,
@@ -190,8 +179,8 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   for (const Role role : {Role::verifier, Role::drafter}) {
     const DrafterMemory head = head_memory(inputs, plan, role);
     if (head.weights == 0) continue;
-    const auto at = std::find_if(plan.drafters.begin(), plan.drafters.end(),
-                                 [](const auto& drafter) { return drafter.head != nullptr; });
+    const auto at = std::ranges::find_if(
+        plan.drafters, [](const auto& drafter) { return drafter.head != nullptr; });
     const PublishedHead* own = published(at->head->config);
     text += fmt::format(
         "  {} on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB, the model's "

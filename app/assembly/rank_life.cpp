@@ -6,7 +6,6 @@
 
 #include "app/assembly/chaos.hpp"
 #include "app/assembly/conversing.hpp"
-#include "app/assembly/coordination.hpp"
 #include "app/assembly/draft_servers.hpp"
 #include "app/assembly/drafters.hpp"
 #include "app/assembly/make_drafters.hpp"
@@ -88,9 +87,8 @@ std::vector<int> members_of(const GroupRanks& group) {
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
-  const auto model = std::find_if(drafters.begin(), drafters.end(), [&](std::int32_t d) {
-    return plan.drafters[d].model != nullptr;
-  });
+  const auto model = std::ranges::find_if(
+      drafters, [&](std::int32_t d) { return plan.drafters[d].model != nullptr; });
   if (model == drafters.end() || !plan.costs.hold()) return {};
   for (const DrafterCosts& known : plan.costs.profile->drafters) {
     if (known.name == plan.drafters[*model].name) return known.first;

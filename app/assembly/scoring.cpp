@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <thread>
 
 #include "app/assembly/communicator.hpp"
@@ -87,14 +86,10 @@ std::string scoring_text(const Inputs& inputs) {
     case io::RewardMethod::match:
       return "  responses are scored by their answers: 1 when it is the ground truth, else 0 "
              "(reward.rule)\n";
-    case io::RewardMethod::command: {
-      std::string words;
-      for (const std::string& word : settings.command) words += (words.empty() ? "" : " ") + word;
+    case io::RewardMethod::command:
       return fmt::format(
-          "  responses are scored by {} of '{}' beside each verifier "
-          "(reward.workers)\n",
-          settings.workers, words);
-    }
+          "  responses are scored by {} of '{}' beside each verifier (reward.workers)\n",
+          settings.workers, fmt::join(settings.command, " "));
   }
   return "";
 }
@@ -169,26 +164,16 @@ io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi, const Inputs& 
                                const Plan& plan, const io::Unscored& found) {
   io::Unscored mine;
   if (inputs.config.reward.method == io::RewardMethod::none) return mine;
-  WireWriter writer;
-  if (mpi.rank() == 0) {
-    writer.put(found.paths);
-    writer.put(found.final);
-    writer.put(found.entries);
-  }
-  std::vector<std::byte> bytes = writer.take();
-  mpi.broadcast(bytes);
-  WireReader reader(bytes);
-  std::vector<io::StoredResponse> entries;
-  reader.get(mine.paths);
-  reader.get(mine.final);
-  reader.get(entries);
+  io::Unscored all = found;
+  broadcast(mpi, all.paths, all.final, all.entries);
+  mine.paths = std::move(all.paths);
+  mine.final = all.final;
   const std::vector<policy::GroupRanks>& groups = plan.layout.placement.groups;
-  const auto own = std::find_if(groups.begin(), groups.end(),
-                                [&](const auto& group) { return group.leader == mpi.rank(); });
+  const auto own = std::ranges::find(groups, mpi.rank(), &policy::GroupRanks::leader);
   if (own == groups.end()) return mine;
-  for (auto i = static_cast<std::size_t>(own - groups.begin()); i < entries.size();
+  for (auto i = static_cast<std::size_t>(own - groups.begin()); i < all.entries.size();
        i += groups.size())
-    mine.entries.push_back(entries[i]);
+    mine.entries.push_back(all.entries[i]);
   return mine;
 }
 
@@ -207,9 +192,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
     }
     own.stop = stop() ? 1 : 0;
     State all;
-    for (const std::vector<std::byte>& bytes : mpi.all_gather(std::as_bytes(std::span(&own, 1)))) {
-      State of_rank;
-      std::memcpy(&of_rank, bytes.data(), sizeof of_rank);
+    for (const State& of_rank : mpi.all_values(own)) {
       all.pending += of_rank.pending;
       all.stop += of_rank.stop;
     }
@@ -223,12 +206,12 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 
 ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport& own) {
   WireWriter writer;
-  with_fields(own, [&](const auto&... field) { (writer.put(field), ...); });
+  with_fields(own, [&](const auto&... field) { writer.put_all(field...); });
   ScoringReport sum;
   for (const std::vector<std::byte>& bytes : mpi.all_gather(writer.take())) {
     ScoringReport of_rank;
     WireReader reader(bytes);
-    with_fields(of_rank, [&](auto&... field) { (reader.get(field), ...); });
+    with_fields(of_rank, [&](auto&... field) { reader.get_all(field...); });
     const ScoringTally& tally = of_rank.tally;
     for (std::size_t i = 0; i < tally.counts.size(); ++i) sum.tally.counts[i] += tally.counts[i];
     sum.tally.failures += tally.failures;
@@ -311,8 +294,7 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
   std::unique_ptr<Scoring> scoring;
   WireWriter own;
   const auto keep = [&](const Reward& reward, const std::string& extra) {
-    own.put(reward);
-    own.put(extra);
+    own.put_all(reward, extra);
   };
   together(mpi, [&] {
     if (mpi.rank() == 0)
@@ -334,8 +316,7 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     WireReader of_rank(bytes);
     while (!of_rank.empty()) {
       std::string extra;
-      of_rank.get(all.emplace_back());
-      of_rank.get(extra);
+      of_rank.get_all(all.emplace_back(), extra);
       if (!extra.empty()) extras.emplace(all.back().id, std::move(extra));
     }
   }

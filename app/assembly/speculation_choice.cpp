@@ -92,7 +92,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
 
 /// The fastest plan that is decoupled, or the fastest that is not; null: there is none.
 const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
-  const auto found = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+  const auto found = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return (plan.mode == SpeculationMode::decoupled) == decoupled;
   });
   return found == choice.plans.end() ? nullptr : &*found;
@@ -140,8 +140,8 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
   // No drafter rank has a head, unless the user asks for drafter ranks and there is no draft model:
   // the cost of sending features to a head is not known.
-  const bool models = std::any_of(inputs.drafters.begin(), inputs.drafters.end(),
-                                  [](const auto& drafter) { return drafter.model != nullptr; });
+  const bool models = std::ranges::any_of(
+      inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const bool ahead = drafter.head != nullptr ? asked && !models : asked || drafter.model;
     choice.methods.push_back(
@@ -168,9 +168,9 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   }
   choice.chosen = settled.front();
   // `plans` has only the best windows, so it may lack a plan whose window the user has set.
-  if (std::none_of(choice.plans.begin(), choice.plans.end(),
-                   [&](const auto& plan) { return same(plan, choice.chosen); })) {
-    const auto at = std::find_if(choice.plans.begin(), choice.plans.end(), [&](const auto& plan) {
+  if (std::ranges::none_of(choice.plans,
+                           [&](const auto& plan) { return same(plan, choice.chosen); })) {
+    const auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
       return plan.tokens_per_second < choice.chosen.tokens_per_second;
     });
     choice.plans.insert(at, choice.chosen);
@@ -198,12 +198,10 @@ void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
     const ConfiguredDrafter& drafter = inputs.drafters[index];
     const bool first = choice.drafter_ranks > 0 && drafter.name == choice.chosen.method;
     const bool computes = drafter.model != nullptr || drafter.head != nullptr;
-    const auto at = std::find_if(choice.ranked.begin(), choice.ranked.end(),
-                                 [&](const auto& ranked) { return ranked.method == drafter.name; });
+    const auto at = std::ranges::find(choice.ranked, drafter.name, &policy::RankedMethod::method);
     return std::tuple(!first, computes, at - choice.ranked.begin());
   };
-  std::stable_sort(choice.order.begin(), choice.order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return place(a) < place(b); });
+  std::ranges::stable_sort(choice.order, {}, place);
 }
 
 }  // namespace
@@ -253,10 +251,8 @@ std::string speculation_text(const Plan& plan) {
       "plans of speculation for {}, by engine.profile, tokens/s foreseen over the whole run\n",
       counted(static_cast<std::int64_t>(choice.batch), "request"));
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
-    const auto ranked =
-        std::find_if(choice.ranked.begin(), choice.ranked.end(),
-                     [&](const auto& method) { return method.method == choice.methods[m].name; });
     const std::string& name = choice.methods[m].name;
+    const auto ranked = std::ranges::find(choice.ranked, name, &policy::RankedMethod::method);
     text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
                         plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name,
                         choice.methods[m].acceptance,

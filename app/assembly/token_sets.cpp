@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "app/assembly/plan.hpp"
+#include "app/assembly/inputs.hpp"
 #include "io/text/printable.hpp"
 #include "runtime/core/error.hpp"
 
@@ -15,7 +15,7 @@ namespace paceline::app {
 namespace {
 
 void sort_once(std::vector<TokenId>& ids) {
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
@@ -28,7 +28,7 @@ void require_tokens(const char* key, const std::vector<TokenId>& ids, const Mode
 }
 
 bool has(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+  return std::ranges::find(ids, id) != ids.end();
 }
 
 /// Text that names a token for the user, as "<|im_end|> (511)".
@@ -135,7 +135,7 @@ TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
     end.tokens = tokenizer->encode(end.text);
   }
   if (end.text.empty()) return {};
-  end.in_prompts = std::any_of(prompts.begin(), prompts.end(), [&](const Prompt& prompt) {
+  end.in_prompts = std::ranges::any_of(prompts, [&](const Prompt& prompt) {
     return std::search(prompt.tokens.begin(), prompt.tokens.end(), end.tokens.begin(),
                        end.tokens.end()) != prompt.tokens.end();
   });
@@ -154,9 +154,8 @@ std::string setting_for(const TurnEnd& end) {
 bool ends_with(const Inputs& inputs, const TurnEnd& end) {
   if (end.tokens.size() == 1 && has(inputs.ends.stops, end.tokens.front())) return true;
   const std::vector<std::string>& strings = inputs.config.sampling.stop_strings;
-  return std::any_of(strings.begin(), strings.end(), [&](const std::string& text) {
-    return end.text.find(text) != std::string::npos;
-  });
+  return std::ranges::any_of(
+      strings, [&](const std::string& text) { return end.text.find(text) != std::string::npos; });
 }
 
 std::string end_warnings(const Inputs& inputs) {
@@ -171,10 +170,9 @@ std::string end_warnings(const Inputs& inputs) {
         path, turn.text.empty() ? "sampling.stop_ids or sampling.stop_strings" : setting_for(turn));
   }
   std::string text;
-  const bool all_banned =
-      std::all_of(inputs.ends.stops.begin(), inputs.ends.stops.end(), [&](TokenId id) {
-        return std::binary_search(sampling.masked.begin(), sampling.masked.end(), id);
-      });
+  const bool all_banned = std::ranges::all_of(inputs.ends.stops, [&](TokenId id) {
+    return std::ranges::binary_search(sampling.masked, id);
+  });
   if (all_banned && !inputs.ends.stops.empty()) {
     text += fmt::format(
         "  warning: no response can end with a token: sampling.{} every one that ends responses\n",

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "runtime/core/parse_number.hpp"
 #include "runtime/core/stopwatch.hpp"
 
 namespace paceline::app {
@@ -31,11 +32,10 @@ std::optional<double> parse_time_left(const std::string& text) {
 
 std::optional<double> slurm_time_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
-    char* rest = nullptr;
-    const long long seconds = std::strtoll(end, &rest, 10);
-    const double left = static_cast<double>(seconds) - static_cast<double>(std::time(nullptr));
+    const auto seconds = parse_number<double>(end);
+    const double left = seconds.value_or(0) - static_cast<double>(std::time(nullptr));
     // A time in the past is another job's, for this job is running.
-    if (rest != end && *rest == '\0' && left > 0) return left;
+    if (left > 0) return left;
   }
   for (const char c : job) {
     if (c < '0' || c > '9') return std::nullopt;

@@ -41,7 +41,7 @@ void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
   const auto add_draft = [&](int rank, std::int32_t d) {
     const policy::WeightsId id{d};
     std::vector<policy::WeightsId>& has = all[rank].weights;
-    if (std::find(has.begin(), has.end(), id) == has.end()) has.push_back(id);
+    if (std::ranges::find(has, id) == has.end()) has.push_back(id);
   };
   const auto add_drafts = [&](int rank, Role role) {
     for (const std::int32_t d : own_drafters(plan, role)) {
@@ -90,8 +90,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   if (inputs.sizes.largest_picture > 0) {
     const auto of_target = [](const WeightsId& id) { return !id.drafter; };
     for (policy::WeightHolder& holder : all) {
-      if (std::any_of(holder.weights.begin(), holder.weights.end(), of_target))
-        holder.weights.push_back({.tower = true});
+      if (std::ranges::any_of(holder.weights, of_target)) holder.weights.push_back({.tower = true});
     }
   }
   return policy::weight_copies(all);
@@ -105,7 +104,7 @@ std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
     for (const int rank : copy.ranks)
       bytes[rank] += bytes_of(inputs, plan, copy.id) / copy.ranks.size();
   }
-  return *std::max_element(bytes.begin(), bytes.end());
+  return *std::ranges::max_element(bytes);
 }
 
 }  // namespace
@@ -172,7 +171,7 @@ std::uint64_t weights_to_lend(const Inputs& inputs, const Plan& plan) {
   for (const auto& [leader, tp] : plan.layout.placement.groups) {
     std::uint64_t bytes = 0;
     for (const WeightCopy& copy : plan.weights.copies) {
-      const bool has = std::find(copy.ranks.begin(), copy.ranks.end(), leader) != copy.ranks.end();
+      const bool has = std::ranges::find(copy.ranks, leader) != copy.ranks.end();
       if (has && lends(inputs, plan, copy)) bytes += bytes_of(inputs, plan, copy.id);
     }
     least = std::min(least, bytes);

@@ -12,9 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "kernels/backend.hpp"
-#include "runtime/core/model_config.hpp"
 #include "runtime/core/stopwatch.hpp"
 #include "runtime/fabric/mpi_environment.hpp"
 #include "runtime/fabric/shared_memory.hpp"

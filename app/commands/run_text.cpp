@@ -37,12 +37,11 @@ std::vector<TokenId> without_rows(const Prompt& prompt) {
   for (const PromptPicture& picture : prompt.pictures) {
     const auto first = static_cast<std::size_t>(picture.first);
     if (first < at || first >= all.size()) break;
-    tokens.insert(tokens.end(), all.begin() + static_cast<std::ptrdiff_t>(at),
-                  all.begin() + static_cast<std::ptrdiff_t>(first) + 1);
+    tokens.insert(tokens.end(), all.begin() + at, all.begin() + first + 1);
     at = first + 1;
     while (at < all.size() && all[at] == all[first]) ++at;
   }
-  tokens.insert(tokens.end(), all.begin() + static_cast<std::ptrdiff_t>(at), all.end());
+  tokens.insert(tokens.end(), all.begin() + at, all.end());
   return tokens;
 }
 

@@ -232,13 +232,8 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
 std::vector<std::byte> record_of(const engine::ResponseScores& scores,
                                  const std::vector<std::int16_t>& routing) {
   WireWriter writer;
-  writer.put(scores.id);
-  writer.put(scores.logprob);
-  writer.put(scores.sampling_logprob);
-  writer.put(scores.top_ids);
-  writer.put(scores.top_logprob);
-  writer.put(scores.first_routed);
-  writer.put(routing);
+  writer.put_all(scores.id, scores.logprob, scores.sampling_logprob, scores.top_ids,
+                 scores.top_logprob, scores.first_routed, routing);
   return writer.take();
 }
 
@@ -327,13 +322,8 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
   const auto write = [&](std::span<const std::byte> records) {
     WireReader reader(records);
     while (!reader.empty()) {
-      reader.get(scores.id);
-      reader.get(scores.logprob);
-      reader.get(scores.sampling_logprob);
-      reader.get(scores.top_ids);
-      reader.get(scores.top_logprob);
-      reader.get(scores.first_routed);
-      reader.get(routing);
+      reader.get_all(scores.id, scores.logprob, scores.sampling_logprob, scores.top_ids,
+                     scores.top_logprob, scores.first_routed, routing);
       const std::size_t response = order.place(scores.id);
       file->write(response, scores.logprob, scores.sampling_logprob);
       if (!scores.top_ids.empty()) file->write_top(response, scores.top_ids, scores.top_logprob);
@@ -347,8 +337,8 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
         scored != nullptr ? scored->next(kAtOnce) : std::vector<std::byte>();
     mpi.collect(mine, write);
     const std::byte left{!mine.empty()};
-    const auto all = mpi.all_gather({&left, 1});
-    more = std::any_of(all.begin(), all.end(), [](const auto& b) { return b[0] != std::byte{}; });
+    const std::vector<std::byte> all = mpi.all_values(left);
+    more = std::ranges::any_of(all, [](std::byte b) { return b != std::byte{}; });
   }
   if (file) file->commit();
   return counts;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -33,7 +34,7 @@ class Show {
     for (const std::string& warning : run_.warnings) say("warning: {}", warning);
     responses_ = run_.finished;
     responses_.insert(responses_.end(), run_.partial.begin(), run_.partial.end());
-    std::sort(responses_.begin(), responses_.end(), by_id);
+    std::ranges::sort(responses_, {}, &io::StoredResponse::id);
     if (!run_.complete)
       say("paceline: {} of {} responses are finished", run_.finished.size(),
           io::ResponseOrder(run_.manifest).size());
@@ -63,9 +64,7 @@ class Show {
     }
     std::span<const io::StoredResponse> shown = responses_to(*prompt);
     if (sample) {
-      const auto found = std::find_if(shown.begin(), shown.end(), [&](const io::StoredResponse& e) {
-        return e.sample == *sample;
-      });
+      const auto found = std::ranges::find(shown, *sample, &io::StoredResponse::sample);
       shown = found == shown.end() ? shown.subspan(shown.size())
                                    : shown.subspan(found - shown.begin(), 1);
     }
@@ -81,8 +80,7 @@ class Show {
     std::vector<std::uint32_t> longest(order.size());
     for (const io::StoredResponse& response : responses_)
       longest[response.prompt] = std::max(longest[response.prompt], response.length);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return longest[a] > longest[b]; });
+    std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return longest[i]; });
     fmt::print("longest     tokens    mean  responses  mean reward  prompt\n");
     for (std::size_t i = 0; i < std::min(kPrompts, order.size()); ++i) print_line(order[i]);
     if (order.size() > kPrompts)
@@ -91,15 +89,9 @@ class Show {
   }
 
  private:
-  static bool by_id(const io::StoredResponse& a, const io::StoredResponse& b) {
-    return a.id() < b.id();
-  }
-
   [[nodiscard]] std::span<const io::StoredResponse> responses_to(std::uint64_t prompt) const {
-    const auto before = [](const io::StoredResponse& e, std::uint64_t p) { return e.prompt < p; };
-    const auto begin = std::lower_bound(responses_.begin(), responses_.end(), prompt, before);
-    const auto end = std::lower_bound(begin, responses_.end(), prompt + 1, before);
-    return {begin, end};
+    const auto of = std::ranges::equal_range(responses_, prompt, {}, &io::StoredResponse::prompt);
+    return {of.begin(), of.end()};
   }
 
   void print_line(std::size_t prompt) const {
@@ -110,10 +102,8 @@ class Show {
     std::string mean = "-";
     std::string reward = "-";
     if (!all.empty()) {
-      const io::StoredResponse& top = *std::max_element(
-          all.begin(), all.end(), [](const io::StoredResponse& a, const io::StoredResponse& b) {
-            return a.length < b.length;
-          });
+      const io::StoredResponse& top =
+          *std::ranges::max_element(all, {}, &io::StoredResponse::length);
       double sum = 0;
       double rewards = 0;
       std::size_t scored = 0;
@@ -179,7 +169,7 @@ class Show {
 
   void print_log_probabilities(const Trajectory& response) const {
     if (response.logprob.empty()) return;
-    const auto least = std::min_element(response.logprob.begin(), response.logprob.end());
+    const auto least = std::ranges::min_element(response.logprob);
     const auto at = static_cast<std::size_t>(least - response.logprob.begin());
     std::size_t sampled = response.tokens.size();
     for (const AnsweredTurn& turn : response.turns) sampled -= turn.end - turn.given;

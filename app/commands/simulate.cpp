@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "app/assembly/plan.hpp"
 #include "app/commands/commands.hpp"
 #include "app/simulation/lower_bounds.hpp"
 #include "app/simulation/simulated_job.hpp"

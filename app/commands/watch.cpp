@@ -73,10 +73,9 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
                                                       "prompts.path"};
   const std::vector<std::string> keys = io::keys_in_file(step.request);
-  const bool has_one =
-      std::any_of(kSubjects.begin(), kSubjects.end(), [&](std::string_view subject) {
-        return std::find(keys.begin(), keys.end(), subject) != keys.end();
-      });
+  const bool has_one = std::ranges::any_of(kSubjects, [&](std::string_view subject) {
+    return std::ranges::find(keys, subject) != keys.end();
+  });
   if (has_one) return;
   throw UsageError(
       step.request +

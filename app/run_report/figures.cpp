@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -219,9 +220,7 @@ class Builder {
       node.kv_bytes += figures.kv_bytes;
     }
     for (const auto& [host, node] : nodes) figures_.nodes.push_back(node);
-    std::stable_sort(
-        figures_.nodes.begin(), figures_.nodes.end(),
-        [](const auto& a, const auto& b) { return a.peak_rss_bytes > b.peak_rss_bytes; });
+    std::ranges::stable_sort(figures_.nodes, std::greater{}, &NodeFigures::peak_rss_bytes);
   }
 
   void writes() {
@@ -345,8 +344,7 @@ class Builder {
       if (!request.turns.empty()) count_turns(request.turns.size());
     }
     std::sort(figures_.turns.waits.begin(), figures_.turns.waits.end());
-    std::stable_sort(figures_.responses.begin(), figures_.responses.end(),
-                     [](const auto& a, const auto& b) { return a.finished < b.finished; });
+    std::ranges::stable_sort(figures_.responses, {}, &ResponseFigures::finished);
     groups();
   }
 
@@ -367,8 +365,7 @@ class Builder {
       group.finished = std::max(group.finished, response.finished);
     }
     for (const auto& [prompt, group] : groups) figures_.groups.push_back(group);
-    std::stable_sort(figures_.groups.begin(), figures_.groups.end(),
-                     [](const auto& a, const auto& b) { return a.longest > b.longest; });
+    std::ranges::stable_sort(figures_.groups, std::greater{}, &GroupFigures::longest);
   }
 
   void speculation() {

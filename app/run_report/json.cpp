@@ -87,9 +87,8 @@ Json phases_json(const RunFigures& f) {
   const PhaseSeconds all = f.all_ranks();
   for (int i = 0; i < kPhases && !f.ranks.empty(); ++i) {
     const auto phase = static_cast<Phase>(i);
-    const auto [least, most] = std::minmax_element(
-        f.ranks.begin(), f.ranks.end(),
-        [&](const auto& a, const auto& b) { return a.seconds[phase] < b.seconds[phase]; });
+    const auto [least, most] = std::ranges::minmax_element(
+        f.ranks, {}, [phase](const RankFigures& rank) { return rank.seconds[phase]; });
     json[app::name_of(phase)] = {{"seconds", number(all[phase])},
                                  {"share", number(all[phase] / all.sum())},
                                  {"min", number(least->seconds[phase])},

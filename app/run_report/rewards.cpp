@@ -81,8 +81,7 @@ double correlation_of(std::span<const RewardedResponse> scored, double mean_rewa
 }  // namespace
 
 double RewardFigures::pass_at(std::uint32_t k) const {
-  const auto found =
-      std::find_if(pass.begin(), pass.end(), [k](const PassAt& p) { return p.k == k; });
+  const auto found = std::ranges::find(pass, k, &PassAt::k);
   return found == pass.end() ? std::numeric_limits<double>::quiet_NaN() : found->rate;
 }
 
@@ -122,8 +121,7 @@ RewardFigures reward_figures(std::span<const RewardedResponse> responses, double
     figures.none_pass += group.pass == 0 ? 1 : 0;
   }
   add_passes(groups, figures);
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+  std::ranges::stable_sort(scored, {}, &RewardedResponse::tokens);
   add_lengths(scored, figures);
   figures.correlation = correlation_of(scored, figures.mean);
   return figures;

@@ -44,9 +44,8 @@ Table phases(const RunFigures& figures) {
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
     if (all[phase] <= 0) continue;
-    const auto [least, most] = std::minmax_element(
-        figures.ranks.begin(), figures.ranks.end(),
-        [&](const auto& a, const auto& b) { return a.seconds[phase] < b.seconds[phase]; });
+    const auto [least, most] = std::ranges::minmax_element(
+        figures.ranks, {}, [phase](const RankFigures& rank) { return rank.seconds[phase]; });
     table.rows.push_back({app::name_of(phase), fmt::format("{:.3f}", least->seconds[phase]),
                           fmt::format("{:.3f}", all[phase] / figures.ranks.size()),
                           fmt::format("{:.3f}", most->seconds[phase]),
@@ -100,8 +99,8 @@ Table slowest(const RunFigures& figures) {
   std::vector<const ResponseFigures*> order;
   for (const ResponseFigures& response : figures.responses) order.push_back(&response);
   const auto seconds = [](const ResponseFigures* r) { return r->finished - r->leased; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* a, const auto* b) { return seconds(a) > seconds(b); });
+  std::ranges::stable_sort(order,
+                           [&](const auto* a, const auto* b) { return seconds(a) > seconds(b); });
   order.resize(std::min(kSlowest, order.size()));
   for (const ResponseFigures* r : order) {
     table.rows.push_back({name_of(figures, r->id), fmt::format("{}", r->tokens),
@@ -152,9 +151,7 @@ Table memory(const RunFigures& figures) {
   Table table{"Memory, MiB a rank", {{"", "min", "mean", "max", "of rank", "on"}}};
   if (figures.ranks.empty()) return table;
   const auto add = [&](const char* name, std::uint64_t RankFigures::*member) {
-    const auto [least, most] =
-        std::minmax_element(figures.ranks.begin(), figures.ranks.end(),
-                            [&](const auto& a, const auto& b) { return a.*member < b.*member; });
+    const auto [least, most] = std::ranges::minmax_element(figures.ranks, {}, member);
     double sum = 0;
     for (const RankFigures& rank : figures.ranks) sum += static_cast<double>(rank.*member);
     const auto mib = [](double bytes) { return fmt::format("{:.1f}", bytes / kMiB); };

@@ -59,8 +59,7 @@ std::vector<Table> turn_tables(const RunFigures& figures) {
 
 std::string turns_of_responses(const TurnFigures& figures) {
   if (figures.responses.empty()) return "";
-  const double most =
-      static_cast<double>(*std::max_element(figures.responses.begin(), figures.responses.end()));
+  const double most = static_cast<double>(*std::ranges::max_element(figures.responses));
   Plot plot({0.5, static_cast<double>(figures.responses.size()) - 0.5, false, "turns"},
             {0, 1.05 * most, false, "responses"}, 140);
   for (std::size_t i = 0; i < figures.responses.size(); ++i) {

@@ -33,11 +33,7 @@ std::string counts_text(const roles::Progress& progress) {
 /// A bar and as many of the first parts as fit into a line of the terminal.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
-  const auto joined = [&] {
-    std::string text;
-    for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-    return text;
-  };
+  const auto joined = [&] { return fmt::format("{}", fmt::join(parts, ", ")); };
   while (parts.size() > 1 && joined().size() > columns) parts.pop_back();
   std::string text = joined().substr(0, columns);
   constexpr std::size_t kLeast = 8;
