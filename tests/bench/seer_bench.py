@@ -13,14 +13,14 @@ Accepted: mean tokens of a request's step; over bound: seconds over the larger l
 
 import argparse
 import re
-import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import h5py
 
-from rollouts import ROOT
+from simulations import add_runs, in_order, simulate
 
 MODELS = {"moonlight": 4, "qwen2-vl-72b": 16, "kimi-k2": 8}  # nodes, as the configurations have them
 PROMPTS = {"moonlight": 400, "qwen2-vl-72b": 600, "kimi-k2": 800}
@@ -66,17 +66,11 @@ def telemetry_of(folder: Path, blocks: int, seconds: float) -> tuple[float, int,
         return used / (blocks * len(telemetry["ranks"]) * seconds), recomputed, resumed, committed / rows
 
 
-def simulate(program: str, model: str, settings: list[str]) -> dict:
+def run(program: str, model: str, settings: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        sets = [word for s in settings for word in ("--set", s)]
-        config = ROOT / f"configs/simulated/seer-{model}.yaml"
-        done = subprocess.run([program, "simulate", str(config), "--output", folder, *sets], capture_output=True,
-                              text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])
-        row = re.split(r"\s+", done.stdout.splitlines()[1].strip())
-        blocks = int(re.search(r"(\d+) KV blocks", done.stderr).group(1))
-        bound = float(re.search(r"takes ([\d.]+) times the larger", done.stderr).group(1))
+        row, said = simulate(program, f"seer-{model}", settings, "--output", folder)
+        blocks = int(re.search(r"(\d+) KV blocks", said).group(1))
+        bound = float(re.search(r"takes ([\d.]+) times the larger", said).group(1))
         used, recomputed, resumed, pace = telemetry_of(Path(folder), blocks, float(row[0]))
         return {"seconds": float(row[0]), "tail": float(row[2]), "busy": float(row[3]), "moves": int(row[5]),
                 "digest": row[7], "used": used, "recomputed": recomputed, "resumed": resumed, "pace": pace,
@@ -88,19 +82,26 @@ def main() -> None:
     parser.add_argument("program", help="paceline")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--scale", type=int, default=1, help="an N-th of the prompts and instances")
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
     parser.add_argument("--arms", default="", help="those alone that this regular expression is found in; and the baseline")
+    add_runs(parser)
     arguments = parser.parse_args()
-    for model in arguments.models.split(","):
-        base = [f"simulation.nodes={MODELS[model] // arguments.scale}",
-                f"simulation.workload.prompts={PROMPTS[model] // arguments.scale}", *arguments.settings]
-        print(f"{model} / {arguments.scale} {' '.join(arguments.settings)}\n{'':30}seconds   speed (paper's)    tail, "
-              "of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted  over bound", flush=True)
+    tables = [(model, seed) for model in arguments.models.split(",") for seed in range(1, arguments.seeds + 1)]
+    baseline = next(iter(ARMS))
+    names = [name for name in ARMS if name == baseline or re.search(arguments.arms, name)]
+
+    def of_arm(model: str, seed: int, name: str) -> dict:
+        return run(arguments.program, model,
+                   [f"simulation.nodes={MODELS[model] // arguments.scale}", f"sampling.seed={seed}",
+                    f"simulation.workload.prompts={PROMPTS[model] // arguments.scale}", *arguments.settings, *ARMS[name]])
+
+    results = in_order(arguments.jobs, [partial(of_arm, *table, name) for table in tables for name in names])
+    for model, seed in tables:
+        print(f"{model} / {arguments.scale}, seed {seed} {' '.join(arguments.settings)}\n{'':30}seconds   speed (paper's)    "
+              "tail, of the baseline's (paper's)  busy, %  KV, %  computed again   moves  waited  accepted  over bound",
+              flush=True)
         first: dict = {}
-        for name, settings in ARMS.items():
-            if first and not re.search(arguments.arms, name):
-                continue
-            r = simulate(arguments.program, model, [*base, *settings])
+        for name in names:
+            r = next(results)
             first = first or r
             if r["digest"] != first["digest"]:
                 sys.exit(f"{name}: another digest than the baseline")

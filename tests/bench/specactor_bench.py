@@ -12,9 +12,11 @@ import argparse
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from rollouts import ROOT
+from simulations import add_runs, in_order, sets, simulate
 
 MODELS = ROOT / "configs/simulated/models"
 NODES = 32
@@ -46,16 +48,17 @@ ARMS = {  # settings, speed by plain's in the paper
 
 def planned_window(program: str, path: Path, settings: list[str]) -> str:
     """Tokens that drafter ranks send at a time by the plan."""
-    sets = [word for s in settings if "planned" not in s for word in ("--set", s)]
-    done = subprocess.Popen([program, "simulate", str(path), *sets], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    words = sets([s for s in settings if "planned" not in s])
+    done = subprocess.Popen([program, "simulate", str(path), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                            text=True)
     for line in done.stderr:
         if window := re.match(r"\s+\*.* window (\d+)", line):
             done.kill()
             return window.group(1)
-    sys.exit("no window is planned: " + " ".join(sets))
+    sys.exit("no window is planned: " + " ".join(words))
 
 
-def simulate(program: str, config: str, settings: list[str]) -> tuple[list[str], list[str]]:
+def run(program: str, config: str, settings: list[str]) -> tuple[list[str], list[str]]:
     """The table's row; both lower bounds, and the seconds over the larger. "first" and "last" among the settings: of
     the configuration's drafters one alone drafts, with its acceptance."""
     path = ROOT / f"configs/simulated/{config}.yaml"
@@ -66,12 +69,8 @@ def simulate(program: str, config: str, settings: list[str]) -> tuple[list[str],
     if any("planned" in s for s in settings):
         window = planned_window(program, path, settings)
         settings = [s.replace("planned", window) for s in settings]
-    sets = [word for s in settings for word in ("--set", s)]
-    done = subprocess.run([program, "simulate", str(path), *sets], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(" ".join(sets) + "\n" + done.stderr[-2000:])
-    bounds = re.search(r"bounds: ([\d.]+) s .*, ([\d.]+) s .* takes ([\d.]+) times the larger", done.stderr)
-    return re.split(r"\s+", done.stdout.splitlines()[1].strip()), list(bounds.groups())
+    row, said = simulate(program, config, settings)
+    return row, list(re.search(r"bounds: ([\d.]+) s .*, ([\d.]+) s .* takes ([\d.]+) times the larger", said).groups())
 
 
 def main() -> None:
@@ -80,27 +79,32 @@ def main() -> None:
     parser.add_argument("--config", default="specactor-lognormal", help="of configs/simulated: the workload")
     parser.add_argument("--prompts", default="512,1024", help="of 16 responses each")
     parser.add_argument("--scale", type=int, default=1, help="an N-th of the prompts and of the GPUs")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="for all arms")
     parser.add_argument("--arms", default="", help="those alone that this regular expression is found in; and plain")
+    add_runs(parser)
     arguments = parser.parse_args()
     nodes = NODES // arguments.scale
-    for prompts in arguments.prompts.split(","):
-        for seed in range(1, arguments.seeds + 1):
-            print(f"{16 * int(prompts) // arguments.scale} responses, {8 * nodes} GPUs, seed {seed} "
-                  f"{' '.join(arguments.settings)}\n{'':30} rollout s   tail s  busy, %: verifiers drafters  races  "
-                  "bounds s: longest, work  over bound  speed (paper's)", flush=True)
-            plain = 0.0
-            for name, (settings, paper) in ARMS.items():
-                if plain and not re.search(arguments.arms, name):
-                    continue
-                base = [f"simulation.nodes={2 * nodes if 'twice' in settings else nodes}", f"sampling.seed={seed}",
-                        f"simulation.workload.prompts={int(prompts) // arguments.scale}"]
-                row, (longest, work, over) = simulate(arguments.program, arguments.config, [
-                    *base, *(s for s in settings if s != "twice"), *arguments.settings])
-                plain = plain or float(row[0])
-                print(f"{name:30} {float(row[0]):9.1f} {float(row[2]):8.1f} {row[3]:>19} {row[4]:>8} {row[6]:>6} "
-                      f"{longest:>16} {work:>6} {over:>11} {plain / float(row[0]):7.2f} ({paper})", flush=True)
+    tables = [(int(prompts), seed) for prompts in arguments.prompts.split(",") for seed in range(1, arguments.seeds + 1)]
+    plain_arm = next(iter(ARMS))
+    names = [name for name in ARMS if name == plain_arm or re.search(arguments.arms, name)]
+
+    def of_arm(prompts: int, seed: int, name: str) -> tuple[list[str], list[str]]:
+        settings = ARMS[name][0]
+        return run(arguments.program, arguments.config,
+                   [f"simulation.nodes={2 * nodes if 'twice' in settings else nodes}", f"sampling.seed={seed}",
+                    f"simulation.workload.prompts={prompts // arguments.scale}",
+                    *(s for s in settings if s != "twice"), *arguments.settings])
+
+    results = in_order(arguments.jobs, [partial(of_arm, *table, name) for table in tables for name in names])
+    for prompts, seed in tables:
+        print(f"{16 * prompts // arguments.scale} responses, {8 * nodes} GPUs, seed {seed} "
+              f"{' '.join(arguments.settings)}\n{'':30} rollout s   tail s  busy, %: verifiers drafters  races  "
+              "bounds s: longest, work  over bound  speed (paper's)", flush=True)
+        plain = 0.0
+        for name in names:
+            row, (longest, work, over) = next(results)
+            plain = plain or float(row[0])
+            print(f"{name:30} {float(row[0]):9.1f} {float(row[2]):8.1f} {row[3]:>19} {row[4]:>8} {row[6]:>6} "
+                  f"{longest:>16} {work:>6} {over:>11} {plain / float(row[0]):7.2f} ({ARMS[name][1]})", flush=True)
 
 
 if __name__ == "__main__":
