@@ -66,7 +66,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
   }
   runner_ = std::make_unique<sim::ModelledRunner>(
       around_.world, actor_, costs(tp), simulation.step_overhead, *around_.simulation.responses,
-      looked_at ? std::optional(kv_) : std::nullopt);
+      looked_at ? std::optional(kv_) : std::nullopt, rank_ == leader);
   make_store(tp);
   kv_share_ = std::make_unique<roles::KvShare>(
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());

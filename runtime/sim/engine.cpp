@@ -32,13 +32,14 @@ StepShape shape_of(const engine::Step& step) {
 
 ModelledRunner::ModelledRunner(World& world, ActorId actor, const CostTable& costs,
                                double step_seconds, const Responses& responses,
-                               std::optional<engine::KvMemory> memory)
+                               std::optional<engine::KvMemory> memory, bool leads)
     : world_(world),
       actor_(actor),
       costs_(costs),
       step_seconds_(step_seconds),
       responses_(responses),
-      memory_(std::move(memory)) {
+      memory_(std::move(memory)),
+      leads_(leads) {
   if (memory_ && (memory_->shape.dtype != DType::f32 || memory_->shape.head_dim != 1))
     throw std::invalid_argument("KV that is looked at has 4 bytes a head and slot");
 }
@@ -47,6 +48,13 @@ engine::StepResult ModelledRunner::run(const engine::Step& step) {
   if (memory_) store(step);
   sampled_.clear();
   if (step.empty()) return {};
+  if (leads_ || memory_) sample(step);
+  const double before = world_.clock(actor_).now();
+  world_.work(actor_, costs_.step_seconds(shape_of(step)) + step_seconds_);
+  return {.sampled = sampled_, .forward_seconds = world_.clock(actor_).now() - before};
+}
+
+void ModelledRunner::sample(const engine::Step& step) {
   std::size_t next = 0;
   for (const engine::StepPart& part : step.parts) {
     const Response* response = nullptr;  // the same for all samples of the part
@@ -54,15 +62,20 @@ engine::StepResult ModelledRunner::run(const engine::Step& step) {
          ++next) {
       const engine::StepSample& sample = step.samples[next];
       if (response == nullptr) {
-        response = &responses_.of(sample.noise);
+        response = &response_of(part.sequence, sample.noise);
         if (memory_) look(part, *response);
       }
       sampled_.push_back({responses_.token(*response, sample.index), 0, 0});
     }
   }
-  const double before = world_.clock(actor_).now();
-  world_.work(actor_, costs_.step_seconds(shape_of(step)) + step_seconds_);
-  return {.sampled = sampled_, .forward_seconds = world_.clock(actor_).now() - before};
+}
+
+/// The response with this noise, which is mostly the one that the sequence had before.
+const Response& ModelledRunner::response_of(kv::Handle sequence, const NoiseKey& noise) {
+  if (sequence >= static_cast<kv::Handle>(last_.size())) last_.resize(sequence + 1);
+  const Response*& last = last_[sequence];
+  if (last == nullptr || last->noise != noise) last = &responses_.of(noise);
+  return *last;
 }
 
 // Heads are neighbours within each run of K or V, as in a real cache, so that a share for a group

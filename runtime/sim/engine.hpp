@@ -26,14 +26,18 @@ class ModelledRunner final : public engine::StepRunner {
   /// `costs`: costs of steps of the group's degree. `step_seconds`: seconds that a real step takes
   /// outside its engine, added to each step. `memory`: the KV pool's memory, with one 4-byte
   /// element for each head and slot; absent: nothing is checked. If steps make the pool grow, the
-  /// caller has room behind it. References must outlive this object.
+  /// caller has room behind it. `leads`: whether the tokens are read; a member's are not, and
+  /// without memory it makes none. References must outlive this object.
   ModelledRunner(World& world, ActorId actor, const CostTable& costs, double step_seconds,
-                 const Responses& responses, std::optional<engine::KvMemory> memory);
+                 const Responses& responses, std::optional<engine::KvMemory> memory,
+                 bool leads = true);
 
   /// Throws std::logic_error where a row would see wrong KV.
   engine::StepResult run(const engine::Step& step) override;
 
  private:
+  void sample(const engine::Step& step);
+  [[nodiscard]] const Response& response_of(kv::Handle sequence, const NoiseKey& noise);
   void store(const engine::Step& step);
   void look(const engine::StepPart& part, const Response& response);
   [[nodiscard]] std::int32_t* slot(std::int32_t block, int head, std::int32_t slot);
@@ -44,6 +48,8 @@ class ModelledRunner final : public engine::StepRunner {
   double step_seconds_;
   const Responses& responses_;
   std::optional<engine::KvMemory> memory_;
+  bool leads_;
+  std::vector<const Response*> last_;  ///< by sequence: its last response; null: none yet
   engine::BlockTables tables_;
   std::vector<kernels::Sampled> sampled_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/sim/draws.hpp"
@@ -23,23 +24,19 @@ class Post::Box final : public Mailbox {
     ++traffic_.messages;
     ++traffic_.batches;
     traffic_.bytes += bytes.size();
-    post_.send(me_, to, bytes);
+    post_.send(*this, to, bytes);
   }
   void flush() override {}
   void deliver(std::span<const Address>) override {}
   std::optional<Envelope> poll() override {
     while (!messages_.empty()) {
-      const double now = post_.world_.clock(owner_).now();
       Message& next = const_cast<Message&>(messages_.top());  // takes its bytes; it is popped next
-      if (next.arrival > now) {
-        post_.world_.wake(owner_, next.arrival);
-        return std::nullopt;
-      }
+      if (next.arrival > post_.world_.clock(owner_).now()) return std::nullopt;
       Envelope envelope{next.from, std::move(next.bytes)};
       const bool again = next.again;
       messages_.pop();
       if (again) continue;
-      post_.path(envelope.from, me_).read_bytes += envelope.bytes.size();
+      paths_[number(envelope.from)].read_bytes += envelope.bytes.size();
       return envelope;
     }
     return std::nullopt;
@@ -47,13 +44,20 @@ class Post::Box final : public Mailbox {
   bool wait(double) override { throw std::logic_error("an actor sleeps between its turns alone"); }
   void wake() override { post_.world_.wake(owner_, 0); }
   [[nodiscard]] bool full(Address to) const override {
-    const Path& path = post_.path(me_, to);
+    const Path& path = post_.box(to).paths_[number(me_)];
     return path.sent_bytes - path.read_bytes >= kWindow;
   }
   [[nodiscard]] Traffic traffic() const override { return traffic_; }
 
  private:
   friend class Post;
+  /// The way of one sender's messages.
+  struct Path {
+    double arrival = 0;      ///< arrival of the last message
+    std::uint64_t sent = 0;  ///< messages sent
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t read_bytes = 0;
+  };
   struct Message {
     double arrival = 0;
     std::uint64_t number = 0;  ///< index among all messages
@@ -73,6 +77,7 @@ class Post::Box final : public Mailbox {
   Address me_;
   ActorId owner_ = -1;
   Traffic traffic_;
+  std::unordered_map<std::size_t, Path> paths_;  ///< by number() of the sender
   std::priority_queue<Message, std::vector<Message>, std::greater<>> messages_;
 };
 
@@ -82,12 +87,13 @@ Post::Post(World& world, Network& network, const MessageFaults& faults)
 Post::~Post() = default;
 
 Mailbox& Post::open(Address at) {
-  std::unique_ptr<Box>& box = boxes_[at];
+  if (number(at) >= boxes_.size()) boxes_.resize(number(at) + 1);
+  std::unique_ptr<Box>& box = boxes_[number(at)];
   if (box == nullptr) box = std::make_unique<Box>(*this, at);
   return *box;
 }
 
-void Post::belongs(Address at, ActorId actor) { boxes_.at(at)->owner_ = actor; }
+void Post::belongs(Address at, ActorId actor) { box(at).owner_ = actor; }
 
 double Post::chance(Address from, Address to, std::uint64_t message, std::uint32_t what) {
   const auto address = [](Address a) {
@@ -97,10 +103,11 @@ double Post::chance(Address from, Address to, std::uint64_t message, std::uint32
                  static_cast<std::uint32_t>(message), what);
 }
 
-void Post::send(Address from, Address to, std::span<const std::byte> bytes) {
-  Box& box = *boxes_.at(to);
-  Path& path = this->path(from, to);
-  const double now = world_.clock(boxes_.at(from)->owner_).now();
+void Post::send(Box& sender, Address to, std::span<const std::byte> bytes) {
+  const Address from = sender.me_;
+  Box& box = this->box(to);
+  Box::Path& path = box.paths_[number(from)];
+  const double now = world_.clock(sender.owner_).now();
   const auto carry = [&] {
     return network_.arrival(from.rank, to.rank, static_cast<double>(bytes.size()), now,
                             Network::Kind::message);

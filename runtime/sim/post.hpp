@@ -3,12 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <queue>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
@@ -41,28 +39,18 @@ class Post {
 
  private:
   class Box;
-  struct Path {
-    double arrival = 0;      ///< arrival of the last message
-    std::uint64_t sent = 0;  ///< messages sent
-    std::uint64_t sent_bytes = 0;
-    std::uint64_t read_bytes = 0;
-  };
-  void send(Address from, Address to, std::span<const std::byte> bytes);
-  [[nodiscard]] static std::uint64_t number(Address at) {
-    return static_cast<std::uint64_t>(at.rank) * Address::kPorts +
-           static_cast<std::uint64_t>(at.port);
+  void send(Box& sender, Address to, std::span<const std::byte> bytes);
+  [[nodiscard]] static std::size_t number(Address at) {
+    return static_cast<std::size_t>(at.rank) * Address::kPorts + static_cast<std::size_t>(at.port);
   }
-  [[nodiscard]] Path& path(Address from, Address to) {
-    return paths_[number(from) << 32U | number(to)];
-  }
+  [[nodiscard]] Box& box(Address at) { return *boxes_.at(number(at)); }
   /// A number in [0, 1), drawn for one message.
   [[nodiscard]] double chance(Address from, Address to, std::uint64_t message, std::uint32_t what);
 
   World& world_;
   Network& network_;
   MessageFaults faults_;
-  std::map<Address, std::unique_ptr<Box>> boxes_;
-  std::unordered_map<std::uint64_t, Path> paths_;  ///< by number() of both ends
+  std::vector<std::unique_ptr<Box>> boxes_;  ///< by number(); null: not opened
   std::uint64_t posted_ = 0;
 };
 

@@ -50,18 +50,17 @@ void World::work(ActorId actor, double seconds) {
 }
 
 void World::wake(ActorId actor, double at) {
-  State& state = actors_[actor];
+  const State& state = actors_[actor];
   at = std::max(at, clocks_[actor].time);
   if (at >= state.stalls_at) at = std::max(at, state.stalls_at + state.stalls_for);
-  if (state.wakes.insert(at).second) events_.push({at, actor});
+  events_.push({at, actor});
 }
 
 bool World::step() {
   while (!events_.empty()) {
     const Event event = events_.top();
-    events_.pop();
-    State& state = actors_[event.actor];
-    state.wakes.erase(event.time);
+    while (!events_.empty() && events_.top() == event) events_.pop();
+    const State& state = actors_[event.actor];
     if (state.actor->over()) continue;
     double& time = clocks_[event.actor].time;
     if (time > event.time) {  // asked for before its work was done: others come first

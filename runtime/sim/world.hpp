@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <queue>
-#include <set>
 #include <vector>
 
 #include "runtime/core/clock.hpp"
@@ -64,7 +63,6 @@ class World {
   struct State {
     Actor* actor = nullptr;
     int host = 0;
-    std::set<double> wakes;  ///< times of its events
     double factor = 1;
     double slow_from = 0;
     double stalls_at = 0;
@@ -73,6 +71,7 @@ class World {
   struct Event {
     double time = 0;
     ActorId actor = 0;
+    bool operator==(const Event&) const = default;
     bool operator>(const Event& other) const {
       return time != other.time ? time > other.time : actor > other.actor;
     }
@@ -85,6 +84,7 @@ class World {
   std::vector<State> actors_;
   std::deque<LocalClock> clocks_;  ///< [actors]; addresses are stable
   std::vector<Host> hosts_;
+  /// Turns asked for. An actor that asked several times for a turn at one time gets one.
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0;
   std::uint64_t turns_ = 0;
