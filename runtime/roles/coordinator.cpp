@@ -45,11 +45,13 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
       options_(options),
       requests_(options.sampling != nullptr ? std::vector<Trajectory>() : std::move(work),
                 std::move(order), already_finished, longest_response(prompts, options.terms)),
+      run_{{}, requests_, prompts_, placement_},
       heard_(placement_.ranks) {
   for (const policy::GroupRanks& ranks : placement_.groups) {
     groups_[ranks.leader].ranks = ranks;
     verifiers_.insert(ranks.leader);
   }
+  describe_groups();
   if (options_.sampling != nullptr) {
     std::reverse(work.begin(), work.end());
     unbegun_ = std::move(work);
@@ -115,9 +117,13 @@ bool Coordinator::take(const Envelope& envelope) {
   const auto at_the_end = [&](Address, const Summary&) { return !drafts || finish_sent_; };
   const Receipt receipt = receive(
       envelope.from, *message,
-      protocol::on<Status>(others, [&](Address, Status& status) { on(rank, status); }),
-      protocol::on<Costs>(
-          others, [&](Address, Costs& told) { group_of(rank, told.epoch).costs = told.costs; }),
+      protocol::on<Status>(others, [&](Address, Status& status) { on(rank, std::move(status)); }),
+      protocol::on<Costs>(others,
+                          [&](Address, Costs& told) {
+                            KnownGroup& group = group_of(rank, told.epoch);
+                            group.costs = std::move(told.costs);
+                            if (!begins(told.epoch)) describe(group);
+                          }),
       protocol::on<Returned>(others,
                              [&](Address, Returned& returned) { on(rank, std::move(returned)); }),
       protocol::on<Ready>(on_its_way, [&](Address, Ready& ready) { on(rank, ready); }),
@@ -145,44 +151,54 @@ KnownGroup& Coordinator::group_of(int leader, std::uint32_t epoch) {
   return begins(epoch) ? change_->new_groups().at(leader) : groups_.at(leader);
 }
 
-policy::RunState Coordinator::run_state() const {
-  policy::RunState run{{}, requests_, prompts_, placement_};
+/// Describes all groups to the scheduler, but those that are to end.
+void Coordinator::describe_groups() {
+  run_.groups.clear();
   for (const auto& [leader, group] : groups_) {
-    if (!ends(leader)) run.groups.push_back(group.state());
+    if (!ends(leader)) run_.groups.push_back(group.state());
   }
-  return run;
 }
 
-void Coordinator::on(int from, const Status& status) {
+/// Describes a group anew, of which something has changed.
+void Coordinator::describe(const KnownGroup& group) {
+  const auto state = std::lower_bound(
+      run_.groups.begin(), run_.groups.end(), group.ranks.leader,
+      [](const policy::GroupState& g, int leader) { return g.ranks.leader < leader; });
+  if (state != run_.groups.end() && state->ranks.leader == group.ranks.leader)
+    *state = group.state();
+}
+
+void Coordinator::on(int from, Status status) {
   KnownGroup& group = group_of(from, status.epoch);
   if (begins(status.epoch)) {
-    group.reported(status);
+    group.reported(std::move(status));
     return;
   }
-  settle(group, status);
+  settle(group, std::move(status));
   if (!stopping_) {
-    policy::RunState run = run_state();  // made once: there may be a thousand groups
-    end_leases(group, run);
-    lease_due(group, run);
-    lease_to_idle(run);
-    foresee(run);
-    move_some(run);
-    change_some(run);
+    end_leases(group);
+    lease_due(group);
+    lease_to_idle();
+    foresee();
+    move_some();
+    change_some();
   }
   drain();
   finish_when_idle();
 }
 
 /// Brings the request table up to date with a group's status.
-void Coordinator::settle(KnownGroup& group, const Status& status) {
-  if (went_on(group.status, status)) ++changes_;
-  group.reported(status);
+void Coordinator::settle(KnownGroup& group, Status reported) {
+  if (went_on(group.status, reported)) ++changes_;
+  group.reported(std::move(reported));
+  describe(group);
+  const Status& status = group.status;
   for (const RequestId id : status.kept) requests_.kept(id);
   for (const RequestId id : status.moved) {
     requests_.moved(id);
     group.prompts.insert(id.prompt);
   }
-  for (const RunningRequest& running : status.running) requests_.grew(running.id, running.tokens);
+  requests_.grew(status.running);
   for (const RunningRequest& ended : status.ended) requests_.ended(ended.id, ended.tokens);
   for (const RequestId id : status.finished) requests_.finished(id, group.ranks.leader);
   for (const DraftedFor& d : status.drafted) requests_.drafted(d.id, d.method, d.acceptance);
@@ -234,34 +250,25 @@ void Coordinator::add_work() {
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
 /// SelectInstance). An idle group does not report its room again, so it cannot ask for them.
 void Coordinator::lease_to_any() {
-  policy::RunState run = run_state();
   std::vector<policy::GroupState> with_room;
-  std::copy_if(run.groups.begin(), run.groups.end(), std::back_inserter(with_room),
+  std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
                [](const policy::GroupState& group) { return group.room > 0; });
   std::ranges::stable_sort(with_room, std::greater{}, &policy::GroupState::kv_room);
-  for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader), run);
+  for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader));
 }
 
 /// Leases requests to idle groups. An idle group sends no report that could bring it a lease, so it
 /// is offered the requests that did not fit when it last reported.
-void Coordinator::lease_to_idle(policy::RunState& run) {
+void Coordinator::lease_to_idle() {
   if (requests_.waiting().empty()) return;
-  for (std::size_t g = 0; g < run.groups.size(); ++g) {
-    const policy::GroupState& group = run.groups[g];
+  for (const policy::GroupState& group : run_.groups) {
     if (group.active > 0 || group.room <= 0 || requests_.held_by(group.ranks.leader) > 0) continue;
-    lease_due(groups_.at(group.ranks.leader), run);
+    lease_due(groups_.at(group.ranks.leader));
   }
 }
 
-void Coordinator::keep_true(policy::RunState& run, const KnownGroup& group) {
-  const auto state = std::lower_bound(
-      run.groups.begin(), run.groups.end(), group.ranks.leader,
-      [](const policy::GroupState& g, int leader) { return g.ranks.leader < leader; });
-  *state = group.state();
-}
-
 /// Renews the leases that the group reported as about to end, or moves their requests.
-void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
+void Coordinator::end_leases(KnownGroup& group) {
   const int leader = group.ranks.leader;
   if (ends(leader)) return;
   for (const RequestId id : group.status.ending) {
@@ -269,7 +276,7 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
     if (at == requests_.leased().end() || at->second.group != leader || at->second.ended ||
         requests_.moves().contains(id))
       continue;  // the request has ended, or moves: its new group will report it as ending
-    const policy::LeaseEnd end = scheduler_.at_end(run, group.state(), id);
+    const policy::LeaseEnd end = scheduler_.at_end(run_, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
       continue;
@@ -280,16 +287,14 @@ void Coordinator::end_leases(KnownGroup& group, policy::RunState& run) {
                           options_.terms.blocks(prompt, at->second.tokens, until)});
     requests_.renew(id, *end.renewed);
     send(leader, Renew{id, *end.renewed});
-    keep_true(run, group);
+    describe(group);
   }
 }
 
-void Coordinator::lease_due(KnownGroup& group, policy::RunState& run) {
+void Coordinator::lease_due(KnownGroup& group) {
   if (ends(group.ranks.leader)) return;
-  while (const std::optional<policy::LeaseOrder> order = scheduler_.lease(run, group.state())) {
+  while (const std::optional<policy::LeaseOrder> order = scheduler_.lease(run_, group.state()))
     lease_to(group, *order);
-    keep_true(run, group);
-  }
 }
 
 void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
@@ -303,6 +308,7 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   group.sent({.requests = 1,
               .blocks = options_.terms.blocks(
                   prompt, static_cast<std::uint32_t>(trajectory.tokens.size()), order.until)});
+  describe(group);
   Admission request{.trajectory = std::move(trajectory),
                     .noise = noise,
                     .version = lease.version,
@@ -327,10 +333,10 @@ std::vector<PictureBytes> Coordinator::files_of(std::uint32_t prompt) {
   return files;
 }
 
-void Coordinator::move_some(const policy::RunState& run) {
-  if (run.groups.size() < 2) return;
-  for (const policy::RequestMove& m : scheduler_.moves(run)) move(m);
-  for (const policy::RaceOrder& order : scheduler_.races(run)) race(order);
+void Coordinator::move_some() {
+  if (run_.groups.size() < 2) return;
+  for (const policy::RequestMove& m : scheduler_.moves(run_)) move(m);
+  for (const policy::RaceOrder& order : scheduler_.races(run_)) race(order);
 }
 
 void Coordinator::move(const policy::RequestMove& move) {
@@ -346,13 +352,14 @@ void Coordinator::race(const policy::RaceOrder& order) {
   send(holder, Race{order.id, key, groups_.at(order.group).ranks, order.method});
 }
 
-void Coordinator::change_some(const policy::RunState& run) {
+void Coordinator::change_some() {
   if (change_) return;
-  std::optional<policy::Placement> next = scheduler_.placement(run);
+  std::optional<policy::Placement> next = scheduler_.placement(run_);
   if (!next) return;
   RoleChange change(placement_, std::move(*next));
   if (!change.needed()) return;
   change_ = std::move(change);
+  describe_groups();
   for (const auto& [leader, group] : groups_) {
     if (ends(leader)) forget_stored(leader);
   }
@@ -360,12 +367,12 @@ void Coordinator::change_some(const policy::RunState& run) {
 
 /// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by the request
 /// buffer's order). To save messages, does so once in as many reports as there are groups.
-void Coordinator::foresee(const policy::RunState& run) {
+void Coordinator::foresee() {
   constexpr std::size_t kOfAGroup = 16;  // requests per group: the next few leases
-  if (requests_.given_back().empty() || ++unforeseen_ < run.groups.size()) return;
+  if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, Foresee> keys;  // by leader
-  for (const RequestId id : requests_.order().upcoming(kOfAGroup * run.groups.size())) {
+  for (const RequestId id : requests_.order().upcoming(kOfAGroup * run_.groups.size())) {
     const policy::KeptKv& kv = requests_.waiting().at(id).kv;
     if (kv.positions > 0) keys[kv.group.leader].keys.push_back(kv.key);
   }
@@ -420,13 +427,13 @@ void Coordinator::adopt() {
   for (const auto& [leader, group] : begun) leaders.push_back(leader);
   verifiers_.insert(leaders.begin(), leaders.end());
   groups_.merge(begun);
+  describe_groups();
   if (stopping_) save_returned();
-  policy::RunState run = run_state();
   for (const int leader : leaders) {
     if (stopping_) {
       send(leader, Stop{});
     } else {
-      lease_due(groups_.at(leader), run);
+      lease_due(groups_.at(leader));
     }
   }
   finish_when_idle();
@@ -444,6 +451,7 @@ void Coordinator::stop() {
   if (stopping_ || finish_sent_) return;
   stopping_ = true;
   if (change_ && !change_->told()) change_.reset();
+  describe_groups();
   save_returned();
   for (const auto& [leader, group] : groups_) {
     if (!ends(leader)) send(leader, Stop{});
@@ -459,6 +467,7 @@ void Coordinator::finish_when_idle() {
   if (!(complete() && requests_.complete()) && !(stopped && nothing_on_its_way)) return;
   finish_sent_ = true;
   change_.reset();
+  describe_groups();
   for (int rank = 0; rank < placement_.ranks; ++rank) {
     // Members of a group are told by their leader.
     if (placement_.role(rank) != Role::verifier_member) send(rank, Finish{});

@@ -93,7 +93,7 @@ class Coordinator final : public protocol::Participant {
  private:
   [[nodiscard]] bool take(const Envelope& envelope);
   [[nodiscard]] Role role_of(int rank) const;
-  void on(int from, const protocol::Status& status);
+  void on(int from, protocol::Status status);
   void on(int from, protocol::Returned returned);
   void on(int from, const protocol::Ready& ready);
   void on(const protocol::Rewarded& told);
@@ -102,22 +102,22 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return change_ && change_->begins(epoch); }
   [[nodiscard]] bool ends(int leader) const { return change_ && change_->ends(leader); }
   [[nodiscard]] KnownGroup& group_of(int leader, std::uint32_t epoch);
-  [[nodiscard]] policy::RunState run_state() const;
-  void settle(KnownGroup& group, const protocol::Status& status);
-  void end_leases(KnownGroup& group, policy::RunState& run);
+  void describe_groups();
+  void describe(const KnownGroup& group);
+  void settle(KnownGroup& group, protocol::Status status);
+  void end_leases(KnownGroup& group);
   void lease_to_any();
-  void lease_to_idle(policy::RunState& run);
-  void lease_due(KnownGroup& group, policy::RunState& run);
+  void lease_to_idle();
+  void lease_due(KnownGroup& group);
   void lease_to(KnownGroup& group, const policy::LeaseOrder& order);
   [[nodiscard]] std::vector<PictureBytes> files_of(std::uint32_t prompt);
-  static void keep_true(policy::RunState& run, const KnownGroup& group);
-  void move_some(const policy::RunState& run);
+  void move_some();
   void move(const policy::RequestMove& move);
   void race(const policy::RaceOrder& order);
-  void change_some(const policy::RunState& run);
+  void change_some();
   void pregenerate();
   void forget_stored(int leader);
-  void foresee(const policy::RunState& run);
+  void foresee();
   void drain();
   void adopt();
   void save_returned();
@@ -132,6 +132,9 @@ class Coordinator final : public protocol::Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
+  /// The run as the scheduler sees it. It is kept up to date group by group: there may be a
+  /// thousand groups, each of which reports every few steps.
+  policy::RunState run_;
   std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, in reverse order
   std::set<int> verifiers_;          ///< leaders of the groups so far
   std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent Foresee

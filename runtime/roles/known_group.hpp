@@ -26,6 +26,7 @@ struct KnownGroup {
     int blocks = 0;  ///< KV blocks
   };
   std::deque<Order> on_their_way;
+  Order all_on_their_way;  ///< their sum
   std::uint64_t orders_sent = 0;
   std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
   std::uint64_t upcoming_sent = 0;  ///< requests of the next step sent to the group
@@ -33,12 +34,18 @@ struct KnownGroup {
 
   void sent(const Order& order) {
     on_their_way.push_back(order);
+    all_on_their_way.requests += order.requests;
+    all_on_their_way.blocks += order.blocks;
     ++orders_sent;
   }
-  void reported(const protocol::Status& now) {
-    status = now;
+  void reported(protocol::Status now) {
+    status = std::move(now);
     there = true;
-    while (on_their_way.size() > orders_sent - now.orders_received) on_their_way.pop_front();
+    while (on_their_way.size() > orders_sent - status.orders_received) {
+      all_on_their_way.requests -= on_their_way.front().requests;
+      all_on_their_way.blocks -= on_their_way.front().blocks;
+      on_their_way.pop_front();
+    }
   }
   /// Whether the group has received all its orders, and handed in every unfinished request.
   [[nodiscard]] bool stopped() const {
@@ -51,16 +58,11 @@ struct KnownGroup {
     return static_cast<std::size_t>(room - std::min(room, upcoming_sent - upcoming_done));
   }
   [[nodiscard]] policy::GroupState state() const {
-    policy::GroupState state{.ranks = ranks,
-                             .room = status.room,
-                             .kv_room = status.kv_room,
-                             .active = status.active,
-                             .costs = costs ? &*costs : nullptr};
-    for (const Order& order : on_their_way) {
-      state.room -= order.requests;
-      state.kv_room -= order.blocks;
-    }
-    return state;
+    return {.ranks = ranks,
+            .room = status.room - all_on_their_way.requests,
+            .kv_room = status.kv_room - all_on_their_way.blocks,
+            .active = status.active,
+            .costs = costs ? &*costs : nullptr};
   }
 };
 using KnownGroups = std::map<int, KnownGroup>;  ///< by leader

@@ -1,27 +1,32 @@
 #include "runtime/policy/schedule/balance.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 
 namespace paceline::policy {
 
 Balance::Balance(const RunState& run, double drafted) {
-  std::map<int, int> index;  // by leader
+  // There may be a thousand groups, and a hundred requests of each.
+  std::vector<int> index;  // by leader; -1: no group, or one that is to end
   for (const GroupState& group : run.groups) {
-    index[group.ranks.leader] = static_cast<int>(loads.size());
+    const auto leader = static_cast<std::size_t>(group.ranks.leader);
+    if (leader >= index.size()) index.resize(leader + 1, -1);
+    index[leader] = static_cast<int>(loads.size());
     loads.push_back({group.room, group.costs, drafted});
   }
   const RequestTable& table = run.requests;
   std::vector<std::uint32_t> tokens;
+  auto move = table.moves().begin();  // both are in the order of requests
   for (const auto& [id, request] : table.leased()) {
-    const auto move = table.moves().find(id);
-    const bool moves = move != table.moves().end();
-    const auto group = index.find(moves ? move->second : request.group);
-    if (request.ended || group == index.end()) continue;  // second case: its group is to end
-    if (moves) --loads[group->second].room;
+    while (move != table.moves().end() && move->first < id) ++move;
+    const bool moves = move != table.moves().end() && move->first == id;
+    const auto leader = static_cast<std::size_t>(moves ? move->second : request.group);
+    const int group = leader < index.size() ? index[leader] : -1;
+    if (request.ended || group < 0) continue;
+    if (moves) --loads[group].room;
     const auto prompt = static_cast<double>(run.prompts[id.prompt].tokens.size());
-    requests.push_back({group->second, prompt + request.tokens, 0, moves});
+    requests.push_back({group, prompt + request.tokens, 0, moves});
     ids.push_back(id);
     tokens.push_back(request.tokens);
   }

@@ -17,9 +17,9 @@ namespace {
 constexpr double kUneven = 1.05;
 
 Slot slot_of(const RunState& run, const GroupState& group) {
-  const auto at = std::find_if(run.groups.begin(), run.groups.end(), [&](const GroupState& g) {
-    return g.ranks.leader == group.ranks.leader;
-  });
+  const auto at =
+      std::lower_bound(run.groups.begin(), run.groups.end(), group.ranks.leader,
+                       [](const GroupState& g, int leader) { return g.ranks.leader < leader; });
   return {static_cast<int>(at - run.groups.begin()), static_cast<int>(run.groups.size())};
 }
 

@@ -22,18 +22,21 @@ auto tokens_of(const GroupLoad& group) {
       [&group](double requests, double context) { return token_seconds(group, requests, context); };
 }
 
-/// Seconds until all requests have ended. `requests`: sorted by falling remaining tokens.
-template <class Seconds>
-double drain(const Seconds& token_seconds, std::span<const Movable> requests) {
+/// Seconds until all `count` requests have ended. `request(i)`: the i-th by falling remaining
+/// tokens.
+template <class Seconds, class Request>
+double drain(const Seconds& token_seconds, std::size_t count, const Request& request) {
   double seconds = 0;
   double context = 0;  // sum of the running requests' positions
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    context += requests[i].positions;
-    const double after = i + 1 < requests.size() ? requests[i + 1].remaining : 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Movable& r = request(i);
+    context += r.positions;
+    const double after = i + 1 < count ? request(i + 1).remaining : 0;
+    const double tokens = r.remaining - after;
+    if (tokens == 0) continue;  // ends with the next one
     const auto rows = static_cast<double>(i + 1);
     // The context's second term: tokens that a request has gained meanwhile, on average.
-    const double tokens = requests[i].remaining - after;
-    seconds += tokens * token_seconds(rows, context / rows + (requests[i].remaining + after) / 2);
+    seconds += tokens * token_seconds(rows, context / rows + (r.remaining + after) / 2);
   }
   return seconds;
 }
@@ -127,9 +130,8 @@ class Rebalancing {
 
   /// `held`: sorted.
   [[nodiscard]] double end(std::size_t group, const Held& held) const {
-    std::vector<Movable> requests;
-    for (const std::size_t i : held) requests.push_back(requests_[i]);
-    return drain(tokens_of(groups_[group]), requests);
+    return drain(tokens_of(groups_[group]), held.size(),
+                 [&](std::size_t i) -> const Movable& { return requests_[held[i]]; });
   }
 
   /// `count` requests move, and take so many seconds.
@@ -195,7 +197,7 @@ double drain_seconds(const TokenSeconds& seconds, std::span<const Movable> reque
   std::vector<Movable> sorted(requests.begin(), requests.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const Movable& a, const Movable& b) { return a.remaining > b.remaining; });
-  return drain(seconds, sorted);
+  return drain(seconds, sorted.size(), [&](std::size_t i) -> const Movable& { return sorted[i]; });
 }
 
 std::vector<Transferral> rebalance(std::span<const GroupLoad> groups,

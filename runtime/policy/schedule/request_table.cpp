@@ -37,7 +37,12 @@ RequestTable::Lease RequestTable::lease(RequestId id, int group, std::uint32_t u
   order_->remove(id);
   given_back_.erase(id);
   const auto tokens = static_cast<std::uint32_t>(request.mapped().trajectory.tokens.size());
-  leased_[id] = {.group = group, .until = until, .tokens = tokens};
+  LeasedRequest& leased = leased_[id];
+  leased = {.group = group, .until = until, .tokens = tokens};
+  if (id.prompt >= leased_at_.size()) leased_at_.resize(id.prompt + std::size_t{1});
+  std::vector<LeasedRequest*>& siblings = leased_at_[id.prompt];
+  if (id.sample >= siblings.size()) siblings.resize(id.sample + std::size_t{1});
+  siblings[id.sample] = &leased;
   ++held_[group];
   return {std::move(request.mapped()), next_version_++};
 }
@@ -68,15 +73,24 @@ void RequestTable::returned(Trajectory trajectory, const KeptKv& kv) {
   const RequestId id = trajectory.id;
   (void)take_move(id);
   --held_[leased_.at(id).group];
-  leased_.erase(id);
+  forget_lease(id);
   order_->add(id, static_cast<std::uint32_t>(trajectory.tokens.size()));
   given_back_.insert(id);
   waiting_[id] = {std::move(trajectory), kv};
 }
 
-void RequestTable::grew(RequestId id, std::uint32_t tokens) {
-  if (const auto at = leased_.find(id); at != leased_.end())
-    at->second.tokens = std::max(at->second.tokens, tokens);
+void RequestTable::grew(std::span<const RunningRequest> running) {
+  for (const RunningRequest& r : running) {
+    if (r.id.prompt >= leased_at_.size()) continue;
+    const std::vector<LeasedRequest*>& siblings = leased_at_[r.id.prompt];
+    LeasedRequest* leased = r.id.sample < siblings.size() ? siblings[r.id.sample] : nullptr;
+    if (leased != nullptr) leased->tokens = std::max(leased->tokens, r.tokens);
+  }
+}
+
+void RequestTable::forget_lease(RequestId id) {
+  leased_.erase(id);
+  leased_at_[id.prompt][id.sample] = nullptr;
 }
 
 void RequestTable::ended(RequestId id, std::uint32_t tokens) {
@@ -133,7 +147,7 @@ void RequestTable::finished(RequestId id, int group) {
   if (at == leased_.end() || at->second.group != group)
     throw std::logic_error("a group finished a request that it does not hold");
   --held_[group];
-  leased_.erase(at);
+  forget_lease(id);
   ++finished_;
 }
 

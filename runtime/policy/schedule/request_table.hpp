@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
+#include "runtime/core/admission.hpp"
 #include "runtime/core/optional_index.hpp"
 #include "runtime/core/request.hpp"
 #include "runtime/policy/place/placement.hpp"
@@ -104,9 +106,13 @@ class RequestTable {
   /// Reports that the move back to the table is made: the request waits. `kv`: what its former
   /// group has stored.
   void returned(Trajectory trajectory, const KeptKv& kv);
-  /// Reports that a response has `tokens` tokens. The report may come late, even from a group that
-  /// the request has left: it is ignored where the request is not leased, or is longer already.
-  void grew(RequestId id, std::uint32_t tokens);
+  /// Reports the lengths of responses. The report may come late, even from a group that a request
+  /// has left: it is ignored where the request is not leased, or is longer already.
+  void grew(std::span<const RunningRequest> running);
+  void grew(RequestId id, std::uint32_t tokens) {
+    const RunningRequest running{id, tokens};
+    grew({&running, 1});
+  }
   void ended(RequestId id, std::uint32_t tokens);
   /// Reports the request's last drafter and the acceptance of its drafts.
   void drafted(RequestId id, int method, double acceptance);
@@ -147,10 +153,13 @@ class RequestTable {
 
  private:
   [[nodiscard]] int take_move(RequestId id);
+  void forget_lease(RequestId id);
 
   std::map<RequestId, WaitingRequest> waiting_;
   std::unique_ptr<RequestOrder> order_;
   std::map<RequestId, LeasedRequest> leased_;
+  /// [prompts][samples] Requests of leased_, which groups report by the hundred; null: not leased.
+  std::vector<std::vector<LeasedRequest*>> leased_at_;
   std::map<int, int> held_;  ///< by leader
   std::map<RequestId, int> moves_;
   std::map<std::uint64_t, RequestRace> races_;
