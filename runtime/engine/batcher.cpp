@@ -62,6 +62,7 @@ std::vector<std::int32_t> Batcher::owners_for(std::uint32_t prompt, OptionalInde
 }
 
 Batcher::Requests::iterator Batcher::end_of(std::int32_t owner) {
+  if (kv_.owners() == 1) return owner < 0 ? requests_.begin() : requests_.end();
   return std::ranges::find_if(requests_, [&](const Request& r) { return this->owner(r) > owner; });
 }
 
@@ -89,18 +90,18 @@ bool Batcher::admit(Admission& request, OptionalIndex owner) {
 
   const std::int32_t turn_end = this->turn_end(request.trajectory, request.sampling);
   Request& r = *requests_.insert(end_of(kv_.owner_of(*handle)),
-                                 Request{.trajectory = std::move(request.trajectory),
-                                         .prompt = std::move(request.prompt),
-                                         .pictures = std::move(pictures),
-                                         .kv = *handle,
-                                         .noise = request.noise,
-                                         .version = request.version,
+                                 Request{.kv = *handle,
                                          .until = request.until,
-                                         .sampling = std::move(request.sampling),
                                          .longest = turn_end,
+                                         .arrival = {},
+                                         .noise = request.noise,
+                                         .prompt = std::move(request.prompt),
+                                         .trajectory = std::move(request.trajectory),
+                                         .version = request.version,
+                                         .sampling = std::move(request.sampling),
+                                         .pictures = std::move(pictures),
                                          .banned = {},
-                                         .matcher = StopMatcher(sampling_.stop_strings),
-                                         .arrival = {}});
+                                         .matcher = StopMatcher(sampling_.stop_strings)});
   if (r.sampling.stops) {
     if (!r.sampling.stops->strings.empty() && text_ == nullptr)
       throw std::logic_error("stop strings need the text of tokens");
@@ -108,6 +109,8 @@ bool Batcher::admit(Admission& request, OptionalIndex owner) {
     if (sampling_.min_tokens > 0) r.banned = banned_early(sampling_, r.sampling.stops->ids);
   }
   note_text(r);
+  r.last = (r.trajectory.tokens.empty() ? r.prompt : r.trajectory.tokens).back();
+  r.usual = !r.sampling.draw && !r.sampling.stops && !r.penalised && r.notes.empty();
   if (text_ != nullptr) {  // the turn so far, if it goes on
     const std::span<const TokenId> tokens = r.trajectory.tokens;
     for (const TokenId token : tokens.subspan(r.trajectory.turn_begin()))
@@ -201,7 +204,7 @@ Departure Batcher::leave(RequestId id) {
   Request& r = at(id);
   Departure departure{{}, kv_.detach(r.kv)};
   departure.request = take(r);
-  requests_.remove_if([&](const Request& other) { return &other == &r; });
+  requests_.erase(requests_.begin() + (&r - requests_.data()));
   return departure;
 }
 
@@ -246,10 +249,11 @@ void Batcher::go_on(Request& r) {
 /// Whether the request is at the end of its lease.
 bool Batcher::rests(const Request& r) const { return r.trajectory.tokens.size() >= r.until; }
 
-void Batcher::park(Requests::iterator request) {
+/// Takes a request out of the batch, to be admitted again. Returns the request after it.
+Batcher::Requests::iterator Batcher::park(Requests::iterator request) {
   kv_.close(request->kv);
   parked_.insert(parked_.begin(), take(*request));
-  requests_.erase(request);
+  return requests_.erase(request);
 }
 
 /// Gives every request room for its part of the next step.
@@ -267,10 +271,10 @@ void Batcher::settle() {
 /// until one can go on.
 void Batcher::unstick(std::int32_t owner) {
   const auto first = end_of(owner - 1);
-  const auto end = end_of(owner);
+  auto end = end_of(owner);
   const auto stuck = [this](const Request& r) { return rests(r) && r.renewed != 0; };
   while (std::distance(first, end) > 1 && std::all_of(first, end, stuck)) {
-    park(std::prev(end));
+    end = park(std::prev(end));
     for (auto it = first; it != end; ++it) go_on(*it);
   }
 }
@@ -278,17 +282,17 @@ void Batcher::unstick(std::int32_t owner) {
 /// Makes room for all requests of an owner. If a request lacks room, parks the last request
 /// that expects no KV: arriving KV is being written to the blocks of its request.
 void Batcher::grow_all(std::int32_t owner) {
-  const auto end = end_of(owner);
-  for (auto it = end_of(owner - 1); it != end;) {
+  auto it = end_of(owner - 1);
+  for (auto left = std::distance(it, end_of(owner)); left > 0; --left) {
     if (grow(*it)) {
       ++it;
       continue;
     }
-    auto last = std::prev(end);
+    auto last = it + (left - 1);
     while (last != it && last->arrival.end > 0) --last;
     const bool itself = last == it;
-    if (itself) ++it;
-    park(last);
+    last = park(last);
+    if (itself) it = last;
   }
 }
 

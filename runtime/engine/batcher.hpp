@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <optional>
 #include <span>
 #include <utility>
@@ -201,24 +200,28 @@ class Batcher {
 
  private:
   struct Request {
-    Trajectory trajectory;
-    std::vector<TokenId> prompt;
-    TextPictures pictures;
+    // What every step looks at, together: a group has hundreds of requests, which no cache keeps
+    // from step to step where one process simulates many groups.
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
-    NoiseKey noise;
-    std::uint64_t version = 0;  ///< Admission::version
     std::uint32_t until = 0;    ///< Admission::until
-    RequestSampling sampling;
-    TokenNotes notes = {};        ///< notes of its text that penalties and biases need
-    bool penalised = false;       ///< its tokens are noted, for penalties
-    std::int32_t longest = 0;     ///< response tokens at which it, or its turn, ends at the latest
-    std::vector<TokenId> banned;  ///< own stop ids banned before min_tokens; empty: none of its own
-    StopMatcher matcher;
+    std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
+    std::int32_t longest = 0;   ///< response tokens at which it, or its turn, ends at the latest
+    TokenId last = 0;           ///< last token of its text
     Arrival arrival;
     bool arrived = false;
-    std::uint32_t renewed = 0;  ///< new end of its lease, not yet in force; 0: none
-    bool named = false;         ///< ending() has named the request for this lease
+    bool named = false;      ///< ending() has named the request for this lease
+    bool penalised = false;  ///< its tokens are noted, for penalties
+    bool usual = false;      ///< it has neither draw, stops nor notes of its own
+    NoiseKey noise;
+    std::vector<TokenId> prompt;
+    Trajectory trajectory;
+    std::uint64_t version = 0;  ///< Admission::version
+    RequestSampling sampling;
+    TextPictures pictures;
+    TokenNotes notes = {};        ///< notes of its text that penalties and biases need
+    std::vector<TokenId> banned;  ///< own stop ids banned before min_tokens; empty: none of its own
+    StopMatcher matcher;
     [[nodiscard]] std::int32_t prompt_length() const { return std::ssize(prompt); }
     [[nodiscard]] std::int32_t response() const { return std::ssize(trajectory.tokens); }
     [[nodiscard]] std::int32_t text() const { return prompt_length() + response(); }
@@ -229,11 +232,8 @@ class Batcher {
       return fresh ? prompt_length() + static_cast<std::int32_t>(trajectory.turns.back().given)
                    : text();
     }
-    [[nodiscard]] TokenId last() const {
-      return (trajectory.tokens.empty() ? prompt : trajectory.tokens).back();
-    }
   };
-  using Requests = std::list<Request>;
+  using Requests = std::vector<Request>;
 
   [[nodiscard]] std::int32_t max_tokens(const RequestSampling& own) const {
     return own.max_tokens.value_or(sampling_.max_tokens);
@@ -260,7 +260,7 @@ class Batcher {
   [[nodiscard]] bool grow(const Request& r);
   void go_on(Request& r);
   [[nodiscard]] bool rests(const Request& r) const;
-  void park(Requests::iterator request);
+  Requests::iterator park(Requests::iterator request);
   [[nodiscard]] Admission take(Request& r);
   void take_arrived(Request& r);
   [[nodiscard]] bool can_run(Request& r);

@@ -39,8 +39,9 @@ StepPart& Batcher::add_part(Request& r, std::int32_t rows) {
 
 /// Sets the fields that all samples of the last part have in common. Called if it has samples.
 void Batcher::note_part(const Request& r) {
-  of_part_.draw = step_.add_draw(r.sampling.draw);
   of_part_.first_note = static_cast<std::int32_t>(step_.notes.size());
+  if (r.usual) return;
+  of_part_.draw = step_.add_draw(r.sampling.draw);
   of_part_.notes = static_cast<std::int32_t>(r.notes.all().size());
   step_.notes.insert(step_.notes.end(), r.notes.all().begin(), r.notes.all().end());
 }
@@ -65,7 +66,7 @@ void Batcher::note_path(StepSample& sample, std::int32_t row) {
 }
 
 bool Batcher::ends(const Request& r, TokenId token) const {
-  const std::vector<TokenId>& stops = r.sampling.stops ? r.sampling.stops->ids : stops_;
+  const std::vector<TokenId>& stops = !r.usual && r.sampling.stops ? r.sampling.stops->ids : stops_;
   return std::find(stops.begin(), stops.end(), token) != stops.end();
 }
 
@@ -74,6 +75,13 @@ void Batcher::add_rows(Request& r, std::int32_t rows) {
   const std::int32_t end = first + rows;
   const std::int32_t prompt = r.prompt_length();
   const StepPart& part = add_part(r, rows);
+  if (rows == 1 && end == r.text()) {  // decodes: its tokens need not be looked up
+    step_.tokens.push_back(r.last);
+    draft_index_.push_back(-1);
+    note_part(r);
+    add_sample(r, part.first_row, 0);
+    return;
+  }
   const auto add = [this](const std::vector<TokenId>& tokens, std::int32_t from, std::int32_t to) {
     if (from < to)
       step_.tokens.insert(step_.tokens.end(), tokens.begin() + from, tokens.begin() + to);
@@ -99,7 +107,7 @@ void Batcher::add_draft(Request& r, const DraftTree& draft) {
   draft_index_.insert(draft_index_.end(), rows_.draft().begin(), rows_.draft().end());
   for (std::int32_t row = 0; row < rows_.size(); ++row) {
     const std::int32_t token = rows_.draft()[row];
-    step_.tokens.push_back(token < 0 ? r.last() : draft.tokens[token]);
+    step_.tokens.push_back(token < 0 ? r.last : draft.tokens[token]);
     StepSample& sample = add_sample(r, part.first_row + row, rows_.depth()[row]);
     if (r.penalised) note_path(sample, row);
   }
@@ -205,6 +213,7 @@ std::optional<FinishReason> Batcher::append(Request& r, std::size_t sample) {
   const kernels::Sampled& sampled = result_.sampled[sample];
   Trajectory& t = r.trajectory;
   t.tokens.push_back(sampled.token);
+  r.last = sampled.token;
   if (r.penalised) r.notes.note({.token = sampled.token, .sampled = 1, .bias = 0});
   t.logprob.push_back(sampled.logprob);
   t.sampling_logprob.push_back(sampled.sampling_logprob);

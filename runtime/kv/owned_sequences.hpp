@@ -20,7 +20,9 @@ class OwnedSequences {
   OwnedSequences(std::int32_t owners, std::int32_t blocks, std::int32_t block);
 
   [[nodiscard]] std::int32_t owners() const { return static_cast<std::int32_t>(pools_.size()); }
-  [[nodiscard]] std::int32_t owner_of(std::int32_t name) const { return name % owners(); }
+  [[nodiscard]] std::int32_t owner_of(std::int32_t name) const {
+    return owners() == 1 ? 0 : name % owners();
+  }
 
   /// Opens a sequence in the pool of `owner`.
   [[nodiscard]] std::optional<Handle> open(std::int32_t owner, std::uint32_t prompt,
@@ -71,7 +73,9 @@ class OwnedSequences {
  private:
   [[nodiscard]] Sequences& of(std::int32_t name) { return pools_[owner_of(name)]; }
   [[nodiscard]] const Sequences& of(std::int32_t name) const { return pools_[owner_of(name)]; }
-  [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners(); }
+  [[nodiscard]] std::int32_t number(std::int32_t name) const {
+    return owners() == 1 ? name : name / owners();
+  }
   [[nodiscard]] BlockOwner owner(std::int32_t name) const { return {owner_of(name), owners()}; }
   [[nodiscard]] Parcel named(Parcel parcel, const BlockOwner& owner) const;
 
