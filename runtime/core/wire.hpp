@@ -24,6 +24,7 @@ concept Plain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
 
 class WireWriter {
  public:
+  WireWriter() { bytes_.reserve(kMost); }
   template <Plain T>
   void put(const T& value) {
     append(&value, sizeof value);
@@ -49,11 +50,11 @@ class WireWriter {
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
+  static constexpr std::size_t kMost = 512;  ///< bytes of most messages
+
   void append(const void* data, std::size_t size) {
-    if (size == 0) return;
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + size);
-    std::memcpy(bytes_.data() + at, data, size);
+    const auto* bytes = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
   }
   std::vector<std::byte> bytes_;
 };

@@ -23,6 +23,15 @@ struct DraftedChain {
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
+  /// Forgets all tokens, and keeps their memory.
+  void clear() {
+    tokens.clear();
+    scores.clear();
+    by.clear();
+    runners_up.clear();
+    sent = 0;
+    exhausted = false;
+  }
   void drop_front(std::size_t count) {
     const auto end = static_cast<std::ptrdiff_t>(count);
     tokens.erase(tokens.begin(), tokens.begin() + end);

@@ -218,11 +218,12 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
     }
     const auto at = r.ahead.branches.find(said);
     const bool foreseen = at != r.ahead.branches.end() && at->second.instead == tokens[agreed];
-    DraftedChain next;
-    if (foreseen) next = std::exchange(at->second.chain, {});
-    waste(chain.size() - agreed, r.ahead.branched());
-    r.ahead = {std::move(next), {}};
-    if (!foreseen) return;
+    if (foreseen) std::swap(chain, at->second.chain);
+    const std::size_t refuted = (foreseen ? at->second.chain : chain).size() - agreed;
+    const std::size_t of_branches = r.ahead.branched() - (foreseen ? at->second.chain.size() : 0);
+    waste(refuted, of_branches);
+    r.ahead.branches.clear();
+    if (!foreseen) return chain.clear();
     tokens = tokens.subspan(agreed + 1);
   }
 }
@@ -332,7 +333,7 @@ void DrafterRank::choose_outcomes() {
   if (between_answers_ > 0) sure.answers = 1 / between_answers_;
   for (const auto& [id, r] : requests_) {
     const double chance = list_outcomes(id, r);
-    if (std::ranges::find(asked_, id) != asked_.end()) sure.tokens += chance;
+    if (std::ranges::find(asked_, id, &Asked::id) != asked_.end()) sure.tokens += chance;
     sure.context += static_cast<double>(prompts_.at(id.prompt).size()) + r.response;
   }
   sure.context /= static_cast<double>(std::max<std::size_t>(1, requests_.size()));
@@ -351,6 +352,15 @@ void DrafterRank::choose_outcomes() {
   outcomes_.resize(count);
 }
 
+/// Number of requests for which the call under way drafts a chain or an outcome.
+std::size_t DrafterRank::requests_of_call() const {
+  if (outcomes_.empty()) return asked_.size();
+  std::set<RequestId> requests;
+  for (const Asked& asked : asked_) requests.insert(asked.id);
+  for (const Outcome& outcome : outcomes_) requests.insert(outcome.id);
+  return requests.size();
+}
+
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
 /// drafters were asked: even if they found nothing, the next call may ask for other requests.
 bool DrafterRank::draft() {
@@ -362,7 +372,7 @@ bool DrafterRank::draft() {
     if (static_cast<int>(asked_.size()) == options_.max_batch) break;
     const bool limited = at_limit(at->second);
     held_up = held_up || limited;
-    if (!limited && !at->second.ahead.chain.exhausted) asked_.push_back(at->first);
+    if (!limited && !at->second.ahead.chain.exhausted) asked_.push_back({at->first, &at->second});
   }
   choose_outcomes();
   if (asked_.empty() && outcomes_.empty()) {
@@ -375,15 +385,13 @@ bool DrafterRank::draft() {
   record.start = clock_.now();
   record.role = static_cast<std::uint32_t>(Role::drafter);
   const bool sure = !asked_.empty();
-  std::set<RequestId> requests(asked_.begin(), asked_.end());
-  for (const Outcome& outcome : outcomes_) requests.insert(outcome.id);
-  record.requests = static_cast<std::uint32_t>(requests.size());
+  record.requests = static_cast<std::uint32_t>(requests_of_call());
   if (held_up_since_ >= 0) record.waited = record.start - std::exchange(held_up_since_, -1);
   const std::uint64_t before = summary_.drafted;
   for (std::size_t d = 0; d < drafters_.size(); ++d) {
     ask(static_cast<std::int32_t>(d));
   }
-  for (const RequestId id : asked_) requests_.at(id).ahead.chain.exhausted = true;
+  for (const Asked& asked : asked_) asked.request->ahead.chain.exhausted = true;
   record.duration = clock_.now() - record.start;
   record.draft_duration = record.duration;
   record.drafted = static_cast<std::uint32_t>(summary_.drafted - before);
@@ -407,12 +415,11 @@ void DrafterRank::ask(std::int32_t drafter) {
   runners_up_.assign(tokens_.size(), -1);
   assumed_.resize(branches);
   slots_.clear();
-  for (const RequestId id : asked_) {
-    const OpenRequest& r = requests_.at(id);
+  for (const Asked& asked : asked_) {
     // A draft reaches to the end of the next piece, or to the limit of tokens ahead.
-    const DraftedChain& chain = r.ahead.chain;
+    const DraftedChain& chain = asked.request->ahead.chain;
     add_slot(
-        id, chain.tokens,
+        asked.id, chain.tokens,
         std::min(piece() - chain.unsent(), most_ahead(window()) - static_cast<int>(chain.size())),
         0);
   }
@@ -440,9 +447,9 @@ void DrafterRank::ask(std::int32_t drafter) {
   std::size_t without = 0;
   for (std::size_t i = 0; i < asked_.size(); ++i) {
     if (slots_[i].count == 0) {
-      asked_[without++] = slots_[i].id;
+      asked_[without++] = asked_[i];
     } else {
-      take_draft(slots_[i], drafter, requests_.at(slots_[i].id).ahead.chain);
+      take_draft(slots_[i], drafter, asked_[i].request->ahead.chain);
     }
   }
   asked_.resize(without);
@@ -494,8 +501,9 @@ void DrafterRank::send_due() {
     chain.sent = chain.size();
   };
   for (auto& [id, r] : requests_) {
-    if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     DraftedChain& chain = r.ahead.chain;
+    if (chain.unsent() == 0 && r.ahead.branches.empty()) continue;
+    if (mailbox_.full({r.verifier, Address::Port::role})) continue;
     if (chain.unsent() > 0 && (chain.unsent() >= piece() || chain.sent == 0 || chain.exhausted))
       send(r, chain, {.id = id, .base = r.response});
     for (auto& [leaves, branch] : r.ahead.branches) {

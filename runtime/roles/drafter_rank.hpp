@@ -14,6 +14,7 @@
 #include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/request_map.hpp"
 #include "runtime/core/types.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
@@ -78,6 +79,11 @@ class DrafterRank final : public protocol::Participant {
     std::int32_t response = 0;  ///< committed tokens
     DraftedText ahead;          ///< drafted after the committed tokens
   };
+  /// A request that has no draft yet in the call under way.
+  struct Asked {
+    RequestId id;
+    OpenRequest* request = nullptr;
+  };
   /// A branch that might be drafted further.
   struct Outcome {
     RequestId id;
@@ -101,6 +107,7 @@ class DrafterRank final : public protocol::Participant {
   void tally(const DraftedChain& chain, std::size_t agreed, std::span<const TokenId> tokens);
   void waste(std::size_t tokens, std::size_t of_branches);
   void drop(RequestId id);
+  [[nodiscard]] std::size_t requests_of_call() const;
   bool draft();
   double list_outcomes(RequestId id, const OpenRequest& r);
   void choose_outcomes();
@@ -131,7 +138,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<draft::FeatureReader*> readers_;
   std::size_t feature_bytes_ = 0;  ///< bytes of a position's features; 0: no drafter reads any
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
-  std::map<RequestId, OpenRequest> requests_;
+  RequestMap<OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
   RequestId next_;             ///< the next call begins here: one call may not fit all requests
   double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
@@ -147,7 +154,7 @@ class DrafterRank final : public protocol::Participant {
   double between_answers_ = 0;          ///< seconds, a moving average; 0: not known
 
   // State of the call under way.
-  std::vector<RequestId> asked_;   ///< requests without a draft yet
+  std::vector<Asked> asked_;       ///< requests without a draft yet
   std::vector<Outcome> outcomes_;  ///< to be drafted for in the same call
   std::vector<draft::DraftSlot> slots_;
   std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] tokens before the drafted ones

@@ -141,45 +141,40 @@ std::vector<float> AcceptanceDistribution::draw(const NoiseKey& request, double 
 
 /// Drift at a position, in [-1, 1] with mean 0: uniform draws at turning points, linear between
 /// them.
-double RequestDrafts::drift(std::int32_t index) const {
+double RequestDrafts::drift(std::int32_t index, Drift& known) const {
   const std::int32_t turn = index / settings_->drift_tokens;
   const double share = static_cast<double>(index % settings_->drift_tokens) /
                        static_cast<double>(settings_->drift_tokens);
-  const auto number = static_cast<std::uint32_t>(turn);
-  const double from = uniform(noise_, Draw::drift, number);
-  const double to = uniform(noise_, Draw::drift, number + 1);
-  return 2 * (from + share * (to - from)) - 1;
+  if (turn != known.turn) {
+    const auto number = static_cast<std::uint32_t>(turn);
+    known = {turn, uniform(noise_, Draw::drift, number), uniform(noise_, Draw::drift, number + 1)};
+  }
+  return 2 * (known.from + share * (known.to - known.from)) - 1;
 }
 
-double RequestDrafts::rate(int method, std::int32_t index, int references) const {
+double RequestDrafts::rate(int method, std::int32_t index, int references, Drift& known) const {
   const MethodAcceptance& m = settings_->methods[method];
   const double mean = std::min(1.0, means_[method] * factor_at(m.by_references, references) *
                                         factor_at(m.by_progress, index));
   if (settings_->drift == 0) return m.with_history(mean);
-  return m.with_history(mean + settings_->drift * std::min(mean, 1 - mean) * drift(index));
+  return m.with_history(mean + settings_->drift * std::min(mean, 1 - mean) * drift(index, known));
 }
 
-RequestDrafts::Chance RequestDrafts::chance(int method, std::int32_t index, double rate) const {
+/// The token agrees with probability `chance`, which is its score if the method scores its tokens.
+RequestDrafts::Drafted RequestDrafts::drafted(int method, std::int32_t index, double rate) const {
   const auto number = static_cast<std::uint32_t>(index);
   PhiloxBlock words = draw_block(noise_, Draw::common_token, number);
   if (uniform(words[0]) >= settings_->token_agreement)
     words = draw_block(noise_, Draw::method_token, number, static_cast<std::uint32_t>(method));
-  const double reach = settings_->methods[method].score_spread * std::min(rate, 1 - rate);
-  return {rate + reach * (2 * uniform(words[1]) - 1), uniform(words[2])};
-}
-
-bool RequestDrafts::agrees(int method, std::int32_t index, double rate) const {
-  const Chance token = chance(method, index, rate);
-  return token.outcome < token.chance;
+  const MethodAcceptance& m = settings_->methods[method];
+  const double reach = m.score_spread * std::min(rate, 1 - rate);
+  const double chance = rate + reach * (2 * uniform(words[1]) - 1);
+  return {uniform(words[2]) < chance, m.scores ? chance : 1.0};
 }
 
 bool RequestDrafts::second_agrees(int method, std::int32_t index) const {
   return uniform(noise_, Draw::second_choice, static_cast<std::uint32_t>(index),
                  static_cast<std::uint32_t>(method)) < settings_->methods[method].second_choice;
-}
-
-double RequestDrafts::score(int method, std::int32_t index, double rate) const {
-  return settings_->methods[method].scores ? chance(method, index, rate).chance : 1.0;
 }
 
 TokenId modelled_token(const NoiseKey& noise, std::int32_t index, std::int32_t vocabulary) {

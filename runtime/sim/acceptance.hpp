@@ -108,24 +108,37 @@ class RequestDrafts {
                 std::span<const float> means)
       : settings_(&settings), noise_(noise), means_(means) {}
 
+  /// The turning points of the drift about a position, which are kept for the next one.
+  struct Drift {
+    std::int32_t turn = -1;  ///< index of the first; -1: none are known
+    double from = 0, to = 0;
+  };
   /// P(the method's token at this position is the target's | it is asked with the text before),
   /// with the texts of earlier steps. `references`: number of finished responses of siblings.
-  [[nodiscard]] double rate(int method, std::int32_t index, int references = 0) const;
+  [[nodiscard]] double rate(int method, std::int32_t index, int references, Drift& known) const;
+  [[nodiscard]] double rate(int method, std::int32_t index, int references = 0) const {
+    Drift none;
+    return rate(method, index, references, none);
+  }
+  struct Drafted {
+    bool agrees = false;  ///< agrees()
+    double score = 0;     ///< score()
+  };
+  [[nodiscard]] Drafted drafted(int method, std::int32_t index, double rate) const;
   /// Whether the method's token is the target's. True for the share `rate` of positions.
-  [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const;
+  [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const {
+    return drafted(method, index, rate).agrees;
+  }
   /// Whether the method's second choice is the target's token, given that its first is not.
   [[nodiscard]] bool second_agrees(int method, std::int32_t index) const;
   /// The method's score of its token, given the text before: the token's factor in the path's score
   /// (draft/draft.hpp). Of tokens with score s, a share s agree.
-  [[nodiscard]] double score(int method, std::int32_t index, double rate) const;
+  [[nodiscard]] double score(int method, std::int32_t index, double rate) const {
+    return drafted(method, index, rate).score;
+  }
 
  private:
-  struct Chance {
-    double chance = 0;   ///< probability that the token agrees
-    double outcome = 0;  ///< the token agrees if this is smaller
-  };
-  [[nodiscard]] Chance chance(int method, std::int32_t index, double rate) const;
-  [[nodiscard]] double drift(std::int32_t index) const;
+  [[nodiscard]] double drift(std::int32_t index, Drift& known) const;
 
   const AcceptanceSettings* settings_;
   NoiseKey noise_;

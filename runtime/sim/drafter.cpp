@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace paceline::sim {
@@ -19,7 +20,7 @@ void ModelledDrafter::start(const draft::DraftStart& start, double) {
   r.tokens = static_cast<std::int32_t>(start.response.size());
   if (prompts_.contains(start.id.prompt))
     r.computed = static_cast<std::int32_t>(start.prompt.size());
-  if (!requests_.emplace(start.id, r).second) throw std::logic_error("a request started twice");
+  if (!requests_.try_emplace(start.id, r).second) throw std::logic_error("a request started twice");
 }
 
 void ModelledDrafter::commit(RequestId id, std::span<const TokenId> tokens, double) {
@@ -48,7 +49,10 @@ void ModelledDrafter::leave(RequestId id, double) {
 void ModelledDrafter::suspend() {
   suspended_ = true;
   prompts_.clear();
-  for (auto& [id, request] : requests_) request.computed = 0;
+  for (auto& [id, request] : requests_) {
+    request.computed = 0;
+    request.drafted = false;
+  }
 }
 
 bool ModelledDrafter::resume() {
@@ -64,14 +68,21 @@ std::int32_t ModelledDrafter::right(const DraftedRequest& r, const draft::DraftS
   return count;
 }
 
+/// Number of siblings that count for the prompt's drafts.
+int ModelledDrafter::references(std::uint32_t prompt) const {
+  if (!learns_) return 0;
+  const auto seen = finished_.find(prompt);
+  return seen == finished_.end() ? 0 : static_cast<int>(seen->second.size());
+}
+
 void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::Levels*) {
   std::vector<int> deep;
   std::vector<std::int32_t> right;
   if (suspended_) throw std::logic_error("drafts of a draft model that is suspended");
   for (draft::DraftSlot& slot : batch) {
-    const DraftedRequest& r = request(slot.id);
-    const auto seen = finished_.find(slot.id.prompt);
-    const int references = seen == finished_.end() ? 0 : static_cast<int>(seen->second.size());
+    DraftedRequest& r = request(slot.id);
+    const RequestDrafts& drafts = r.response->drafts;
+    const int references = this->references(slot.id.prompt);
     const int most =
         std::min({slot.limits.max_length, slot.limits.max_tokens, slot.output.capacity()});
     const auto first = r.tokens + static_cast<std::int32_t>(slot.assumed.size());
@@ -79,14 +90,14 @@ void ModelledDrafter::propose(std::span<draft::DraftSlot> batch, double, draft::
     right.push_back(this->right(r, slot));
     slot.count = 0;
     for (std::int32_t at = first; slot.count < most && at < r.response->request->length; ++at) {
-      const double rate = r.response->drafts.rate(method_, at, references);
+      const double rate = drafts.rate(method_, at, references, r.drift);
       const TokenId token = responses_.token(*r.response, at);
-      const bool agrees = r.response->drafts.agrees(method_, at, rate);
+      const auto [agrees, score] = drafts.drafted(method_, at, rate);
       const TokenId wrong = wrong_token(token, responses_.vocab());
-      path *= static_cast<float>(r.response->drafts.score(method_, at, rate));
+      path *= static_cast<float>(score);
       slot.output.set(slot.count, agrees ? token : wrong, slot.count - 1, path);
       if (!slot.runners_up.empty()) {
-        const bool second = !agrees && r.response->drafts.second_agrees(method_, at);
+        const bool second = !agrees && drafts.second_agrees(method_, at);
         slot.runners_up[slot.count] = second   ? token
                                       : agrees ? wrong
                                                : wrong_token(wrong, responses_.vocab());
@@ -111,7 +122,7 @@ void ModelledDrafter::spend(std::span<const draft::DraftSlot> batch, std::span<c
     // A draft leaves the KV of all its tokens except the last, from which no call went on.
     const auto ahead = static_cast<std::int32_t>(batch[i].assumed.size()) + batch[i].count - 1;
     r.computed = std::max(r.computed, text(r) + std::clamp(ahead, 0, right[i]));
-    prompts_.insert(batch[i].id.prompt);
+    if (!std::exchange(r.drafted, true)) prompts_.insert(batch[i].id.prompt);
   }
   if (deep.empty()) return;
   context /= static_cast<double>(batch.size());

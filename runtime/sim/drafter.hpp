@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "runtime/core/request_map.hpp"
 #include "runtime/costs/cost_table.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/sim/responses.hpp"
@@ -57,10 +58,12 @@ class ModelledDrafter : public draft::Drafter,
  protected:
   struct DraftedRequest {
     const Response* response = nullptr;
-    std::int32_t tokens = 0;    ///< committed tokens of the response
-    std::int32_t computed = 0;  ///< positions, prompt included, whose KV a draft model has
+    std::int32_t tokens = 0;          ///< committed tokens of the response
+    std::int32_t computed = 0;        ///< positions, prompt included, whose KV a draft model has
+    bool drafted = false;             ///< its prompt is in prompts_
+    RequestDrafts::Drift drift = {};  ///< where the last draft was
   };
-  [[nodiscard]] const DraftedRequest& request(RequestId id) const { return requests_.at(id); }
+  [[nodiscard]] DraftedRequest& request(RequestId id) { return requests_.at(id); }
   [[nodiscard]] const Responses& responses() const { return responses_; }
   /// Number of leading tokens of the slot's assumed text that agree with the response.
   [[nodiscard]] std::int32_t right(const DraftedRequest& r, const draft::DraftSlot& slot) const;
@@ -72,6 +75,7 @@ class ModelledDrafter : public draft::Drafter,
 
  private:
   [[nodiscard]] int lag(const DraftedRequest& r) const;
+  [[nodiscard]] int references(std::uint32_t prompt) const;
   [[nodiscard]] std::int32_t text(const DraftedRequest& r) const {
     return static_cast<std::int32_t>(r.response->prompt->tokens.size()) + r.tokens;
   }
@@ -82,7 +86,7 @@ class ModelledDrafter : public draft::Drafter,
   int method_;
   bool learns_;
   const Responses& responses_;
-  std::map<RequestId, DraftedRequest> requests_;
+  RequestMap<DraftedRequest> requests_;
   std::map<std::uint32_t, std::set<std::uint32_t>> finished_;  ///< samples by prompt
   bool suspended_ = false;
   std::set<std::uint32_t> prompts_;  ///< prompts whose KV is there, for all siblings

@@ -12,14 +12,34 @@ std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
   return -1;
 }
 
+/// The only part that is to be joined, as it is; parts.size(): there is none. It is one part alone,
+/// or a chain beside empty parts, whose values do not rise, so that its order stays.
+std::size_t JoinedDraft::only_part(std::span<const DraftPart> parts, std::size_t most) {
+  std::size_t only = parts.size();
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    if (parts.size() > 1 && parts[p].tokens.empty()) continue;
+    if (only < parts.size() || parts[p].tokens.size() > most) return parts.size();
+    only = p;
+  }
+  if (parts.size() == 1 || only == parts.size()) return only;
+  const DraftPart& part = parts[only];
+  for (std::size_t t = 0; t < part.tokens.size(); ++t) {
+    const bool goes_on = part.parents[t] == static_cast<std::int32_t>(t) - 1;
+    if (!goes_on || (t > 0 && part.values[t] > part.values[t - 1])) return parts.size();
+  }
+  return only;
+}
+
 void JoinedDraft::join(std::span<const DraftPart> parts, std::size_t most) {
   nodes_.resize(parts.size());
-  if (parts.size() == 1 && parts[0].tokens.size() <= most) {  // by far the most frequent case
-    tokens_.assign(parts[0].tokens.begin(), parts[0].tokens.end());
-    parents_.assign(parts[0].parents.begin(), parts[0].parents.end());
-    values_.assign(parts[0].values.begin(), parts[0].values.end());
-    nodes_[0].resize(tokens_.size());
-    std::iota(nodes_[0].begin(), nodes_[0].end(), 0);
+  if (const std::size_t only = only_part(parts, most); only < parts.size()) {  // mostly
+    const DraftPart& part = parts[only];
+    tokens_.assign(part.tokens.begin(), part.tokens.end());
+    parents_.assign(part.parents.begin(), part.parents.end());
+    values_.assign(part.values.begin(), part.values.end());
+    for (std::vector<std::int32_t>& nodes : nodes_) nodes.clear();
+    nodes_[only].resize(tokens_.size());
+    std::iota(nodes_[only].begin(), nodes_[only].end(), 0);
     return;
   }
   tokens_.clear();

@@ -37,6 +37,7 @@ class JoinedDraft {
   }
 
  private:
+  [[nodiscard]] static std::size_t only_part(std::span<const DraftPart> parts, std::size_t most);
   [[nodiscard]] std::int32_t find(TokenId token, std::int32_t parent) const;
 
   std::vector<TokenId> tokens_;

@@ -119,16 +119,17 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
     r.response.push_back(token);
     const bool known = !r.ahead.empty();
     const bool agrees = known && r.ahead.front().token == token;
-    Branch branch;
-    if (auto at = r.branches.extract(index)) branch = std::move(at.mapped());
-    const bool taken = !agrees && !branch.ahead.empty() && branch.instead == token;
-    if (!taken) counts_.stale += branch.ahead.size();
+    const auto node = r.branches.extract(index);
+    const Branch* branch = node ? &node.mapped() : nullptr;
+    const bool taken =
+        !agrees && branch != nullptr && !branch->ahead.empty() && branch->instead == token;
+    if (!taken && branch != nullptr) counts_.stale += branch->ahead.size();
     if (agrees) {
       r.ahead.pop_front();
     } else if (known || taken) {
       refute(r, index + 1);
       drop_drafts(r);  // later branches left the chain that is refuted
-      if (taken) r.ahead = std::move(branch.ahead);
+      if (taken) r.ahead = branch->ahead;
       counts_.foreseen += taken ? 1 : 0;
     }
   }
@@ -255,7 +256,7 @@ void RemoteDrafter::open(Link& link, RequestId id) {
 
 /// Drops a rank's untold commits except the ends of requests. Requests that have not ended will be
 /// opened anew.
-void RemoteDrafter::hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests) {
+void RemoteDrafter::hold_back(Link& link, RequestMap<RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
       commit.first = 0;

@@ -13,6 +13,7 @@
 
 #include "runtime/core/clock.hpp"
 #include "runtime/core/mailbox.hpp"
+#include "runtime/core/request_map.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/draft/features.hpp"
 #include "runtime/policy/place/placement.hpp"
@@ -121,7 +122,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   void tell(int rank, Link& link);
   void open(Link& link, RequestId id);
   bool send_features(int rank, Link& link);
-  static void hold_back(Link& link, std::map<RequestId, RemoteRequest>& requests);
+  static void hold_back(Link& link, RequestMap<RemoteRequest>& requests);
   DrafterWatch::Worth read(int from, Link& link, std::span<const std::byte> message);
   void drop_drafts(RemoteRequest& r);
   void drop_branches(RemoteRequest& r);
@@ -144,7 +145,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   std::vector<policy::DrafterPlace> drafters_;
   RemoteOptions options_;
   DrafterWatch::Warn warn_;
-  std::map<RequestId, RemoteRequest> requests_;
+  RequestMap<RemoteRequest> requests_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;  ///< prompts of requests_, by index
   std::map<int, Link> links_;                              ///< by rank
   Counts counts_;

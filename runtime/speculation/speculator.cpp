@@ -63,8 +63,8 @@ void Speculator::start(const Admission& request, OptionalIndex method) {
          request.version, !method || method == static_cast<int>(k), request.sampling},
         now);
   }
-  requests_.emplace(request.trajectory.id,
-                    SpeculatedRequest{Acceptance(roster_.size()), method, {}});
+  requests_.try_emplace(request.trajectory.id,
+                        SpeculatedRequest{Acceptance(roster_.size()), method, {}});
 }
 
 double Speculator::next_accepted(const SpeculatedRequest& request, std::size_t drafter) const {

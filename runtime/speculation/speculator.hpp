@@ -14,6 +14,7 @@
 #include "runtime/core/draft_history.hpp"
 #include "runtime/core/interfaces.hpp"
 #include "runtime/core/optional_index.hpp"
+#include "runtime/core/request_map.hpp"
 #include "runtime/draft/drafter.hpp"
 #include "runtime/engine/batcher.hpp"
 #include "runtime/engine/step_runner.hpp"
@@ -168,7 +169,7 @@ class Speculator {
   draft::DraftLimits limits_;
   const Clock& clock_;
   policy::AcceptanceModel model_;
-  std::map<RequestId, SpeculatedRequest> requests_;
+  RequestMap<SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
   CommitLog log_;                               ///< commits that drafters have yet to be told
