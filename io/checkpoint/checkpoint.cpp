@@ -90,6 +90,10 @@ std::string other_weights(const std::string& directory) {
   return "";
 }
 
+[[noreturn]] void fail_tensor(const std::string& path, std::string_view name,
+                              const std::string& what) {
+  throw DataError(path + ": tensor " + show_text(name) + ": " + what);
+}
 // A 128-bit hash of pieces, each preceded by its length.
 class Hash {
  public:
@@ -148,14 +152,11 @@ struct Checkpoint::State {
     for (const StoredTensor& stored : header.tensors) {
       const std::string name = first_name(stored.name);
       const auto known = tensors.find(name);
-      if (known != tensors.end()) {
-        throw DataError(path + ": tensor " + show_text(stored.name) +
-                        ": duplicate; it is also in " + shards[known->second.shard].file.path());
-      }
-      if (promised != nullptr && !promised->contains(stored.name)) {
-        throw DataError(path + ": tensor " + show_text(stored.name) +
-                        ": not listed for this file in " + index);
-      }
+      if (known != tensors.end())
+        fail_tensor(path, stored.name,
+                    "duplicate; it is also in " + shards[known->second.shard].file.path());
+      if (promised != nullptr && !promised->contains(stored.name))
+        fail_tensor(path, stored.name, "not listed for this file in " + index);
       tensors.emplace(name, indexed(stored, bytes));
       total_bytes += stored.end - stored.begin;
       ++found;
@@ -163,10 +164,8 @@ struct Checkpoint::State {
     if (promised == nullptr || found == promised->size()) return;
     for (const std::string& name : *promised) {
       const auto tensor = tensors.find(first_name(name));
-      if (tensor == tensors.end() || tensor->second.shard != shards.size() - 1) {
-        throw DataError(path + ": tensor " + show_text(name) + ": missing; " + index +
-                        " lists it for this file");
-      }
+      if (tensor == tensors.end() || tensor->second.shard != shards.size() - 1)
+        fail_tensor(path, name, "missing; " + index + " lists it for this file");
     }
   }
 
@@ -190,7 +189,7 @@ struct Checkpoint::State {
     for (auto& [name, tensor] : tensors) {
       if (tensor.type->dtype != DType::f8) continue;
       const auto fail = [this](const std::string& of, std::size_t shard, const std::string& what) {
-        throw DataError(shards[shard].file.path() + ": tensor " + show_text(of) + ": " + what);
+        fail_tensor(shards[shard].file.path(), of, what);
       };
       const std::vector<std::int64_t>& shape = tensor.view.shape;
       if (shape.size() != 2)
@@ -282,11 +281,10 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   const auto found = state_->tensors.find(name);
   if (found == state_->tensors.end()) return nullptr;
   const State::IndexedTensor& tensor = found->second;
-  if (!tensor.type->dtype) {
-    throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected BF16, F16, F32 or F8_E4M3, found " +
-                    std::string(tensor.type->name));
-  }
+  if (!tensor.type->dtype)
+    fail_tensor(
+        location(name), name,
+        "dtype: expected BF16, F16, F32 or F8_E4M3, found " + std::string(tensor.type->name));
   return &tensor.view;
 }
 
@@ -295,10 +293,9 @@ std::optional<std::vector<std::int64_t>> Checkpoint::integers(std::string_view n
   if (found == state_->tensors.end()) return std::nullopt;
   const State::IndexedTensor& tensor = found->second;
   const bool wide = tensor.type->name == "I64";
-  if (!wide && tensor.type->name != "I32") {
-    throw DataError(location(name) + ": tensor " + show_text(name) +
-                    ": dtype: expected I64 or I32, found " + std::string(tensor.type->name));
-  }
+  if (!wide && tensor.type->name != "I32")
+    fail_tensor(location(name), name,
+                "dtype: expected I64 or I32, found " + std::string(tensor.type->name));
   const std::span<const std::byte> bytes = tensor.view.bytes;  // not aligned
   const std::size_t size = wide ? sizeof(std::int64_t) : sizeof(std::int32_t);
   std::vector<std::int64_t> values(bytes.size() / size);

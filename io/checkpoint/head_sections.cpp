@@ -1,7 +1,6 @@
 #include "io/checkpoint/head_sections.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "io/checkpoint/json_text.hpp"
 #include "io/checkpoint/model_config_parts.hpp"

@@ -3,40 +3,30 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
-namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-}  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // O_NONBLOCK: if the path is a pipe by mistake, opening it must not wait for a writer.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
     const std::string message = path + ": " + std::strerror(errno);
     if (errno == ENOENT || errno == ENOTDIR) throw DataError(message);
     throw IoError(message);
   }
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) throw IoError(path + ": " + std::strerror(errno));
+  if (::fstat(file.get(), &status) != 0) throw IoError(path + ": " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw DataError(path + ": not a regular file");
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;  // an empty file is not mapped
-  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) throw IoError(path + ": cannot map: " + std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
 }

@@ -12,31 +12,11 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
 namespace {
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void fail(const std::string& verb, const std::string& path, int error) {
   throw IoError("cannot " + verb + " " + describe_errno(path, error));

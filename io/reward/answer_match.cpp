@@ -71,27 +71,24 @@ class AnswerMatch::Pattern {
   explicit Pattern(const std::string& pattern) {
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
     if (code_ == nullptr) {
       throw UsageError("reward.pattern: '" + pattern + "': " + message_of(error) + " at byte " +
                        std::to_string(offset));
     }
   }
-  ~Pattern() { pcre2_code_free(code_); }
-  Pattern(const Pattern&) = delete;
-  Pattern& operator=(const Pattern&) = delete;
 
   [[nodiscard]] std::optional<std::string_view> last_in(std::string_view text) const {
     const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(
-        pcre2_match_data_create_from_pattern(code_, nullptr), pcre2_match_data_free);
+        pcre2_match_data_create_from_pattern(code_.get(), nullptr), pcre2_match_data_free);
     if (match == nullptr) throw std::bad_alloc();
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(match.get());
     std::optional<std::string_view> last;
     std::size_t from = 0;
     while (from <= text.size()) {
-      const int groups = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                     from, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+      const int groups = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                     text.size(), from, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
       if (groups == PCRE2_ERROR_NOMATCH) break;
       if (groups < 0)
         throw DataError("reward.pattern gives up on a response: " + message_of(groups));
@@ -112,7 +109,7 @@ class AnswerMatch::Pattern {
     return at;
   }
 
-  pcre2_code* code_ = nullptr;
+  std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> code_{nullptr, pcre2_code_free};
 };
 
 AnswerMatch::AnswerMatch(const RewardSection& settings, AnswerRule rule)

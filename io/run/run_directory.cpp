@@ -81,27 +81,26 @@ bool holds_run(const std::string& directory) {
          !list_shards(directory, "trajectories").empty();
 }
 
-/// Takes the advisory lock of a run, which the system releases when the process dies. Returns -1 if
-/// the file system has no locks, or a complete run has lost its run.json.
-int lock_run(const std::string& directory) {
+/// Takes the advisory lock of a run, which the system releases when the process dies. Returns none
+/// if the file system has no locks, or a complete run has lost its run.json.
+Descriptor lock_run(const std::string& directory) {
   const std::string path = in(directory, kManifestName);
-  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+  Descriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
   int error = errno;
-  if (fd < 0 && error == ENOENT && fs::exists(in(directory, kFinalName))) return -1;
-  if (fd < 0) throw IoError("cannot open " + describe_errno(path, error));
-  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (file.get() < 0 && error == ENOENT && fs::exists(in(directory, kFinalName))) return file;
+  if (file.get() < 0) throw IoError("cannot open " + describe_errno(path, error));
+  const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   error = errno;
   // A failed start removes its run.json: a lock on a removed file does not count.
   struct stat here {};
   struct stat there {};
-  const bool gone =
-      ::fstat(fd, &here) != 0 || ::lstat(path.c_str(), &there) != 0 || here.st_ino != there.st_ino;
-  if (locked && !gone) return fd;
-  ::close(fd);
+  const bool gone = ::fstat(file.get(), &here) != 0 || ::lstat(path.c_str(), &there) != 0 ||
+                    here.st_ino != there.st_ino;
+  if (locked && !gone) return file;
   if (gone || error == EWOULDBLOCK) {
     throw UsageError(directory + " is in use by another run that has not ended");
   }
-  return -1;
+  return Descriptor();
 }
 
 /// Number of the next attempt: one past the highest that left a trace.
@@ -256,8 +255,7 @@ std::string RunDirectory::examine(const std::string& path, const RunManifest* re
     if (damage.empty()) return complete_note(path);
     return damage + ": --resume keeps the responses that are whole, and generates the others again";
   }
-  const int locked = lock_run(path);
-  if (locked >= 0) ::close(locked);
+  (void)lock_run(path);
   refuse_link(shard_folder(path));
   return resuming_note(path, next_attempt(path));
 }
@@ -299,7 +297,6 @@ RunDirectory::RunDirectory(const std::string& path, const RunManifest& manifest,
     attempt_ = claim_attempt(path, manifest);
   } catch (...) {
     if (!exists) ::unlink(in(path, kManifestName).c_str());  // the run never began
-    if (lock_ >= 0) ::close(lock_);
     throw;
   }
   if (exists) note_ += resuming_note(path, attempt_);
@@ -317,10 +314,6 @@ Salvage RunDirectory::salvage(std::span<const Prompt> prompts) {
       (fs::path(path_) / ("." + std::string(kFinalName) + ".damaged.tmp")).string();
   fs::rename(in(path_, kFinalName), aside);
   return found;
-}
-
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 ResumeState RunDirectory::read_state() const {

@@ -18,6 +18,7 @@
 
 #include "io/run/manifest.hpp"
 #include "io/run/stored_response.hpp"
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/request.hpp"
 
 namespace paceline::io {
@@ -58,7 +59,6 @@ class RunDirectory {
   ///  - IoError if it cannot be created or written, or DIR/shards is a symbolic link.
   RunDirectory(const std::string& path, const RunManifest& manifest,
                std::span<const Prompt> prompts, bool resume);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
@@ -94,7 +94,7 @@ class RunDirectory {
   std::uint32_t attempt_ = 0;
   bool complete_ = false;
   std::string note_;
-  int lock_ = -1;  // descriptor of run.json, flock()ed
+  Descriptor lock_;  // of run.json, flock()ed
 };
 
 }  // namespace paceline::io

@@ -23,6 +23,7 @@
 #include "io/run/shard_format.hpp"
 #include "io/run/shard_index.hpp"
 #include "io/run/shard_writer.hpp"
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -65,11 +66,8 @@ Places places_in(const std::string& path) {
 class Bytes {
  public:
   explicit Bytes(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw IoError("cannot open " + describe_errno(path, errno));
+    if (fd_.get() < 0) throw IoError("cannot open " + describe_errno(path, errno));
   }
-  ~Bytes() { ::close(fd_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
 
   template <typename T>
   [[nodiscard]] std::vector<T> read(std::uint64_t place, std::uint64_t first,
@@ -79,7 +77,7 @@ class Bytes {
     const std::uint64_t from = place + first * sizeof(T);
     for (std::uint64_t done = 0; done < count * sizeof(T);) {
       const ssize_t got =
-          ::pread(fd_, to + done, count * sizeof(T) - done, static_cast<off_t>(from + done));
+          ::pread(fd_.get(), to + done, count * sizeof(T) - done, static_cast<off_t>(from + done));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       done += static_cast<std::uint64_t>(got);
@@ -88,11 +86,11 @@ class Bytes {
   }
   [[nodiscard]] std::uint64_t size() const {
     struct stat about {};
-    return ::fstat(fd_, &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
+    return ::fstat(fd_.get(), &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
   }
 
  private:
-  int fd_;
+  Descriptor fd_;
 };
 
 /// The length and the column offsets of this run's final file for some number of tokens.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
-#include <type_traits>
 #include <vector>
 
 #include "io/hdf5/atomic_file.hpp"

@@ -14,14 +14,10 @@ namespace paceline::io {
 constexpr std::size_t kBuffered = std::size_t{1} << 20;
 
 Spool::Spool(const std::string& directory)
-    : path_((std::filesystem::path(directory) / ".spool-XXXXXX").string()) {
-  file_ = ::mkstemp(path_.data());
-  if (file_ < 0) throw IoError("cannot create " + describe_errno(path_, errno));
+    : path_((std::filesystem::path(directory) / ".spool-XXXXXX").string()),
+      file_(::mkstemp(path_.data())) {
+  if (file_.get() < 0) throw IoError("cannot create " + describe_errno(path_, errno));
   ::unlink(path_.c_str());
-}
-
-Spool::~Spool() {
-  if (file_ >= 0) ::close(file_);
 }
 
 void Spool::put(std::span<const std::byte> record) {
@@ -34,7 +30,7 @@ void Spool::put(std::span<const std::byte> record) {
 
 void Spool::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ::ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    const ::ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw IoError("cannot write " + describe_errno(path_, errno));
     bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -45,7 +41,7 @@ std::vector<std::byte> Spool::next(std::size_t most) {
   if (taken_ == 0) {
     write(buffer_);
     buffer_ = {};
-    if (::lseek(file_, 0, SEEK_SET) < 0)
+    if (::lseek(file_.get(), 0, SEEK_SET) < 0)
       throw IoError("cannot read " + describe_errno(path_, errno));
   }
   std::size_t size = 0;
@@ -56,7 +52,7 @@ std::vector<std::byte> Spool::next(std::size_t most) {
   std::vector<std::byte> records(size);
   std::span<std::byte> left(records);
   while (!left.empty()) {
-    const ::ssize_t got = ::read(file_, left.data(), left.size());
+    const ::ssize_t got = ::read(file_.get(), left.data(), left.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError("cannot read " + describe_errno(path_, errno));
     if (got == 0) throw IoError("cannot read " + path_ + ": it is shorter than was written");

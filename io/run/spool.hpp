@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/descriptor.hpp"
+
 namespace paceline::io {
 
 /// A file without a name, which is gone when the process ends, however it ends. Records come back
@@ -14,9 +16,6 @@ class Spool {
  public:
   /// `directory`: in its file system the records take space.
   explicit Spool(const std::string& directory);
-  ~Spool();
-  Spool(const Spool&) = delete;
-  Spool& operator=(const Spool&) = delete;
 
   void put(std::span<const std::byte> record);
   /// Returns the next records, one after the other: at most `most` bytes or one record; empty: none
@@ -27,7 +26,7 @@ class Spool {
   void write(std::span<const std::byte> bytes);
 
   std::string path_;  ///< for messages
-  int file_ = -1;
+  Descriptor file_;
   std::vector<std::byte> buffer_;   ///< bytes not written yet
   std::vector<std::size_t> sizes_;  ///< bytes of each record
   std::size_t taken_ = 0;           ///< number of records given back

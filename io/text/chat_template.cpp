@@ -1,6 +1,7 @@
 #include "io/text/chat_template.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 
 #include "io/text/chat_shape.hpp"
@@ -108,7 +109,8 @@ std::optional<std::string> find_special(const text::JsonNode& config, const char
 std::optional<std::string> find_special(const std::string& directory, const text::JsonNode* config,
                                         const char* which) {
   const std::string path = directory + "/special_tokens_map.json";
-  if (!(config != nullptr && config->find("added_tokens_decoder")) && text::file_exists(path)) {
+  if (!(config != nullptr && config->find("added_tokens_decoder")) &&
+      std::filesystem::exists(path)) {
     const text::Json document = text::parse_json(text::read_file(path), path);
     if (auto token = find_special(text::JsonNode(document, path, ""), which)) return token;
   }
@@ -131,7 +133,7 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
   std::optional<std::string> bos;
   std::optional<std::string> eos;
   std::string name = config_path;
-  if (text::file_exists(config_path)) {
+  if (std::filesystem::exists(config_path)) {
     const text::Json document = text::parse_json(text::read_file(config_path), config_path);
     const text::JsonNode config(document, config_path, "");
     jinja = find_template(config);
@@ -141,10 +143,10 @@ ChatTemplate ChatTemplate::load(const std::string& directory) {
     bos = find_special(directory, nullptr, "bos_token");
     eos = find_special(directory, nullptr, "eos_token");
   }
-  if (text::file_exists(jinja_path)) {
+  if (std::filesystem::exists(jinja_path)) {
     jinja = text::read_file(jinja_path);
     name = jinja_path;
-  } else if (text::file_exists(json_path)) {
+  } else if (std::filesystem::exists(json_path)) {
     const text::Json document = text::parse_json(text::read_file(json_path), json_path);
     jinja = text::JsonNode(document, json_path, "").at("chat_template").string();
     name = json_path;

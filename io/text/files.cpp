@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 
 #include "runtime/core/error.hpp"
@@ -68,7 +67,5 @@ std::string read_file(const std::string& path) {
   if (std::ferror(file.get()) != 0) fail(errno);
   return text;
 }
-
-bool file_exists(const std::string& path) { return std::filesystem::exists(path); }
 
 }  // namespace paceline::io::text

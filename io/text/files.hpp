@@ -9,9 +9,6 @@ namespace paceline::io::text {
 /// Reads a file. Throws DataError if it does not exist or is not a regular file (a device or a pipe
 /// might never end), IoError if it cannot be read; both name the path and the reason.
 [[nodiscard]] std::string read_file(const std::string& path);
-/// Whether a file exists. Throws std::filesystem::filesystem_error if this cannot be found out, for
-/// example in a folder that may not be searched.
-[[nodiscard]] bool file_exists(const std::string& path);
 
 /// Text that names the kind of a file that is not JSON Lines, and a way to convert it: "this is a
 /// Parquet file; ...". Empty: its first bytes are of no known kind.

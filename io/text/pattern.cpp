@@ -172,18 +172,13 @@ struct Workspace {
 };
 
 struct Pattern::Compiled {
-  pcre2_code* code = nullptr;
+  std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> code{nullptr, pcre2_code_free};
   std::mutex mutex;                              ///< guards idle
   std::vector<std::unique_ptr<Workspace>> idle;  ///< workspaces not in use by any thread
 
-  Compiled() = default;
-  ~Compiled() { pcre2_code_free(code); }
-  Compiled(const Compiled&) = delete;
-  Compiled& operator=(const Compiled&) = delete;
-
   std::unique_ptr<Workspace> take() {
     const std::lock_guard lock(mutex);
-    if (idle.empty()) return std::make_unique<Workspace>(code);
+    if (idle.empty()) return std::make_unique<Workspace>(code.get());
     std::unique_ptr<Workspace> workspace = std::move(idle.back());
     idle.pop_back();
     return workspace;
@@ -206,16 +201,16 @@ Pattern::Pattern(std::string_view pattern, const std::string& where, Syntax synt
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                  PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                      PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
   if (compiled_->code == nullptr) {
     throw DataError(refuse + message_of(error) + " at byte " + std::to_string(offset));
   }
   std::uint32_t matches_empty = 0;
-  pcre2_pattern_info(compiled_->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) throw DataError(refuse + "it matches the empty string");
   // Without JIT (a PCRE2 built without it) matching is slower, with the same results.
-  pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);
+  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
 
 Pattern::~Pattern() = default;
@@ -231,8 +226,8 @@ void Pattern::split(std::string_view text,
   std::size_t done = 0;
   while (done < text.size()) {
     const int found =
-        pcre2_match(compiled_->code, reinterpret_cast<PCRE2_SPTR>(subject.data()), subject.size(),
-                    done, PCRE2_NO_UTF_CHECK, workspace->data, workspace->context);
+        pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
+                    subject.size(), done, PCRE2_NO_UTF_CHECK, workspace->data, workspace->context);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
       throw DataError(where_ + ": the pattern could not be matched against a text of " +

@@ -82,6 +82,19 @@ std::string not_a_list_of(const Json& value, const auto& is_one) {
   return "";
 }
 
+/// Reads a whole number. `why`: text after the bounds in an error.
+std::int64_t whole_number(const Member& member, const Json& value, std::int64_t least,
+                          std::int64_t most, const char* why = "") {
+  const bool fits = value.is_number_unsigned()
+                        ? std::cmp_greater_equal(value.get<std::uint64_t>(), least) &&
+                              std::cmp_less_equal(value.get<std::uint64_t>(), most)
+                        : value.is_number_integer() && value.get<std::int64_t>() >= least;
+  if (!fits)
+    refuse(member, "expected a whole number from " + std::to_string(least) + " to " +
+                       std::to_string(most) + why + ", found " + shown(value));
+  return value.get<std::int64_t>();
+}
+
 }  // namespace
 
 RequestReader::RequestReader(const RequestOptions& options, std::int32_t vocab, bool has_text)
@@ -200,14 +213,9 @@ bool RequestReader::read_draw(const Member& member, std::string_view key) {
 
 bool RequestReader::read_samples(const Member& member, std::string_view key) {
   if (key != "samples" && key != "n") return false;
-  const Json value = parse(member);
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 ||
-      value.get<std::uint64_t>() > kMostSamples) {
-    refuse(member, "expected a whole number from 1 to " + std::to_string(kMostSamples) +
-                       ", found " + shown(value));
-  }
+  const std::int64_t samples = whole_number(member, parse(member), 1, kMostSamples);
   if (samples_ > 0) refuse(member, "expected samples or n, which mean the same, found both");
-  samples_ = value.get<std::uint32_t>();
+  samples_ = static_cast<std::uint32_t>(samples);
   if (std::cmp_not_equal(samples_, options_.samples)) honour(key);
   return true;
 }
@@ -242,29 +250,15 @@ void RequestReader::read_logit_bias(const Member& member, const Json& value) {
 /// If masks are kept, they have room only for the run's top_k.
 void RequestReader::read_top_k(const Member& member, const Json& value) {
   const bool masks = options_.sampling.keep_masks;
-  const std::int64_t least = masks ? 1 : 0;
-  const std::int64_t most =
+  const std::int32_t most =
       masks ? options_.sampling.top_k : std::numeric_limits<std::int32_t>::max();
-  const bool whole =
-      value.is_number_integer() && !(value.is_number_unsigned() &&
-                                     value.get<std::uint64_t>() > static_cast<std::uint64_t>(most));
-  if (!whole || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
-    refuse(member, "expected a whole number from " + std::to_string(least) + " to " +
-                       std::to_string(most) +
-                       (masks ? ", for sampling.keep_masks has room for sampling.top_k" : "") +
-                       ", found " + shown(value));
-  }
-  own_.top_k = value.get<std::int32_t>();
+  own_.top_k = static_cast<std::int32_t>(
+      whole_number(member, value, masks ? 1 : 0, most,
+                   masks ? ", for sampling.keep_masks has room for sampling.top_k" : ""));
 }
 
 void RequestReader::read_max_tokens(const Member& member, const Json& value) {
-  const bool whole = value.is_number_integer() &&
-                     !(value.is_number_unsigned() && value.get<std::uint64_t>() > kMostTokens);
-  if (!whole || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > kMostTokens) {
-    refuse(member, "expected a whole number from 1 to " + std::to_string(kMostTokens) + ", found " +
-                       shown(value));
-  }
-  const auto tokens = value.get<std::int32_t>();
+  const auto tokens = static_cast<std::int32_t>(whole_number(member, value, 1, kMostTokens));
   if (tokens < own_.min_tokens) {
     refuse(member, "expected at least sampling.min_tokens (" + std::to_string(own_.min_tokens) +
                        "), found " + value.dump());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <tuple>
 
 #include "io/text/files.hpp"
@@ -14,7 +15,7 @@ TokenizerFiles TokenizerFiles::read(const std::string& directory) {
   files.directory = directory;
   const auto read = [&](const char* name) -> std::optional<std::string> {
     const std::string path = directory + "/" + name;
-    if (!text::file_exists(path)) return std::nullopt;
+    if (!std::filesystem::exists(path)) return std::nullopt;
     return text::read_file(path);
   };
   files.tokenizer = read("tokenizer.json");
@@ -23,7 +24,7 @@ TokenizerFiles TokenizerFiles::read(const std::string& directory) {
   files.special_tokens_map = read("special_tokens_map.json");
   files.added_tokens = read("added_tokens.json");
   for (const char* name : {"tokenizer.model", "tekken.json", "vocab.json"}) {
-    if (files.other_kind.empty() && text::file_exists(directory + "/" + name))
+    if (files.other_kind.empty() && std::filesystem::exists(directory + "/" + name))
       files.other_kind = name;
   }
   return files;

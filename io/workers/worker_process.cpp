@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/error.hpp"
 
 namespace paceline::io {
@@ -36,24 +37,15 @@ struct Pipe {
   Pipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
-    read = beyond_standard(ends[0]);
-    write = beyond_standard(ends[1]);
+    read = beyond_standard(Descriptor(ends[0]));
+    write = beyond_standard(Descriptor(ends[1]));
   }
-  ~Pipe() {
-    if (read >= 0) ::close(read);
-    if (write >= 0) ::close(write);
+  static Descriptor beyond_standard(Descriptor fd) {
+    if (fd.get() > STDERR_FILENO) return fd;
+    return Descriptor(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-
-  static int beyond_standard(int fd) {
-    if (fd > STDERR_FILENO) return fd;
-    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    ::close(fd);
-    return moved;
-  }
-  int read = -1;
-  int write = -1;
+  Descriptor read;
+  Descriptor write;
 };
 
 /// Tells the guard of this process group, before there can be descendants in it.
@@ -171,16 +163,16 @@ WorkerProcess::WorkerProcess(const std::string& program, std::span<const std::st
   Pipe to;
   Pipe from;
   volatile int error = 0;
-  const pid_t child = start({program.c_str(), arguments.data(), environment.data(), to.read,
-                             from.write, guard != nullptr ? guard->shell_.input() : -1},
+  const pid_t child = start({program.c_str(), arguments.data(), environment.data(), to.read.get(),
+                             from.write.get(), guard != nullptr ? guard->shell_.input() : -1},
                             error);
   if (error != 0) {
     if (child > 0) ::waitpid(child, nullptr, 0);
     fail("cannot start " + program, error);
   }
   pid_ = child;
-  input_ = std::exchange(to.write, -1);
-  output_ = std::exchange(from.read, -1);
+  input_ = to.write.release();
+  output_ = from.read.release();
   ::fcntl(input_, F_SETFL, O_NONBLOCK);
   ::fcntl(output_, F_SETFL, O_NONBLOCK);
 }

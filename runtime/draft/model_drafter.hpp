@@ -19,7 +19,6 @@
 // DraftSequences holds the requests' texts and KV, and catches up.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 

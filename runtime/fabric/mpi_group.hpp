@@ -24,8 +24,8 @@ class SingleRankGroup final : public TensorParallelGroup {
 
 /// A group of a communicator's ranks, a power of two. Waiting ranks yield and sleep instead of
 /// spinning, so that a group whose leader has nothing to do uses no CPU time. All data is in host
-/// memory.
-class MpiGroup final : public TensorParallelGroup {
+/// memory; groups of devices derive from this one.
+class MpiGroup : public TensorParallelGroup {
  public:
   /// Duplicates `comm`.
   explicit MpiGroup(MPI_Comm comm);

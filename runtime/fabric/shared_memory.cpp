@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/core/descriptor.hpp"
 #include "runtime/core/error.hpp"
 
 // Advice that the C library of Debian 12 does not know yet; kernels without it return an error.
@@ -71,19 +72,15 @@ SharedMemory SharedMemory::make(std::size_t bytes) {
   }
   std::random_device random;
   Handle handle{getpid(), -1, std::uint64_t{random()} << 32 | random(), bytes};
-  const int fd = memfd_create(name_of(handle.token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) fail("making it");
+  Descriptor file(memfd_create(name_of(handle.token).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.get() < 0) fail("making it");
   // The size is sealed: if another process shrank the memory, reading past the end would be a bus
   // error.
-  if (ftruncate(fd, static_cast<off_t>(round_up(bytes))) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int error = errno;
-    ::close(fd);
-    errno = error;
+  if (ftruncate(file.get(), static_cast<off_t>(round_up(bytes))) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     fail("sizing it");
-  }
-  handle.descriptor = fd;
-  return {handle, fd};
+  handle.descriptor = file.get();
+  return {handle, file.release()};
 }
 
 SharedMemory SharedMemory::open(const Handle& handle) {

@@ -98,16 +98,6 @@ bool is_one_of(const Message& message) {
   return (std::holds_alternative<Kinds>(message) || ...);
 }
 
-/// The index of a message type in the variant.
-template <typename Kind, std::size_t I = 0>
-constexpr std::uint8_t kind_of() {
-  if constexpr (std::is_same_v<Kind, std::variant_alternative_t<I, Message>>) {
-    return I;
-  } else {
-    return kind_of<Kind, I + 1>();
-  }
-}
-
 template <std::size_t... I>
 Message made(std::size_t kind, std::index_sequence<I...> /*kinds*/) {
   Message message;
@@ -127,7 +117,8 @@ std::vector<std::byte> encode(const Message& message) {
 
 std::vector<std::byte> encode_step(const engine::Step& step) {
   WireWriter writer;
-  writer.put(kind_of<RunStep>());
+  static const auto kind = static_cast<std::uint8_t>(Message(RunStep()).index());
+  writer.put(kind);
   put(writer, const_cast<engine::Step&>(step));  // a writer only reads
   return writer.take();
 }

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/core/fields.hpp"
 #include "runtime/policy/length/outcomes.hpp"
 #include "runtime/protocol/messages.hpp"
 
@@ -477,13 +478,9 @@ void RemoteDrafters::close() {
 RemoteDrafter::Counts RemoteDrafters::counts() const {
   RemoteDrafter::Counts sum;
   for (const Of& of : drafters_) {
-    const RemoteDrafter::Counts& own = of.drafter->counts();
-    sum.drafted += own.drafted;
-    sum.stale += own.stale;
-    sum.invalid += own.invalid;
-    sum.flooded += own.flooded;
-    sum.late += own.late;
-    sum.foreseen += own.foreseen;
+    with_fields(sum, [&](auto&... all) {
+      with_fields(of.drafter->counts(), [&](const auto&... own) { ((all += own), ...); });
+    });
   }
   return sum;
 }

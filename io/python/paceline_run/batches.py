@@ -162,15 +162,7 @@ def to_dataproto(
     """What to_verl gives, as verl's own class. Raises ImportError without verl."""
     verl = imported("verl", "to_dataproto", "pip install verl")
     batch = to_verl(
-        run,
-        prompt_length,
-        response_length,
-        pad_token_id,
-        True,
-        logprob,
-        truncate,
-        routing,
-        processor,
+        run, prompt_length, response_length, pad_token_id, True, logprob, truncate, routing, processor
     )
     return verl.DataProto.from_dict(**batch)
 
@@ -302,9 +294,7 @@ def _top(run: Run, width: int) -> Dict[str, np.ndarray]:
     return {"top_ids": ids, "top_log_probs": logprobs}
 
 
-def _routed_experts(
-    run: Run, padded: _Padded, routing: Union[Run, Scores]
-) -> np.ndarray:
+def _routed_experts(run: Run, padded: _Padded, routing: Union[Run, Scores]) -> np.ndarray:
     """[B, P + R, layers, k] of what fits."""
     width_p = padded.prompts.shape[1]
     experts: Optional[np.ndarray] = None

@@ -419,14 +419,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
     try:
         renderer = _renderer(parser, given)
         count, fields = convert(given.input, given.output, keys, given.drop, renderer)
-    except ChatError as error:
+    except (ChatError, PromptsError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 65
     except ModuleNotFoundError as error:
         parser.error(f"{given.input}: {error}")
-    except PromptsError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 65
     except OSError as error:
         print(f"{parser.prog}: {given.output}: {error.strerror or error}", file=sys.stderr)
         return 74

@@ -26,14 +26,14 @@ std::string words(const NcclApi& api, ncclComm_t comm, ncclResult_t result, cons
 
 NcclGroup::NcclGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend, const NcclApi& api,
                      GroupWatch watch, std::size_t room)
-    : backend_(backend), api_(api), mpi_(comm), watch_(std::move(watch)), memory_(room) {
+    : MpiGroup(comm), backend_(backend), api_(api), watch_(std::move(watch)), memory_(room) {
   const auto require = [&](ncclResult_t result, const char* what) {
     if (result != ncclSuccess) throw Error(ExitCode::internal, words(api_, comm_, result, what));
   };
   ncclUniqueId id{};
-  if (mpi_.rank() == 0) require(api_.get_unique_id(&id), "ncclGetUniqueId");
+  if (rank() == 0) require(api_.get_unique_id(&id), "ncclGetUniqueId");
   MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
-  require(api_.comm_init_rank(&comm_, mpi_.size(), id, mpi_.rank()), "ncclCommInitRank");
+  require(api_.comm_init_rank(&comm_, size(), id, rank()), "ncclCommInitRank");
   backend_.add_watch(*this);
 }
 
@@ -176,7 +176,7 @@ void NcclGroup::exchange_rows(std::span<const float> send, std::span<const int> 
 void NcclGroup::all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                            std::span<std::byte> all) {
   backend_.wait();
-  mpi_.all_gather(mine, sizes, all);
+  MpiGroup::all_gather(mine, sizes, all);
 }
 
 }  // namespace paceline::fabric

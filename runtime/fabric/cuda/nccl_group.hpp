@@ -13,13 +13,13 @@ namespace paceline::fabric {
 
 /// A group whose data NCCL moves. Our own kernels compute the sums, as NCCL chooses the order of
 /// its sums. All work runs on the backend's stream and can be captured as part of a CUDA graph.
-/// Data in host memory goes over MPI.
+/// Data in host memory goes over MPI, whose traffic is the group's.
 ///
 /// A failed link would leave kernels waiting forever, and the host with them. So a watch polls
 /// NCCL's asynchronous errors and the clock while the host waits for the stream. On a failure it
 /// aborts the communicator, so that kernels end, and ends the job. Nothing is unwound, as
 /// destructors would wait for the other ranks too.
-class NcclGroup final : public TensorParallelGroup, private kernels::cuda::StreamWatch {
+class NcclGroup final : public MpiGroup, private kernels::cuda::StreamWatch {
  public:
   /// Duplicates `comm`; collective. `api` and `backend` must outlive the group. `room`: bytes of
   /// device memory for other ranks' data. Throws Error (internal) with NCCL's own words.
@@ -29,16 +29,12 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  [[nodiscard]] int rank() const override { return mpi_.rank(); }
-  [[nodiscard]] int size() const override { return mpi_.size(); }
   void all_reduce_tree(std::span<float> values) override;
   void gather_rows(std::span<float> rows, std::span<const int> first_row) override;
   void exchange_rows(std::span<const float> send, std::span<const int> columns,
                      std::span<const int> first_row, std::span<float> receive) override;
   void all_gather(std::span<const std::byte> mine, std::span<const int> sizes,
                   std::span<std::byte> all) override;
-  /// Traffic over MPI only.
-  [[nodiscard]] GroupTraffic traffic() const override { return mpi_.traffic(); }
 
  private:
   void waiting(double seconds) override;
@@ -54,7 +50,6 @@ class NcclGroup final : public TensorParallelGroup, private kernels::cuda::Strea
 
   kernels::cuda::CudaBackend& backend_;
   const NcclApi& api_;
-  MpiGroup mpi_;
   GroupWatch watch_;
   ncclComm_t comm_ = nullptr;
   kernels::cuda::DeviceMemory memory_;  ///< values received from other ranks

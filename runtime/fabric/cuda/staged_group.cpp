@@ -9,7 +9,7 @@
 namespace paceline::fabric {
 
 StagedGroup::StagedGroup(MPI_Comm comm, kernels::cuda::CudaBackend& backend)
-    : backend_(backend), mpi_(comm) {}
+    : MpiGroup(comm), backend_(backend) {}
 
 // Until backend_.wait() returns, copies on the stream may still use this memory.
 std::span<float> StagedGroup::room(std::size_t count) {
@@ -26,7 +26,7 @@ void StagedGroup::all_reduce_tree(std::span<float> values) {
   PACELINE_CUDA_CHECK(cudaMemcpyAsync(sums.data(), values.data(), values.size_bytes(),
                                       cudaMemcpyDeviceToHost, stream));
   backend_.wait();
-  mpi_.all_reduce_tree(sums);
+  MpiGroup::all_reduce_tree(sums);
   PACELINE_CUDA_CHECK(cudaMemcpyAsync(values.data(), sums.data(), values.size_bytes(),
                                       cudaMemcpyHostToDevice, stream));
 }
@@ -41,7 +41,7 @@ void StagedGroup::gather_rows(std::span<float> rows, std::span<const int> first_
   PACELINE_CUDA_CHECK(cudaMemcpyAsync(all.data() + first, rows.data() + first, mine * sizeof(float),
                                       cudaMemcpyDeviceToHost, stream));
   backend_.wait();
-  mpi_.gather_rows(all, first_row);
+  MpiGroup::gather_rows(all, first_row);
   PACELINE_CUDA_CHECK(
       cudaMemcpyAsync(rows.data(), all.data(), rows.size_bytes(), cudaMemcpyHostToDevice, stream));
 }
@@ -52,7 +52,7 @@ void StagedGroup::exchange_rows(std::span<const float> send, std::span<const int
   backend_.read(reinterpret_cast<const std::byte*>(send.data()),
                 std::as_writable_bytes(std::span(mine)));
   std::vector<float> rows(receive.size());
-  mpi_.exchange_rows(mine, columns, first_row, rows);
+  MpiGroup::exchange_rows(mine, columns, first_row, rows);
   backend_.write(reinterpret_cast<std::byte*>(receive.data()), std::as_bytes(std::span(rows)));
 }
 
