@@ -140,12 +140,12 @@ void print(const std::vector<Row>& rows) {
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
-      "{:.1f} us each, {:.0f} us the longest turn",
+      "{:.1f} us of a core each, {:.2f} % of the rollout, {:.0f} us the longest turn",
       row.name.empty() ? "" : row.name + ": ", counted(row.attempts, "attempt"),
       counted(row.role_changes, "change of roles", "changes of roles"), a.wall_seconds, a.turns,
       static_cast<double>(a.turns) / a.wall_seconds, a.coordinator_messages,
       1e6 * a.coordinator_seconds / std::max(1.0, static_cast<double>(a.coordinator_messages)),
-      1e6 * a.coordinator_longest);
+      100 * a.coordinator_seconds / std::max(1e-9, a.seconds), 1e6 * a.coordinator_longest);
   say("  {}", lower_bounds_text(row.bounds, row.seconds));
 }
 

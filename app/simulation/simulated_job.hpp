@@ -24,8 +24,8 @@ struct SimulatedAttempt {
   std::uint64_t turns = 0;
   double wall_seconds = 0;  ///< real time of the attempt
   std::uint64_t coordinator_messages = 0;
-  double coordinator_seconds = 0;  ///< real time of the coordinator's turns
-  double coordinator_longest = 0;  ///< real seconds of the coordinator's longest turn
+  double coordinator_seconds = 0;  ///< processor seconds of the coordinator's turns
+  double coordinator_longest = 0;  ///< processor seconds of the coordinator's longest turn
 };
 
 /// Responses that a simulated disk holds.
