@@ -13,9 +13,14 @@
 //
 // To add a drafter: its file here and in CMakeLists.txt; its method and settings in
 // io/config/run_config.hpp and drafter_list.cpp; its name in app/assembly/configured_drafters.cpp;
-// its making in make_drafters.cpp; its memory in memory_plan.cpp, unless it only looks texts up;
-// and in simulation its acceptance (app/simulation/simulated_work.cpp) and costs
-// (simulated_costs.cpp). tests/mpi/soak.py and tests/sim/campaign.py draw from lists of methods.
+// its making in make_drafters.cpp. The memory of texts that it keeps: text_memory() in
+// memory_plan.cpp; models and heads are counted there already. In simulation: its acceptance, under
+// the same name, in runtime/sim/acceptance.cpp, called in app/simulation/simulated_work.cpp; and
+// its costs, lookup_costs() in simulated_costs.cpp, or it costs what n-grams cost. If it learns
+// from siblings: every use of DrafterMethod::suffix in app and io. A head: every place that names
+// DFlash, from runtime/core/head_config.hpp on. Tests that list methods: test_drafter_list.cpp,
+// tests/mpi/speculation.sh and soak.py, tests/sim/campaign.py, tests/bench/speculation_setup.cpp.
+// Users: configs/README.md.
 #pragma once
 
 #include <cstddef>

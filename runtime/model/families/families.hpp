@@ -1,7 +1,13 @@
-// The model families that paceline knows, each described by a file of its own. To add one, write
-// its file, declare it here and name it in families.cpp and CMakeLists.txt. What config.json says
-// of it is read in io/checkpoint: keys that nobody reads are ignored, so add a checkpoint to
-// tests/models/parity. Its chat template: io/text/chat_template.hpp.
+// The model families that paceline knows, each described by a file of its own, of layers of
+// layers.hpp. To add one, write its file, declare it here and name it in families.cpp and
+// CMakeLists.txt. The form of its config.json: Family in core/model_description.hpp, whose enums
+// io/checkpoint reads (experts_reader.cpp, tower_reader.cpp, attention_windows.cpp). Keys that
+// nobody reads are ignored, but for those that check_arithmetic() in model_config_reader.cpp
+// refuses, so add a checkpoint to tests/models/parity and name it in test_expected_tensors.cpp. New
+// sizes that cost time: shape_text() in app/assembly/cost_conditions.cpp. Its chat template:
+// known_shapes in io/text/chat_template.cpp, by the fingerprint that the refusal prints, and
+// chat_rendering.cpp. Tests that list families: test_model_config.cpp, test_model_sizes.cpp,
+// tests/mpi/random_model.py and shapes.sh. Users: configs/README.md.
 #pragma once
 
 #include "runtime/core/head_config.hpp"

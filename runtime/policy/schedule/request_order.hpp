@@ -2,9 +2,11 @@
 // displace running requests whose leases end.
 //
 // To add an order (a value of schedule.policy): a RequestOrder here, its name in
-// io/config/run_config.hpp and key_table.cpp, its making in app/assembly/coordination.cpp. Where it
-// deals requests out beforehand, as GroupStatic does, or needs lengths, as LongestFirst does, every
-// use of these two names in app and io is a place to look at.
+// io/config/run_config.hpp and key_table.cpp (with its help), its making in
+// app/assembly/coordination.cpp. Where it deals requests out beforehand, as GroupStatic does, look
+// at every use of SchedulePolicy::group in app and io; where it needs lengths, as LongestFirst
+// does, of SchedulePolicy::oracle. Tests that list orders: tests/mpi/divided.sh and soak.py,
+// tests/sim/simulate.sh and campaign.py. Users: configs/README.md.
 #pragma once
 
 #include <compare>
