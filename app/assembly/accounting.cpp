@@ -58,12 +58,12 @@ std::vector<Row> rows_of(double seconds) {
       {"steps", 0, count(&RankSummary::steps)},
       {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
       {"pictures computed", 0, count(&RankSummary::pictures)},
-      {"for pictures, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
+      {"computing them, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
       {"response tokens", 0, count(&RankSummary::response_tokens)},
       {"response tokens/s", 1,
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
-      {"raced for others", 0, count(&RankSummary::raced)},
-      {"said first by racers", 0, count(&RankSummary::foretold)},
+      {"tokens raced", 0, count(&RankSummary::raced)},
+      {"tokens first by racers", 0, count(&RankSummary::foretold)},
       {"tokens for next step", 0, count(&RankSummary::pregenerated)},
       {"next step, % of time", 1,
        [=](const RankSummary& s) { return 100 * s.pregenerating_seconds / seconds; }},
@@ -72,7 +72,7 @@ std::vector<Row> rows_of(double seconds) {
        [](const RankSummary& s) { return 100 * share(s.accepted, s.drafted); }},
       {"messages sent", 0, count(&RankSummary::messages_sent)},
       {"weights, MiB", 1, mib(&RankSummary::weight_bytes)},
-      {"KV pool, MiB", 1, mib(&RankSummary::kv_bytes)},
+      {"KV, MiB", 1, mib(&RankSummary::kv_bytes)},
       {"peak RSS, MiB", 1, mib(&RankSummary::peak_rss_bytes)},
   };
 }
@@ -107,7 +107,7 @@ void print_table(std::span<const RankSummary> summaries, double seconds) {
 /// Time that ranks lost, and a setting that may reduce it.
 struct Loss {
   double seconds = 0;  ///< sum over all ranks
-  std::string to;      ///< end of the sentence "... of the ranks' time went to ..."
+  std::string to;      ///< end of the sentence "... % of the ranks' time went to ..."
   std::string advice;
 };
 
@@ -116,14 +116,15 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   const policy::Layout& layout = plan.layout;
   const io::SpeculationSection& speculation = inputs.config.speculation;
   Loss starting{0, "starting and loading weights",
-                resident ? "more responses in a step (prompts.samples) make it small"
-                         : "more responses in a run (prompts.samples) or a job that stays "
-                           "(--watch) make it small"};
-  Loss waiting{0, "ranks of verifier groups without work", ""};
+                resident
+                    ? "more responses in a step (prompts.samples) make it small"
+                    : "more responses in a run (prompts.samples), or a resident job (--watch), "
+                      "make it small"};
+  Loss waiting{0, "waiting of verifier groups for work", ""};
   Loss spare{
       0, "spare ranks",
       "let layout.verifier_tp and layout.verifier_groups divide the ranks, or ask for fewer"};
-  Loss ahead{0, "drafter ranks without work", "fewer would do (layout.drafters)"};
+  Loss ahead{0, "waiting of drafter ranks for work", "fewer would do (layout.drafters)"};
   Loss refused{0, "verifying drafts that were refused",
                "speculation.policy: goodput drafts only where it pays"};
   for (const RankSummary& s : summaries) {
@@ -137,15 +138,16 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }
   if (layout.groups() > 1 && !inputs.config.schedule.rebalance) {
-    waiting.advice = "schedule.rebalance: true gives groups that run dry some of others' requests";
+    waiting.advice =
+        "schedule.rebalance: true gives a group without requests some of another group's";
   } else if (layout.groups() > 1) {
     waiting.advice =
-        "the last and longest responses left them little: more responses (prompts.samples), a "
-        "lower sampling.max_tokens, or fewer ranks";
+        "the last and longest responses left them little; more responses (prompts.samples), a "
+        "lower sampling.max_tokens or fewer ranks make it small";
   } else {
     waiting.advice = "more responses in a run (prompts.samples) keep them busy";
   }
-  if (!plan.drafters.empty() && reads_costs(speculation.policy) && !plan.costs.hold())
+  if (!plan.drafters.empty() && reads_costs(speculation.policy) && !plan.costs.profile_holds())
     waiting.advice += "; engine.profile saves measuring costs at the start";
   return {starting, waiting, spare, ahead, refused};
 }

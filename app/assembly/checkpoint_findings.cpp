@@ -71,17 +71,17 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
     model.config.tied_embeddings = false;
     if (head != nullptr && &model.config == &inputs.target.config)
       std::visit([](auto& config) { config.layer.tied_embeddings = false; }, head->config);
-    inputs.warnings.push_back(fmt::format(
-        "{}: lm_head.weight is not the embeddings, though config.json says tie_word_embeddings: "
-        "true; the head is used, as in transformers 5",
-        model.path));
+    inputs.warnings.push_back(
+        fmt::format("{}: lm_head.weight differs from the embeddings, although config.json says "
+                    "tie_word_embeddings: true; lm_head.weight is used, as in transformers 5",
+                    model.path));
   }
   const std::string& path = inputs.config.model.path;
   if (inputs.target.weights != nullptr && inputs.target.compute == DType::bf16 &&
       io::stores_f16(inputs.target.config, *inputs.target.weights)) {
     inputs.warnings.push_back(
-        fmt::format("{}: weights are stored in fp16 and rounded to bf16; model.dtype: fp32 "
-                    "computes with them exactly",
+        fmt::format("{}: weights are stored in fp16 and rounded to bf16; set model.dtype: fp32 to "
+                    "compute with them exactly",
                     path));
   }
   if (std::filesystem::exists(std::filesystem::path(path) / "adapter_config.json")) {
@@ -90,8 +90,8 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   }
   if (std::holds_alternative<DynamicRopeScaling>(inputs.target.config.rope_scaling)) {
     inputs.warnings.push_back(fmt::format(
-        "{}: the context is limited to the {} tokens of max_position_embeddings: past them dynamic "
-        "rotary scaling changes with every token what the tokens before it are",
+        "{}: the context is limited to the {} tokens of max_position_embeddings: beyond it, with "
+        "dynamic rotary scaling, each new token would change the KV of all earlier tokens",
         path, inputs.target.config.max_position));
   }
 }

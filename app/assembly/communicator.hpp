@@ -1,4 +1,4 @@
-// MPI communicators that free themselves, and the broadcast of rank 0's values, by which all ranks
+// MPI communicators that free themselves. A broadcast gives all ranks rank 0's values, so that they
 // decide alike.
 #pragma once
 

@@ -23,10 +23,10 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
-    throw UsageError(fmt::format(
-        "speculation.drafters: the vocabulary of {} has {} tokens, the model's {}; a draft model "
-        "must have the model's vocabulary",
-        path, draft.vocab, model.vocab));
+    throw UsageError(
+        fmt::format("speculation.drafters: the vocabulary of {} has {} tokens, the model's has {}; "
+                    "a draft model must have the model's vocabulary",
+                    path, draft.vocab, model.vocab));
   }
   // Special tokens may have other names: a base model reserves them, and they mean nothing there.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
@@ -35,9 +35,9 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
   for (TokenId id = 0; id < std::min(draft.vocab, model.vocab); ++id) {
     if (text_of(*other, id) == text_of(*tokenizer, id)) continue;
     throw UsageError(fmt::format(
-        "speculation.drafters: token {} of {} stands for \"{}\", in the model for \"{}\"; a draft "
+        "speculation.drafters: token {} is \"{}\" in {}, but \"{}\" in the model; a draft "
         "model must have the model's vocabulary",
-        id, path, other->bytes_of(id), tokenizer->bytes_of(id)));
+        id, other->bytes_of(id), path, tokenizer->bytes_of(id)));
   }
 }
 
@@ -89,14 +89,13 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
       for (const ConfiguredDrafter& other : drafters) {
         if (other.setting.method != setting.method) continue;
         if (same_folder(other.setting.path, setting.path)) {
-          throw UsageError(
-              fmt::format("speculation.drafters: {} is there twice; it would draft the same twice",
-                          setting.path));
+          throw UsageError(fmt::format(
+              "speculation.drafters: {} is listed twice; both would draft the same tokens",
+              setting.path));
         }
         if (other.name == drafter.name) {
-          throw UsageError(
-              fmt::format("speculation.drafters: two are known as {}; expected names that differ",
-                          drafter.name));
+          throw UsageError(fmt::format(
+              "speculation.drafters: two are named {}; expected different names", drafter.name));
         }
       }
       drafter.model = read_model(setting.path);

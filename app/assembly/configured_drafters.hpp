@@ -35,7 +35,7 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a
-/// head last, for drafter ranks have no head if there are draft models. `path`, `target` and
+/// head last, because drafter ranks have no head if there are draft models. `path`, `target` and
 /// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
 /// null, or a list that gets the names of missing weights: config.json alone then describes the
 /// checkpoint. Throws UsageError on a draft model with another vocabulary, and on too few paths for

@@ -69,9 +69,9 @@ std::string conversing_text(const Inputs& inputs) {
   if (!inputs.config.converses()) return "";
   const io::EnvironmentSection& environment = inputs.config.environment;
   return fmt::format(
-      "  responses are conversations of up to {}, answered by {} of '{}' beside each verifier "
-      "(environment.workers)\n",
-      counted(environment.max_turns, "turn"), environment.workers,
+      "  responses are conversations of up to {}, answered by {} beside each verifier, each "
+      "running '{}' (environment.workers)\n",
+      counted(environment.max_turns, "turn"), counted(environment.workers, "worker"),
       fmt::join(environment.command, " "));
 }
 

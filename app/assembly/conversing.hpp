@@ -17,7 +17,7 @@ namespace paceline::app {
 void prepare_environment(Inputs& inputs);
 /// Gives Inputs::scenes to all ranks. Collective; throws JobEnded.
 void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
-/// The banner's line "  responses are conversations ...", or nothing.
+/// The line of plan_text() about conversations, or nothing.
 [[nodiscard]] std::string conversing_text(const Inputs& inputs);
 
 /// Calls from an environment to the rank that it serves.

@@ -47,7 +47,7 @@ constexpr double kDrafted = 2;
 
 policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {
   policy::TailOptions options;
-  if (plan.best_of_n.tail_methods.empty() || !plan.costs.hold()) return options;
+  if (plan.best_of_n.tail_methods.empty() || !plan.costs.profile_holds()) return options;
   options.home = plan.layout.placement;
   const bool ahead = plan.layout.drafters() > 0;
   options.mode = ahead ? SpeculationMode::decoupled : SpeculationMode::coupled;
@@ -98,7 +98,7 @@ ResponseTokens known_lengths(const Inputs& inputs) {
   }
   if (lengths.empty())
     throw UsageError("schedule.lengths: the run in " + *directory +
-                     " has none of these prompts (they are known by uid)");
+                     " has none of these prompts (prompts are matched by uid)");
   return lengths;
 }
 
@@ -141,9 +141,8 @@ std::string chunk_text(const Inputs& inputs, const Plan& plan) {
   const bool set = inputs.config.schedule.chunk.has_value();
   if (terms.chunk_share > 0) {
     return fmt::format(
-        "requests run in chunks of an eighth of what they have, {} at least: KV memory does not "
-        "hold a "
-        "full batch at its longest (override: schedule.chunk)",
+        "requests run in chunks of an eighth of their tokens, at least {}, because KV memory does "
+        "not hold a full batch of longest sequences (override: schedule.chunk)",
         counted(terms.chunk, "token"));
   }
   const std::string why = set ? " (schedule.chunk)" : " (override: schedule.chunk)";

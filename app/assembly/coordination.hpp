@@ -22,7 +22,7 @@ namespace paceline::app {
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
 
-/// The scheduler, which decides what group gets which requests.
+/// The scheduler, which decides which group gets which requests.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs,
                                                                 const Machine& machine,
                                                                 const Plan& plan);

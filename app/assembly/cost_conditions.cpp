@@ -43,21 +43,23 @@ std::string difference(const CostTable& profile, const CostConditions& now,
                        DType target, const char* whose) {
   const CostConditions& then = profile.conditions;
   const auto differs = [&](const char* what, const auto& was, const auto& is) {
-    return fmt::format("it was measured with {} {}, {} has {}", what, was, whose, is);
+    return fmt::format("it was measured with {} {}; {} has {}", what, was, whose, is);
   };
   if (then.backend != now.backend) return differs("backend", then.backend, now.backend);
   if (then.isa != now.isa) return differs("instruction set", then.isa, now.isa);
   if (degrees.size() != 1 || degrees.front() != then.tp)
     return differs("tensor-parallel degree", then.tp, fmt::format("{}", fmt::join(degrees, ", ")));
   if (then.threads != now.threads) return differs("threads", then.threads, now.threads);
-  if (then.model != now.model) return differs("a model of", then.model, now.model);
+  if (then.model != now.model) return differs("the model", then.model, now.model);
   for (const ConfiguredDrafter& drafter : drafters) {
     const auto known = std::ranges::find(profile.drafters, drafter.name, &DrafterCosts::name);
     if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
-    // A name that stays the same from step to step may stand for another model later.
+    // A drafter keeps its name when its checkpoint changes between steps, so its shape is compared
+    // too.
     const std::string shape = shape_text(drafter, target);
     if (!known->model.empty() && known->model != shape)
-      return differs(("as drafter " + drafter.name + " a model of").c_str(), known->model, shape);
+      return fmt::format("drafter {} was measured with the model {}; {} has {}", drafter.name,
+                         known->model, whose, shape);
   }
   return "";
 }

@@ -17,19 +17,21 @@ struct ProfiledCosts {
   std::optional<CostTable> profile;  ///< engine.profile
   std::string fault;                 ///< why the profile does not hold here; empty: it holds
 
-  [[nodiscard]] bool hold() const { return profile && fault.empty(); }
+  [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
 
-/// The shape of a model or of a head's layer, on which its costs depend: CostConditions::model.
+/// Describes the shape of a model, or of a head's layer. Costs depend on it, and
+/// CostConditions::model holds it. `compute`: the dtype that the model computes in.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
 /// The shape of a drafter's model or head; empty: the drafter has neither. `target`: the dtype that
 /// the target computes in.
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
-/// Text for the user: how the profile's conditions differ from `now`, or which drafter the profile
-/// lacks or has with another shape; empty: it holds. `degrees`: the groups' degrees.
-/// `target`: the dtype that the target computes in. `whose`: a name for `now`, as "this run".
+/// Says for the user why a profile does not hold: its conditions differ from `now`, it lacks a
+/// drafter, or a drafter has another shape. Empty: the profile holds. `degrees`: the groups'
+/// degrees. `target`: the dtype that the target computes in. `whose`: a name for `now`, as "this
+/// run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

@@ -131,7 +131,7 @@ CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
                           plan.layout.groups() / inputs.config.engine.max_batch;
-  if (plan.costs.hold()) {
+  if (plan.costs.profile_holds()) {
     CostTable table = *plan.costs.profile;
     if (!table.transfer)  // the profile was measured with a single group
       table.transfer = measure_transfers_of(rank, kTransferShare * budget.seconds);

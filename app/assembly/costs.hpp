@@ -37,9 +37,10 @@ struct MeasuringRank {
 using CostsByDegree = std::map<int, CostTable>;
 
 /// The costs for a verifier's policies: the profile's if it holds here, else costs measured in a
-/// short time. Where roles change at random, every rank has the tables of all degrees. Empty if no
-/// policy asks for costs. `responses`: number left to generate, the same on every rank; the time
-/// for measuring is a share of the time expected for them. Collective over all ranks.
+/// short time. The tables of tail groups are always added. Where roles change at random, every rank
+/// has the tables of all degrees. Empty if no policy asks for costs. `responses`: number left to
+/// generate, the same on every rank; the time for measuring is a share of the time expected for
+/// them. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of a degree, or an empty table.

@@ -63,7 +63,8 @@ DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
 
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt) {
-  if (!plan.costs.hold() || !inputs.config.speculation.keep_history || drafts.records().empty())
+  if (!plan.costs.profile_holds() || !inputs.config.speculation.keep_history ||
+      drafts.records().empty())
     return;
   try {
     DraftHistory history = read_kept(inputs.config);
@@ -71,7 +72,7 @@ void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& dra
     history.merge(drafts);
     io::write_draft_history(io::draft_history_path(*inputs.config.engine.profile), history);
   } catch (const std::exception& error) {
-    say("warning: how often drafts were accepted is not kept for later runs: {}", error.what());
+    say("warning: the acceptance of drafts is not kept for later runs: {}", error.what());
   }
 }
 

@@ -82,8 +82,8 @@ DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine, i
       "{} draft server{} on rank{} {}: {} (servers of the suffix drafter)", servers.ranks.size(),
       one ? "" : "s", one ? "" : "s", fmt::join(servers.ranks, ", "),
       suffix->servers ? "as asked for"
-      : groups < 2    ? "tells the group what earlier steps said"
-                      : "one a node tells groups what siblings elsewhere said");
+      : groups < 2    ? "it serves responses of earlier steps"
+                      : "one on each node serves responses of siblings in other groups");
   return servers;
 }
 

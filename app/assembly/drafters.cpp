@@ -64,7 +64,7 @@ BestOfNPlan plan_best_of_n(const Inputs& inputs, const Plan& plan) {
                      (plan.layout.drafters() > 0 ? 1 : 0);
   if (settings.best_of_n && plan.layout.groups() > 1) {
     how.races = how.race_methods > 1;
-    if (settings.mode != SpeculationMode::coupled && (plan.costs.hold() || shuffled))
+    if (settings.mode != SpeculationMode::coupled && (plan.costs.profile_holds() || shuffled))
       how.tail_methods = tail_methods(plan);
   }
   how.roles_change = shuffled || !how.tail_methods.empty() || plan.tail_groups.grow();
@@ -110,14 +110,14 @@ void require_chains(const Inputs& inputs, const Plan& plan) {
   if (!has_head(plan, Role::drafter)) return;
   if (inputs.config.speculation.record_stops() > 0) {
     throw UsageError(
-        fmt::format("layout.drafters: record_stops records the trees of a head on the ranks that "
-                    "verify; expected 0, found {}",
+        fmt::format("layout.drafters: record_stops records a head's trees on verifiers; expected 0 "
+                    "drafter ranks, found {}",
                     plan.layout.drafters()));
   }
   if (draft_head(plan)->stop != nullptr) {
     throw UsageError(
-        "speculation.drafters: a stop network judges trees, and the head drafts chains on drafter "
-        "ranks; expected no stop, or layout.drafters: 0");
+        "speculation.drafters: a stop network judges trees, but a head on drafter ranks drafts "
+        "chains; expected no stop, or layout.drafters: 0");
   }
 }
 
@@ -161,7 +161,7 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
     // Only the first draft model, which the ladder ranks best, drafts always. The others are for
     // races and are tried now and then: asking two models for one token costs both (SpecActor,
     // section 4.2: the initial selection is one method). Without costs there is no ladder.
-    roster.back().reserved = plan.costs.hold() && std::exchange(has_model, true);
+    roster.back().reserved = plan.costs.profile_holds() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)
     add(Kind::tail, d, "ahead:" + plan.drafters[d].name);

@@ -28,10 +28,10 @@ struct PlannedDrafter {
   double acceptance = 0;                   ///< share of its tokens accepted in earlier runs
 };
 
-/// How ranks that have run dry help others (SpecActor's best-of-N).
+/// How ranks of groups without requests help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
-  /// Whether groups race for requests of others: racing is asked for, there are several groups, and
-  /// there is another drafter than the one that a request has.
+  /// Whether groups race for requests of others: racing is asked for, and there are at least two
+  /// groups and two drafters.
   bool races = false;
   int race_methods = 0;  ///< number of drafters that may race: first entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group

@@ -63,13 +63,13 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
       if (reward.method == io::RewardMethod::none && reward.required == io::RewardsRequired::all) {
         throw DataError(what +
-                        " from its environment (reward.required: all; with some such prompts "
-                        "are dropped); nothing is lost");
+                        " from its environment (reward.required: all). Nothing is lost; "
+                        "reward.required: some drops such prompts");
       }
       if (reward.method != io::RewardMethod::none && wanted) {
         throw DataError(
             fmt::format("{} (reward.required), and {} of the {} wanted have rewards that differ "
-                        "(prompts.enough); nothing is lost, and --resume scores what is missing",
+                        "(prompts.enough). Nothing is lost; --resume scores these responses",
                         what, sampling.kept(), *inputs.config.prompts.enough));
       }
       say("warning: dropped: {}", what);
@@ -89,8 +89,8 @@ io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manife
   if (!directory) return {};
   io::BegunResponses begun = io::read_left_over(*directory, manifest, inputs.prompts.prompts);
   manifest.begun = begun.fingerprint();
-  say("{} of {} {} on (prompts.begun)", counted(begun.responses.size(), "unfinished response"),
-      *directory, begun.responses.size() == 1 ? "goes" : "go");
+  say("continues {} of {} (prompts.begun)", counted(begun.responses.size(), "unfinished response"),
+      *directory);
   return begun;
 }
 
@@ -117,8 +117,8 @@ std::string sampling_text(const Inputs& inputs) {
   const auto enough = static_cast<std::size_t>(*inputs.config.prompts.enough);
   const std::size_t prompts = inputs.prompts.prompts.size();
   return fmt::format(
-      "  the run ends when the rewards of {} differ (prompts.enough), of {} at most{}\n",
-      counted(enough, "prompt"), prompts,
+      "  the run ends when {} {} rewards that differ (prompts.enough); there are {}{}\n",
+      counted(enough, "prompt"), enough == 1 ? "has" : "have", counted(prompts, "prompt"),
       enough > prompts ? "\n  warning: there are fewer prompts than prompts.enough wants" : "");
 }
 

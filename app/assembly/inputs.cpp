@@ -42,16 +42,16 @@ io::RunConfig read_config(const fabric::MpiEnvironment& mpi, const RunArguments&
 
 namespace {
 
-/// Checks that sampling.min_tokens leaves some token to sample. Before that many tokens, no token
-/// that ends a response may be sampled.
+/// Checks that some token can be sampled before a response has sampling.min_tokens tokens. Until
+/// then, tokens that end a response are banned.
 void require_way_on(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
   if (sampling.min_tokens == 0 ||
       std::ssize(banned_early(sampling, inputs.ends.stops)) < inputs.target.config.vocab)
     return;
   throw UsageError(fmt::format(
-      "sampling.min_tokens: expected 0 where every token of the model ends a response (its end "
-      "tokens and sampling.stop_ids) or cannot be sampled, found {}",
+      "sampling.min_tokens: found {}, but no token of this model may be sampled first: each ends a "
+      "response (an end token, or one of sampling.stop_ids) or is banned. Expected 0",
       sampling.min_tokens));
 }
 
@@ -102,23 +102,25 @@ void read_picture_processor(Inputs& inputs) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   if (!vision) return;
   try {
-    if (!vision->tower || vision->image_token < 0)
-      throw DataError(inputs.config.model.path + ": config.json says nothing of a tower");
+    if (!vision->tower)
+      throw DataError(inputs.config.model.path + ": config.json has no vision tower");
+    if (vision->image_token < 0)
+      throw DataError(inputs.config.model.path + ": config.json has no image_token_id");
     const std::string& path = inputs.config.model.path;
     const ImageProcessorConfig processor = io::load_image_processor(path);
     const TowerConfig& tower = *vision->tower;
     if (processor.patch != tower.patch || processor.temporal_patch != tower.temporal_patch ||
         processor.merge != tower.merge) {
       throw DataError(fmt::format(
-          "{}: preprocessor_config.json has patches of {} x {} x {} and merges {}, config.json {} "
-          "x {} x {} and {}",
+          "{}: preprocessor_config.json: patches of {} x {} x {} and merge size {}; config.json: "
+          "patches of {} x {} x {} and merge size {}",
           path, processor.temporal_patch, processor.patch, processor.patch, processor.merge,
           tower.temporal_patch, tower.patch, tower.patch, tower.merge));
     }
     inputs.picture_processor = processor;
-    inputs.no_pictures = "the model is given text, and pictures under 'images'";
+    inputs.media_refusal = "the model is given text, and pictures under 'images'";
   } catch (const DataError& error) {
-    inputs.no_pictures = std::string("pictures cannot be read: ") + error.what();
+    inputs.media_refusal = std::string("pictures cannot be read: ") + error.what();
   }
 }
 
@@ -209,7 +211,7 @@ void read_prompts(Inputs& inputs, bool plans) {
     options.placeholders = inputs.target.config.vision->placeholders();
   if (inputs.picture_processor)
     options.pictures = {inputs.target.config.vision->image_token, *inputs.picture_processor};
-  options.request.no_media = inputs.no_pictures;
+  options.request.no_media = inputs.media_refusal;
   options.chat = inputs.config.prompts.chat;
   options.add_special_tokens = inputs.config.prompts.add_special_tokens;
   options.estimate = plans && inputs.text.state == LoadedTokenizer::State::absent;
@@ -230,8 +232,8 @@ void read_prompts(Inputs& inputs, bool plans) {
     for (const std::string& warning : inputs.text.tokenizer->warnings())
       say("warning: {}", warning);
   if (inputs.text.state == LoadedTokenizer::State::unreadable) {
-    say("warning: the tokenizer is not read, so that the run has token ids and no text, and may "
-        "sample ids that no token has: {}",
+    say("warning: the tokenizer cannot be read: {}. Responses have token ids but no text, and may "
+        "contain ids without a token",
         inputs.text.absence);
   }
   inputs.ends.turn = turn_end(chat, inputs.text.tokenizer.get(), inputs.prompts.prompts);
@@ -242,7 +244,8 @@ void read_prompts(Inputs& inputs, bool plans) {
 
 namespace {
 
-/// Resets the settings for generating responses, for environments and for rewards.
+/// Resets the settings of everything that given responses do not need: drafting, scheduling, the KV
+/// pool, rewards, environments, profiles and masks.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;
   config.engine.profile.reset();
@@ -266,7 +269,7 @@ void take_pictures(Inputs& inputs, const io::StoredRun& run) {
     if (prompt.pictures.empty() && places == 0) continue;
     if (prompt.pictures.empty())
       fail("expected the hashes and grids of its pictures, found none in /prompts");
-    if (!inputs.picture_processor) fail("it shows pictures: " + inputs.no_pictures);
+    if (!inputs.picture_processor) fail("it has pictures: " + inputs.media_refusal);
     const std::int64_t merge = inputs.picture_processor->merge;
     const auto end = static_cast<std::int64_t>(prompt.tokens.size());
     std::int64_t rows = 0;
@@ -277,15 +280,14 @@ void take_pictures(Inputs& inputs, const io::StoredRun& run) {
       if (first < 0 || first + own >= end ||
           !std::all_of(prompt.tokens.begin() + first, prompt.tokens.begin() + first + own,
                        is_place)) {
-        fail(
-            fmt::format("expected {} rows of a picture of {} x {} patches at token {}, each token "
-                        "{} of {}",
-                        own, picture.grid.rows, picture.grid.columns, first + 1,
-                        vision->image_token, inputs.config.model.path));
+        fail(fmt::format(
+            "expected {} image tokens ({}, as in {}) from token {} on, for a picture of {} x {} "
+            "patches",
+            own, vision->image_token, inputs.config.model.path, first + 1, picture.grid.rows,
+            picture.grid.columns));
       }
     }
-    if (rows != places)
-      fail(fmt::format("{} tokens stand for rows of pictures; expected {}", places, rows));
+    if (rows != places) fail(fmt::format("expected {} image tokens, found {}", rows, places));
     inputs.sizes.largest_picture = std::max(inputs.sizes.largest_picture, largest_picture(prompt));
   }
 }
@@ -295,8 +297,9 @@ void take_responses(Inputs& inputs, const io::StoredRun& run) {
   const std::string& path = inputs.config.model.path;
   const auto vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);
   if (run.manifest.vocabulary != vocabulary) {
-    throw DataError(fmt::format("{}: its tokens are of a vocabulary of {}, that of {} has {}",
-                                run.paths.front(), run.manifest.vocabulary, path, vocabulary));
+    throw DataError(
+        fmt::format("{}: the run's vocabulary has {} tokens; the vocabulary of {} has {}",
+                    run.paths.front(), run.manifest.vocabulary, path, vocabulary));
   }
   take_pictures(inputs, run);
   inputs.config.prompts.path = run.paths.front();  // for the banner

@@ -52,9 +52,9 @@ struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
   std::optional<ModelConfig> priced;  ///< simulation only: the model whose costs are modelled
-  /// How the target's pictures are processed; nullopt: it takes none, and no_pictures says why.
-  std::optional<ImageProcessorConfig> picture_processor;
-  std::string no_pictures = "the model is given text alone";
+  std::optional<ImageProcessorConfig> picture_processor;  ///< nullopt: the target takes no pictures
+  /// Why a prompt's media are refused: all of them, or those that are no pictures under 'images'.
+  std::string media_refusal = "the model is given text alone";
   LoadedTokenizer text;
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;

@@ -73,10 +73,9 @@ void check_kv_disk(const io::KvPoolSection& settings, const std::string& host) {
   try {
     const kv::SlotFile file(*directory, kv::SlotFile::kAlignment);
   } catch (const IoError& error) {
-    throw UsageError(fmt::format(
-        "kv_pool.disk: expected a directory on a disk of each node that can be written to; on {}: "
-        "{}",
-        host, error.what()));
+    throw UsageError(
+        fmt::format("kv_pool.disk: expected a writable directory on a disk of each node; on {}: {}",
+                    host, error.what()));
   }
 }
 

@@ -86,8 +86,8 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
                                 std::span<const fabric::RankFacts> facts) {
   BackendChoice choice = choose_cpu(mpi, engine, facts);
   choice.explanation = fmt::format(
-      "computes on the CPU beside {}: the CUDA backend was not measured on such a device yet "
-      "(to try it: engine.backend: cuda)",
+      "computes on the CPU beside {}, because the CUDA backend was not measured on such a device "
+      "yet (to try it: engine.backend: cuda)",
       devices);
   return choice;
 }
@@ -98,10 +98,10 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   std::uint64_t memory = machine.gpu_memory.value_or(0);
   if (memory == 0) {
     if (here.gpus.empty()) {
-      throw UsageError(fmt::format(
-          "--gpus: expected --gpu-memory with the memory of each GPU, for there is none "
-          "here to look at: {}",
-          here.why_none));
+      throw UsageError(
+          fmt::format("--gpus: expected --gpu-memory with the memory of each GPU, because this "
+                      "machine has none to look at: {}",
+                      here.why_none));
     }
     memory = kernels::free_gpu_memory(0);
   }
@@ -114,11 +114,11 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   if (!here.gpus.empty()) choice.device_name = here.gpus[0].name;
   choice.memory = plannable_gpu_memory(memory / sharers);
   if (sharers > 1) {
-    choice.explanation = fmt::format("warning: {} a node share {}", counted(ranks_per_node, "rank"),
-                                     counted(gpus, "GPU"));
+    choice.explanation = fmt::format("warning: {} share {} on each node",
+                                     counted(ranks_per_node, "rank"), counted(gpus, "GPU"));
   } else if (ranks_per_node < gpus) {
     choice.explanation =
-        fmt::format("warning: {} a node leave {} idle", counted(ranks_per_node, "rank"),
+        fmt::format("warning: {} on each node leave {} idle", counted(ranks_per_node, "rank"),
                     counted(gpus - ranks_per_node, "GPU"));
   }
   return choice;
@@ -148,9 +148,8 @@ BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::Engi
   BackendChoice choice = choose_planned(machine, here, facts[0].local_ranks);
   if (engine.backend == "auto" && !measured) {
     choice.explanation += fmt::format(
-        "{}warning: planned for the GPUs of {}, but engine.backend: auto computes on "
-        "the CPU where GPUs are of a kind that was not measured yet; set "
-        "engine.backend: cuda for the run",
+        "{}warning: planned for the GPUs of {}, but engine.backend: auto computes on the CPU, "
+        "because such GPUs were not measured yet; set engine.backend: cuda for the run",
         choice.explanation.empty() ? "" : "\n  ", option);
   }
   return choice;
@@ -188,11 +187,11 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
     BackendChoice choice = choose_cpu(mpi, engine, facts);
     choice.explanation =
         some ? fmt::format(
-                   "warning: computes on the CPU and leaves GPUs idle, as {} has none: {} "
+                   "warning: computes on the CPU and leaves GPUs idle, because {} has none: {} "
                    "(override: engine.backend)",
                    where, without->why_none)
              : fmt::format(
-                   "computes on the CPU, as no GPU can be used: {} (override: engine.backend)",
+                   "computes on the CPU, because no GPU can be used: {} (override: engine.backend)",
                    without->why_none);
     return choice;
   }
@@ -209,10 +208,11 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   choice.memory = UINT64_MAX;
   for (int rank = 0; rank < mpi.size(); ++rank) {
     if (choice.isa != all[rank].isa) {
-      throw UsageError(fmt::format(
-          "engine.backend: rank {} on {} has a GPU of {}, rank 0 one of {}; bits would "
-          "depend on which computes: take nodes of one kind, or set engine.backend: cpu",
-          rank, facts[rank].host, all[rank].isa, choice.isa));
+      throw UsageError(
+          fmt::format("engine.backend: rank {} on {} has a GPU of {}, but rank 0 one of {}; bits "
+                      "would depend on the rank: take nodes of one kind, or set engine.backend: "
+                      "cpu",
+                      rank, facts[rank].host, all[rank].isa, choice.isa));
     }
     int sharers = 0;  // ranks on the same device
     for (int other = 0; other < mpi.size() && planned == nullptr; ++other) {

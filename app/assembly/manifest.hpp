@@ -13,7 +13,8 @@ namespace paceline::app {
 /// Makes the manifest. Reads all weights once. Call on rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
 
-/// Sets what a manifest says of prompts, sampling and conversations. Reads no weights.
+/// Sets the manifest's fields about prompts, sampling, conversations, the choice of prompts and the
+/// weight version. Reads no weights.
 void describe_requests(const Inputs& inputs, io::RunManifest& manifest);
 
 }  // namespace paceline::app

@@ -76,8 +76,9 @@ std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
          (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
-// Bytes on a device in addition to packed weights, logits and KV. A host needs no such plan: it
-// reads embeddings from mapped files, and its other buffers are small next to the memory left free.
+// Bytes on a device in addition to packed weights, the target's logits and KV. A host needs no such
+// plan: it reads embeddings from mapped files, and its other buffers are small next to the memory
+// left free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   // Latent attention keeps its states in registers.
@@ -240,7 +241,7 @@ policy::KvPoolPlan plan_kv_pool(const Inputs& inputs, const Machine& machine, co
 
 }  // namespace
 
-DrafterMemory drafter_memory(const Inputs& inputs, const Plan& plan, Role role) {
+DrafterMemory draft_model_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return models_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
@@ -372,7 +373,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
   use.weights = plan.weights.most;
   use.logits = logit_bytes(inputs, plan, machine.backend.memory);
   if (on_device) {
-    use.copies = device_bytes(inputs, plan);
+    use.device_buffers = device_bytes(inputs, plan);
   } else if (!inputs.priced && draft_head(plan) != nullptr) {
     use.logits += head_logit_bytes(inputs, plan);
   }

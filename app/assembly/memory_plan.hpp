@@ -15,44 +15,44 @@ struct Inputs;
 struct Machine;
 struct Plan;
 
-/// Bytes of a rank's memory, by use.
+/// Bytes of a rank's memory, by use. On a device, logits of drafters count in `device_buffers`.
 struct MemoryUse {
-  std::uint64_t weights = 0;   ///< packed weights, also of draft models and heads
-  std::uint64_t logits = 0;    ///< logits, the largest of a step's buffers
-  std::uint64_t copies = 0;    ///< on a device: embeddings, a step's other buffers; on a host: 0
-  std::uint64_t features = 0;  ///< the target's features, kept in host memory for a head
-  std::uint64_t pictures = 0;  ///< rows of pictures, and buffers to compute a picture
-  std::uint64_t kv = 0;        ///< KV, also of draft models and heads
+  std::uint64_t weights = 0;         ///< packed weights, also of draft models and heads
+  std::uint64_t logits = 0;          ///< the target's logits; a head's too on a host
+  std::uint64_t device_buffers = 0;  ///< on a device: embeddings, other buffers; on a host: 0
+  std::uint64_t features = 0;        ///< the target's features, kept in host memory for a head
+  std::uint64_t pictures = 0;        ///< rows of pictures, and the buffers of the vision tower
+  std::uint64_t kv = 0;              ///< KV, also of draft models and heads
 
   [[nodiscard]] std::uint64_t beside_kv() const {
-    return weights + logits + copies + features + pictures;
+    return weights + logits + device_buffers + features + pictures;
   }
 };
 
-/// The use of a rank's memory, and the sizes of its KV pools.
+/// How a rank's memory is used, how many KV blocks it has, and the size of its KV pool.
 struct MemoryPlan {
   MemoryUse use;
   policy::KvPlan kv;  ///< the target's KV on each rank of a group
-  /// Blocks that a group's pool gains while its draft models are suspended: from their KV, and from
-  /// the weights that they can lend.
+  /// KV blocks that a group gains while its draft models are suspended. The memory is that of the
+  /// draft models' KV and of the weights that they can lend (lends()).
   std::int32_t kv_gain = 0;
   std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks on a rank with the drafter
-  policy::KvPoolPlan kv_pool;
+  policy::KvPoolPlan kv_pool;              ///< memory for KV of requests that wait
 };
 
-/// Bytes that drafters take on a rank. drafter_memory() counts draft models, head_memory() a head.
+/// Bytes that drafters take on a rank.
 struct DrafterMemory {
   std::size_t weights = 0;
   std::size_t kv = 0;
 };
-[[nodiscard]] DrafterMemory drafter_memory(const Inputs& inputs, const Plan& plan, Role role);
+/// Bytes that the draft models take on a rank of this role.
+[[nodiscard]] DrafterMemory draft_model_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes that the head takes on a rank of this role; a head is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that the target's features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// About the most bytes of host memory that the texts of lookup drafters (n-grams, suffix trees)
-/// take on a rank of this role. Plans do not set this memory aside: it is a bound, and a run that
-/// may need less is not to be refused.
+/// Estimates the most host memory, in bytes, for the texts of lookup drafters (n-grams, suffix
+/// trees) on a rank of this role. Plans do not set this memory aside, because most runs need less.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Most bytes of host memory that the log of a draft server takes; 0: there are no servers.
 [[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <ranges>
+#include <set>
 
 #include "app/assembly/conversing.hpp"
 #include "app/assembly/coordination.hpp"
+#include "app/assembly/costs.hpp"
 #include "app/assembly/dynamic_sampling.hpp"
 #include "app/assembly/scoring.hpp"
 #include "app/assembly/token_sets.hpp"
@@ -87,29 +89,32 @@ std::string roles_explained(const policy::Placement& placement) {
 
 std::string memory_text(const Machine& machine) {
   const auto least = std::ranges::min_element(machine.ranks, {}, &fabric::RankFacts::own_memory);
-  std::string text =
-      fmt::format("  memory {:.2f} GiB a rank: of node {}'s {:.2f} GiB, {}\n",
-                  static_cast<double>(least->memory_bytes) / least->local_ranks / kGiB, least->node,
-                  static_cast<double>(least->memory_bytes) / kGiB, name_of(least->memory_bound));
-  const auto of_any = [&](auto slow) { return std::ranges::find_if(machine.ranks, slow); };
+  std::string text = fmt::format(
+      "  memory per rank: {:.2f} GiB, a share of the {:.2f} GiB on node {} ({})\n",
+      static_cast<double>(least->memory_bytes) / least->local_ranks / kGiB,
+      static_cast<double>(least->memory_bytes) / kGiB, least->node, name_of(least->memory_bound));
+  const auto first_rank = [&](auto predicate) {
+    return std::ranges::find_if(machine.ranks, predicate);
+  };
   const auto wide =
-      of_any([](const fabric::RankFacts& fact) { return std::popcount(fact.numa_nodes) > 1; });
+      first_rank([](const fabric::RankFacts& fact) { return std::popcount(fact.numa_nodes) > 1; });
   if (wide != machine.ranks.end())
     text += fmt::format(
-        "  warning: rank {} runs on {} NUMA nodes, where much of what it reads is far: take a rank "
-        "or more for each (mpirun --map-by numa --bind-to numa, srun --cpu-bind=ldoms)\n",
+        "  warning: rank {} runs on {} NUMA nodes, so many of its reads are remote. Start at least "
+        "one rank on each NUMA node (mpirun --map-by numa --bind-to numa, srun --cpu-bind=ldoms)\n",
         wide - machine.ranks.begin(), std::popcount(wide->numa_nodes));
-  const auto small = of_any([](const fabric::RankFacts& fact) { return fact.huge_pages == 0; });
+  const auto small = first_rank([](const fabric::RankFacts& fact) { return fact.huge_pages == 0; });
   if (small != machine.ranks.end())
     text += fmt::format(
-        "  warning: node {} ({}) gives no huge pages, without which weights and KV are read more "
-        "slowly: /sys/kernel/mm/transparent_hugepage/enabled should say madvise\n",
+        "  warning: node {} ({}) gives no huge pages, so weights and KV are read more slowly. "
+        "/sys/kernel/mm/transparent_hugepage/enabled should say madvise\n",
         small->node, small->host);
-  const auto apart = of_any([](const fabric::RankFacts& fact) { return fact.shares_memory == 0; });
+  const auto apart =
+      first_rank([](const fabric::RankFacts& fact) { return fact.shares_memory == 0; });
   if (apart != machine.ranks.end())
     text += fmt::format(
-        "  warning: ranks of node {} ({}) cannot map memory of one another (by /proc): each keeps "
-        "weights of its own\n",
+        "  warning: ranks of node {} ({}) cannot map one another's memory (by /proc), so each "
+        "keeps its own weights\n",
         apart->node, apart->host);
   return text;
 }
@@ -140,27 +145,32 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   }
   if (plan.best_of_n.races) {
     text +=
-        "  groups that run dry race for requests of others, by another drafter "
+        "  a group without requests races another group for its requests, with a different drafter "
         "(speculation.best_of_n)\n";
   } else if (settings.best_of_n) {
     text +=
-        "  no group races for others' requests (speculation.best_of_n): that takes two groups "
-        "and two drafters\n";
+        "  no group races another (speculation.best_of_n): races need two groups and two "
+        "drafters\n";
   }
   if (const std::vector<std::int32_t>& methods = plan.best_of_n.tail_methods; !methods.empty()) {
     const auto name = [&](std::int32_t d) { return plan.drafters[d].name; };
     text += fmt::format(
-        "  or ranks of theirs draft for the last requests (speculation.best_of_n), by {}\n",
+        "  ranks of groups without requests may draft for the last requests, by {} "
+        "(speculation.best_of_n)\n",
         fmt::join(methods | std::views::transform(name), ", "));
   }
-  const DrafterMemory memory = drafter_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
+  const DrafterMemory memory =
+      draft_model_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    const auto first = std::ranges::find_if(
-        plan.drafters, [](const PlannedDrafter& drafter) { return drafter.model != nullptr; });
+    std::set<std::string> copies;  // a draft model that helps at the end is on more ranks
+    for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
+      if (plan.drafters[d].model != nullptr)
+        copies.insert(copy_text(plan, {static_cast<std::int32_t>(d)}));
+    }
     text +=
         fmt::format("  draft models on each {}: weights {:.1f} MiB{}, KV up to {:.1f} MiB\n",
                     ahead ? "drafter rank" : "verifier", static_cast<double>(memory.weights) / kMiB,
-                    copy_text(plan, {static_cast<std::int32_t>(first - plan.drafters.begin())}),
+                    copies.size() == 1 ? *copies.begin() : " in copies for several ranks",
                     static_cast<double>(memory.kv) / kMiB);
   }
   for (const Role role : {Role::verifier, Role::drafter}) {
@@ -197,15 +207,17 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
     text +=
         own == nullptr
             ? fmt::format("  it reads the model's last hidden state{}\n", embeddings)
-            : fmt::format(
-                  "  it reads what enters layers {} of the model's {}{}{}\n",
-                  fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
-                  own->read_layers.empty() ? " (the default, for its config.json names none)" : "",
-                  embeddings);
+            : fmt::format("  it reads the inputs of layers {} (the model has {} layers{}){}\n",
+                          fmt::join(read_layers(inputs, plan), ", "), inputs.target.config.layers,
+                          own->read_layers.empty()
+                              ? "; config.json names none, so these are the default"
+                              : "",
+                          embeddings);
     if (role == Role::verifier) continue;
     const std::uint64_t row = feature_row_bytes(inputs, plan);
     text += fmt::format(
-        "  groups send it {:.1f} KiB of features a token, of which they keep up to {:.1f} MiB\n",
+        "  groups send it {:.1f} KiB of features for each token, and keep up to {:.1f} MiB of "
+        "features\n",
         static_cast<double>(row) / 1024, static_cast<double>(plan.memory.use.features) / kMiB);
   }
   return text;
@@ -215,15 +227,15 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
 std::string elastic_text(const Inputs& inputs, const Plan& plan) {
   if (!inputs.config.elastic()) return "";
   if (plan.memory.kv_gain == 0)
-    return "  KV gets no memory of draft models (speculation.elastic_memory): verifiers have none "
-           "to give\n";
+    return "  KV gets no memory of draft models: verifiers have none "
+           "(speculation.elastic_memory)\n";
   return fmt::format(
-      "  while KV is short and nothing is drafted, a verifier's draft models give it their memory: "
+      "  while KV is short and nothing is drafted, a verifier's draft models give KV their memory: "
       "{} KV blocks more (speculation.elastic_memory)\n{}",
       plan.memory.kv_gain,
       weights_to_lend(inputs, plan) > 0
           ? ""
-          : "  their weights stay, for other ranks or other roles have them too\n");
+          : "  their weights stay, because other ranks or other roles need them too\n");
 }
 
 /// Text about the KV pool, which holds KV of requests that wait for their next chunk.
@@ -232,9 +244,9 @@ std::string kv_pool_text(const Inputs& inputs, const Plan& plan) {
   const io::KvPoolSection& pool = inputs.config.kv_pool;
   if (!pool.disk) return text;
   return text + (pool.disk_size
-                     ? fmt::format("  and {:.2f} GiB on each node in {} (kv_pool.disk_size)\n",
+                     ? fmt::format("  and {:.2f} GiB of {} on each node (kv_pool.disk_size)\n",
                                    static_cast<double>(*pool.disk_size) / kGiB, *pool.disk)
-                     : fmt::format("  and half of what is free on each node in {} (override: "
+                     : fmt::format("  and half of the free space of {} on each node (override: "
                                    "kv_pool.disk_size)\n",
                                    *pool.disk));
 }
@@ -272,17 +284,17 @@ std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks)
   }
   if (const std::vector<std::string>& closed = inputs.prompts.closed; !closed.empty()) {
     text += fmt::format(
-        "  warning: {} of the prompts (first {}) end with a message of the assistant's, which is "
-        "closed, and a new turn begun; prompts.chat.continue_final_message: true lets it go on, "
-        "false is as now, without this warning\n",
+        "  warning: {} of the prompts (first {}) end with an assistant message. That message is "
+        "closed and a new turn begins. Set prompts.chat.continue_final_message: true to continue "
+        "the message, or false to keep this behaviour without the warning.\n",
         closed.size(), io::printable(closed.front()));
   }
   if (const auto& own = inputs.prompts.fields.honoured; !own.empty())
     text += fmt::format("  lines of the prompts have their own {}\n", fmt::join(own, ", "));
   for (const auto& [field, ignored] : inputs.prompts.fields.ignored) {
     text += fmt::format(
-        "  warning: {} lines have {} (the first is line {}), which is kept for trainers and not "
-        "acted on\n",
+        "  warning: {} lines have {} (the first is line {}). It is kept for trainers, and has no "
+        "effect here\n",
         ignored.lines, field, ignored.first);
   }
   return text + token_text(inputs);
@@ -321,9 +333,11 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
   if (machine.backend.on_device()) text += memory_use_text(machine, plan);
   if (plan.costs.profile) {
     const std::string& path = *inputs.config.engine.profile;
-    text += plan.costs.hold()
+    text += plan.costs.profile_holds()
                 ? fmt::format("  costs by {} (engine.profile)\n", path)
-                : fmt::format("  warning: {} does not hold here: {}; costs are measured anew\n",
+                : fmt::format("  warning: {}{} (engine.profile) does not hold here: {}\n",
+                              wants_costs(inputs, plan) ? "a run measures its costs anew, because "
+                                                        : "no policy asks for costs, and ",
                               path, plan.costs.fault);
   }
   if (!plan.drafters.empty()) text += drafts_text(inputs, plan);
@@ -335,15 +349,14 @@ std::string memory_use_text(const Machine& machine, const Plan& plan) {
   const MemoryUse& m = plan.memory.use;
   if (!machine.backend.on_device()) {
     return fmt::format(
-        "  host memory of a rank, MiB: weights {:.0f}, logits {:.0f}, KV {:.0f}; nodes are "
-        "modelled "
-        "that have as much\n",
+        "  host memory of a rank, MiB: weights {:.0f}, logits {:.0f}, KV {:.0f}; modelled nodes "
+        "have as much memory as this\n",
         mib(m.weights), mib(m.logits), mib(m.kv));
   }
   return fmt::format(
       "  device memory of a rank, MiB: {:.0f} to plan with; weights {:.0f}, embeddings and "
       "buffers {:.0f}, logits {:.0f}, KV {:.0f}\n",
-      mib(machine.backend.memory), mib(m.weights), mib(m.copies), mib(m.logits), mib(m.kv));
+      mib(machine.backend.memory), mib(m.weights), mib(m.device_buffers), mib(m.logits), mib(m.kv));
 }
 
 std::string circumstances_text(const Inputs& inputs, const Machine& machine,

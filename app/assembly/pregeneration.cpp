@@ -40,7 +40,7 @@ Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   next.target.config = now.target.config;
   next.target.compute = now.target.compute;
   next.picture_processor = now.picture_processor;
-  next.no_pictures = now.no_pictures;
+  next.media_refusal = now.media_refusal;
   next.text = now.text;
   next.ends.stops = stop_set(now.target.config, next.config.sampling, now.text.tokenizer.get());
   read_prompts(next, false);

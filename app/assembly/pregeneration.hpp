@@ -1,4 +1,4 @@
-// The next step of a resident job, which groups that run dry begin (speculation.pregenerate).
+// The next step of a resident job. Groups without requests begin it (speculation.pregenerate).
 #pragma once
 
 #include <condition_variable>
@@ -32,14 +32,15 @@ struct ResidentStep {
   std::string name;    ///< name of the step
 };
 
-/// Reads the next step's request, or its announcement (StepFolder::upcoming), and prompts on a
-/// thread of its own, once requests are first asked for. Keeps its texts in a run directory
-/// (StepRequest::ahead). The request stays: its step reads it again. If the directory holds texts
-/// of an attempt that was killed, goes on with them. A request or prompts that cannot be read are
-/// warned of, and fail their own step. Prompts with pictures are left out. Lives on rank 0.
+/// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads its
+/// prompts. A thread of its own does this, from the first take() on. Keeps the step's texts in a
+/// run directory (StepRequest::ahead), and goes on with texts that a killed attempt left there. The
+/// file stays: its step reads it again. If the file or its prompts cannot be read, warns. The error
+/// is reported when the step itself runs. Leaves out prompts with pictures. Leaves out or shortens
+/// responses that do not fit this step's longest sequence. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
-  /// `now`: this step's inputs, whose model and tokenizer count. `manifest`: this run's. `wake`:
+  /// `now`: this step's inputs; its model and tokenizer are used. `manifest`: this run's. `wake`:
   /// called by another thread once there are requests. References outlive this.
   UpcomingStep(const ResidentStep& step, const Inputs& now, const io::RunManifest& manifest,
                std::function<void()> wake);
@@ -70,14 +71,15 @@ class UpcomingStep final : public UpcomingRequests {
   std::jthread thread_;  ///< last, so that it ends before the rest does
 };
 
-/// A rank's shard of pregenerated texts. An error of writing is warned of once, and ends no run.
+/// A rank's shard of pregenerated texts. If writing fails, warns and writes no more; the run goes
+/// on.
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// `flush_seconds`: most seconds for which a text is only in memory.
+  /// `flush_seconds`: an append() so many seconds after the last write writes all texts.
   PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock, double flush_seconds,
                     Warn warn);
-  /// Writes what is left.
+  /// Writes the remaining texts.
   ~PregeneratedShard() override;
   PregeneratedShard(const PregeneratedShard&) = delete;
   PregeneratedShard& operator=(const PregeneratedShard&) = delete;

@@ -89,7 +89,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   if (!inputs.config.speculation.outcomes) return {};
   const auto model = std::ranges::find_if(
       drafters, [&](std::int32_t d) { return plan.drafters[d].model != nullptr; });
-  if (model == drafters.end() || !plan.costs.hold()) return {};
+  if (model == drafters.end() || !plan.costs.profile_holds()) return {};
   for (const DrafterCosts& known : plan.costs.profile->drafters) {
     if (known.name == plan.drafters[*model].name) return known.first;
   }

@@ -33,7 +33,8 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Passes a signal on to the coordinator, once, for it may have reached this rank alone.
+/// Passes a signal on to the coordinator, once, for it may have reached this rank alone. Returns
+/// true: the rank works on until the coordinator ends the run.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
@@ -50,7 +51,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Waits for `seconds`, while messages are still sent and received.
+/// Waits for at most `seconds`. Messages are sent and received meanwhile.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -86,18 +87,19 @@ class Rank final : public RankMachine {
               .gpus = machine.backend.on_device() ? 1U : 0U,
               .started = unix_seconds() - clock.now(),
               .clock = &clock});
-      open_shard(placement);
+      become_verifier(placement);
     });
     compute_ = make_compute(mpi, inputs, machine, plan);
     together(mpi, [&] { share_kv(placement); });
   }
 
-  /// Measures the costs of steps, drafts and moves. Collective.
-  void measure(const fabric::MpiEnvironment& mpi, Standing& standing) {
+  /// Gets the costs of steps, drafts and moves: known ones, or measured now. Collective.
+  void get_costs(const fabric::MpiEnvironment& mpi, Standing& standing) {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
-  /// Writes rewards that have come to the shard, every output.flush_seconds or more often.
+  /// Writes to the shard the rewards that scorers have returned. Does so every
+  /// output.flush_seconds, or more often if rewards choose prompts.
   void keep_rewards();
   /// Waits for the rewards still missing, when no rank generates any more. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
@@ -127,14 +129,14 @@ class Rank final : public RankMachine {
     }
     return pregenerated_.get();
   }
-  /// Warns once, however often roles change.
+  /// Gives each distinct warning once, however often roles change.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
   }
   void sleep(double seconds) override {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
-  /// Keeps the shard open, for rewards may still come.
+  /// Closes everything but the shard, which may still get rewards.
   void close() override {
     environment_.reset();
     pregenerated_.reset();
@@ -144,9 +146,11 @@ class Rank final : public RankMachine {
 
  private:
   /// Whether the coordinator chooses prompts by their rewards.
-  [[nodiscard]] bool chooses() const { return inputs_.config.prompts.enough.has_value(); }
+  [[nodiscard]] bool rewards_choose_prompts() const {
+    return inputs_.config.prompts.enough.has_value();
+  }
   void tell(std::vector<Reward> rewards);
-  void open_shard(const policy::Placement& placement);
+  void become_verifier(const policy::Placement& placement);
   void share_kv(const policy::Placement& placement);
 
   const Inputs& inputs_;
@@ -158,12 +162,12 @@ class Rank final : public RankMachine {
   fabric::UcxFabric& network_;
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
-  std::unique_ptr<io::ShardWriter> shard_;           ///< set when the rank first becomes a verifier
-  std::unique_ptr<Scoring> scoring_;                 ///< set then, if responses are scored
-  std::unique_ptr<TrajectorySink> sink_;             ///< set then, if rewards are wanted
-  std::unique_ptr<Environment> environment_;         ///< set then, if responses are conversations
+  std::unique_ptr<io::ShardWriter> shard_;    ///< set when the rank first becomes a verifier
+  std::unique_ptr<Scoring> scoring_;          ///< set then, if responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< set then, if anyone is to get responses' rewards
+  std::unique_ptr<Environment> environment_;  ///< set then, if responses are conversations
   std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set at the first call of pregenerated()
-  double rewards_kept_ = 0;                          ///< time at which rewards were last written
+  double rewards_kept_ = 0;  ///< time of the last check for rewards to write
   std::unique_ptr<Compute> compute_;
   engine::KvMemory kv_;                       ///< empty unless the rank is in a verifier group
   KvStorage kv_storage_;                      ///< empty unless the rank is in a verifier group
@@ -172,7 +176,8 @@ class Rank final : public RankMachine {
   std::set<std::string> warned_;
 };
 
-void Rank::open_shard(const policy::Placement& placement) {
+/// When the rank first becomes a verifier: opens its shard, and starts scoring and conversations.
+void Rank::become_verifier(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
   shard_ = std::make_unique<io::ShardWriter>(
       inputs_.config.output.directory, attempt_.number, rank_,
@@ -184,7 +189,7 @@ void Rank::open_shard(const policy::Placement& placement) {
   environment_ = make_environment(inputs_, {clock_, [this] { mailbox_.wake(); },
                                             [this](const std::string& text) { warn(text); }});
   if (inputs_.config.reward.method == io::RewardMethod::none) {
-    if (chooses()) {
+    if (rewards_choose_prompts()) {
       sink_ = std::make_unique<TellingSink>(
           *shard_, [this](std::vector<Reward> rewards) { tell(std::move(rewards)); });
     }
@@ -198,16 +203,18 @@ void Rank::open_shard(const policy::Placement& placement) {
 }
 
 void Rank::keep_rewards() {
-  constexpr double kAwaited = 0.1;  // seconds; if rewards decide which requests begin and end
+  constexpr double kAwaited = 0.1;  // seconds between writes that the coordinator waits for
   const double now = clock_.now();
   const double flush = inputs_.config.output.flush_seconds;
-  if (!scoring_ || now - rewards_kept_ < (chooses() ? std::min(kAwaited, flush) : flush)) return;
+  if (!scoring_ ||
+      now - rewards_kept_ < (rewards_choose_prompts() ? std::min(kAwaited, flush) : flush))
+    return;
   rewards_kept_ = now;
   std::vector<Reward> all;
   if (scoring_->settle([this](const auto& r, const auto& extra) { shard_->reward(r, extra); },
                        &all) > 0)
     shard_->flush();
-  if (chooses() && !all.empty()) tell(std::move(all));
+  if (rewards_choose_prompts() && !all.empty()) tell(std::move(all));
 }
 
 /// Sends the coordinator rewards that are on disk.
@@ -249,7 +256,7 @@ void Rank::take(const policy::Placement& placement) {
   kv_ = {};
   take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);
-  open_shard(placement);
+  become_verifier(placement);
 }
 
 void Rank::account(RankSummary& summary) const {
@@ -268,7 +275,7 @@ void Rank::account(RankSummary& summary) const {
   summary.transfer_bytes_received = blocks.bytes_received;
   const std::uint64_t peak = peak_rss_bytes();
   summary.peak_rss_bytes = peak - std::min(peak, compute_->weights->bytes_of_others());
-  const DrafterMemory drafts = drafter_memory(inputs_, plan_, static_cast<Role>(summary.role));
+  const DrafterMemory drafts = draft_model_memory(inputs_, plan_, static_cast<Role>(summary.role));
   const DrafterMemory head = head_memory(inputs_, plan_, static_cast<Role>(summary.role));
   summary.weight_bytes = compute_->weights->bytes();
   summary.kv_bytes = drafts.kv + head.kv;
@@ -288,7 +295,7 @@ RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs, con
   RankLife life(inputs, plan, mpi.rank(), rank);
   RankReport report;
   try {
-    rank.measure(mpi, standing);
+    rank.get_costs(mpi, standing);
     SignalRelay relay(rank.mailbox(), mpi.rank());
     protocol::drive(life, rank.mailbox(), clock, [&] {
       rank.keep_rewards();

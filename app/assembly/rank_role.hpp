@@ -32,9 +32,9 @@ struct RankReport {
   ScoringReport scoring;
 };
 
-/// Builds what the rank's role needs and runs it until the coordinator ends the run; then waits for
-/// rewards. In start-up ranks fail together. From then on each works on its own and reports a fault
-/// to the desk. Collective; throws JobEnded.
+/// Builds what the rank's role needs and runs the role until the coordinator ends the run; then
+/// waits for rewards. During start-up ranks fail together. From then on each works on its own and
+/// reports a fault to the desk. Collective; throws JobEnded.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

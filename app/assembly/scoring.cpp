@@ -17,6 +17,7 @@
 #include "io/run/final_file.hpp"
 #include "io/workers/worker_pool.hpp"
 #include "io/workers/worker_process.hpp"
+#include "runtime/core/counted.hpp"
 #include "runtime/core/fields.hpp"
 #include "runtime/core/wire.hpp"
 
@@ -72,9 +73,10 @@ void try_scorer(const Inputs& inputs) {
   const io::Score score = pool.take().at(0);
   if (score.outcome == io::ScoreOutcome::scored) return;
   const std::string what = fmt::format(
-      "reward.command: tried with the first prompt's ground truth as a response, {}", score.error);
+      "reward.command: the trial with the first prompt's ground truth as a response failed: {}",
+      score.error);
   if (settings.required != io::RewardsRequired::none)
-    throw UsageError(what + " (reward.required: none goes on without rewards)");
+    throw UsageError(what + "; set reward.required: none to run without rewards");
   say("warning: {}", what);
 }
 
@@ -84,12 +86,11 @@ std::string scoring_text(const Inputs& inputs) {
     case io::RewardMethod::none:
       break;
     case io::RewardMethod::match:
-      return "  responses are scored by their answers: 1 when it is the ground truth, else 0 "
-             "(reward.rule)\n";
+      return "  each response scores 1 if its answer is the ground truth, else 0 (reward.rule)\n";
     case io::RewardMethod::command:
       return fmt::format(
-          "  responses are scored by {} of '{}' beside each verifier (reward.workers)\n",
-          settings.workers, fmt::join(settings.command, " "));
+          "  responses are scored by {} beside each verifier, each running '{}' (reward.workers)\n",
+          counted(settings.workers, "worker"), fmt::join(settings.command, " "));
   }
   return "";
 }
@@ -99,7 +100,7 @@ std::uint64_t ScoringTally::scored() const {
 }
 
 std::uint64_t ScoringTally::missing() const {
-  std::uint64_t all = left;
+  std::uint64_t all = unscored;
   for (const std::uint64_t count : counts) all += count;
   return all - scored();
 }
@@ -134,9 +135,9 @@ void Scoring::count(const io::Score& score) {
   ++tally.counts[static_cast<std::size_t>(score.outcome)];
   tally.seconds += score.duration;
   const double until = over_ < 0 ? score.duration : over_ - score.start;
-  tally.hidden += std::clamp(until, 0.0, score.duration);
+  tally.overlapped_seconds += std::clamp(until, 0.0, score.duration);
   if (score.outcome == io::ScoreOutcome::scored) {
-    tally.rewards += score.value;
+    tally.reward_sum += score.value;
     return;
   }
   const std::string error = response_name(score.id) + ": " + score.error;
@@ -146,17 +147,17 @@ void Scoring::count(const io::Score& score) {
 
 void Scoring::generation_over() {
   over_ = clock_.now();
-  report_.tally.queued = pending();
+  report_.tally.late = pending();
 }
 
 ScoringReport Scoring::report() const {
   ScoringReport report = report_;
-  report.tally.left = submitted_;
+  report.tally.unscored = submitted_;
   const io::Trouble trouble = scorer_->trouble();
   report.tally.failures = trouble.failures;
   report.trouble = trouble.first;
-  for (const std::uint64_t count : report.tally.counts) report.tally.left -= count;
-  report.tally.after = over_ < 0 ? 0 : clock_.now() - over_;
+  for (const std::uint64_t count : report.tally.counts) report.tally.unscored -= count;
+  report.tally.trailing_seconds = over_ < 0 ? 0 : clock_.now() - over_;
   return report;
 }
 
@@ -187,8 +188,9 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
   for (std::uint64_t round = 0;; ++round) {
     State own;
     if (scoring != nullptr) {
+      // The count is taken first: if it is 0, settle() takes every remaining score.
       own.pending = scoring->pending();
-      (void)scoring->settle(keep);  // after pending(), so that 0 pending means all settled
+      (void)scoring->settle(keep);
     }
     own.stop = stop() ? 1 : 0;
     State all;
@@ -199,7 +201,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
     if (all.pending == 0 || all.stop > 0) return;
     constexpr auto kRoundsBetweenLines = static_cast<std::uint64_t>(10 / kMoment);
     if (mpi.rank() == 0 && round % kRoundsBetweenLines == 0)
-      say("all responses are there, {} of them to be scored still", all.pending);
+      say("all responses are generated; {} are not scored yet", all.pending);
     rest(kMoment);
   }
 }
@@ -215,12 +217,12 @@ ScoringReport sum_scoring(const fabric::MpiEnvironment& mpi, const ScoringReport
     const ScoringTally& tally = of_rank.tally;
     for (std::size_t i = 0; i < tally.counts.size(); ++i) sum.tally.counts[i] += tally.counts[i];
     sum.tally.failures += tally.failures;
-    sum.tally.rewards += tally.rewards;
+    sum.tally.reward_sum += tally.reward_sum;
     sum.tally.seconds += tally.seconds;
-    sum.tally.hidden += tally.hidden;
-    sum.tally.queued += tally.queued;
-    sum.tally.after = std::max(sum.tally.after, tally.after);
-    sum.tally.left += tally.left;
+    sum.tally.overlapped_seconds += tally.overlapped_seconds;
+    sum.tally.late += tally.late;
+    sum.tally.trailing_seconds = std::max(sum.tally.trailing_seconds, tally.trailing_seconds);
+    sum.tally.unscored += tally.unscored;
     if (sum.error.empty()) sum.error = of_rank.error;
     if (sum.trouble.empty()) sum.trouble = of_rank.trouble;
   }
@@ -233,15 +235,16 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
   const std::uint64_t scored = tally.scored();
   std::string text =
       fmt::format("rewards: {} {} scored", scored, scored == 1 ? "response" : "responses");
-  if (scored > 0) text += fmt::format(", mean {:.4g}", tally.rewards / static_cast<double>(scored));
+  if (scored > 0)
+    text += fmt::format(", mean {:.4g}", tally.reward_sum / static_cast<double>(scored));
   text += fmt::format("; scoring took {:.3g} s", tally.seconds);
   if (inputs.config.reward.method == io::RewardMethod::command) {
     if (tally.seconds > 0)
       text += fmt::format(", {:.0f} % of it while responses were generated",
-                          100 * tally.hidden / tally.seconds);
-    if (tally.queued > 0)
-      text += fmt::format("; {} were scored afterwards, in {:.3g} s", tally.queued - tally.left,
-                          tally.after);
+                          100 * tally.overlapped_seconds / tally.seconds);
+    if (tally.late > 0)
+      text += fmt::format("; {} were scored afterwards, in {:.3g} s", tally.late - tally.unscored,
+                          tally.trailing_seconds);
   }
   say("{}", text);
   if (tally.failures > 0)
@@ -254,10 +257,11 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
     std::replace(name.begin(), name.end(), '_', ' ');
     reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], name);
   }
-  if (tally.left > 0) reasons += fmt::format("{}{} left", reasons.empty() ? "" : ", ", tally.left);
-  say("warning: {} {} no reward ({}){}; --resume scores what is missing", tally.missing(),
+  if (tally.unscored > 0)
+    reasons += fmt::format("{}{} left", reasons.empty() ? "" : ", ", tally.unscored);
+  say("warning: {} {} no reward ({}){}; --resume scores these responses", tally.missing(),
       tally.missing() == 1 ? "response has" : "responses have", reasons,
-      report.error.empty() ? "" : ", as " + report.error);
+      report.error.empty() ? "" : ", for example " + report.error);
 }
 
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
@@ -278,10 +282,10 @@ void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringR
   if (enough) return;
   throw DataError(fmt::format(
       "{} of {} responses {} no reward (reward.required){}; {} has the trajectories, and --resume "
-      "scores what is missing",
+      "scores these responses",
       inputs.sizes.responses - rewards, inputs.sizes.responses,
       inputs.sizes.responses - rewards == 1 ? "has" : "have",
-      report.error.empty() ? "" : ", as " + report.error, inputs.config.output.directory));
+      report.error.empty() ? "" : ", for example " + report.error, inputs.config.output.directory));
 }
 
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
@@ -298,8 +302,8 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
   };
   together(mpi, [&] {
     if (mpi.rank() == 0)
-      say("{}", left == 1 ? "1 response has no reward: it is scored"
-                          : fmt::format("{} responses have no reward: they are scored", left));
+      say("{}", left == 1 ? "1 response has no reward and is scored now"
+                          : fmt::format("{} responses have no reward and are scored now", left));
     if (mine.entries.empty()) return;
     scoring = std::make_unique<Scoring>(inputs, clock, nullptr);
     read_unscored(mine, [&](const Trajectory& response) { scoring->submit(response); });
@@ -329,9 +333,9 @@ void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
       say("{}: {} of {} trajectories have a reward", file.path, file.rewards, file.trajectories);
     }
     print_scoring(inputs, report);
-    if (report.tally.left > 0) {
+    if (report.tally.unscored > 0) {
       throw Error(ExitCode::try_again,
-                  "stopped before all were scored: run again with --resume to continue");
+                  "stopped before all responses were scored: run again with --resume to continue");
     }
     require_rewards(inputs, rewards, report);
   });

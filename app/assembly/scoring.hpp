@@ -30,19 +30,19 @@ void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// gives no score, throws UsageError, or only warns if no rewards are required. Does nothing if
 /// there are no workers.
 void try_scorer(const Inputs& inputs);
-/// The banner's line "  responses are scored by ...", or nothing.
+/// The line of plan_text() about how responses are scored, or nothing.
 [[nodiscard]] std::string scoring_text(const Inputs& inputs);
 
 /// Results of scoring, on one rank or summed over all.
 struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
   std::uint64_t failures = 0;             ///< failures of workers
-  double rewards = 0;                     ///< sum of all rewards
+  double reward_sum = 0;                  ///< sum of all rewards
   double seconds = 0;                     ///< sum over responses of the last attempt's time
-  double hidden = 0;                      ///< the part of `seconds` before generation ended
-  std::uint64_t queued = 0;               ///< responses not yet scored when generation ended
-  double after = 0;                       ///< seconds from the end of generation to the last score
-  std::uint64_t left = 0;                 ///< responses not scored when the run was stopped
+  double overlapped_seconds = 0;          ///< the part of `seconds` before generation ended
+  std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
+  double trailing_seconds = 0;            ///< from the end of generation to the end of scoring
+  std::uint64_t unscored = 0;             ///< responses not scored when the run was stopped
 
   [[nodiscard]] std::uint64_t scored() const;
   [[nodiscard]] std::uint64_t missing() const;
@@ -98,7 +98,7 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Hands responses on. Once they are on disk, tells the rewards that they came with.
+/// Hands responses on. Once responses are on disk, passes on the rewards that came with them.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -137,7 +137,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
 /// Throws DataError if a finished run has fewer rewards than reward.required asks for. `rewards`:
-/// their number.
+/// their number. An environment may give none, so of its rewards only `all` is enforced.
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
 /// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards

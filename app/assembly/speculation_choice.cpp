@@ -27,7 +27,7 @@ policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts&
   const io::RunConfig& config = inputs.config;
   policy::PlanFacts facts;
   facts.ranks = ranks;
-  facts.requests = choice.batch;
+  facts.requests = choice.requests;
   facts.max_batch = config.engine.max_batch;
   facts.context = mean_context(inputs);
   facts.longest_draft = config.speculation.max_length;
@@ -81,12 +81,12 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
   const std::vector<int> degrees = first.degrees();
   if (degrees.size() > 1)
     return fmt::format(
-        "layout.verifier_tp names groups of degrees {}, and plans are made for groups of one",
+        "layout.verifier_tp names groups of degrees {}, but plans are made for a single degree",
         fmt::join(degrees, " and "));
   if (!costs.profile)
     return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
-  if (costs.hold()) return "";
-  return fmt::format("engine.profile does not hold here: {}; run `paceline profile` again",
+  if (costs.profile_holds()) return "";
+  return fmt::format("engine.profile does not hold here (run `paceline profile` again): {}",
                      costs.fault);
 }
 
@@ -103,7 +103,7 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
   std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
                                  how(choice.chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
-    text += fmt::format(", {:.0f} of {}", other->tokens_per_second, how(*other));
+    text += fmt::format(", against {:.0f} with {}", other->tokens_per_second, how(*other));
   if (choice.chosen.mode == SpeculationMode::plain) {
     text +=
         drafts_always(lengths)
@@ -130,11 +130,9 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
     choice.reason = "verifiers draft for themselves: " + why_not;
     if (speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(
-        "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters, "
-        "for " +
-        why_not);
+        "speculation.mode: decoupled needs drafter ranks; set layout.drafters, because " + why_not);
   }
-  choice.batch = static_cast<double>(inputs.sizes.responses);
+  choice.requests = static_cast<double>(inputs.sizes.responses);
   // No drafter rank drafts by n-grams and trees alone, unless the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
@@ -189,7 +187,7 @@ void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());
   std::iota(choice.order.begin(), choice.order.end(), 0);
-  if (!costs.hold()) return;
+  if (!costs.profile_holds()) return;
   const int groups =
       settled_groups(inputs).value_or((ranks - choice.drafter_ranks) / costs.conditions.tp);
   choice.load = ladder_load(inputs, std::max(1, groups));
@@ -249,15 +247,14 @@ std::string speculation_text(const Plan& plan) {
   if (choice.plans.empty()) return "";
   std::string text = fmt::format(
       "plans of speculation for {}, by engine.profile, tokens/s foreseen over the whole run\n",
-      counted(static_cast<std::int64_t>(choice.batch), "request"));
+      counted(static_cast<std::int64_t>(choice.requests), "request"));
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
     const std::string& name = choice.methods[m].name;
     const auto ranked = std::ranges::find(choice.ranked, name, &policy::RankedMethod::method);
     text += fmt::format("  {}: {:.2f} of its tokens accepted, {}; {:.2f} times as fast as plain\n",
                         plan.draft_servers.history && name == "suffix" ? kSuffixWithHistory : name,
                         choice.methods[m].acceptance,
-                        choice.known[m] ? "as in earlier runs" : "assumed, for it is not known",
-                        ranked->speedup);
+                        choice.known[m] ? "as in earlier runs" : "an assumption", ranked->speedup);
   }
   std::vector<bool> mode_shown(3);
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {

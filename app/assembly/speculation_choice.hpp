@@ -1,5 +1,5 @@
-// The choice of drafter ranks, their number and how far they run ahead. It is made by the known
-// costs, within the limits that the configuration sets.
+// Chooses the number of drafter ranks, their draft window, and the order of drafters. The choice
+// uses the known costs, within the configuration's limits.
 #pragma once
 
 #include <cstdint>
@@ -20,34 +20,33 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// The choice and its reasons. The first five fields are the same on every rank: they decide the
-/// layout, how far drafter ranks run ahead, and the order in which drafters are asked. The other
-/// fields are for texts to the user, and are set only on rank 0.
+/// The choice and its reasons. The first five fields are the same on every rank. The other fields
+/// are for texts to the user, and are set only on rank 0.
 struct SpeculationChoice {
-  int drafter_ranks = 0;
-  std::string reason;               ///< why so many drafter ranks; empty: layout.drafters says so
-  int window = 0;                   ///< tokens that a drafter rank sends at a time
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters
-  std::vector<double> acceptance;   ///< [drafters] expected share of tokens accepted, as `order`
+  int drafter_ranks = 0;  ///< decides the layout
+  std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
+  int window = 0;         ///< tokens that a drafter rank sends at a time
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, first asked first
+  std::vector<double> acceptance;   ///< [drafters] expected acceptance, in the order of `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
-  policy::SpeculationPlan chosen;              ///< set if there are plans
-  std::vector<policy::DraftMethod> methods;    ///< drafting methods of the plans
-  std::vector<bool> known;                     ///< [methods] acceptance is known from earlier runs
-  std::vector<policy::RankedMethod> ranked;    ///< methods by the ladder, best first
-  policy::LadderLoad load;                     ///< load for which the ladder was built
-  double batch = 0;                            ///< requests at the start
+  policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
+  std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
+  std::vector<bool> known;                   ///< [methods] acceptance is known from earlier runs
+  std::vector<policy::RankedMethod> ranked;  ///< methods by the ladder, best first
+  policy::LadderLoad load;                   ///< load for which the ladder was built
+  double requests = 0;                       ///< all responses of the job
 };
 
 /// Chooses by SpecActor's Algorithm 1 and initial selection, if a profile holds here and there are
 /// drafters. `first`: placement of the layout before any choice. `history`: earlier acceptance.
-/// `tail`: groups that the layout's may join into. Throws UsageError if the configuration asks for
-/// a choice that cannot be made.
+/// `tail`: larger groups that the layout's groups may join into. Throws UsageError if the
+/// configuration asks for a choice that cannot be made.
 ///
 /// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
-/// A drafter rank seldom gets past its first drafter, so the chosen plan's method is first there.
-/// A verifier that drafts for itself asks n-grams and trees before models and heads: lookups cost
-/// next to nothing, and a later drafter is asked only if it is expected to do better
-/// (speculation::Speculator). Among models and heads the ladder's order counts.
+/// N-grams and trees come before models and heads: lookups cost next to nothing, and a later
+/// drafter is asked only if it is expected to do better (speculation::Speculator). Within each of
+/// these two kinds the ladder's order counts. With drafter ranks, the chosen plan's method comes
+/// first, because a drafter rank seldom gets past its first drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
@@ -65,7 +64,7 @@ struct SpeculationChoice {
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
 /// The chosen plan, its rivals, the settings that ask for each, and the draft ladder, as text for
-/// people; empty if no costs are known.
+/// people; empty if no costs are known or nothing drafts.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

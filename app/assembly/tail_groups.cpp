@@ -54,7 +54,7 @@ TailProfile check_tail_profile(const Inputs& inputs, const policy::Placement& pl
         *wanted));
   profile.fault = difference(table, costs.conditions, {&tp, 1}, inputs.drafters,
                              inputs.target.compute, "this run");
-  if (profile.fault.empty() && !costs.hold())
+  if (profile.fault.empty() && !costs.profile_holds())
     profile.fault = "costs of the layout's groups are not known beforehand (engine.profile)";
   return profile;
 }
@@ -65,9 +65,9 @@ TailGroups groups_of(const TailProfile& profile, const Inputs& inputs, const Mac
   const Auto<std::string>& path = inputs.config.engine.tail_profile;
   if (!path) return tail;
   if (!profile.fault.empty()) {
-    tail.explanation =
-        fmt::format("warning: {} (engine.tail_profile) does not hold here: {}; no groups join",
-                    *path, profile.fault);
+    tail.explanation = fmt::format(
+        "warning: no groups join, because {} (engine.tail_profile) does not hold here: {}", *path,
+        profile.fault);
     return tail;
   }
   const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
@@ -79,7 +79,7 @@ TailGroups groups_of(const TailProfile& profile, const Inputs& inputs, const Mac
   }
   tail.costs[degrees.front()] = io::parse_cost_profile(profile.text, *path);
   tail.explanation = fmt::format(
-      "groups join into groups of {} for the last requests where that ends sooner (override: "
+      "groups join into groups of {} for the last requests if these then end sooner (override: "
       "layout.tail_tp)",
       degrees.front());
   return tail;
@@ -145,7 +145,7 @@ void keep_possible(const Machine& machine, const policy::Placement& placement, T
 policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                      const Plan& plan) {
   policy::GrowthOptions options;
-  if (!plan.tail_groups.grow() || !plan.costs.hold()) return options;
+  if (!plan.tail_groups.grow() || !plan.costs.profile_holds()) return options;
   options.costs = plan.tail_groups.costs;
   options.costs[plan.layout.placement.least_tp()] = *plan.costs.profile;
   for (const speculation::RosterEntry& entry : drafter_roster(plan, &*plan.costs.profile)) {

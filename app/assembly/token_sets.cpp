@@ -175,21 +175,21 @@ std::string end_warnings(const Inputs& inputs) {
   });
   if (all_banned && !inputs.ends.stops.empty()) {
     text += fmt::format(
-        "  warning: no response can end with a token: sampling.{} every one that ends responses\n",
-        sampling.allowed_ids.empty() ? "banned_ids has" : "banned_ids and allowed_ids leave out");
+        "  warning: no response can end with a token: sampling.{} every token that ends "
+        "responses\n",
+        sampling.allowed_ids.empty() ? "banned_ids bans" : "banned_ids and allowed_ids ban");
   }
   if (turn.in_prompts && !ends_with(inputs, turn)) {
     text += fmt::format(
-        "  warning: turns of the prompts end with {}, but responses do not, so that they go on "
-        "behind it; set {}\n",
+        "  warning: turns of the prompts end with {}, but responses do not end there; set {}\n",
         io::printable(turn.text), setting_for(turn));
   }
   if (inputs.ends.earlier_eos && *inputs.ends.earlier_eos != inputs.target.config.eos) {
     const bool generation =
         std::filesystem::exists(std::filesystem::path(path) / "generation_config.json");
     text += fmt::format(
-        "  warning: the model's end tokens are [{}], those of the step before were [{}]{}; to have "
-        "these too, set sampling.stop_ids: [{}]\n",
+        "  warning: the model's end tokens are [{}]; in the previous step they were [{}]{}; to "
+        "stop at the earlier ones too, set sampling.stop_ids: [{}]\n",
         fmt::join(inputs.target.config.eos, ", "), fmt::join(*inputs.ends.earlier_eos, ", "),
         generation ? "" : fmt::format(": {} has no generation_config.json", path),
         fmt::join(*inputs.ends.earlier_eos, ", "));

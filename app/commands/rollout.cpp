@@ -125,8 +125,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
     pulse.turn(coordinator.changes() > 0);  // from the first change on, the watchdog watches ranks
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
-      say("warning: a drafter rank sends the coordinator messages that make no sense; they are "
-          "dropped");
+      say("warning: a drafter rank sends the coordinator invalid messages; they are dropped");
     const bool out_of_time = is_late();
     if (stop_signalled() || out_of_time) {
       if (!announced)
@@ -168,7 +167,7 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     if (inputs.config.prompts.partial == io::PartialResponses::keep) {
       const std::size_t left =
           io::write_left_over(directory, output.manifest, inputs.prompts.prompts, output.begun);
-      say("{}/left: {} to go on with (prompts.begun)", directory,
+      say("{}/left: {} for a later run (prompts.begun)", directory,
           counted(left, "unfinished response"));
     }
     const io::FinalFileReport report =
@@ -187,8 +186,8 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     if (report.choice) print_choice(*report.choice);
     const std::uint64_t missing = report.trajectories - report.rewards;
     if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
-      say("warning: {} {} no reward, for the environment gave none; trainers that need all "
-          "rewards get none",
+      say("warning: {} {} no reward, because the environment gave none; trainers that need all "
+          "rewards then get none at all",
           counted(missing, "response"), missing == 1 ? "has" : "have");
     }
   }
@@ -214,10 +213,10 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
              bool resident) {
   const roles::Progress& progress = outcome.progress;
   print_accounting(inputs, plan, outcome.summaries, progress, seconds, resident);
-  if (progress.moves > 0) say("{} a request changed groups", counted(progress.moves, "time"));
+  if (progress.moves > 0) say("requests changed groups {}", counted(progress.moves, "time"));
   if (progress.races > 0)
-    say("{} a group came to race for another's request", counted(progress.races, "time"));
-  if (progress.placements > 0) say("{} ranks changed roles", counted(progress.placements, "time"));
+    say("groups raced for others' requests {}", counted(progress.races, "time"));
+  if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
 /// Tells the plan, on rank 0. The log gets all of it, the user only lines that are new since the
@@ -343,7 +342,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
   // Responses left unscored belong to prompts that do not count.
-  if (complete && inputs.config.prompts.enough) scoring.tally.left = 0;
+  if (complete && inputs.config.prompts.enough) scoring.tally.unscored = 0;
   together(mpi, [&] {
     if (!first) return;
     keep_drafts(inputs, plan, all_drafts, output.attempt == 0);
@@ -356,9 +355,9 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
     generated = true;
     const Written written = write_final_files(inputs, output, clock);
     account(inputs, plan, outcome, written.ended, standing.resident());
-    if (scoring.tally.left > 0) {
+    if (scoring.tally.unscored > 0) {
       throw Error(ExitCode::try_again,
-                  "stopped before all were scored: run again with --resume to continue");
+                  "stopped before all responses were scored: run again with --resume to continue");
     }
     if (!inputs.config.prompts.enough) require_rewards(inputs, written.rewards, scoring);
   });

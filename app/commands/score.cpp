@@ -221,11 +221,11 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
         "--replay-routing: the run recorded no experts; generate it with sampling.keep_routing: "
         "true");
   if (recorded != own)
-    throw UsageError("--replay-routing: expected experts of the same layers, " +
-                     std::to_string(own.chosen) + " of " + std::to_string(own.experts) +
-                     " a token; the run recorded " + std::to_string(recorded.chosen) + " of " +
-                     std::to_string(recorded.experts) +
-                     (recorded.layers == own.layers ? "" : ", of other layers"));
+    throw UsageError(
+        fmt::format("--replay-routing: expected {} of {} experts for each token, in the model's "
+                    "layers; the run recorded {} of {}{}",
+                    own.chosen, own.experts, recorded.chosen, recorded.experts,
+                    recorded.layers == own.layers ? "" : ", in other layers"));
 }
 
 /// Serializes a response's scores and the experts of its positions.
@@ -351,10 +351,10 @@ void print_end(const std::string& path, std::size_t responses, const Counts& cou
       responses, counts.tokens, seconds, tokens / seconds,
       static_cast<double>(counts.rows) / seconds);
   if (counts.differ == 0 && counts.sampling_differ == 0) {
-    say("all log-probabilities are the run's own to the bit");
+    say("all log-probabilities equal the run's in every bit");
   } else {
     say("of {} tokens {} have another logprob than in the run and {} another sampling_logprob; the "
-        "run's logprob less this is {:.6f} on average, {:.6f} at most",
+        "run's logprob minus this one is {:.6f} on average, and at most {:.6f} above or below 0",
         counts.tokens, counts.differ, counts.sampling_differ, counts.difference / tokens,
         counts.largest);
   }

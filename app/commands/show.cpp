@@ -70,7 +70,7 @@ class Show {
     }
     print_prompt(*prompt);
     for (const io::StoredResponse& response : shown) print_response(response);
-    if (shown.empty()) fmt::print("\n{}: nothing is there yet\n", which);
+    if (shown.empty()) fmt::print("\n{}: no response yet\n", which);
   }
 
   /// Prints a line for each prompt, the prompt with the longest response first.

@@ -183,7 +183,7 @@ std::string directory_of(const std::string& output, std::size_t number,
 }
 
 void say_written(const std::string& output) {
-  if (!output.empty()) say("{}: telemetry, which paceline report reads", output);
+  if (!output.empty()) say("{}: telemetry, for `paceline report`", output);
 }
 
 }  // namespace
@@ -195,7 +195,8 @@ ExitCode simulate(const SimulateArguments& arguments) {
         prepare_simulation(read_config(arguments.run, io::Purpose::simulation));
     say("{}", simulation_text(simulation));
     if (simulation.inputs.config.prompts.enough)
-      say("prompts.enough is not modelled, for there are no rewards: all prompts are generated");
+      say("prompts.enough is not modelled, because there are no rewards: all prompts get "
+          "responses");
     rows.push_back(run(simulation, ""));
     account(rows.back());
     say_written(simulation.inputs.config.output.directory);

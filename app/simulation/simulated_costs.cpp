@@ -71,11 +71,10 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
     }
     const HeadConfig& head = drafter.head->config;
     if (mask_token(head)) {
-      throw UsageError(
-          fmt::format("speculation.drafters: no costs of {} by {}: a {} drafts in one pass, and "
-                      "the tables know "
-                      "heads that take a pass a token; measure it (engine.profile)",
-                      drafter.setting.path, directory, kind_of(head)));
+      throw UsageError(fmt::format(
+          "speculation.drafters: {} has no costs of {}: the tables cover only heads with one pass "
+          "per token, and a {} drafts in one pass; measure it (engine.profile)",
+          directory, drafter.setting.path, kind_of(head)));
     }
     drafts.push_back({drafter.name, layer_of(head), config.speculation.paths.value_or(1)});
     drafts.back().config.vocab = draft_vocab(head);
@@ -91,9 +90,8 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
     table = sim::gpu_costs(measured, *inputs.priced, gpus, drafts, system);
   } catch (const std::invalid_argument& error) {  // a bad degree, or sizes not measured
     throw UsageError(fmt::format(
-        "layout.verifier_tp, simulation.gpus_per_rank: no costs of {} GPUs that share a model by "
-        "{}: {}",
-        gpus, directory, error.what()));
+        "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
+        directory, gpus, error.what()));
   }
   table.conditions.tp = tp;  // degree in ranks, not GPUs
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
@@ -119,8 +117,8 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
       difference(profile, now, {&now.tp, 1}, {}, inputs.target.compute, "this simulation");
   if (fault.empty()) return;
   throw UsageError(
-      fmt::format("engine.profile: {} does not hold here: {}; measure what is simulated (paceline "
-                  "profile), or set simulation.gpu_tables",
+      fmt::format("engine.profile: {} does not hold here: {}. Measure the simulated configuration "
+                  "(paceline profile), or set simulation.gpu_tables",
                   *engine.profile, fault));
 }
 
@@ -149,13 +147,12 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
   if (config.simulation.gpu_tables) return std::nullopt;
   if (!config.engine.profile) {
     throw UsageError(
-        "simulation: no costs to go by; set engine.profile (paceline profile) or "
+        "simulation: no costs are known; set engine.profile (paceline profile) or "
         "simulation.gpu_tables");
   }
   if (config.simulation.gpus_per_rank > 1) {
     throw UsageError(fmt::format(
-        "simulation.gpus_per_rank: expected 1 where costs are those of ranks (engine.profile), "
-        "found {}",
+        "simulation.gpus_per_rank: expected 1, because engine.profile has costs per rank, found {}",
         config.simulation.gpus_per_rank));
   }
   const std::string& path = *config.engine.profile;

@@ -118,6 +118,8 @@ std::unique_ptr<draft::Drafter> SimulatedRank::drafter(std::int32_t index) {
   const std::vector<DrafterCosts>& all = plan.costs.profile->drafters;
   const auto costs =
       std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.name == drafter.name; });
+  if (method == acceptance.methods.end() || costs == all.end())
+    throw std::logic_error("no acceptance or no costs of the drafter " + drafter.name);
   const auto number = static_cast<int>(method - acceptance.methods.begin());
   if (drafter.head != nullptr) {
     return std::make_unique<sim::ModelledHead>(around_.world, actor_, *costs, number, acceptance,

@@ -53,7 +53,7 @@ sim::AcceptanceSettings acceptance_of(const Inputs& inputs, const sim::StopPoint
     const std::vector<io::DrafterSetting>& drafters = inputs.config.speculation.drafters;
     if (settings.acceptance->size() != drafters.size()) {
       throw UsageError(
-          fmt::format("simulation.workload.acceptance: expected a number for each of the {} of "
+          fmt::format("simulation.workload.acceptance: expected {} numbers, one for each of "
                       "speculation.drafters, found {}",
                       drafters.size(), settings.acceptance->size()));
     }
@@ -71,10 +71,10 @@ sim::Workload replayed(const Inputs& inputs, const std::string& directory,
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (std::find(run.drafters.begin(), run.drafters.end(), drafter.name) != run.drafters.end())
       continue;
-    throw UsageError(fmt::format(
-        "simulation.workload.lengths: {} says nothing of drafter {}; name a run in which verifiers "
-        "drafted by it (speculation.mode: coupled)",
-        directory, drafter.name));
+    throw UsageError(
+        fmt::format("simulation.workload.lengths: {} has no drafts by {}; name a run in which "
+                    "verifiers drafted by it (speculation.mode: coupled)",
+                    directory, drafter.name));
   }
   return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);
 }
@@ -167,14 +167,14 @@ std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config) {
   if (!directory) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: expected a run that recorded draft trees "
-                    "(record_stops), by which {} is to draft",
+                    "(record_stops of its head), for the simulated drafts of {}",
                     head->path.empty() ? "mtp" : head->path));
   }
   std::vector<StopPoint> points = io::read_stop_points(*directory);
   if (points.empty()) {
     throw UsageError(
         fmt::format("simulation.workload.stop_points: {} recorded no draft trees; expected a run "
-                    "with record_stops of its head",
+                    "whose head was set to record_stops",
                     *directory));
   }
   return std::make_unique<sim::StopPoints>(std::move(points));

@@ -27,7 +27,9 @@ namespace {
 /// position: it counts as one KV head, whole on every rank. There are no pictures.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
-    throw UsageError("simulation.context: config.json has no max_position_embeddings; set it");
+    throw UsageError(
+        "simulation.context: expected a number, because config.json has no "
+        "max_position_embeddings; found auto");
   ModelConfig model = priced;
   model.family = &model::llama;  // stands for a dense decoder
   if (priced.latent) model.kv_heads = 1;
@@ -61,7 +63,7 @@ BackendChoice backend_of(const io::RunConfig& config, const CostConditions& cost
   if (choice.name != "cuda") {
     if (!simulation.gpu_memory) return choice;
     throw UsageError(fmt::format(
-        "simulation.gpu_memory: expected auto where costs are those of a CPU ({}), found {} bytes",
+        "simulation.gpu_memory: expected auto, because {} has costs of a CPU, found {} bytes",
         *config.engine.profile, *simulation.gpu_memory));
   }
   choice.device = 0;
@@ -99,7 +101,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   }
   if (tail.grow()) {
     tail.explanation = fmt::format(
-        "groups join into groups of {} for the last requests where that ends sooner (override: "
+        "groups join into groups of {} for the last requests if these then end sooner (override: "
         "layout.tail_tp)",
         fmt::join(known, ", "));
   }
@@ -157,7 +159,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   take_workload(workload, replays(simulation.inputs.config), simulation.inputs);
   const Inputs& inputs = simulation.inputs;
   if (inputs.attention() == AttentionLayout::data)
-    throw UsageError("layout.attention: simulate models auto or tensor alone, found data");
+    throw UsageError("layout.attention: simulations model only auto and tensor, found data");
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 

@@ -159,7 +159,7 @@ bool Pulse::listen() {
 void Pulse::judge(int rank, double silent, double grace) {
   if (silent < g_patience + grace) return;
   std::string text = "rank " + std::to_string(rank) + (rank == 0 ? ", which leads the job," : "") +
-                     " has not been heard of for " + duration_text(silent) +
+                     " has not been heard from for " + duration_text(silent) +
                      " (limits.stall): it is stopped, or waits for a file system";
   if (!advice_.empty()) text += "; " + advice_;
   abort_hung_job(mpi_, {ExitCode::internal, std::move(text)});

@@ -28,8 +28,8 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Opens the log on the rank that speaks for all, and appends `heading`, as the first line above,
-  /// and the text so far. Returns the reason if it cannot be opened, else "".
+  /// Opens the log on the rank that speaks for all. Appends `heading` (its form is shown at the top
+  /// of this file) and the text so far. Returns the reason if it cannot be opened, else "".
   [[nodiscard]] std::string open(const std::string& directory, const std::string& heading);
   /// Joins the log on other ranks, which open it when they have text for it.
   void join(const std::string& directory);

@@ -115,8 +115,8 @@ FoundRun HistorySearch::look() {
 void HistorySearch::find(const std::string& path, FoundRun& found) {
   const RunManifest manifest = read_run_manifest(path);
   if (manifest.vocabulary != options_.vocabulary) {
-    warn_(path + ": its tokens are of a vocabulary of " + std::to_string(manifest.vocabulary) +
-          ", the model's has " + std::to_string(options_.vocabulary));
+    warn_(path + ": the run's vocabulary has " + std::to_string(manifest.vocabulary) +
+          " tokens; the model's has " + std::to_string(options_.vocabulary));
     return;
   }
   const std::vector<std::vector<TokenId>> prompts = read_prompt_tokens(path);

@@ -145,10 +145,9 @@ void bound_by(const std::string& root, const CgroupFiles& files, HostMemory& mem
 }  // namespace
 
 const char* name_of(MemoryBound bound) {
-  return name_in(
-      std::array{"unknown", "what is free there", "what the job's limit leaves (cgroup v1)",
-                 "what the job's limit leaves (cgroup v2)", "as planned for"},
-      bound);
+  return name_in(std::array{"unknown", "free memory", "memory left by the job's limit, cgroup v1",
+                            "memory left by the job's limit, cgroup v2", "as planned for"},
+                 bound);
 }
 
 HostMemory available_memory(const std::string& root) {

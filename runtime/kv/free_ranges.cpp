@@ -6,7 +6,7 @@
 
 namespace paceline::kv {
 
-FreeRanges::FreeRanges(std::int32_t places) : places_(places), free_(places), last_(places) {
+FreeRanges::FreeRanges(std::int32_t places) : places_(places), free_(places), row_end_(places) {
   if (places > 0) ranges_.emplace(0, places);
 }
 
@@ -25,7 +25,7 @@ void FreeRanges::give(std::int32_t place) {
   const bool joins_next = next != ranges_.end() && next->first == place + 1;
   const auto before = next == ranges_.begin() ? ranges_.end() : std::prev(next);
   const bool has_before = before != ranges_.end();
-  if (place < 0 || place >= last_ || (has_before && before->first + before->second > place))
+  if (place < 0 || place >= row_end_ || (has_before && before->first + before->second > place))
     throw std::logic_error("a place is given back that is not in use");
   const std::int32_t after = joins_next ? next->second : 0;
   if (joins_next) ranges_.erase(next);
@@ -44,9 +44,9 @@ void FreeRanges::drop_free() {
 }
 
 std::int32_t FreeRanges::end() const {
-  if (ranges_.empty()) return last_;
+  if (ranges_.empty()) return row_end_;
   const auto [first, count] = *ranges_.rbegin();
-  return first + count == last_ ? first : last_;
+  return first + count == row_end_ ? first : row_end_;
 }
 
 }  // namespace paceline::kv

@@ -30,7 +30,7 @@ class FreeRanges {
  private:
   std::int32_t places_;  ///< places in the row now
   std::int32_t free_;
-  std::int32_t last_;                            ///< one past the last place of the original row
+  std::int32_t row_end_;                         ///< one past the last place of the original row
   std::map<std::int32_t, std::int32_t> ranges_;  ///< free ranges, none adjacent: first place, count
 };
 

@@ -18,8 +18,8 @@
 
 namespace paceline::kv {
 
-/// Copies between host memory and a rank's KV pool, which may be in device memory. Used by one
-/// thread.
+/// Copies between host memory and the memory of a rank's KV blocks, which may be a device's. Used
+/// by one thread.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
@@ -31,7 +31,7 @@ struct HostTiersOptions {
   std::size_t block_bytes = 0;
   std::int32_t units = 0;
   std::optional<std::string> directory;  ///< where the file is made; absent: no disk
-  /// Makes the copier of each thread; empty: the KV pool is in host memory.
+  /// Makes the copier of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
   /// Called on other threads whenever a job has ended.
   std::function<void()> wake;

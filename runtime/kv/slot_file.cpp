@@ -68,7 +68,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     }
     offset += done;
     if (direct_ && offset % static_cast<std::int64_t>(kAlignment) != 0)
-      return fmt::format("the KV file in {} takes no more", directory_);
+      return fmt::format("the KV file in {} cannot grow", directory_);
     auto rest = static_cast<std::size_t>(done);
     while (at < left.size() && rest >= left[at].iov_len) rest -= left[at++].iov_len;
     if (rest == 0) continue;

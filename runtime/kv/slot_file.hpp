@@ -19,7 +19,7 @@ class SlotFile {
   /// Alignment of memory addresses and of slot sizes, in bytes.
   static constexpr std::size_t kAlignment = 4096;
 
-  /// `slot`: bytes of a slot. Throws IoError naming the directory where no file can be made.
+  /// `slot`: bytes of a slot. If no file can be made, throws IoError, naming the directory.
   SlotFile(const std::string& directory, std::size_t slot);
   ~SlotFile();
   SlotFile(const SlotFile&) = delete;

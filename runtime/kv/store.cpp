@@ -404,7 +404,7 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
   if (job.kind == come_up) free_unit(block);
   if (!job.failure.empty()) return;
   ++counts_.damaged;
-  warn_once(told_damage_, "stored KV does not hold what was put there; it is computed again");
+  warn_once(told_damage_, "stored KV is damaged (its checksum differs); it is computed again");
 }
 
 // ---- Eviction and bringing up.
@@ -456,7 +456,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   return made;
 }
 
-/// Frees the slots of blocks that are in memory too.
+/// Frees the slots of blocks that are in memory too. Returns whether there were any.
 bool Store::free_copies() {
   bool any = false;
   for (const auto& [order, entry] : by_order_) {
@@ -478,7 +478,7 @@ Store::EntryRef Store::lose_last() {
     // A disk that failed has been warned of already.
     if (!told_write_)
       warn_once(told_lost_,
-                "the KV pool has no room for the KV of all requests that wait; what it lacks is "
+                "the KV pool has no room for the KV of all requests that wait; KV without room is "
                 "computed again (kv_pool.memory, kv_pool.disk, kv_pool.disk_size)");
     unlist(entry);
     return entry;

@@ -11,8 +11,8 @@
 
 namespace paceline::kv {
 
-/// A job: blocks that all go one way. A `unit` is a block's place in host memory, a `slot` its
-/// place on disk, `outside` its place in the KV pool of the rank.
+/// A job: blocks that all go one way. A `unit` is a stored block's place in host memory, a `slot`
+/// its place on disk, `outside` its place among the KV blocks with which the rank computes.
 struct TierJob {
   enum class Kind : std::uint8_t {
     take_in,        ///< from outside to units; sets their sums

@@ -39,8 +39,7 @@ class Pregeneration {
   bool step();
   /// Takes the requests out of the batch. They go on when step() is called again.
   void drop();
-  /// Takes the requests out of the batch, and keeps what has been said to all begun ones. No step()
-  /// follows.
+  /// Takes the requests out of the batch, and keeps the texts of all begun ones. No step() follows.
   void end();
 
   /// Number of requests that have ended, or for which there was no room.

@@ -40,7 +40,7 @@ struct VerifierPorts {
   speculation::RemoteDrafters* remote;
   /// One of the speculator's drafters; null: there are no draft servers.
   speculation::DraftClient* siblings;
-  /// Null: the KV pool stays as large as it is.
+  /// Null: the number of KV blocks never changes.
   speculation::ElasticMemory* memory;
   /// One of the speculator's drafters; null: nothing is recorded.
   speculation::StopRecorder* recorder;
@@ -48,7 +48,7 @@ struct VerifierPorts {
   TelemetrySink& telemetry;
   /// Null: responses are of one turn.
   Environment* environment = nullptr;
-  /// Opens the place for what is said to the next step's prompts.
+  /// Opens the place for responses to the next step's prompts.
   Pregeneration::Open pregenerated = {};
 };
 
@@ -67,10 +67,10 @@ struct VerifierOptions {
   ConversationLimits conversations = {};
 };
 
-/// A turn is: apply messages, let requests go, take requests in, resize the KV pool, run one step,
-/// report the responses that ended. A step begins with drafts where there are any, made on the same
-/// rank (coupled speculation) or by drafter ranks (decoupled). The coordinator counts a response as
-/// finished only once it is on disk.
+/// A turn is: apply messages, let requests go, take requests in, resize the pool of KV blocks, run
+/// one step, report the responses that ended. A step begins with drafts where there are any, made
+/// on the same rank (coupled speculation) or by drafter ranks (decoupled). The coordinator counts a
+/// response as finished only once it is on disk.
 ///
 /// Where responses are conversations, a response leaves the batch after each turn, and waits here
 /// for the environment's answer (conversations.hpp). Its trajectory is written with each answer,

@@ -38,7 +38,7 @@ Watchdog::Verdict Watchdog::look(double now, const Coordinator& coordinator) {
 std::string Watchdog::report(const Coordinator& coordinator) const {
   std::vector<int> ranks = coordinator.awaited();
   std::ranges::stable_sort(ranks, [&](int a, int b) { return silent_[a] > silent_[b]; });
-  std::string text = "nothing has gone on for " + duration_text(quiet_) + "; last heard:";
+  std::string text = "no progress for " + duration_text(quiet_) + "; last messages:";
   for (std::size_t i = 0; i < std::min(kMostNamed, ranks.size()); ++i) {
     const int rank = ranks[i];
     const policy::Placement& placement = coordinator.placement();

@@ -29,7 +29,7 @@ void DrafterWatch::step_ended() {
 
 void DrafterWatch::reads(bool reads) {
   if (!reads && reads_)
-    trouble(overflows_, "does not read what it is sent; it is sent no more until then");
+    trouble(overflows_, "does not read its messages; it is sent no more until it does");
   reads_ = reads;
 }
 
@@ -42,7 +42,7 @@ bool DrafterWatch::floods() {
   if (useless_ == kMostUseless) {
     ++useless_;
     trouble(floods_, "floods: " + std::to_string(kMostUseless) +
-                         " messages of no use within a step; more are dropped unread");
+                         " useless messages within a step; further ones are dropped unread");
   } else {
     ++floods_.count;
   }
@@ -50,7 +50,7 @@ bool DrafterWatch::floods() {
 }
 
 void DrafterWatch::nonsense(const char* what) {
-  trouble(nonsense_, std::string("sends ") + what + "; that is dropped");
+  trouble(nonsense_, std::string("sends ") + what + "; they are dropped");
 }
 
 void DrafterWatch::heard(Worth worth) {

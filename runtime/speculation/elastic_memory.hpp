@@ -1,5 +1,5 @@
-// Memory that belongs to the draft models or to the KV pool, whichever can use it better (Nightjar,
-// section 5), as a verifier group's leader manages it.
+// Memory that belongs to the draft models or to the target's KV, whichever can use it better
+// (Nightjar, section 5), as a verifier group's leader manages it.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct ElasticMemoryPorts {
   TelemetrySink& telemetry;
 };
 
-/// An expansion suspends the draft models, which gives their memory back, and grows the pool by as
-/// much, in place. A contraction moves the blocks in use past the pool's first size to free blocks
-/// below it, and shrinks the pool. The models are then loaded, a part before each step, so that
-/// decoding goes on meanwhile. They draft nothing until they are loaded. Every rank of the group
-/// resizes its share at the same step (kv::Work). Not thread-safe.
+/// An expansion suspends the draft models, which gives their memory back, and grows the target's
+/// pool of KV blocks by as much, in place. A contraction moves the blocks in use past the pool's
+/// first size to free blocks below it, and shrinks the pool. The models are then loaded, a part
+/// before each step, so that decoding goes on meanwhile. They draft nothing until they are loaded.
+/// Every rank of the group resizes its share at the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// The pool has `blocks` blocks, and `gain` more while the models are suspended.

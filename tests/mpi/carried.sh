@@ -50,14 +50,14 @@ leaves() {
   if [ "$n" -ge 3 ]; then ok "$(basename "$dir") leaves $n"; else fail "$(basename "$dir") leaves $n"; fi
 }
 leaves "$work/one"
-says "$work/one" "one/left: [1-9][0-9]* unfinished responses? to go on with"
+says "$work/one" "one/left: [1-9][0-9]* unfinished responses? for a later run"
 
 # Under the same weights and version they come to what they would have been.
 rollout 1 "$work/whole" "${fast[@]}" "${all[@]}" || fail "whole: $(tail -n 3 "$work/whole.log")"
 reference=$(digest "$work/whole")
 begun=(--set "prompts.begun=$work/one")
 run "under the same version" 2 "${fast[@]}" "${all[@]}" "${begun[@]}"
-says "$work/run" "^[1-9][0-9]* unfinished responses? of .*one goe?s? on"
+says "$work/run" "^continues [1-9][0-9]* unfinished responses? of .*one \(prompts.begun\)"
 
 # Under those of a later version: the same wherever they go on.
 next=(--set model.weight_version=1 "${all[@]}" "${begun[@]}")
@@ -127,7 +127,7 @@ printf 'model: {weight_version: 1}\nprompts: {enough: 1000, filter: mixed_reward
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${answers[@]}" \
   >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
-says "$work/resident" "[1-9][0-9]* unfinished responses? of .*steps/1 goe?s? on"
+says "$work/resident" "[1-9][0-9]* unfinished responses? of .*steps/1 \(prompts.begun\)"
 rollout 1 "$work/alone" "${answers[@]}" "${all[@]}" --set model.weight_version=1 --set "prompts.begun=$work/steps/1" ||
   fail "alone: $(tail -n 3 "$work/alone.log")"
 same "a step of a resident job that goes on: digest" "$(digest "$work/alone")" "$(digest "$work/steps/2")"

@@ -43,7 +43,7 @@ for dtype in bf16 fp32; do
   for tp in 1 2; do  # log-probabilities of what was sampled, computed again
     "$here/launch.sh" $tp "$paceline" score "$config" "$work/$dtype" "${backend[@]}" "${small[@]}" --set model.dtype=$dtype \
       --set layout.verifier_tp=$tp --set engine.prefill_chunk=16 >"$work/score.log" 2>&1 || cat "$work/score.log"
-    same "$dtype, scored, TP $tp" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
+    same "$dtype, scored, TP $tp" 1 "$(grep -c "^all log-probabilities equal the run's in every bit" "$work/score.log" || true)"
   done
   run "$dtype, batch 5, prefill chunk 3" 1 "${set_dtype[@]}" --set engine.max_batch=5 --set engine.prefill_chunk=3
   PACELINE_HOST_DEVICE=sm_86 run "$dtype, a device of less shared memory" 1 "${set_dtype[@]}"
@@ -91,7 +91,7 @@ run "penalties, trees" 1 "${changed[@]}" --set speculation.policy=fixed --set sp
   --set speculation.paths=3 --set "speculation.drafters=[{method: ngram, min_match: 1}, {method: suffix, min_probability: 0.02}]"
 "$here/launch.sh" 2 "$paceline" score "$config" "$work/changed" "${backend[@]}" "${small[@]}" "${changed[@]}" \
   --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
-same "penalties, scored" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
+same "penalties, scored" 1 "$(grep -c "^all log-probabilities equal the run's in every bit" "$work/score.log" || true)"
 python=$(command -v /usr/bin/python3 || command -v python3)
 if "$python" -c 'import h5py' 2>/dev/null; then
   code=0
@@ -171,5 +171,5 @@ NCCL_MULTI_RANK_GPU_ENABLE=0 run "pictures, TP 2 through host memory, drafts of 
   --set speculation.max_length=4
 "$here/launch.sh" 2 "$paceline" score "$config" "$work/shown-fp32" "${backend[@]}" "${small[@]}" "${set_dtype[@]}" \
   --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
-same "pictures, scored" 1 "$(grep -c "^all log-probabilities are the run's own to the bit" "$work/score.log" || true)"
+same "pictures, scored" 1 "$(grep -c "^all log-probabilities equal the run's in every bit" "$work/score.log" || true)"
 finish

@@ -24,7 +24,7 @@ for servers in 0 2; do
   if [ $servers = 0 ]; then same "tokens heard without servers" "0|skip" "$heard"; else above "tokens heard" 1000 "$heard"; fi
 done
 run "by themselves, one on the node" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}"
-if grep -q '1 draft server on rank 3: one a node' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
+if grep -q '1 draft server on rank 3: one on each node' "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
 run "under goodput, TP 2 and 1" 4 "${more[@]}" "${suffix[@]}" "${moved[@]}" --set speculation.policy=goodput \
   --set 'layout.verifier_tp=[2,1,1]' --set "$(with 4)"
 

@@ -156,7 +156,7 @@ same "a response of an empty run: exit code" 64 "$code"
 says "$work/show" "^paceline: 0: the run has no prompts"
 says "$work/report" "$enough of 32 prompts kept, [0-9]+ dropped, [0-9]+ left over; [0-9]+ responses? finished besides, [0-9]+ cancelled"
 "$paceline" check "$config" --output "$work/new" "${dynamic[@]}" >"$work/check.log" 2>&1 || true
-says "$work/check" "the run ends when the rewards of $enough prompts differ \(prompts.enough\), of 32 at most"
+says "$work/check" "the run ends when $enough prompts have rewards that differ \(prompts.enough\); there are 32 prompts"
 
 # A response without a reward (not of the first prompt, by which the worker is tried).
 mapfile -t lacking < <(worker "'0', '${passing[1]}'")

@@ -148,7 +148,7 @@ counted "accepted of trees that a network ends" accepted
 run "trees, TP 2, reduced vocabulary" 2 --set "$(eagle "$work/reduced")" $tree --set layout.verifier_tp=2
 run "EAGLE-3.1, two layers, embeddings of its own" 2 --set "$(eagle "$work/newer")" $tree --set engine.max_batch=7
 same "the plan says what it reads" 1 \
-  "$(grep -c "reads what enters layers 0, 2 of the model's [0-9]*, and embeddings of its own" "$work/run.log" || true)"
+  "$(grep -c "reads the inputs of layers 0, 2 (the model has [0-9]* layers), and embeddings of its own" "$work/run.log" || true)"
 run "EAGLE-3.1 on a drafter rank, TP 2" 3 --set "$(eagle "$work/newer")" $(ahead) --set layout.verifier_tp=2
 run "P-EAGLE, chains" 2 --set "$(eagle "$work/parallel")" $chain --set layout.verifier_tp=2
 run "P-EAGLE, trees, small chunks, short KV" 1 --set "$(eagle "$work/parallel")" $whole_tree --set engine.prefill_chunk=17 \

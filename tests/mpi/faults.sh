@@ -133,10 +133,10 @@ stopped() {  # WHAT VICTIM PATTERN RANKS [ARG...]
 }
 # mpirun wakes a process before it kills it, which may find that the others are gone.
 also='^paceline: rank 0: messages: lost rank'
-leader="rank 0, which leads the job, has not been heard of for .s .limits.stall.: .*--resume"
+leader="rank 0, which leads the job, has not been heard from for .s .limits.stall.: .*--resume"
 stopped "rank 0 is stopped" 0 "rank 1: $leader" 3
 stopped "rank 0 is stopped, TP 2" 0 "rank 1: $leader" 2 --set layout.verifier_tp=2
-stopped "another rank is stopped" 1 "nothing has gone on for .*: rank 1 .verifier." 2
+stopped "another rank is stopped" 1 "no progress for .*: rank 1 .verifier." 2
 
 # Before there is anything to report: rank 0 waits for a pipe, the others for rank 0.
 mkfifo "$work/profile.yaml"
@@ -147,7 +147,7 @@ for victim in 0 1; do
   # shellcheck disable=SC2010  # links are what is wanted
   while kill -0 "$pid" && ! ls -l "/proc/$(rank_of "$pid" 0)/fd" 2>/dev/null | grep -q "$work/profile.yaml"; do sleep 0.1; done
   kill -STOP "$(rank_of "$pid" "$victim")"
-  ends "rank $victim is stopped at the start" 70 "rank $((1 - victim)): rank $victim.* has not been heard of for" "$work/run" "$pid"
+  ends "rank $victim is stopped at the start" 70 "rank $((1 - victim)): rank $victim.* has not been heard from for" "$work/run" "$pid"
 done
 exec 3>&-
 

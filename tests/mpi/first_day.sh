@@ -54,7 +54,7 @@ if grep -q 'drafted' "$log"; then fail "accounting: a row of zeros"; else ok "ac
 says "accounting: totals" '^total: [0-9]+ responses finished, [0-9]+ tokens in [0-9.]+ s: [0-9.]+ tokens/s, [0-9.]+ a rank$' "$log"
 says "accounting: the largest loss" '^largest loss: ' "$log"
 says "the plan explains verifiers" 'a verifier group is one rank, the verifier' "$log"
-says "the plan says what bounds memory" 'memory [0-9.]+ GiB a rank: of node 0.s [0-9.]+ GiB, what ' "$log"
+says "the plan says what bounds memory" 'memory per rank: [0-9.]+ GiB, a share of the [0-9.]+ GiB on node 0 \((free memory|memory left by the job.s limit)' "$log"
 code=0; rollout 1 "$work/stopped" --resume "${long[@]}" --set limits.wall_clock=3 --set limits.margin=2 || code=$?
 same "resumed and stopped again: exit code" 75 "$code"
 says "a resumed run is start 2" 'start 2 of this run' "$log"
@@ -110,7 +110,7 @@ same "check: nothing on stderr" "" "$(cat "$work/plan.err")"
 same "check: a line a node" \
   "ranks 0-3 verifier groups 0-1;ranks 4-7 verifier groups 2-3;ranks 8-9 verifier group 4, ranks 10-11 drafters" \
   "$(sed -n 's/^  node [0-9] (planned): //p' "$work/plan" | paste -sd';')"
-says "check: memory is shared by a node's ranks" 'memory 16.00 GiB a rank: of node 0.s 64.00 GiB, as planned for' "$work/plan"
+says "check: memory is shared by a node's ranks" 'memory per rank: 16.00 GiB, a share of the 64.00 GiB on node 0 \(as planned for\)' "$work/plan"
 says "check: no time without a profile" 'time: not known without engine.profile' "$work/plan"
 says "check: the output directory" "output $work/new: will be made" "$work/plan"
 says "check: a chain of drafts has no paths" 'drafts by suffix: up to 8 tokens, where it pays' "$work/plan"
@@ -120,7 +120,7 @@ if [ -e "$work/new" ]; then fail "check made the output directory"; else ok "che
 SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='8(x2)' SLURM_CPUS_PER_TASK=4 SLURM_MEM_PER_NODE=65536 \
   SLURM_JOB_END_TIME=$(($(date +%s) + 600)) plan || fail "check in a job of Slurm's"
 says "check in a job: the job's nodes" '16 ranks, 4 threads each' "$work/plan"
-says "check in a job: the job's memory" 'memory 8.00 GiB a rank' "$work/plan"
+says "check in a job: the job's memory" 'memory per rank: 8.00 GiB' "$work/plan"
 
 SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=4 plan --set engine.backend=auto || fail "check in a job with GPUs"
 says "check in a job: GPUs of a kind that was never measured stay idle, as in the run" \
@@ -129,7 +129,7 @@ says "check in a job: GPUs of a kind that was never measured stay idle, as in th
 # What is said of GPUs plans GPUs, whatever the run's backend would be by itself.
 plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --gpu-memory 80G || fail "check of GPUs"
 says "check: GPUs" '16 ranks, .* backend cuda' "$work/plan"
-says "check: ranks that share GPUs" 'warning: 8 ranks a node share 4 GPUs' "$work/plan"
+says "check: ranks that share GPUs" 'warning: 8 ranks share 4 GPUs on each node' "$work/plan"
 says "check: half a GPU a rank" 'device memory of a rank, MiB: 37632 to plan with' "$work/plan"
 says "check: what the run takes for them" 'planned for the GPUs of --gpus, but engine.backend: auto .*set engine.backend: cuda' "$work/plan"
 plan --set engine.backend=cuda --ranks 8 --gpu-memory 80G --host-memory 1T || fail "check of a GPU a rank"

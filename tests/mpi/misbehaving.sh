@@ -26,9 +26,9 @@ run "a drafter that floods" 3 "${more[@]}" "${drafter[@]}" --set "test.faults={d
 told "a flood" "floods"
 told "a flood in all" "in all: .*floods"
 run "a drafter that sends garbage" 3 "${more[@]}" "${drafter[@]}" --set "test.faults={drafters: garbage}" --set test.seed=3
-told "garbage" "sends .*; that is dropped"
+told "garbage" "sends .*; they are dropped"
 told "garbage in all" "in all: .*without sense"
-if grep -q "^warning: a drafter rank sends the coordinator messages that make no sense" "$work/run.log"; then
+if grep -q "^warning: a drafter rank sends the coordinator invalid messages" "$work/run.log"; then
   ok "garbage to the coordinator is told"
 else
   fail "garbage to the coordinator is not told"
@@ -48,7 +48,7 @@ hangs() {  # WHAT VICTIM RANKS PATTERN [ARG...]
   same "$what: exit code" 70 "$code"
   # Not always named alone: a rank that is stopped while it writes into a queue in shared memory holds up what others
   # have put behind it.
-  if grep -qE "^paceline: rank 0: nothing has gone on for .*last heard: (.*, )?$pattern" "$work/run.log"; then
+  if grep -qE "^paceline: rank 0: no progress for .*last messages: (.*, )?$pattern" "$work/run.log"; then
     ok "$what: $(grep "^paceline: " "$work/run.log" | cut -c1-200)"
   else
     fail "$what: not told:"; tail -n 5 "$work/run.log"

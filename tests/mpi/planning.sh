@@ -28,7 +28,7 @@ refuses() {
 }
 
 says "without a profile nobody drafts for others" "0 drafter ranks: verifiers draft for themselves: no costs are known to plan by; \`paceline profile\` measures them" --ranks 4
-refuses "decoupled needs a number or costs" "speculation.mode: decoupled asks for a number of drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
+refuses "decoupled needs a number or costs" "speculation.mode: decoupled needs drafter ranks; set layout.drafters" --set speculation.mode=decoupled --ranks 4
 refuses "modes and ranks that draft must agree" "layout.drafters: expected auto or 0 where speculation.mode is coupled, found 1" --set speculation.mode=coupled --set layout.drafters=1 --ranks 4
 
 # Of 64 requests: trees of 32 KiB, 220 tokens of 64 bytes and 8 of the text; and what the responses' trees may take.
@@ -76,7 +76,7 @@ same "and it is that of runs with the profile" "$shown" "$("$paceline" check "$c
 sed -e 's|model:.*/draft"|model:along"|' -e '/    model:/s/3 layers/4 layers/' "$costs" >"$work/along.yaml"
 "$paceline" check "$config" --ranks 2 --output "$work/none" "${backend[@]}" "${small[@]}" --set engine.profile="$work/along.yaml" \
   --set "speculation.drafters=[{method: model, path: $root/configs/models/draft/, name: along}]" >"$work/along.log" 2>&1 || true
-if [ "$(grep -c 'it was measured with as drafter model:along a model of qwen2 4 layers.*, this run has qwen2 3 layers' "$work/along.log")" -gt 0 ]; then
+if [ "$(grep -c 'drafter model:along was measured with the model qwen2 4 layers.*; this run has qwen2 3 layers' "$work/along.log")" -gt 0 ]; then
   ok "a drafter of another shape"; else fail "a drafter of another shape: $(cat "$work/along.log")"; fi
 code=0
 at_once rollout 1 "$work/none" --set "speculation.drafters=[{method: model, path: $root/configs/models/draft}, {method: model, path: $root/configs/../configs/models/draft/}]" || code=$?
@@ -94,7 +94,7 @@ code=0
 "$paceline" simulate "$config" --output "$work/simulated" "${small[@]}" --set model.path="$root/configs/models/draft" \
   --set engine.profile="$costs" >"$work/other.log" 2>&1 || code=$?
 same "and of another model it is refused" 64 $code
-grep -q "does not hold here: it was measured with a model of qwen2 6 layers.*, this simulation has qwen2 3 layers" "$work/other.log" &&
+grep -q "does not hold here: it was measured with the model qwen2 6 layers.*; this simulation has qwen2 3 layers" "$work/other.log" &&
   ok "which says what differs" || fail "it says: $(cat "$work/other.log")"
 
 # Steps that cost the same whatever is in them, drafts and messages that cost little: made up, so that the answer is known.
@@ -117,7 +117,7 @@ open(path, "w").writelines(lines)
 PYTHON
 profile=(--set engine.profile="$costs")
 says "the plans are printed, with what asks for them" "--set speculation.mode=decoupled --set layout.drafters=1 --set speculation.window=" "${profile[@]}" --ranks 4
-says "what is not known is assumed" "0.60 of its tokens accepted, assumed, for it is not known" "${profile[@]}" --ranks 4
+says "what is not known is assumed" "0.60 of its tokens accepted, an assumption; " "${profile[@]}" --ranks 4
 says "on one rank there is none to spare" "0 drafter ranks: " "${profile[@]}" --ranks 1
 refuses "nor can there be" "needs a rank that drafts beside the verifier groups, but the job has 1 rank" "${profile[@]}" --set speculation.mode=decoupled --ranks 1
 
@@ -165,7 +165,7 @@ wait_for_finished "$work/unkept" 1 "$pid" && rm -r "$work/gone"
 code=0
 wait "$pid" || code=$?
 same "a run that cannot keep its history ends well" 0 $code
-grep -q "warning: how often drafts were accepted is not kept for later runs: $work/gone/costs.drafts.yaml: cannot write" "$work/unkept.log" &&
+grep -q "warning: the acceptance of drafts is not kept for later runs: $work/gone/costs.drafts.yaml: cannot write" "$work/unkept.log" &&
   ok "and says so" || fail "it says: $(tail -n 5 "$work/unkept.log")"
 
 # Drafts that are nearly always right are worth a rank. ${costs%.yaml}.drafts.yaml is the history beside the profile.
@@ -183,7 +183,7 @@ says "a window that is asked for is among the plans" "*  " "${profile[@]}" --set
 says "a list of degrees leaves no rank to draft where it takes all" "0 drafter ranks: " "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --ranks 4
 says "and as many as it leaves" "rank 3 drafter" "${profile[@]}" --set layout.verifier_tp=[1,1,1] --set speculation.mode=decoupled --ranks 4
 says "of several degrees none is planned" "0 drafter ranks: verifiers draft for themselves: layout.verifier_tp names groups of degrees 1 and 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
-says "for which the profile does not hold" "it was measured with tensor-parallel degree 1, this run has 1, 2; costs are measured anew" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
+says "for which the profile does not hold" "a run measures its costs anew, because $costs (engine.profile) does not hold here: it was measured with tensor-parallel degree 1; this run has 1, 2" "${profile[@]}" --set layout.verifier_tp=[2,1,1] --ranks 4
 refuses "decoupled without a rank to spare" "has 4 ranks for 4 groups (layout.verifier_tp)" "${profile[@]}" --set layout.verifier_tp=[1,1,1,1] --set speculation.mode=decoupled --ranks 4
 says "coupled keeps them out" "0 drafter ranks: speculation.mode is coupled" "${profile[@]}" --set speculation.mode=coupled --ranks 4
 says "plain drafts nothing" "0 drafter ranks: nothing drafts" "${profile[@]}" --set speculation.mode=plain --ranks 4

@@ -97,7 +97,7 @@ code=0; rollout 2 "$work/run" "${scorer[@]}" --set reward.timeout=5 || code=$?
 same "a faulty scorer: exit code" 0 "$code"
 same "a faulty scorer: digest" "$reference" "$(digest "$work/run")"
 [ "$truth" = skip ] || same "a faulty scorer: missing rewards" 7 "$(rewards "$work/run" | cut -d' ' -f2)"
-says "$work/run" "^warning: 7 responses have no reward \(1 refused, 3 garbage, 1 timed out, 2 died\), as prompt .*--resume"
+says "$work/run" "^warning: 7 responses have no reward \(1 refused, 3 garbage, 1 timed out, 2 died\), for example prompt .*--resume"
 says "$work/run" "^warning: no reward: prompt"
 gone "a faulty scorer"
 code=0; rollout 2 "$work/run" "${command[@]}" --resume || code=$?
@@ -108,19 +108,19 @@ faulty 0 faulty
 code=0; rollout 2 "$work/all" "${scorer[@]}" --set reward.timeout=5 --set reward.required=all || code=$?
 same "a faulty scorer where all are required: exit code" 65 "$code"
 same "a faulty scorer where all are required: digest" "$reference" "$(digest "$work/all")"
-says "$work/all" "^paceline: 7 of 96 responses have no reward \(reward.required\), as prompt .*--resume"
+says "$work/all" "^paceline: 7 of 96 responses have no reward \(reward.required\), for example prompt .*--resume"
 
 # One that never runs is found before anything is generated; where no rewards are required the run goes on.
 mapfile -t broken < <(worker "$python, $work/nowhere.py")
 rm -rf "$work/run"
 code=0; rollout 2 "$work/run" "${broken[@]}" || code=$?
 same "a scorer that cannot start: exit code" 64 "$code"
-says "$work/run" "^paceline: reward.command: tried with .*exited with code 2"
+says "$work/run" "^paceline: reward.command: the trial with .*failed: .*exited with code 2"
 same "a scorer that cannot start: what is written" no "$(if [ -e "$work/run" ]; then echo yes; else echo no; fi)"
 code=0; rollout 2 "$work/run" "${broken[@]}" --set reward.required=none || code=$?
 same "and where no rewards are required: exit code" 0 "$code"
 same "and where no rewards are required: digest" "$reference" "$(digest "$work/run")"
-says "$work/run" "^warning: reward.command: tried with .*exited with code 2"
+says "$work/run" "^warning: reward.command: the trial with .*failed: .*exited with code 2"
 says "$work/run" "^rewards: 0 responses scored; scoring took"
 says "$work/run" "^warning: 96 responses have no reward .*exited with code 2"
 
@@ -142,7 +142,7 @@ code=0; rollout 2 "$work/run" "${brittle[@]}" || code=$?
 same "no response can be scored: exit code" 65 "$code"
 same "no response can be scored: digest" "$reference" "$(digest "$work/run")"
 says "$work/run" "^rewards: 0 responses scored; scoring took"
-says "$work/run" "^paceline: 96 of 96 responses have no reward .* as prompt .*KeyError.*--resume"
+says "$work/run" "^paceline: 96 of 96 responses have no reward .* for example prompt .*KeyError.*--resume"
 code=0; rollout 2 "$work/run" "${explained[@]}" --resume || code=$?
 expect "and then they can, by what explains itself" "$work/run" "$code"
 # extras DIR: what was given with the rewards of all responses, in order.
@@ -168,7 +168,7 @@ faulty 0.2 sound
 : >"$work/pids"
 rm -rf "$work/slow"
 start 1 "$work/slow" "${scorer[@]}" --set reward.workers=1
-for _ in $(seq 300); do grep -q "to be scored still" "$work/slow.log" 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 300); do grep -q "are not scored yet" "$work/slow.log" 2>/dev/null && break; sleep 0.1; done
 kill -USR1 "$pid"
 code=0; wait "$pid" || code=$?
 same "a stop while scoring: exit code" 75 "$code"
@@ -196,7 +196,7 @@ refuses "a pattern that does not compile" 64 "reward.pattern.*parenthes" --set r
 refuses "no such program" 64 "reward.command.*no-such-program" --set reward.method=command --set 'reward.command=[no-such-program]'
 code=0; "$paceline" check "$config" --output "$work/none" "${broken[@]}" >"$work/check.log" 2>&1 || code=$?
 same "check tries a worker: exit code" 64 "$code"
-says "$work/check" "^paceline: reward.command: tried with .*exited with code 2"
+says "$work/check" "^paceline: reward.command: the trial with .*failed: .*exited with code 2"
 code=0; "$paceline" check "$config" --output "$work/none" "${command[@]}" >"$work/check.log" 2>&1 || code=$?
 same "check of a sound worker: exit code" 0 "$code"
 finish

@@ -32,7 +32,7 @@ own() {
   local what=$1 ranks=$2 run=$3
   shift 3
   if score "$ranks" "$run" own "$@"; then
-    says "$what" "^all log-probabilities are the run's own to the bit"
+    says "$what" "^all log-probabilities equal the run's in every bit"
     values "$what" same "$run" own
   else
     fail "$what: exit code $?: $(tail -n 3 "$work/score.log")"
@@ -190,7 +190,7 @@ refuses "no run" 64 "nowhere: not a finished run: it has no trajectories.h5" "$w
 refuses "a run that is not finished" 64 "unfinished: not a finished run" "$work/unfinished"
 refuses "unknown key" 64 "temprature.*temperature" "$work/plain" --set sampling.temprature=1
 refuses "missing model" 65 "nowhere" "$work/plain" --set model.path="$work/nowhere"
-refuses "another vocabulary" 65 "plain/trajectories.h5: its tokens are of a vocabulary of 512, that of .*llama3 has 320" \
+refuses "another vocabulary" 65 "plain/trajectories.h5: the run's vocabulary has 512 tokens; the vocabulary of .*llama3 has 320" \
   "$work/plain" --set model.path="$root/tests/models/parity/llama3"
 refuses "KV memory without room for a response" 64 "engine.kv_memory: .*cannot hold one request" "$work/plain" \
   --set engine.kv_memory=1MiB --set engine.kv_block=512
@@ -211,12 +211,12 @@ if grep -q '^paceline: sampling.keep_routing: expected a mixture of experts' "$w
 refuses "experts replayed in a dense model" 64 "--replay-routing: expected a mixture of experts" "$work/plain" --replay-routing
 if [ -n "$python" ]; then
   refuses "experts that were not recorded" 64 "--replay-routing: the run recorded no experts" "$work/$fixture" "${mixture[@]}" --replay-routing
-  refuses "experts of another mixture" 64 "--replay-routing: expected experts of the same layers, 2 of [0-9]+ a token; the run recorded 6 of" \
+  refuses "experts of another mixture" 64 "--replay-routing: expected 2 of [0-9]+ experts for each token, in the model's layers; the run recorded 6 of" \
     "$work/kept" "${mixture[@]}" --set model.path="$root/tests/models/parity/mixtral" --replay-routing
 fi
 cp -r "$vision" "$work/blind"
 rm "$work/blind/preprocessor_config.json"
-refuses "a model that reads no pictures" 65 "shown/trajectories.h5: prompt v1: it shows pictures: pictures cannot be read: .*blind/preprocessor_config.json" \
+refuses "a model that reads no pictures" 65 "shown/trajectories.h5: prompt v1: it has pictures: pictures cannot be read: .*blind/preprocessor_config.json" \
   "$work/shown" "${shown[@]}" --set model.path="$work/blind"
 sed 's/"max_pixels": [0-9]*/"max_pixels": 512/' "$vision/preprocessor_config.json" >"$work/blind/preprocessor_config.json"
 refuses "pictures of other sizes" 65 "picture 1 of prompt [0-9]+: expected [0-9]+ x [0-9]+ patches, as when prompts were read, found" "$work/shown" "${shown[@]}" --set model.path="$work/blind"

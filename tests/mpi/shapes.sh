@@ -100,14 +100,14 @@ says() { same "$1" "$2" "$(grep -c -F "$3" "$4" || true)"; }
 # Checkpoints of transformers. What only their weights say of them check, the job and score tell.
 parity=$root/tests/models/parity
 own=(--set model.path="$parity/llama-own-head")
-differs="warning: $parity/llama-own-head: lm_head.weight is not the embeddings"
+differs="warning: $parity/llama-own-head: lm_head.weight differs from the embeddings"
 one_digest "a head beside tied embeddings" bf16 "$parity/llama-own-head" "${layouts[@]:1}"
 says "the job says which head" 1 "$differs" "$work/run.log"
 "$paceline" check "$config" "${own[@]}" "${backend[@]}" "${small[@]}" --output "$work/planned" >"$work/planned.log"
 says "check says which head" 1 "$differs" "$work/planned.log"
 "$here/launch.sh" 1 "$paceline" score "$config" "$work/run" "${own[@]}" "${backend[@]}" >"$work/score.log" 2>&1 || true
 says "score says which head" 1 "$differs" "$work/score.log"
-says "by which it computes too" 1 "all log-probabilities are the run's own to the bit" "$work/score.log"
+says "by which it computes too" 1 "all log-probabilities equal the run's in every bit" "$work/score.log"
 run "a draft model with a head of its own" 2 "${own[@]}" --set speculation.policy=fixed \
   --set "speculation.drafters=[{method: model, path: $parity/llama-own-head}]"
 same "it drafts what it says itself" "$(summed drafted)" "$(summed accepted)"

@@ -102,7 +102,7 @@ rollout 1 "$work/gone" "${keys[@]}" --set model.path="$work/model" --set prompts
 rm -r "$work/model"
 show "$work/gone" 0:0 || fail "a run without its model: $(cat "$work/err")"
 says "token ids where there is no tokenizer" '^[0-9]+( [0-9]+){15}$' "$work/out"
-says "and why" 'token ids are shown, for there is no tokenizer: .*tokenizer.json' "$work/err"
+says "and why" 'token ids are shown, because there is no tokenizer: .*tokenizer.json' "$work/err"
 
 # A run that was stopped: what is finished, and what is begun.
 more=(--set prompts.samples=16 --set sampling.max_tokens=1500 --set sampling.ignore_eos=true --set engine.max_batch=2)
@@ -118,7 +118,7 @@ partial=$("$paceline" show "$work/stopped" $(seq 0 31) 2>/dev/null | grep -c 'en
 same "a stopped run: what is begun is shown" 2 "$partial"
 refused "a stopped run: no such prompt" 64 "the run has 32, from 0 to 31" "$work/stopped" 32:0
 show "$work/stopped" 31:15 || fail "a response that is to come: $(cat "$work/err")"
-says "a response that is to come" '^31:15: nothing is there yet$' "$work/out"
+says "a response that is to come" '^31:15: no response yet$' "$work/out"
 
 # A field that a line has not.
 sed 's/"question"/"query"/' "$work/questions.jsonl" >"$work/queries.jsonl"

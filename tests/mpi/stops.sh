@@ -84,7 +84,7 @@ reference=$(digest "$work/padded-run")
 over_layouts "padded" --set model.path="$padded"
 "$here/launch.sh" 2 "$paceline" score "$config" "$work/padded-run" "${backend[@]}" "${small[@]}" --set model.path="$padded" \
   --set layout.verifier_tp=2 >"$work/score.log" 2>&1 || cat "$work/score.log"
-says "score masks them too" "$work/score.log" "^all log-probabilities are the run's own to the bit"
+says "score masks them too" "$work/score.log" "^all log-probabilities equal the run's in every bit"
 rollout 1 "$work/kept-run" --set model.path="$padded" --set sampling.unused_ids=keep || fail "unused ids are kept"
 if [ "$("$python" "$here/stop_values.py" has "$work/kept-run" 512 1023)" -gt 100 ]; then ok "with unused_ids: keep they are sampled"
 else fail "with unused_ids: keep none is sampled"; fi
@@ -98,9 +98,9 @@ says "placeholders and what is banned are masked" "$work/vision-run.log" '4 toke
 same "none of them is sampled" "0 0 0" "$(for ids in "48 49" "508 508" "510 510"; do "$python" "$here/stop_values.py" has "$work/vision-run" $ids; done | xargs)"
 refused "a banned id that is none" 64 'sampling.banned_ids: 512 is not a token of this model \(0 to 511\)' --set sampling.banned_ids=[3,512]
 refused "everything is banned" 64 "sampling.banned_ids: none of the model's 512 tokens is left" --set "sampling.banned_ids=[$(seq -s, 0 511)]"
-refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: expected 0 where every token of the model ends a response' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
+refused "min_tokens where all else ends a response" 64 'sampling.min_tokens: found 2, but no token of this model may be sampled first: each ends a response' --set sampling.min_tokens=2 --set "sampling.stop_ids=[$(seq -s, 0 511)]"
 rollout 1 "$work/no-end" --set sampling.banned_ids=[509,511] --set sampling.max_tokens=4 || fail "every end is banned"
-says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids has every one'
+says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids bans every token that ends responses'
 
 # What ends no turn is told of, with the setting that mends it.
 silent "nothing to warn of" "$work/own.log" 'warning: (turns|nothing ends|the model.s end tokens)'
@@ -108,7 +108,7 @@ base=$work/base
 cp -r "$model" "$base" && chmod -R u+w "$base"
 echo '{"eos_token_id": 509}' >"$base/generation_config.json"
 rollout 1 "$work/base-run" --set model.path="$base" || fail "a base model"
-turns='warning: turns of the prompts end with <\|im_end\|>, but responses do not, so that they go on behind it; set sampling.stop_ids: \[511\]'
+turns='warning: turns of the prompts end with <\|im_end\|>, but responses do not end there; set sampling.stop_ids: \[511\]'
 says "end tokens without the template's" "$work/base-run.log" "$turns"
 "$paceline" check "$config" "${backend[@]}" "${small[@]}" --output "$work/none" --set model.path="$base" >"$work/check.log" 2>&1 || fail "check"
 says "check says so too" "$work/check.log" "$turns"
@@ -129,7 +129,7 @@ echo "{model: {weight_version: 1}, sampling: {max_tokens: 4}}" >"$work/steps/1.y
 echo "{model: {path: $work/step}, sampling: {max_tokens: 4}}" >"$work/steps/2.yaml"
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" >"$work/watch.log" 2>&1 || cat "$work/watch.log"
-says "a step's end tokens are others" "$work/watch.log" "warning: the model's end tokens are \[511\], those of the step before were \[511, 509\]: .*/step has no generation_config.json; to have these too, set sampling.stop_ids: \[511, 509\]"
+says "a step's end tokens are others" "$work/watch.log" "warning: the model's end tokens are \[511\]; in the previous step they were \[511, 509\]: .*/step has no generation_config.json; to stop at the earlier ones too, set sampling.stop_ids: \[511, 509\]"
 
 # What each token could have been is recorded.
 masks=(--set sampling.keep_masks=true --set sampling.top_k=20 --set sampling.top_p=0.9 --set sampling.temperature=0.9)
@@ -191,7 +191,7 @@ then ok "lines of their own: $found"; else fail "lines of their own: $found"; fi
 # Its stop ids were banned before min_tokens, which score knows.
 if "$here/launch.sh" 2 "$paceline" score "$config" "$work/lines" "${backend[@]}" --set engine.threads=1 \
      --set sampling.min_tokens=8 --set 'sampling.stop_strings=["q"]' --name own >"$work/score.log" 2>&1 &&
-  grep -q "all log-probabilities are the run's own to the bit" "$work/score.log"
+  grep -q "all log-probabilities equal the run's in every bit" "$work/score.log"
 then ok "score knows lines' own stops"; else fail "score knows lines' own stops: $(tail -n 2 "$work/score.log")"; fi
 
 # Penalties and biases, which lines may have of their own, and the most probable tokens.
@@ -223,7 +223,7 @@ rollout 2 "$work/exact-changed" "${changed[@]}" --set model.dtype=fp32 || fail "
 values "penalties, by the processors" penalised "$work/exact-changed" "$model"
 "$here/launch.sh" 2 "$paceline" score "$config" "$work/exact-changed" "${backend[@]}" --set engine.threads=1 --name own \
   --set model.dtype=fp32 --set layout.verifier_tp=2 "${changed[@]}" >"$work/score.log" 2>&1 || cat "$work/score.log"
-says "score has the same penalties" "$work/score.log" "^all log-probabilities are the run's own to the bit"
+says "score has the same penalties" "$work/score.log" "^all log-probabilities equal the run's in every bit"
 values "the most probable, by a plain decoder and by score" top "$work/exact-changed" "$model" own
 only=(--set "sampling.allowed_ids=[16, 17, 18, 511]" --set sampling.max_tokens=20)
 rollout 1 "$work/only" "${only[@]}" || fail "allowed ids"
@@ -252,7 +252,7 @@ over_layouts "lines' own draws" "${drawn[@]}"
 run "lines' own draws: a drafter rank" 2 "${drawn[@]}" "${drafts[@]}" --set layout.drafters=1
 if "$here/launch.sh" 2 "$paceline" score "$config" "$work/drawn" "${backend[@]}" --set engine.threads=1 \
      --name own >"$work/score.log" 2>&1 &&
-  grep -q "all log-probabilities are the run's own to the bit" "$work/score.log"
+  grep -q "all log-probabilities equal the run's in every bit" "$work/score.log"
 then ok "score draws as lines say"; else fail "score draws as lines say: $(tail -n 2 "$work/score.log")"; fi
 
 finish

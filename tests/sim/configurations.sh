@@ -65,6 +65,6 @@ same "weights of a vision part, MiB" $((8 * 699 * 1000 * 1000 * 2 / 1048576 / 10
 code=0
 paceline simulate configs/simulated/nightjar.yaml --set simulation.gpu_tables=none "${small[@]}" >"$work/out" 2>"$work/err" || code=$?
 same "without tables: exit code" 64 "$code"
-same "without tables: what to set" 1 "$(grep -c 'no costs to go by.*engine.profile.*gpu_tables' "$work/err")"
+same "without tables: what to set" 1 "$(grep -c 'no costs are known.*engine.profile.*gpu_tables' "$work/err")"
 
 finish

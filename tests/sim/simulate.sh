@@ -246,7 +246,7 @@ refuses() {
   same "$what: exit code" "$code" "$found"
   same "$what: said once" 1 "$(grep -cE "^paceline: .*($pattern)" "$work/err" || true)"
 }
-refuses "no costs" 64 "no costs to go by.*engine.profile" --set engine.profile=auto
+refuses "no costs" 64 "no costs are known.*engine.profile" --set engine.profile=auto
 refuses "no such profile" 64 "nowhere.yaml: cannot read the cost profile" --set engine.profile="$work/nowhere.yaml"
 refuses "a drafter that the profile does not know" 64 "knows no drafter model:$work/model" \
   --set "speculation.drafters=[{method: model, path: $work/model}]"
@@ -254,7 +254,7 @@ refuses "a head without trees" 64 "simulation.workload.stop_points: expected a r
   --set "speculation.drafters=[{method: eagle3, path: $head}]"
 refuses "a run that recorded no trees" 64 "stop_points: $work/run recorded no draft trees" \
   --set "speculation.drafters=[{method: eagle3, path: $head}]" --set simulation.workload.stop_points="$work/run"
-refuses "acceptance of another number of drafters" 64 "acceptance: expected a number for each of the 3 .* found 2" \
+refuses "acceptance of another number of drafters" 64 "acceptance: expected 3 numbers, .* found 2" \
   --set "$all" --set simulation.workload.acceptance=[0.5,0.6]
 refuses "acceptance out of range" 64 "acceptance" --set "$all" --set simulation.workload.acceptance=[0.5,0.6,1.5]
 refuses "a share of more than all" 64 "simulation.workload.history" --set simulation.workload.history=1.5
@@ -272,20 +272,20 @@ refuses "a sweep of nothing" 64 "sweep simulation.nodes=: expected" --sweep simu
 refuses "a sweep without values" 64 "sweep simulation.nodes: expected" --sweep simulation.nodes
 refuses "a sweep of an unknown key" 64 "simulation.node.*nodes" --sweep simulation.node=1,2
 refuses "latent attention of several ranks" 64 "layout.verifier_tp" "${experts[@]}" --set layout.verifier_tp=2
-refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1 .* found 2" \
+refuses "ranks of several GPUs without their costs" 64 "simulation.gpus_per_rank: expected 1, .* found 2" \
   --set simulation.gpus_per_rank=2
 refuses "a key of earlier versions" 64 "simulation.seed=2: .*; it is sampling.seed" --set simulation.seed=2
 refuses "p99 below the median" 64 "p99: expected at least the median of 500" \
   --set "simulation.workload.lengths={median: 500, p99: 400}"
 
 # What cannot be, and what was measured with something else.
-refuses "a model that was not measured" 64 "costs.yaml does not hold here: it was measured with a model of qwen2 6 layers, .*, this \
-simulation has qwen2 64 layers, 5120 wide, 40 \+ 8 heads of 128, 27648 inner, 152064 tokens, bf16; measure what is simulated" \
+refuses "a model that was not measured" 64 "costs.yaml does not hold here: it was measured with the model qwen2 6 layers, .*; this \
+simulation has qwen2 64 layers, 5120 wide, 40 \+ 8 heads of 128, 27648 inner, 152064 tokens, bf16. Measure the simulated configuration" \
   --set model.path="$root/configs/simulated/models/Qwen2.5-32B"
-refuses "another instruction set than was measured" 64 "instruction set avx512_bf16, this simulation has avx2" --set engine.isa=avx2
-refuses "other threads than were measured" 64 "threads 1, this simulation has 4" --set engine.threads=4
-refuses "another backend than was measured" 64 "backend cpu, this simulation has cuda" --set engine.backend=cuda
-refuses "memory of GPUs that there are not" 64 "simulation.gpu_memory: expected auto where costs are those of a CPU" \
+refuses "another instruction set than was measured" 64 "instruction set avx512_bf16; this simulation has avx2" --set engine.isa=avx2
+refuses "other threads than were measured" 64 "threads 1; this simulation has 4" --set engine.threads=4
+refuses "another backend than was measured" 64 "backend cpu; this simulation has cuda" --set engine.backend=cuda
+refuses "memory of GPUs that there are not" 64 "simulation.gpu_memory: expected auto, because .* has costs of a CPU" \
   --set simulation.gpu_memory=80G
 costs_of "qwen2 64 layers, 5120 wide, 40 + 8 heads of 128, 27648 inner, 152064 tokens, bf16" cuda >"$work/gpu.yaml"
 large=(--set model.path="$root/configs/simulated/models/Qwen2.5-32B" --set engine.profile="$work/gpu.yaml" --set simulation.ranks_per_node=2

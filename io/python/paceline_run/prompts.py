@@ -434,9 +434,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
     print(f"{given.output}: {count} prompt{'s' if count > 1 else ''} with {made_of}{by}")
     if renderer is not None and renderer.closed:
         print(
-            f"{parser.prog}: warning: {renderer.closed} of them end with a message of the "
-            "assistant's, which is closed, and a new turn begun; continue_final_message (of a row, "
-            "or in --chat-template-kwargs) lets it go on, or says false",
+            f"{parser.prog}: warning: {renderer.closed} of them end with an assistant message. That "
+            "message is closed and a new turn begins. Set continue_final_message (of a row, or in "
+            "--chat-template-kwargs): true to continue the message, or false to keep this behaviour "
+            "without the warning.",
             file=sys.stderr,
         )
     return 0

@@ -407,7 +407,7 @@ class Rendering(Converted):
         both = {"messages": [user, answer]}
         go_on = ("--chat-template-kwargs", '{"continue_final_message": true}')
         self.assertEqual(one(both), start + "[assistant] b.[assistant] ")
-        self.assertIn("warning: 1 of them end with a message of the assistant's", self.said)
+        self.assertIn("warning: 1 of them end with an assistant message", self.said)
         self.assertEqual(one({**both, "continue_final_message": False}), start + "[assistant] b.[assistant] ")
         self.assertNotIn("warning", self.said)
         self.assertEqual(one({**both, "continue_final_message": True}), start + "[assistant] b")

@@ -169,7 +169,7 @@ TEST_F(History, WhatIsOfNoUseIsTold) {
   EXPECT_EQ(search(history("two", {.vocabulary = 77})), 0U);
   ASSERT_EQ(warnings_.size(), 2U);
   EXPECT_EQ(warnings_[1],
-            at("two") + ": its tokens are of a vocabulary of 1073741824, the model's has 77");
+            at("two") + ": the run's vocabulary has 1073741824 tokens; the model's has 77");
   std::filesystem::create_directory(at("three"));
   std::ofstream(at("three/trajectories.h5")) << "no HDF5";
   EXPECT_EQ(search(history("three")), 0U);

@@ -315,7 +315,7 @@ TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
         EXPECT_GT(outcome.remote.flooded, 1000U);
       }
       if (how == chaos::Misbehaviour::garbage) {
-        EXPECT_TRUE(says(outcome, "that is dropped"));
+        EXPECT_TRUE(says(outcome, "they are dropped"));
         EXPECT_TRUE(says(outcome, " in all: "));
         EXPECT_GT(outcome.remote.invalid, 100U);
       }

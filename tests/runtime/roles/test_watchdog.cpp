@@ -63,7 +63,7 @@ TEST_F(WatchdogTest, ARunThatStandsStillIsStoppedAndThenGivenUp) {
   EXPECT_EQ(wait(11), Verdict::stop);
   const std::string report = watchdog.report(*coordinator);
   EXPECT_EQ(report,
-            "nothing has gone on for 1m00s; last heard: rank 0 (verifier) 4m20s ago, rank 1 "
+            "no progress for 1m00s; last messages: rank 0 (verifier) 4m20s ago, rank 1 "
             "(verifier) 10s ago");
   coordinator->stop();
   EXPECT_EQ(wait(8), Verdict::goes_on);
@@ -91,7 +91,7 @@ TEST_F(WatchdogTest, AtTheEndItNamesTheRanksThatDidNotReport) {
   EXPECT_EQ(wait(59), Verdict::goes_on);
   EXPECT_EQ(wait(2), Verdict::stop);
   EXPECT_EQ(watchdog.report(*coordinator),
-            "nothing has gone on for 1m00s; last heard: rank 2 (drafter) never");
+            "no progress for 1m00s; last messages: rank 2 (drafter) never");
 }
 
 TEST_F(WatchdogTest, TimeInWhichTheWholeJobSleptDoesNotCount) {
