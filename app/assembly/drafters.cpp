@@ -23,7 +23,7 @@ protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan, Optio
   const io::SpeculationSection& settings = inputs.config.speculation;
   const int planned = plan.speculation.window;
   return {.tokens = method ? settings.max_length : planned,
-          .few = settings.window ? 0 : std::max(planned, settings.max_length)};
+          .eager = settings.window ? 0 : std::max(planned, settings.max_length)};
 }
 
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {

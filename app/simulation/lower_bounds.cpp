@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "runtime/policy/length/outcomes.hpp"
 #include "runtime/policy/plan/speculation_speed.hpp"
 
 namespace paceline::app {
@@ -127,7 +126,7 @@ class Bounds {
               std::max(best, policy::decoupled_speed(costs, p, w, b, b * groups).tokens_per_second);
         }
       }
-      const bool eager = groups > 0 && b * groups <= static_cast<double>(policy::kFewRequests);
+      const bool eager = groups > 0 && b * groups <= costs.max_batch;
       if (!eager || drafter.costs->catch_up.empty()) continue;  // lookups have no second choices
       best = std::max(best, foreseen(costs, p, methods()[drafter.method].second_choice, b, groups));
     }

@@ -125,7 +125,7 @@ struct SpeculationSection {
   Auto<std::int32_t> paths;
   static constexpr std::int32_t kMostPaths = 4;  ///< the most in Seer's table 2
   Auto<std::int32_t> window;    ///< tokens that drafter ranks send at a time; auto: as planned
-  bool outcomes = true;         ///< drafter ranks of few requests draft second choices too
+  bool outcomes = true;         ///< eager drafter ranks draft second choices too
   bool best_of_n = false;       ///< groups without requests race or draft for others' requests
   bool elastic_memory = false;  ///< draft models lend their memory to KV while KV is short
   bool keep_history = true;     ///< how often drafts were accepted is kept next to engine.profile

@@ -26,12 +26,13 @@ namespace paceline::protocol {
 
 /// How far a drafter rank may run ahead of its verifiers, in tokens (most_ahead()).
 struct DraftWindow {
-  std::int32_t tokens = 4;  ///< window of a rank with many requests; also the most of a piece
-  /// Window of a rank with few requests (policy::kFewRequests), if it is the larger one. The rank
-  /// can run far ahead for each of them, and sends each token by itself, so it hears of refutations
-  /// sooner. 0: always `tokens`, in pieces.
-  std::int32_t few = 0;
-  [[nodiscard]] constexpr std::int32_t most() const { return std::max(tokens, few); }
+  std::int32_t tokens = 4;  ///< window, and the most of a piece, of a rank that is not eager
+  /// Window of an eager rank, if it is the larger one. A rank is eager while one call of its
+  /// drafter drafts for all its requests. It sends each token by itself, so it hears of refutations
+  /// sooner. In simulation, rollouts of specactor-lognormal.yaml whose ranks are always eager are 2
+  /// to 5 % shorter than those whose ranks are eager with 16 requests at most. 0: no rank is eager.
+  std::int32_t eager = 0;
+  [[nodiscard]] constexpr std::int32_t most() const { return std::max(tokens, eager); }
 };
 
 /// Most tokens that a drafter rank may be ahead of its verifier's answers, with a draft window of

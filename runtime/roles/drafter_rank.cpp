@@ -328,7 +328,7 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
 /// likeliest branches come first.
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
-  if (branching_ < 0 || !few() || (options_.calls.empty() && options_.shuffle == 0)) return;
+  if (branching_ < 0 || !eager() || (options_.calls.empty() && options_.shuffle == 0)) return;
   policy::SureDrafts sure{.rows = static_cast<double>(asked_.size())};
   if (between_answers_ > 0) sure.answers = 1 / between_answers_;
   for (const auto& [id, r] : requests_) {

@@ -43,7 +43,7 @@ struct DrafterOptions {
 /// answers as the window allows. Drafters are asked in order, each for the requests for which
 /// earlier drafters found nothing. Drafts are chains.
 ///
-/// With few requests the rank also drafts for outcomes, as far as this pays
+/// An eager rank (protocol::DraftWindow) also drafts for outcomes, as far as this pays
 /// (policy/length/outcomes.hpp). An outcome is a branch that leaves a request's chain for the
 /// drafter's second choice. If the target takes the branch, the branch becomes the chain, and its
 /// draft is there when the verifier's step ends. Without a branch there is no draft for the step
@@ -115,15 +115,15 @@ class DrafterRank final : public protocol::Participant {
   void add_slot(RequestId id, std::span<const TokenId> assumed, int most, std::int32_t branch);
   void take_draft(const draft::DraftSlot& slot, std::int32_t drafter, DraftedChain& chain);
   void send_due();
-  [[nodiscard]] bool few() const {
-    return options_.window.few > 0 && requests_.size() <= policy::kFewRequests;
+  [[nodiscard]] bool eager() const {
+    return options_.window.eager > 0 && std::ssize(requests_) <= options_.max_batch;
   }
   [[nodiscard]] int window() const {
-    return few() ? options_.window.most() : options_.window.tokens;
+    return eager() ? options_.window.most() : options_.window.tokens;
   }
   [[nodiscard]] int piece() const {
     if (options_.piece > 0) return std::min(options_.piece, options_.window.tokens);
-    return few() ? 1 : options_.window.tokens;
+    return eager() ? 1 : options_.window.tokens;
   }
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());

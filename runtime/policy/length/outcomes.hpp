@@ -19,12 +19,6 @@ namespace paceline::policy {
 /// noise (tests/bench/README.md).
 inline constexpr double kSecondChoice = 0.68;
 
-/// A drafter rank has few requests if it has at most this number (protocol::DraftWindow::few).
-/// In simulation specactor-lognormal.yaml takes 77.0 s on 32 GPUs with 0 here, and 72.7, 71.2, 70.6
-/// and 70.3 s with 4, 16, 32 and 64. Each further message costs a real rank more than a simulated
-/// one.
-inline constexpr std::size_t kFewRequests = 16;
-
 /// Tokens that a call of a drafter drafts in any case, one token a row.
 struct SureDrafts {
   double rows = 0;

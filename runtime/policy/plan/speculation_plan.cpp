@@ -157,7 +157,7 @@ class Search {
     if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
     const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
     const bool branches = facts_.outcomes && !drafter->catch_up.empty();  // lookups have none
-    if (facts_.one_by_one && drafted_for <= static_cast<double>(kFewRequests)) {
+    if (facts_.one_by_one && drafted_for <= facts_.max_batch) {
       const auto [rate, first] =
           one_by_one_.try_emplace({&table, &method, load.b, load.context, drafted_for}, 0.0);
       if (first)

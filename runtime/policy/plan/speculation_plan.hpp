@@ -43,7 +43,7 @@ struct PlanFacts {
   /// Costs of the larger groups that neighbouring groups may join into, by degree (growth.hpp).
   std::vector<VerifierConfiguration> joined = {};
   bool adapts = false;  ///< verifiers draft and verify only where it pays (length/goodput.hpp)
-  /// Drafter ranks with few requests send tokens one by one, and draft for outcomes.
+  /// Drafter ranks whose requests fit one call send tokens one by one, and draft for outcomes.
   bool one_by_one = false;
   bool outcomes = false;
 };

@@ -53,17 +53,16 @@ struct Pace {
 /// paper's verifier waits one period for a new window, ours makes 1/p plain steps on average.
 [[nodiscard]] Pace decoupled_pace(double p, int w, double drafting);
 
-/// Branches that a drafter rank with few requests drafts in addition to a chain
-/// (policy/length/outcomes.hpp).
+/// Branches that an eager drafter rank drafts in addition to a chain (policy/length/outcomes.hpp).
 struct Branching {
   double second = 0;  ///< probability that the second choice is right where the first is wrong
   int drafted = 0;    ///< a branch leaves the chain at each of so many of its first tokens
   int tried = 0;      ///< so many of these branches are verified with the chain, as one tree
 };
 
-/// Pace with an eager drafter rank: it has few requests and sends each token by itself. The tokens
-/// that it drafts during a step have arrived when the step ends, so n = 1. `w`: one more than the
-/// tokens of a chain that a step verifies; w - 1 tokens deep are a chain's branches too.
+/// Pace with an eager drafter rank: it sends each token by itself (protocol::DraftWindow). The
+/// tokens that it drafts during a step have arrived when the step ends, so n = 1. `w`: one more
+/// than the tokens of a chain that a step verifies; w - 1 tokens deep are a chain's branches too.
 ///
 /// The target leaves the chain after k tokens with probability p^k (1 - p). Without a branch that
 /// leaves it there by the right token the request falls behind. A branch that was not tried becomes
