@@ -1,6 +1,7 @@
 #include "app/assembly/conversing.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 #include <utility>

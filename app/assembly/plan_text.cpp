@@ -140,8 +140,12 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
       drafts_always(settings.policy) ? "always" : "where it pays", name_of(settings.policy));
   const bool ahead = plan.layout.drafters() > 0;
   if (ahead) {
-    text += fmt::format("  drafter ranks send {} at a time (speculation.window)\n",
-                        counted(plan.speculation.window, "token"));
+    text += fmt::format("  drafter ranks send {} at a time (speculation.window){}\n",
+                        counted(plan.speculation.window, "token"),
+                        settings.window
+                            ? ""
+                            : fmt::format(", and each at once with up to {}",
+                                          counted(inputs.config.engine.max_batch, "request")));
   }
   if (plan.best_of_n.races) {
     text +=

@@ -33,11 +33,11 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Passes a signal on to the coordinator, once, for it may have reached this rank alone. Returns
-/// true: the rank works on until the coordinator ends the run.
+/// Passes a signal on to the coordinator, once, for it may have reached this rank alone.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
+  /// Returns true: the rank works on until the coordinator ends the run.
   bool operator()() {
     if (told_ || !stop_signalled()) return true;
     told_ = true;

@@ -1,6 +1,7 @@
 #include "app/assembly/scoring.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -32,8 +33,8 @@ std::optional<double> parse_time_left(const std::string& text) {
 
 std::optional<double> slurm_time_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
-    const auto seconds = parse_number<double>(end);
-    const double left = seconds.value_or(0) - static_cast<double>(std::time(nullptr));
+    const auto seconds = parse_number<std::int64_t>(end);
+    const auto left = static_cast<double>(seconds.value_or(0) - std::time(nullptr));
     // A time in the past is another job's, for this job is running.
     if (left > 0) return left;
   }

@@ -1,6 +1,7 @@
 // `paceline score`, top to bottom: read the run, deal its prompts to the groups, compute, write one
 // file into the run's directory. All work is known beforehand, so groups need nothing from each
 // other until the file is written, and the ranks of a group plan the same steps without messages.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -9,10 +9,10 @@ namespace paceline::app {
 
 /// Seconds below which no schedule on the run's ranks is expected to end, by the cost tables and
 /// the speeds of speculation_speed.hpp. Each request is assumed to have the best degree, mode and
-/// window, whatever the configuration sets, and drafts by one drafter. Where a drafter rank has so
-/// few requests that it drafts for outcomes, it is assumed to draft for all second choices.
-/// Acceptance counts by its mean, so a lucky run, or a run with several drafters at once, may be
-/// faster; so may trees of heads, which count as chains.
+/// window, whatever the configuration sets, and drafts by one drafter. An eager
+/// drafter rank (protocol::DraftWindow) is assumed to draft for all second choices. Acceptance
+/// counts by its mean, so a lucky run, or a run with several drafters at once, may be faster; so
+/// may trees of heads, which count as chains.
 struct LowerBounds {
   double longest = 0;  ///< for the response that takes longest alone on a group
   double work = 0;     ///< for all tokens on all ranks, each at its best batch

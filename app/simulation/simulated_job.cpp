@@ -27,7 +27,7 @@ using RealTime = std::chrono::steady_clock;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Processor seconds of this thread, which what else runs on the machine hardly changes.
+/// Processor seconds of this thread. Other work on the machine hardly changes them.
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -100,7 +100,7 @@ class Telemetry final : public TelemetrySink {
   std::unique_ptr<io::TelemetryWriter> kept_;
 };
 
-/// Runs the coordinator, and measures what its turns take of a core. A coordinator sends messages
+/// Runs the coordinator, and measures the core seconds of its turns. A coordinator sends messages
 /// as soon as it is constructed, so its actor must be in the world before.
 class CoordinatorActor final : public sim::Actor {
  public:

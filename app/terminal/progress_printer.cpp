@@ -1,6 +1,7 @@
 #include "app/terminal/progress_printer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -94,6 +94,7 @@ std::string other_weights(const std::string& directory) {
                               const std::string& what) {
   throw DataError(path + ": tensor " + show_text(name) + ": " + what);
 }
+
 // A 128-bit hash of pieces, each preceded by its length.
 class Hash {
  public:

@@ -1,6 +1,7 @@
 #include "io/checkpoint/json_text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 

@@ -256,7 +256,8 @@ auto words(Names... names) {
   return Choice<std::string, n>{{names...}, {std::string(names)...}};
 }
 
-/// A Choice of all values of an enumeration, in order of their values from 0.
+/// A Choice of all values of an enumeration, in order of their values from 0. Nothing but the order
+/// says which name is which value's.
 template <typename Enum, typename... Names>
 auto in_order(Names... names) {
   Choice<Enum, sizeof...(names)> choice{{names...}, {}};

@@ -1,6 +1,7 @@
 #include "io/config/drafter_list.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "io/config/map_of.hpp"

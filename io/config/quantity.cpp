@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/core/parse_number.hpp"
+
 namespace paceline::io {
 namespace {
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <random>
 #include <system_error>
+#include <utility>
 
 #include "runtime/core/error.hpp"
 

@@ -64,6 +64,7 @@ double CsvTable::positive(std::size_t column, const std::string& what) const {
   if (!value || !std::isfinite(*value) || !(*value > 0)) fail(column, what + " above 0");
   return *value;
 }
+
 double CsvTable::milliseconds(std::size_t column) const {
   return positive(column, "a number of milliseconds") * 1e-3;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "io/hdf5/file.hpp"
 #include "io/run/stored_run.hpp"

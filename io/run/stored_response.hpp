@@ -1,7 +1,6 @@
 // Places of responses on disk.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -13,10 +12,6 @@ namespace paceline::io {
 
 /// Further values of scored responses, as one JSON object each; only responses that have any.
 using RewardExtras = std::map<RequestId, std::string>;
-
-inline constexpr std::array kFinishReasons{
-    FinishReason::stop_id, FinishReason::length, FinishReason::stop_string, FinishReason::context,
-    FinishReason::turns,   FinishReason::failed, FinishReason::partial};
 
 /// A row of a shard's index (shard_format.hpp).
 struct IndexRow {

@@ -108,9 +108,7 @@ void write_events(const h5::File& file, Rows<RequestEvent>& events) {
   name_values(file, "requests/kind",
               {"leased", "finished", "stopped", "resumed", "left", "arrived", "race_begun",
                "race_left", "race_won", "turn_ended", "answered"});
-  for (const FinishReason reason :
-       {FinishReason::stop_id, FinishReason::length, FinishReason::stop_string,
-        FinishReason::context, FinishReason::turns, FinishReason::failed, FinishReason::partial})
+  for (const FinishReason reason : kFinishReasons)
     h5::write_attribute_of(file, "requests/reason", name_of(reason),
                            static_cast<std::uint8_t>(reason));
 }

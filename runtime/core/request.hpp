@@ -1,6 +1,7 @@
 // Prompts, requests and the trajectories they become.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -48,6 +49,10 @@ enum class FinishReason : std::uint8_t {
   failed = 5,       ///< the environment of a conversation failed
   partial = 255,    ///< not ended: written at a clean stop, continued by --resume
 };
+/// All of them. Files have no others.
+inline constexpr std::array kFinishReasons{
+    FinishReason::stop_id, FinishReason::length, FinishReason::stop_string, FinishReason::context,
+    FinishReason::turns,   FinishReason::failed, FinishReason::partial};
 [[nodiscard]] const char* name_of(FinishReason reason);
 
 /// The giver of tokens in a response. Stored in files: values are fixed.

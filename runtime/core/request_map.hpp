@@ -16,7 +16,8 @@ namespace paceline {
 
 /// Values by request, in order of requests. It looks up several times as fast as std::map, for it
 /// searches keys that lie side by side; adding and erasing move all later keys. References to
-/// values stay valid until they are erased, iterators until something is added or erased.
+/// values stay valid until they are erased, iterators until something is added or erased. Not
+/// thread-safe.
 template <typename T>
 class RequestMap {
  public:
@@ -86,11 +87,12 @@ class RequestMap {
     const std::size_t at = place(id);
     const bool added = !has(at, id);
     if (added) {
+      auto value = std::make_unique<value_type>(
+          std::piecewise_construct, std::forward_as_tuple(id),
+          std::forward_as_tuple(std::forward<Arguments>(arguments)...));
+      keys_.reserve(keys_.size() + 1);  // so that neither or both are inserted
+      values_.insert(values_.begin() + static_cast<std::ptrdiff_t>(at), std::move(value));
       keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(at), key(id));
-      values_.insert(values_.begin() + static_cast<std::ptrdiff_t>(at),
-                     std::make_unique<value_type>(
-                         std::piecewise_construct, std::forward_as_tuple(id),
-                         std::forward_as_tuple(std::forward<Arguments>(arguments)...)));
     }
     return {iterator(values_.data() + at), added};
   }

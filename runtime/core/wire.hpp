@@ -24,7 +24,7 @@ concept Plain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
 
 class WireWriter {
  public:
-  WireWriter() { bytes_.reserve(kMost); }
+  WireWriter() { bytes_.reserve(kUsual); }
   template <Plain T>
   void put(const T& value) {
     append(&value, sizeof value);
@@ -50,7 +50,7 @@ class WireWriter {
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
-  static constexpr std::size_t kMost = 512;  ///< bytes of most messages
+  static constexpr std::size_t kUsual = 512;  ///< bytes that few messages exceed
 
   void append(const void* data, std::size_t size) {
     const auto* bytes = static_cast<const std::byte*>(data);

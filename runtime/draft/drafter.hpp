@@ -11,9 +11,9 @@
 // The caller may also ask for drafts for less likely outcomes: a branch leaves a request's chain of
 // assumed tokens for another token, and is drafted in the same call.
 //
-// To add a drafter: its file here and in CMakeLists.txt; its method and settings in
-// io/config/run_config.hpp and drafter_list.cpp; its name in app/assembly/configured_drafters.cpp;
-// its making in make_drafters.cpp. The memory of texts that it keeps: text_memory() in
+// To add a drafter: its file here and in CMakeLists.txt; its method, its name (name_of(), in the
+// same order) and its settings in io/config/run_config.hpp and drafter_list.cpp; its making in
+// app/assembly/make_drafters.cpp. The memory of texts that it keeps: text_memory() in
 // memory_plan.cpp; models and heads are counted there already. In simulation: its acceptance, under
 // the same name, in runtime/sim/acceptance.cpp, called in app/simulation/simulated_work.cpp; and
 // its costs, lookup_costs() in simulated_costs.cpp, or it costs what n-grams cost. If it learns

@@ -200,8 +200,8 @@ class Batcher {
 
  private:
   struct Request {
-    // What every step looks at, together: a group has hundreds of requests, which no cache keeps
-    // from step to step where one process simulates many groups.
+    // The fields that every step reads lie together. A group has hundreds of requests, which caches
+    // lose from step to step where one process simulates many groups.
     std::int32_t planned = 0;  ///< rows in the current plan
     kv::Handle kv = 0;
     std::uint32_t until = 0;    ///< Admission::until

@@ -115,6 +115,7 @@ void FeatureHead::norm(kernels::Operations& operations, float* residual, const f
                          operations.rows().rows, layer().hidden, DType::f32,
                          reinterpret_cast<std::byte*>(out));
 }
+
 void FeatureHead::join(kernels::Operations& operations, const Vector& token_norm) {
   const DType dtype = weights_->compute();
   const kernels::PassRows& part = operations.rows();

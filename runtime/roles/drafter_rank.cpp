@@ -1,6 +1,7 @@
 #include "runtime/roles/drafter_rank.hpp"
 
 #include <cstring>
+#include <functional>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -218,10 +219,9 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
     }
     const auto at = r.ahead.branches.find(said);
     const bool foreseen = at != r.ahead.branches.end() && at->second.instead == tokens[agreed];
+    const std::size_t taken = foreseen ? at->second.chain.size() : 0;
+    waste(chain.size() - agreed, r.ahead.branched() - taken);
     if (foreseen) std::swap(chain, at->second.chain);
-    const std::size_t refuted = (foreseen ? at->second.chain : chain).size() - agreed;
-    const std::size_t of_branches = r.ahead.branched() - (foreseen ? at->second.chain.size() : 0);
-    waste(refuted, of_branches);
     r.ahead.branches.clear();
     if (!foreseen) return chain.clear();
     tokens = tokens.subspan(agreed + 1);
@@ -319,7 +319,8 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
       for (std::size_t i = 0; i < branch.size(); ++i)
         outcome.chance *= acceptance_.estimate(branch.by[i], branch.scores[i]);
     }
-    if (static_cast<int>(ahead) < most_ahead(window())) outcomes_.push_back(outcome);
+    if (outcome.chance >= policy::kLeastChance && static_cast<int>(ahead) < most_ahead(window()))
+      outcomes_.push_back(outcome);
   }
   return chance;
 }
@@ -329,11 +330,12 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
   if (branching_ < 0 || !eager() || (options_.calls.empty() && options_.shuffle == 0)) return;
+  if (std::ssize(asked_) >= options_.max_batch) return;
   policy::SureDrafts sure{.rows = static_cast<double>(asked_.size())};
   if (between_answers_ > 0) sure.answers = 1 / between_answers_;
   for (const auto& [id, r] : requests_) {
     const double chance = list_outcomes(id, r);
-    if (std::ranges::find(asked_, id, &Asked::id) != asked_.end()) sure.tokens += chance;
+    if (may_ask(r)) sure.tokens += chance;
     sure.context += static_cast<double>(prompts_.at(id.prompt).size()) + r.response;
   }
   sure.context /= static_cast<double>(std::max<std::size_t>(1, requests_.size()));
@@ -370,9 +372,8 @@ bool DrafterRank::draft() {
   for (std::size_t i = 0; i < requests_.size(); ++i, ++at) {
     if (at == requests_.end()) at = requests_.begin();
     if (static_cast<int>(asked_.size()) == options_.max_batch) break;
-    const bool limited = at_limit(at->second);
-    held_up = held_up || limited;
-    if (!limited && !at->second.ahead.chain.exhausted) asked_.push_back({at->first, &at->second});
+    held_up = held_up || at_limit(at->second);
+    if (may_ask(at->second)) asked_.push_back({at->first, &at->second});
   }
   choose_outcomes();
   if (asked_.empty() && outcomes_.empty()) {

@@ -128,6 +128,11 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());
   }
+  /// Whether drafters may be asked for more of the request's chain. A mailbox that is full leaves a
+  /// piece unsent.
+  [[nodiscard]] bool may_ask(const OpenRequest& r) const {
+    return !at_limit(r) && !r.ahead.chain.exhausted && r.ahead.chain.unsent() < piece();
+  }
   void say(int verifier, const protocol::Drafts& drafts);
 
   Mailbox& mailbox_;

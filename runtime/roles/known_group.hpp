@@ -26,7 +26,7 @@ struct KnownGroup {
     int blocks = 0;  ///< KV blocks
   };
   std::deque<Order> on_their_way;
-  Order all_on_their_way;  ///< their sum
+  Order all_on_their_way;  ///< sum of on_their_way
   std::uint64_t orders_sent = 0;
   std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
   std::uint64_t upcoming_sent = 0;  ///< requests of the next step sent to the group

@@ -7,6 +7,7 @@
 #include <optional>
 #include <queue>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "runtime/core/mailbox.hpp"
@@ -43,7 +44,13 @@ class Post {
   [[nodiscard]] static std::size_t number(Address at) {
     return static_cast<std::size_t>(at.rank) * Address::kPorts + static_cast<std::size_t>(at.port);
   }
-  [[nodiscard]] Box& box(Address at) { return *boxes_.at(number(at)); }
+  /// Throws std::out_of_range if nobody has opened the address.
+  [[nodiscard]] Box& box(Address at) {
+    const std::size_t place = number(at);
+    if (place >= boxes_.size() || boxes_[place] == nullptr)
+      throw std::out_of_range("a message to an address that nobody has opened");
+    return *boxes_[place];
+  }
   /// A number in [0, 1), drawn for one message.
   [[nodiscard]] double chance(Address from, Address to, std::uint64_t message, std::uint32_t what);
 

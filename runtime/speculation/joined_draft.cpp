@@ -1,6 +1,7 @@
 #include "runtime/speculation/joined_draft.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace paceline::speculation {

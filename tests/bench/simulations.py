@@ -36,7 +36,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def in_order(jobs: int, simulations: list[Callable[[], T]]) -> Iterator[T]:
-    """What the simulations give, in their order. The first that fails ends all that have not begun."""
+    """The results of the simulations, in their order. The first that fails ends all that have not begun."""
     pool = ThreadPoolExecutor(jobs)
     try:
         yield from pool.map(lambda simulation: simulation(), simulations)

@@ -58,7 +58,7 @@ for rank in $(ranks); do
 done
 follow "$job"
 [[ $(state_of "$job") == FAILED ]] || fail "job $job should have failed"
-grep "rank 0, which leads the job, has not been heard of" "$cluster_dir/job-$job.log" || fail "nobody missed rank 0"
+grep "rank 0, which leads the job, has not been heard from" "$cluster_dir/job-$job.log" || fail "nobody missed rank 0"
 grep "paceline ended with 70" "$cluster_dir/job-$job.log" || fail "it did not end with 70"
 [[ -z $(ranks) ]] || fail "rank 0 is still there"
 

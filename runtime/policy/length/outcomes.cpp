@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace paceline::policy {
-namespace {
-
-/// Probability of a text below which no branch continues it, even where drafting is free.
-constexpr double kLeast = 0.01;
-
-}  // namespace
-
 std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
                               std::span<const double> chances) {
   if (calls.empty()) return 0;
@@ -23,7 +16,7 @@ std::size_t outcomes_that_pay(const CostCurve& calls, const SureDrafts& sure,
   double tokens = sure.tokens;
   double best = rate(tokens, 0);
   std::size_t count = 0;
-  for (std::size_t i = 0; i < chances.size() && chances[i] >= kLeast; ++i) {
+  for (std::size_t i = 0; i < chances.size() && chances[i] >= kLeastChance; ++i) {
     tokens += chances[i];
     const double now = rate(tokens, static_cast<double>(i + 1));
     if (now <= best) continue;

@@ -19,6 +19,9 @@ namespace paceline::policy {
 /// noise (tests/bench/README.md).
 inline constexpr double kSecondChoice = 0.68;
 
+/// Probability of a text below which no branch continues it, even where drafting is free.
+inline constexpr double kLeastChance = 0.01;
+
 /// Tokens that a call of a drafter drafts in any case, one token a row.
 struct SureDrafts {
   double rows = 0;

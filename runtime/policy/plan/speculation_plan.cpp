@@ -149,21 +149,25 @@ class Search {
     return adapted(table, load, best);
   }
 
-  /// `w`: the window of drafter ranks with many requests.
+  /// Speed of a group with b requests whose drafter rank is eager and has `drafted_for`.
+  [[nodiscard]] Speed one_by_one(const SpeculationCosts& costs, const DraftMethod& method, double b,
+                                 double drafted_for) const {
+    const bool branches = facts_.outcomes && !costs.drafter.catch_up.empty();  // lookups have none
+    return eager_speed(costs, method.acceptance, facts_.longest_draft, b, drafted_for,
+                       branches ? kForeseen : 0);
+  }
+
+  /// `w`: the window of drafter ranks that are not eager.
   [[nodiscard]] double decoupled_rate(const CostTable& table, const DraftMethod& method, int w,
                                       const Load& load, int drafters) const {
     const double drafted_for = std::max(1.0, std::ceil(load.active / drafters));
     const DrafterCosts* drafter = costs_of(table, method.name);
     if (drafter == nullptr) return plain_speed(table, load.context, load.b).tokens_per_second;
     const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
-    const bool branches = facts_.outcomes && !drafter->catch_up.empty();  // lookups have none
     if (facts_.one_by_one && drafted_for <= facts_.max_batch) {
       const auto [rate, first] =
           one_by_one_.try_emplace({&table, &method, load.b, load.context, drafted_for}, 0.0);
-      if (first)
-        rate->second = eager_speed(costs, method.acceptance, facts_.longest_draft, load.b,
-                                   drafted_for, branches ? kForeseen : 0)
-                           .tokens_per_second;
+      if (first) rate->second = one_by_one(costs, method, load.b, drafted_for).tokens_per_second;
       return rate->second;
     }
     return adapted(
@@ -236,20 +240,26 @@ class Search {
                  const DraftMethod& method, const DrafterCosts& drafter) {
     const SpeculationCosts costs{verifier.table, drafter, facts_.context, facts_.max_batch};
     const double drafted_for = std::max(1.0, std::ceil(s.active / drafters));
+    const bool eager = facts_.one_by_one && drafted_for <= facts_.max_batch;
     SpeculationPlan plan;
+    double in_pieces = 0;  // tokens a second at the start, if drafts are sent by windows
     const auto consider = [&](int w) {
       const double speed =
           tokens_per_second(verifier, s.groups, [&](const CostTable& table, const Load& load) {
             return decoupled_rate(table, method, w, load, drafters);
           });
-      if (speed <= plan.tokens_per_second) return;
+      // Eager ranks are as fast with any window. It counts once a rank has too many requests.
+      const double pieces =
+          decoupled_speed(costs, method.acceptance, w, s.batch, drafted_for).tokens_per_second;
+      if (std::tie(speed, pieces) <= std::tie(plan.tokens_per_second, in_pieces)) return;
       plan.tokens_per_second = speed;
+      in_pieces = pieces;
       plan.window = w;
     };
     if (settings_.window) consider(*settings_.window);
     // Windows begin at 2: the target says a token that is drafted alone before the draft arrives.
     for (int w = 2; !settings_.window && w <= facts_.longest_draft; ++w) {
-      if (!useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
+      if (!eager && !useful_window(costs, w, s.batch, drafted_for)) break;  // line 5
       consider(w);
     }
     // A mode that the settings ask for gets a plan, even where it is slower than any other.
@@ -257,21 +267,20 @@ class Search {
       consider(std::min(2, facts_.longest_draft));
     if (plan.window == 0) return;
     const Speed start =
-        decoupled_speed(costs, method.acceptance, plan.window, s.batch, drafted_for);
+        eager ? one_by_one(costs, method, s.batch, drafted_for)
+              : decoupled_speed(costs, method.acceptance, plan.window, s.batch, drafted_for);
     plan.mode = SpeculationMode::decoupled;
     plan.tp = verifier.tp;
     plan.groups = s.groups;
     plan.drafters = drafters;
     plan.method = method.name;
     plan.explanation = fmt::format(
-        "a window of {} by {} ({:.2f} accepted) for {} in {}, a step of {:.0f} in {}: {:.2f} "
-        "tokens "
-        "a step",
-        plan.window, method.name, method.acceptance, counted(std::lround(drafted_for), "request"),
-        milliseconds(start.draft), s.batch, milliseconds(start.step), start.committed);
-    plan.settings =
-        fmt::format("speculation.mode=decoupled layout.drafters={} speculation.window={}", drafters,
-                    plan.window);
+        "{} by {} ({:.2f} accepted) for {} in {}, a step of {:.0f} in {}: {:.2f} tokens a step",
+        eager ? "each token at once" : fmt::format("a window of {}", plan.window), method.name,
+        method.acceptance, counted(std::lround(drafted_for), "request"), milliseconds(start.draft),
+        s.batch, milliseconds(start.step), start.committed);
+    plan.settings = fmt::format("speculation.mode=decoupled layout.drafters={}", drafters);
+    if (!eager) plan.settings += fmt::format(" speculation.window={}", plan.window);
     plans_.push_back(std::move(plan));
   }
 

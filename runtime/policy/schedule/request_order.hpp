@@ -1,10 +1,10 @@
 // Order in which waiting requests are leased (Seer, section 4.3). It also says which of them
 // displace running requests whose leases end.
 //
-// To add an order (a value of schedule.policy): a RequestOrder here, its name in
-// io/config/run_config.hpp and key_table.cpp (with its help), its making in
-// app/assembly/coordination.cpp. Where it deals requests out beforehand, as GroupStatic does, look
-// at every use of SchedulePolicy::group in app and io; where it needs lengths, as LongestFirst
+// To add an order (a value of schedule.policy): a RequestOrder here, its value in
+// io/config/run_config.hpp and its name in key_table.cpp (in the same order, with help), its making
+// in app/assembly/coordination.cpp. Where it deals requests out beforehand, as GroupStatic does,
+// look at every use of SchedulePolicy::group in app and io; where it needs lengths, as LongestFirst
 // does, of SchedulePolicy::oracle. Tests that list orders: tests/mpi/divided.sh and soak.py,
 // tests/sim/simulate.sh and campaign.py. Users: configs/README.md.
 #pragma once

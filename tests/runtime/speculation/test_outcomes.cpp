@@ -265,6 +265,41 @@ TEST(OutcomesOfAPair, StepsAfterForeseenRefutationsHaveDrafts) {
   EXPECT_EQ(dear.decode(4), Pair(truth, 1, {}).decode(4));
 }
 
+/// Tokens of the longest piece that the rank sends in one turn.
+int longest_piece(DrafterRank& rank, SimulatedMailbox& verifier) {
+  rank.turn();
+  int longest = 0;
+  while (const auto envelope = verifier.poll()) {
+    const auto drafts = std::get<Drafts>(decode(envelope->bytes));
+    for (const DraftPiece& piece : drafts.pieces) longest = std::max(longest, piece.count);
+  }
+  return longest;
+}
+
+TEST(ARank, IsEagerWhileOneCallDraftsForAllItsRequests) {
+  Post post;
+  SteppedClock clock;
+  QuietTelemetry telemetry;
+  SimulatedMailbox verifier{post, {0, Address::Port::role}};
+  SimulatedMailbox own{post, {1, Address::Port::role}};
+  Responses truth;
+  for (std::uint32_t sample = 0; sample < 3; ++sample)
+    truth[{0, sample}].tokens = Text(40, static_cast<TokenId>(sample));
+  std::vector<std::unique_ptr<draft::Drafter>> drafters;
+  drafters.push_back(std::make_unique<OracleDrafter>(truth, 1));
+  DrafterRank rank(own, clock, std::move(drafters), telemetry,
+                   {.place = {1, 0}, .window = {3, 4}, .max_batch = 2});
+  for (std::uint32_t sample = 0; sample < 3; ++sample) {
+    verifier.send({1, Address::Port::role},
+                  encode(DraftOpen{0, {0, sample}, Text{1, 2}, {}, {}, 0, {}}));
+  }
+  EXPECT_EQ(longest_piece(rank, verifier), 3) << "a window, for three requests need two calls";
+  verifier.send({1, Address::Port::role},
+                encode(DraftCommits{0, {{{0, 2}, 0, 0, DraftEnd::finished}}, {}}));
+  EXPECT_EQ(longest_piece(rank, verifier), 1);
+  EXPECT_EQ(longest_piece(rank, verifier), 1);
+}
+
 struct ListeningDrafter final : draft::Drafter {
   void start(const draft::DraftStart& /*start*/, double /*now*/) override { ++started; }
   void commit(RequestId /*id*/, std::span<const TokenId> tokens, double /*now*/) override {
