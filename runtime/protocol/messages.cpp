@@ -129,7 +129,7 @@ bool may_come_late(const Message& message) {
 }
 
 bool may_precede_drafting(const Message& message) {
-  return is_one_of<RaceCommit, Pull, Forget>(message);
+  return is_one_of<RaceCommit, Pull, DropKv>(message);
 }
 
 Message of_kind(std::size_t kind) {

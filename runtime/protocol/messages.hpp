@@ -14,7 +14,7 @@
 // request (Status::moved), or A says that the response had ended before (Status::kept). Once B has
 // room it says which blocks it wants (Pull). Both leaders command their members (MoveKv), who
 // report the end of their shares (KvMoved). A then frees the parcel. Where B wants no block, it
-// says so (Forget), and A frees the parcel at once.
+// says so (DropKv), and A frees the parcel at once.
 //
 // A race (best-of-N) begins like a move, but the request stays. The coordinator (Race) has verifier
 // A offer a copy to B, which tells the coordinator that it races (Status::races_begun). If the
@@ -139,14 +139,16 @@ struct Pull {
   policy::GroupRanks to;  ///< the ranks that want the KV (policy::holders())
 };
 
-/// Coordinator to verifier: nobody will want the KV stored under these keys. Verifier to verifier:
-/// the sender does not want the KV kept for it under these keys.
-struct Forget {
+/// Coordinator to verifier, and a leader to the members of its group: nobody will want the KV
+/// stored under these keys. Verifier to verifier: the sender does not want the KV kept for it under
+/// these keys.
+struct DropKv {
   std::vector<std::uint64_t> keys;
 };
 
-/// Coordinator to verifier: KV stored under these keys will be wanted soon, in this order.
-struct Foresee {
+/// Coordinator to verifier, and a leader to the members of its group: stored KV will be wanted in
+/// this order of keys, all other keys after these. Replaces the last ForeseeKv.
+struct ForeseeKv {
   std::vector<std::uint64_t> keys;
 };
 
@@ -205,17 +207,6 @@ struct RestoreKv {
   std::int32_t first_block = 0;  ///< index of the first block in the request's table
   std::vector<std::int32_t> blocks;
   OptionalIndex owner = {};  ///< policy::KeptKv::owner
-};
-
-/// Leader to members: KV stored under these keys is not needed any more.
-struct DropKv {
-  std::vector<std::uint64_t> keys;
-};
-
-/// Leader to members: stored KV will be needed in this order of keys, all other keys after these.
-/// Replaces the last ForeseeKv.
-struct ForeseeKv {
-  std::vector<std::uint64_t> keys;
 };
 
 /// Member to leader: the member's share of a MoveKv, StoreKv or RestoreKv has ended.
@@ -285,10 +276,10 @@ struct Summary {
 
 using Message =
     std::variant<Lease, Renew, Stop, Finish, Place, Ready, Move, Race, Returned, Offer, Pull,
-                 RaceCommit, Forget, Foresee, Pregenerate, Lead, RunStep, ReadRouting, MoveKv,
-                 StoreKv, RestoreKv, DropKv, ForeseeKv, KvMoved, DraftOpen, DraftCommits,
-                 DraftFeatures, Drafts, DraftUpdate, DraftFetch, DraftTexts, DraftWanted,
-                 EarlierFound, Costs, Status, Pregenerated, StopRequest, Rewarded, Summary>;
+                 RaceCommit, DropKv, ForeseeKv, Pregenerate, Lead, RunStep, ReadRouting, MoveKv,
+                 StoreKv, RestoreKv, KvMoved, DraftOpen, DraftCommits, DraftFeatures, Drafts,
+                 DraftUpdate, DraftFetch, DraftTexts, DraftWanted, EarlierFound, Costs, Status,
+                 Pregenerated, StopRequest, Rewarded, Summary>;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 /// Encodes a RunStep without a copy of the step.

@@ -371,7 +371,7 @@ void Coordinator::foresee() {
   constexpr std::size_t kOfAGroup = 16;  // requests per group: the next few leases
   if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
-  std::map<int, Foresee> keys;  // by leader
+  std::map<int, ForeseeKv> keys;  // by leader
   for (const RequestId id : requests_.order().upcoming(kOfAGroup * run_.groups.size())) {
     const policy::KeptKv& kv = requests_.waiting().at(id).kv;
     if (kv.positions > 0) keys[kv.group.leader].keys.push_back(kv.key);
@@ -382,7 +382,7 @@ void Coordinator::foresee() {
 /// Forgets a group's stored KV, lost with its role: the KV of waiting requests is computed again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
-  if (!keys.empty()) send(leader, Forget{std::move(keys)});
+  if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
 /// Empties the groups that are to end, then tells the ranks their new places.

@@ -137,7 +137,7 @@ class Coordinator final : public protocol::Participant {
   policy::RunState run_;
   std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, in reverse order
   std::set<int> verifiers_;          ///< leaders of the groups so far
-  std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent Foresee
+  std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent ForeseeKv
   std::size_t placements_ = 0;       ///< times that ranks changed roles
   std::uint64_t tokens_before_ = 0;  ///< response tokens of groups that have ended
   bool stopping_ = false;

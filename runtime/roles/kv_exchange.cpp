@@ -99,7 +99,7 @@ void KvExchange::decline(policy::KeptKv& kv) {
     forget(kv.key);
   } else {
     mailbox_.send({kv.group.leader, Address::Port::role},
-                  protocol::encode(protocol::Forget{{kv.key}}));
+                  protocol::encode(protocol::DropKv{{kv.key}}));
   }
 }
 

@@ -99,7 +99,7 @@ class KvExchange {
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
   /// Tells the stores in which order of keys their KV will be wanted.
-  void foresee(std::vector<std::uint64_t> keys) { command(protocol::ForeseeKv{std::move(keys)}); }
+  void foresee(const protocol::ForeseeKv& order) { command(order); }
   /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
 

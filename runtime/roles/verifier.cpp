@@ -98,8 +98,8 @@ void Verifier::take(const Envelope& envelope) {
   const auto a_taker = [&](Address from, const Pull& pull) {
     return trusted || kv_.kept_for(pull.key, from.rank);
   };
-  const auto the_keepers = [&](Address from, const Forget& forget) {
-    return trusted || std::ranges::all_of(forget.keys, [&](std::uint64_t key) {
+  const auto the_keepers = [&](Address from, const DropKv& drop) {
+    return trusted || std::ranges::all_of(drop.keys, [&](std::uint64_t key) {
              return kv_.kept_for(key, from.rank);
            });
   };
@@ -121,12 +121,11 @@ void Verifier::take(const Envelope& envelope) {
       on<Pull>(a_taker, [this](Address, Pull& pull) { kv_.on(pull); }),
       on<Move>(the_coordinator, [this](Address, Move& move) { moves_asked_.push_back(move); }),
       on<Race>(the_coordinator, [this](Address, Race& race) { races_asked_.push_back(race); }),
-      on<Forget>(the_keepers,
-                 [this](Address, Forget& forget) {
-                   for (const std::uint64_t key : forget.keys) kv_.forget(key);
+      on<DropKv>(the_keepers,
+                 [this](Address, DropKv& drop) {
+                   for (const std::uint64_t key : drop.keys) kv_.forget(key);
                  }),
-      on<Foresee>(the_coordinator,
-                  [this](Address, Foresee& order) { kv_.foresee(std::move(order.keys)); }),
+      on<ForeseeKv>(the_coordinator, [this](Address, ForeseeKv& order) { kv_.foresee(order); }),
       on<Stop>(the_coordinator, [this](Address, Stop&) { stop_asked_ = true; }),
       on<Place>(the_coordinator,
                 [this](Address, Place& place) { become(std::move(place.placement)); }),

@@ -47,15 +47,21 @@ ARMS = {  # settings, speed by plain's in the paper
 
 
 def planned_window(program: str, path: Path, settings: list[str]) -> str:
-    """Tokens that drafter ranks send at a time by the plan."""
-    words = sets([s for s in settings if "planned" not in s])
-    done = subprocess.Popen([program, "simulate", str(path), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                            text=True)
-    for line in done.stderr:
-        if window := re.match(r"\s+\*.* window (\d+)", line):
-            done.kill()
-            return window.group(1)
-    sys.exit("no window is planned: " + " ".join(words))
+    """Of the windows that drafter ranks may send at a time the one that is foreseen to be the fastest."""
+    settings = [s for s in settings if "planned" not in s]
+    foreseen = {}
+    for window in range(2, 9):
+        words = sets([*settings, f"speculation.window={window}"])
+        done = subprocess.Popen([program, "simulate", str(path), *words], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+        for line in done.stderr:
+            if speed := re.match(r"\s+\* +(\d+) ", line):
+                foreseen[window] = int(speed.group(1))
+                break
+        done.kill()
+    if not foreseen:
+        sys.exit("no window is planned: " + " ".join(settings))
+    return str(max(foreseen, key=foreseen.get))
 
 
 def run(program: str, config: str, settings: list[str]) -> tuple[list[str], list[str]]:
