@@ -68,7 +68,7 @@ if "$paceline" profile "$config" "${backend[@]}" "${models[@]}" --seconds 1 --ou
     run "freed ranks draft, $attempt" 4 "${models[@]}" --set engine.profile="$work/dear.yaml" \
       --set speculation.best_of_n=true --set speculation.policy=fixed --set schedule.rebalance=false \
       --set speculation.keep_history=false
-    changed=$(grep "ranks changed roles [0-9]* times" "$work/run.log") && break
+    changed=$(grep "ranks changed roles [0-9]* times*" "$work/run.log") && break
   done
   if [ -n "$changed" ]; then ok "$changed"; else fail "nobody changed roles: $(tail -n 20 "$work/run.log")"; fi
 else
