@@ -51,16 +51,18 @@ struct Plan {
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
 
-/// Gives ranks their roles. `degree`: degrees of groups if layout.verifier_tp is auto; empty: the
-/// memory of ranks decides. `drafters`: number of drafter ranks. `drafters_reason`: the reason for
-/// this number; empty: layout.drafters sets it. Throws as policy::plan_layout() does.
+/// Gives ranks their roles. `degree`: the groups' degrees, which count if layout.verifier_tp is
+/// auto. If empty, the ranks' memory decides. `drafters`: number of drafter ranks.
+/// `drafters_reason`: why it is this number. It is empty if layout.drafters sets the number. Throws
+/// as policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
 /// Makes the rest of a plan when costs are known and speculation is chosen. `degree`: as in
-/// lay_out(). Throws UsageError on too little memory, too many servers or trees on drafter ranks.
+/// lay_out(). Throws UsageError if memory is too small, if there are too many servers, or if
+/// drafter ranks would draft trees.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
                                  TailGroups tail_groups, SpeculationChoice speculation);

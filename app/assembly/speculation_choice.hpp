@@ -26,7 +26,7 @@ struct SpeculationChoice {
   int drafter_ranks = 0;  ///< decides the layout
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
   int window = 0;         ///< tokens that a drafter rank sends at a time
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, first asked first
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, as they are asked
   std::vector<double> acceptance;   ///< [drafters] expected acceptance, in the order of `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
@@ -37,10 +37,10 @@ struct SpeculationChoice {
   double requests = 0;                       ///< all responses of the job
 };
 
-/// Chooses by SpecActor's Algorithm 1 and initial selection, if a profile holds here and there are
-/// drafters. `first`: placement of the layout before any choice. `history`: earlier acceptance.
-/// `tail`: larger groups that the layout's groups may join into. Throws UsageError if the
-/// configuration asks for a choice that cannot be made.
+/// Chooses by SpecActor's Algorithm 1 and initial selection. Both need drafters, and a profile that
+/// holds for this run. `first`: placement of the layout before any choice. `history`: earlier
+/// acceptance. `tail`: larger groups that the layout's groups may join into. Throws UsageError if
+/// the configuration asks for a choice that cannot be made.
 ///
 /// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
 /// N-grams and trees come before models and heads: lookups cost next to nothing, and a later

@@ -18,11 +18,12 @@
 namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
-/// a second; a thread of each other rank answers by receiving it. A rank that has not heard from
-/// rank 0 for limits.stall ends the job (70) with a message that names rank 0. Rank 0 does the same
-/// for a rank that has not answered. A phase may take any time if the process is alive and, in a
-/// PulsingLoop, the loop turns. Time in which no thread looked does not count, for the whole job
-/// may have been suspended.
+/// a second. The send is synchronous: it ends when a thread of the other rank receives the pulse,
+/// and so is the answer. A rank that has not heard from rank 0 for limits.stall ends the job with
+/// exit code 70 and a message that names rank 0. Rank 0 does the same for a rank that has not
+/// answered. The work of a rank may take any time while its process is alive. Inside a PulsingLoop
+/// the loop must also keep turning. Time in which the rank's own thread did not run is no silence:
+/// the whole job may have been suspended.
 ///
 /// One per process. With a single rank it does nothing.
 class Pulse {
@@ -78,7 +79,7 @@ class PulsingLoop {
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
   /// Counts a turn of the loop. `watches_others`: the loop itself notices a stopped rank, and knows
-  /// better whether this matters, so that rank 0 does not judge other ranks.
+  /// whether the stop matters. Rank 0's pulse then judges no other rank.
   void turn(bool watches_others);
 };
 

@@ -17,7 +17,7 @@ struct TierJob {
   enum class Kind : std::uint8_t {
     take_in,        ///< from outside to units; sets their sums
     give_out,       ///< from units to outside
-    check,          ///< compare the sums of units
+    check,          ///< bytes of units against their sums
     go_down,        ///< from units to consecutive slots
     come_up,        ///< from consecutive slots to units
     give_out_disk,  ///< from consecutive slots to outside
@@ -37,8 +37,9 @@ struct TierJob {
   std::string failure;
 };
 
-/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs of memory are
-/// done in their order, and so are jobs of the disk. Used by one thread.
+/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs that
+/// use the disk form one queue, and all other jobs another. Each queue is done in the order of
+/// start(). Used by one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
@@ -47,7 +48,8 @@ class TierDevice {
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
   /// The memory of a unit, as long as the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// Gives the memory of units from `units` on back to the system: none of them is in use.
+  /// Returns the memory of all units from number `units` on to the system. None of them may be in
+  /// use.
   virtual void trim(std::int32_t units) = 0;
   /// A handle that keeps the memory of all units alive.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;

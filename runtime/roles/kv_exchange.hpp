@@ -28,7 +28,7 @@ struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
     copied,   ///< a copy of the KV of a request that another group races for
-    stored,   ///< KV of a request that waits for its next lease, in any group
+    stored,   ///< KV of a request that waits for its next lease, which any group may get
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
@@ -54,8 +54,8 @@ struct KvMove {
     for (int rank = 0; rank < ranks.tp; ++rank) awaited.insert(ranks.leader + rank);
     complete = true;
   }
-  /// Notes the end of a rank's share. Returns whether it was the last. A rank that drafted before
-  /// may have sent nonsense: only the first end that is awaited from a rank counts.
+  /// Notes the end of a rank's share. Returns whether it was the last. A rank's end
+  /// counts once, and only while it is awaited: a rank that was a drafter may have sent nonsense.
   [[nodiscard]] bool share_ended(int rank, bool share_complete) {
     if (awaited.erase(rank) == 0) return false;
     complete = complete && share_complete;
@@ -98,7 +98,7 @@ class KvExchange {
                       KvMove::Kind kind);
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
-  /// Tells the stores in which order of keys their KV will be wanted.
+  /// Tells the stores the order of keys in which their KV will be wanted.
   void foresee(const protocol::ForeseeKv& order) { command(order); }
   /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
@@ -109,13 +109,13 @@ class KvExchange {
   void on(const protocol::Pull& pull);
   /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
   void decline(policy::KeptKv& kv);
-  /// Fetches the KV that a transfer brings sooner than it could be computed, into the blocks of a
-  /// request that has a place in the batch.
+  /// Fetches KV into the blocks of a request that has a place in the batch. Fetches only the
+  /// positions for which a transfer is faster than computing them.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// A rank's share has ended. With the last share KV has arrived, or the blocks of KV that was
-  /// sent or stored are freed. Returns whether this share was the last. Does nothing if the rank
-  /// has no share in a move with this key.
+  /// A rank's share has ended. The last share completes the move: fetched KV has then arrived, and
+  /// the blocks of other KV are freed. Returns whether this share was the last. Does nothing if the
+  /// rank has no share in a move with this key.
   bool share_ended(int rank, const protocol::KvMoved& moved);
   /// Learns which shares of the leader have ended. Returns whether any move ended with them.
   [[nodiscard]] bool settle();

@@ -10,7 +10,8 @@ constexpr std::size_t kMostTokens = 4096;
 
 }  // namespace
 
-// Batches hardly change from step to step: the next entry is mostly the one after the last.
+// Batches hardly change from step to step. So the search begins at the entry after the one that was
+// found last.
 void CommitLog::add(const engine::Committed& committed) {
   std::size_t seen = 0;
   for (; seen < requests_; ++seen, ++next_) {

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Most tokens of requests that have ended or left, kept for a server that does not read.
+/// Limit of the tokens kept for a server that does not read, of requests that have ended or left.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -33,8 +33,8 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The response that a request brings along counts as told: its previous verifier has told it. A
-// server that lacks the response, for instance after a resume, asks for it.
+// The part of a response with which a request begins here counts as sent to the server, for the
+// request's previous verifier sent it. A server that lacks it, as after a resume, asks for it.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);
@@ -43,7 +43,8 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   r.told = r.response.size();
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
-  if (!known) group.place = {};  // all texts of the group are to come again
+  if (!known)
+    group.place = {};  // the drafter has forgotten the group, so all its texts are to come
   group.place.group = start.id.prompt;
   due_ = true;  // siblings may have said much
 }

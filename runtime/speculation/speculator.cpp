@@ -9,8 +9,9 @@ namespace {
 
 /// Steps with drafts between two trials. A trial asks a later drafter for one request's draft.
 constexpr std::uint64_t kTrialInterval = 32;
-/// Tokens by which a trial's request may lag further than the request with the least lag. They are
-/// a trial interval's tokens at eight a step, so that requests of recent trials take turns.
+/// A trial may pick any request for which the drafter lags by at most this many tokens more than
+/// for its least lagging request. A request gains as many tokens in a trial interval, at eight a
+/// step, so the requests of the last trials take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -228,7 +229,8 @@ void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
   trial_ = Trial{drafter, round % decoding.size()};
   const draft::LaggingState* state = roster_[drafter].drafter->capabilities().state;
   if (state == nullptr) return;
-  std::vector<std::pair<int, std::size_t>> lags;  // and the request's index in the batch
+  std::vector<std::pair<int, std::size_t>>
+      lags;  // a lag, and the index of its request in the batch
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     if (lengths_[i] > 0 && serves(drafter, *decoded_[i]))
       lags.emplace_back(state->lag(decoding[i].id), i);
@@ -252,7 +254,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    // A draft that ran ahead exists already, whatever length would have been worth drafting.
+    // A drafter that runs ahead has drafted already. It is asked for all that there may be.
     const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, *decoded_[i])) continue;
     const bool kept_back = entry.reserved && !decoded_[i]->method;
@@ -262,7 +264,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
             expected_[i];
     if ((!promises || !wanted || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
-    // The rows of a tree must fit too (engine::Decoding::most_drafted).
+    // Each token of a tree is a row of the step, and these are limited (Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());
     const int paths = policy_->paths(query_, static_cast<int>(i), limits_.paths);
     const int tokens = std::min(length * paths, most_drafted_[i] - known);
@@ -321,7 +323,8 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps a draft that ran ahead. Another draft replaces the best one if it is better or on trial.
+/// Keeps a draft that ran ahead. A draft that did not replaces the best one of its kind if it is
+/// better or on trial.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -394,7 +397,7 @@ void Speculator::select() {
   }
 }
 
-/// Cuts each draft to its verified tokens, for record() and tally() count these alone.
+/// Cuts each draft to the tokens that the step will verify. record() and tally() count no others.
 void Speculator::leave_verified(std::size_t request) {
   const std::span<Draft> drafts = drafts_of(request);
   std::vector<std::int32_t> place;  // [tokens] of a draft: new index of a token that stays
@@ -432,8 +435,8 @@ void Speculator::record(const engine::Committed& committed) {
   if (drafter && at != requests_.end()) at->second.drafted_by = drafter;
 }
 
-// A token counts as evidence where the target has sampled after the same text: the token's
-// ancestors were committed, and so was a token after them.
+// A drafted token counts as evidence if the target sampled a token at its place: if its ancestors
+// were committed, and one token after them.
 void Speculator::record(const Draft& draft, const engine::Committed& committed) {
   const auto foretold = static_cast<std::size_t>(draft.foretold);
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
@@ -459,8 +462,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
-// Tallies level by level along the committed tokens of the draft, and one level further where the
-// target has sampled a token there too.
+// Tallies, at each level, whether the draft's likeliest token was committed. The levels are those
+// of the draft's committed tokens, and one more if the target sampled a token there.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;
