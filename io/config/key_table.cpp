@@ -452,7 +452,8 @@ std::vector<Key> run_keys() {
       key(PACELINE_FIELD(speculation, window), OrAuto{Count{1, 1024}},
           "Tokens after which a drafter rank sends a draft; auto is what pays best."),
       key(PACELINE_FIELD(speculation, outcomes), Flag{},
-          "Drafter ranks that send each token at once also draft for what the target may say instead."),
+          "Drafter ranks that send each token at once also draft for what the target may say "
+          "instead."),
       key(PACELINE_FIELD(speculation, best_of_n), Flag{},
           "Groups that run dry generate others' last requests too, by another drafter.",
           {"Of several draft models, at costs by engine.profile, their ranks draft for",
