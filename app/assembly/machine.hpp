@@ -1,5 +1,5 @@
-// The machine that a job runs on, or is planned for, and the choice of the backend, its device and
-// its memory.
+// The machine that a job runs on or is planned for, with the compute backend, its GPU and the
+// memory that each rank may use.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace paceline::app {
 
-/// The backend of the job: all fields but `device` are the same on every rank.
+/// The compute backend of the job. Every field except `device` is the same on all ranks.
 struct BackendChoice {
   std::string name;          ///< "cpu" | "cuda"
-  std::string isa;           ///< instruction set that all ranks have
+  std::string isa;           ///< instruction set or GPU architecture of all ranks
   std::uint64_t memory = 0;  ///< bytes of memory that each rank may take; 0: unknown
   int device = -1;           ///< GPU of this rank; -1: the host
   std::string device_name;   ///< name of rank 0's GPU
@@ -27,18 +27,19 @@ struct BackendChoice {
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
-/// Chooses by engine.backend, engine.isa and the hardware that all ranks have. `facts`: [ranks].
-/// `planned`: the machine to plan for, or null. If it does not state its GPUs, the GPUs of this
-/// machine are planned with. Collective; throws UsageError on every rank.
+/// Chooses the backend by engine.backend, engine.isa and the hardware of all ranks. `facts`:
+/// [ranks]. `planned`: the machine to plan for, or null. If `planned` does not state its GPUs, it
+/// is assumed to have the GPUs of this machine. Collective; throws UsageError on every rank.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,
                                            const PlannedMachine* planned);
 
-/// The part of a GPU's free memory to plan with: contexts, graphs and workspaces need the rest.
+/// The part of a GPU's free bytes that a plan may use. Contexts, graphs and workspaces need the
+/// rest.
 [[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
 
-/// Makes the chosen backend. `threads`: number of this rank's threads; a GPU's backend ignores it.
+/// Makes the chosen backend. `threads`: this rank's CPU threads. A GPU backend ignores it.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,
                                                              int threads);
 
@@ -47,11 +48,11 @@ struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
   BackendChoice backend;                 ///< the same on every rank, except this rank's device
   int threads = 1;                       ///< threads of this rank; other ranks may differ
-  bool elsewhere = false;                ///< the job is only planned for this machine
+  bool elsewhere = false;                ///< the job is planned for this machine, but does not run
 };
 
-/// Finds the job's machine. `engine` chooses backend and threads. `planned`: the machine that a job
-/// on one rank is only planned for; null: the job's own machine. Collective; throws JobEnded.
+/// Finds the job's machine. `engine`: settings of the backend and of threads. `planned`: null, or
+/// another machine, for which this job of one rank only plans. Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

@@ -26,11 +26,11 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // Draft models rank one token more than there are paths, kMaxRanked at most. N-grams and suffix
-  // trees rank nothing, and may have more paths.
+  // A draft model ranks one token more than it follows paths, and backends rank at most kMaxRanked
+  // tokens. N-grams and suffix trees rank no tokens, so they may follow more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
-  // A next-token layer is in the model's checkpoint.
+  // An MTP layer has no path of its own: the target's checkpoint contains it.
   options.weights = setting.path.empty() ? inputs.config.model.path : setting.path;
   return options;
 }
@@ -50,9 +50,9 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
     case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
       options.kv_blocks = plan.memory.draft_blocks[which];
-      // Configs of published heads say 2048, yet these heads draft for contexts of any length.
+      // Published heads draft at any position, although their config.json says 2048.
       options.max_position = inputs.sizes.longest_sequence;
-      // Drafter ranks draft chains, not trees.
+      // On a drafter rank, a head drafts a single path and no tree.
       if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
       return std::make_unique<draft::HeadDrafter>(
@@ -91,8 +91,8 @@ std::unique_ptr<speculation::Speculator> make_speculator(const Inputs& inputs, c
   const io::SpeculationSection& settings = inputs.config.speculation;
   if (roster.empty()) return nullptr;
   speculation::SpeculatorOptions options;
-  // Draft lengths are chosen as if two kinds of drafters cost nothing: drafter ranks, and reserved
-  // models, which draft only in races and on trial.
+  // The policy of draft lengths counts two kinds of drafters as free: drafter ranks, and draft
+  // models that draft only in best-of-N races or on trial (RosterEntry::reserved).
   costs.drafters.clear();
   for (speculation::RosterEntry& entry : roster) {
     const bool own = entry.kind == speculation::DrafterKind::own;

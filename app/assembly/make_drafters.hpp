@@ -1,4 +1,4 @@
-// Makes a rank's own drafters, and a verifier's speculator with the policy of draft lengths.
+// Makes the drafters of a rank, and a verifier's speculator, which asks drafters for drafts.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct Inputs;
 struct Plan;
 class WeightStore;
 
-/// Makes the drafter `which`, an index into Plan::drafters. `alone`: the group of this rank alone,
-/// for draft models are not sharded. `embedding`: the target's, for a head that reads it; may be
-/// null for other drafters. All arguments but `embedding` outlive the drafter.
+/// Makes the drafter `which`, an index into Plan::drafters. `alone`: a group of this rank only,
+/// because draft models are not sharded. `embedding`: the target's embedding, for a head that reads
+/// it; may be null for other drafters. All references must outlive the drafter.
 [[nodiscard]] std::unique_ptr<draft::Drafter> make_drafter(
     const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
     TensorParallelGroup& alone, ThreadPool& pool,
     std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
 
-/// Makes the speculator of one verifier; null: the roster is empty. `roster`: with a drafter in
-/// each entry. `costs`: for policies that read costs.
+/// Makes the speculator of one verifier. Returns null if the roster is empty. `roster`: each entry
+/// has its drafter already. `costs`: costs of steps and drafts, for policies that read them.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
     const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
     const Clock& clock);

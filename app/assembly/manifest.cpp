@@ -12,15 +12,16 @@
 namespace paceline::app {
 namespace {
 
-/// The text of the tokenizer of model.tokenizer if there are stop strings; "" without stop strings
-/// or if the tokenizer is the model's.
+/// Returns the text of model.tokenizer's file, which decides where stop strings match. Returns ""
+/// if there are no stop strings or if model.tokenizer is not set.
 std::string deciding_tokenizer(const Inputs& inputs) {
   if (!inputs.config.model.tokenizer || inputs.config.sampling.stop_strings.empty()) return "";
   const io::TokenizerFiles files = io::TokenizerFiles::read(*inputs.config.model.tokenizer);
   return files.tokenizer ? *files.tokenizer : files.tiktoken.value_or("");
 }
 
-/// The settings by which pictures become the tower's input; "": no prompt has pictures.
+/// Returns the settings that turn pictures into input of the vision tower; "" if no prompt has
+/// pictures.
 std::string deciding_processor(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return "";
   const ImageProcessorConfig& p = *inputs.picture_processor;

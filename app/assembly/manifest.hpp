@@ -7,13 +7,13 @@
 
 namespace paceline::app {
 
-/// Layers and experts of a model's routing; empty: the model has no experts.
+/// Returns which layers of the model have experts, and how many; empty if no layer has experts.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
-/// Makes the manifest. Reads all weights once. Call on rank 0.
+/// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.
 [[nodiscard]] io::RunManifest manifest_of(const Inputs& inputs, const BackendChoice& backend);
 
-/// Sets the manifest's fields about prompts, sampling, conversations, the choice of prompts and the
+/// Sets the manifest's fields about prompts, sampling, conversations, dynamic sampling and the
 /// weight version. Reads no weights.
 void describe_requests(const Inputs& inputs, io::RunManifest& manifest);
 

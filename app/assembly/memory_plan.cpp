@@ -33,16 +33,17 @@
 namespace paceline::app {
 namespace {
 
-// Bytes of a rank's logits, the largest of a step's buffers. Each token of each draft has a row, of
-// which the rank has its part of the vocabulary. In a group, it also has its share of whole rows.
+// Bytes of a step's logits on a rank. A request has a row for its next token and a row for each
+// token of its draft. In a group of several ranks, a rank has its part of the vocabulary for all
+// rows, and the whole vocabulary for its share of the rows.
 std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t memory_per_rank) {
   const engine::ExecutorLimits most = executor_limits(inputs, plan);
   const std::int64_t rows = std::int64_t{most.max_batch} * (1 + most.max_draft);
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * inputs.vocabulary() /
                               plan.layout.placement.least_tp() * sizeof(float) *
                               (plan.layout.placement.least_tp() > 1 ? 2 : 1);
-  // If the logits of a step without drafts do not fit either, shorter drafts would not help. The
-  // plan then reports that memory is too small.
+  // If even the logits of a step without drafts do not fit, shorter drafts would not help. Then
+  // require_room() reports that memory is too small.
   const bool fits = memory_per_rank == 0 || bytes <= memory_per_rank ||
                     (!inputs.given && bytes / (1 + most.max_draft) > memory_per_rank);
   if (fits && rows + most.prefill_chunk <= INT32_MAX) return bytes;
@@ -59,15 +60,15 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// Most rows of a request in one pass of the run's head after its text.
+/// The most rows that one request takes when the head drafts past the request's text.
 kernels::PassRows head_rows(const Inputs& inputs, const Plan& plan) {
   return draft::rows_of_request(draft_head(plan)->config,
                                 inputs.config.speculation.paths.value_or(1),
                                 longest_draft(inputs, plan));
 }
 
-/// Bytes of the head's logits of a full batch, over its own vocabulary, and over the target's too
-/// where ids differ.
+/// Bytes of the head's logits for a full batch. A row covers the head's own vocabulary and, if the
+/// head has other token ids than the target, the target's vocabulary as well.
 std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
   const HeadConfig& head = draft_head(plan)->config;
   const PublishedHead* own = published(head);
@@ -76,12 +77,12 @@ std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
          (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
-// Bytes on a device in addition to packed weights, the target's logits and KV. A host needs no such
-// plan: it reads embeddings from mapped files, and its other buffers are small next to the memory
-// left free.
+// Bytes that a rank takes on a device in addition to packed weights, the target's logits and KV.
+// For a host no such bytes are planned. It reads embeddings from mapped files, and its other
+// buffers are small compared with the memory that plans leave free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
-  // Latent attention keeps its states in registers.
+  // Latent attention needs no workspace, because it keeps partial results in registers.
   const auto states = [](const ModelConfig& config, std::uint64_t rows, int tp) {
     return config.latent ? 0
                          : kernels::attention_workspace(rows, config.heads / tp, config.head_dim);
@@ -111,11 +112,12 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
     const HeadConfig& config = draft_head(plan)->config;
     const ModelConfig& layer = layer_of(config);
     const std::uint64_t level = std::uint64_t{1} * engine.max_batch * head_rows(inputs, plan).rows;
-    // CUDA graphs of two kinds of passes are captured, each with a workspace.
+    // The head captures CUDA graphs of two kinds of passes, and each kind has its own workspace.
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
              head_logit_bytes(inputs, plan) + feature_row_bytes(inputs, plan) * rows;
-    // A head embeds any token, but in a group the rank has only a part of the target's table.
+    // A head needs a whole embedding table: its own or the target's. In a group of several ranks, a
+    // rank has only a part of the target's table, so it makes a whole copy for the head.
     if (has_own_embeddings(config)) {
       const std::string name = model::describe_head(config).embedding->name + ".weight";
       const DType stored = draft_head(plan)->weights->find(name)->dtype;
@@ -129,7 +131,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// Most groups for which one drafter rank drafts; 1 if groups draft for themselves.
+/// The most groups for which one drafter rank drafts; 1 if there are no drafter ranks.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
@@ -174,8 +176,8 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
          head_memory(inputs, plan, Role::verifier, blocks).kv;
 }
 
-/// KV blocks of a head for what a full batch drafts past its texts: [drafters], 0 of drafters
-/// without a head. Each token of a tree takes a KV position of its own.
+/// [drafters] KV blocks of a head for the draft tokens of a full batch, without the requests'
+/// texts; 0 for other drafters. Each token of a draft tree takes a KV position.
 std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const io::SpeculationSection& settings = inputs.config.speculation;
@@ -196,10 +198,10 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
   return blocks;
 }
 
-/// Plans the KV blocks of drafters: [drafters]. They hold a full batch of longest sequences, or as
-/// many positions as the target's KV if these are fewer. A drafter rank holds batches of several
-/// groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
-/// a verifier; 0: unknown. `target`: KV blocks of the target. `longest`: blocks of the longest
+/// Plans the KV blocks of each drafter: [drafters]. The blocks hold a full batch of the longest
+/// sequences, but no more positions than the target's KV. A drafter rank holds the batches of
+/// several groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
+/// a verifier; 0: unknown. `target`: KV blocks of the target. `longest`: KV blocks of the longest
 /// sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
@@ -225,8 +227,8 @@ std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& pl
   return blocks;
 }
 
-/// Plans the host memory that a rank gives to KV of waiting requests. On a machine with devices,
-/// host memory has little else to hold.
+/// Plans the host memory in which a rank stores the KV of waiting requests. On a machine with GPUs,
+/// host memory holds little else, so no other use of it is counted.
 policy::KvPoolPlan plan_kv_pool(const Inputs& inputs, const Machine& machine, const MemoryUse& use,
                                 const kernels::KvShape& shape, std::int32_t blocks_per_request) {
   policy::KvPoolFacts facts;
@@ -249,8 +251,8 @@ DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role) {
   return head_memory(inputs, plan, role, plan.memory.draft_blocks);
 }
 
-// Counts the features of a batch. Features of responses wait until the head reads them, or until
-// they are sent to the head's rank. A rank with the head also has the features of prompts.
+// Counts the features of a full batch. Features of responses wait until the head reads them or the
+// verifier sends them to the head's rank. A rank with the head also keeps the features of prompts.
 std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const bool reads = has_head(plan, role);
   const bool sends = role == Role::verifier && has_head(plan, Role::drafter);
@@ -263,12 +265,13 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
 
 namespace {
 
-/// Responses that lookup drafters may know: all of the run, and of earlier steps as many.
+/// The most responses that suffix trees may know: all of the run and, with speculation.history, as
+/// many from each of kMostEarlierSteps earlier training steps.
 std::uint64_t known_responses(const Inputs& inputs) {
   return inputs.sizes.responses * (inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1);
 }
 
-/// About the tokens of all known_responses().
+/// Estimates the number of tokens in all known_responses().
 std::uint64_t known_tokens(const Inputs& inputs) {
   return static_cast<std::uint64_t>(static_cast<double>(known_responses(inputs)) *
                                     inputs.sizes.mean_max_tokens);
@@ -276,7 +279,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Each request at work has a text of its own. Suffix trees have known responses to its prompt too.
+/// Counts the text of each active request and, for suffix trees, the known responses to its prompt.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =
@@ -290,7 +293,7 @@ std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
       bytes += draft::NgramIndex::most_bytes({setting.min_match, setting.max_match}, own);
     if (setting.method != io::DrafterMethod::suffix) continue;
     bytes +=
-        own * 2 * sizeof(TokenId) + draft::SuffixTree::most_bytes(requests, own) +  // and the texts
+        own * 2 * sizeof(TokenId) + draft::SuffixTree::most_bytes(requests, own) +  // texts, trees
         std::min(setting.max_memory, draft::SuffixTree::most_bytes(trees, known_tokens(inputs)));
   }
   return bytes;
@@ -304,7 +307,7 @@ std::uint64_t log_memory(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// Advice on getting more memory for a rank, or needing less.
+/// Advises the user how a rank gets more memory, or needs less.
 std::string remedy(bool simulated, bool on_device) {
   if (simulated)
     return "take a higher layout.verifier_tp or simulation.gpus_per_rank, or GPUs of more memory "
@@ -314,8 +317,8 @@ std::string remedy(bool simulated, bool on_device) {
              : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
 }
 
-/// Throws UsageError if weights and buffers together, `taken` bytes, do not fit into `memory` bytes
-/// of a rank; 0: unknown.
+/// Throws UsageError if weights and buffers do not fit into the `memory` bytes of a rank; 0:
+/// unknown. `taken`: bytes of weights and buffers together.
 void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t taken, int tp,
                   const std::string& remedy) {
   if (memory == 0 || taken < memory) return;
@@ -329,8 +332,9 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 
 }  // namespace
 
-// A picture's rows are seldom needed twice: siblings share the KV that the first has computed. In a
-// model of width 8,192, kBytes hold eight pictures of 1,024 rows, besides the largest picture.
+// A picture's rows are seldom needed twice, because all responses to a prompt share the KV that the
+// first one computes. In a model of width 8,192, kBytes hold eight pictures of 1,024 rows in
+// addition to the largest.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
@@ -341,8 +345,8 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes for pictures. Kept rows are always in host memory. A device has the rows of one pass, and
-/// the rows of the picture that its tower computes.
+/// Bytes that pictures take where the rank computes. Kept rows are always in host memory. A device
+/// has only the rows of one pass and of the picture that its vision tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
   const TowerConfig& tower = *inputs.target.config.vision->tower;
@@ -384,10 +388,10 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
                               draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
-  // Where each rank has the KV of its own requests, it plans for its part of a full batch.
+  // With data attention, a rank has KV of its own requests only, and plans for its part of a batch.
   const int owners = inputs.owners(tp);
-  // Drafters hold the target's positions, so each KV block is planned with one block of each
-  // drafter. Drafters draft for the requests of all owners.
+  // A drafter keeps KV for the same positions as the target, so each KV block of the target is
+  // planned with one block of each drafter. Drafters draft for the requests of all `owners` ranks.
   const std::vector<std::int32_t> one_each(plan.drafters.size(), 1);
   memory.kv = policy::plan_kv(
       {.block_bytes = shape.block_bytes() + owners * draft_kv(inputs, plan, one_each),
@@ -401,7 +405,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
       plan_draft_blocks(inputs, plan, room, owners * memory.kv.blocks, blocks_per_request);
   use.kv = shape.block_bytes() * memory.kv.blocks + draft_kv(inputs, plan, memory.draft_blocks);
   if (inputs.config.elastic()) {
-    // The group's other ranks have no draft models: the same memory is always free there.
+    // Only the group's leader has draft models, so its other ranks always have this memory free.
     const std::uint64_t lent = weights_to_lend(inputs, plan) +
                                models_memory(inputs, plan, Role::verifier, memory.draft_blocks).kv;
     memory.kv_gain = static_cast<std::int32_t>(

@@ -48,7 +48,7 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
     if (drafter.model != nullptr) require_supported(backend, path, drafter.model->config);
     if (drafter.head == nullptr) continue;
     const HeadConfig& head = drafter.head->config;
-    if (published(head) == nullptr) continue;  // a layer like the model's, which is checked above
+    if (published(head) == nullptr) continue;  // MTP: like the target's layers, checked above
     require_supported(backend, path, layer_of(head));
     if (const auto* eagle = std::get_if<Eagle3Config>(&head))
       require_supported_norm(backend, path, *eagle);
@@ -56,8 +56,8 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 }
 
 /// Reads engine.profile on rank 0 for all ranks. A profile that was measured under other conditions
-/// could only slow the run down, so it is not used, and `fault` says why. Only rank 0's number of
-/// threads is compared. `placement`: the first layout's placement.
+/// is not used, because wrong costs slow the run down; `fault` then says what differs. Only rank
+/// 0's number of threads is compared. `placement`: the placement of the first layout.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -85,8 +85,8 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   return costs;
 }
 
-/// Lets rank 0 choose for all: floating-point sums may differ from node to node, and ranks with
-/// different layouts would wait for each other.
+/// Lets rank 0 choose for all ranks. If each chose for itself, floating-point sums might differ
+/// between nodes, and ranks with different layouts would wait for each other for ever.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                 const policy::Placement& placement, const ProfiledCosts& costs,
                                 const TailGroups& tail) {
@@ -114,8 +114,9 @@ policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
         model::whole_weight_bytes(inputs.target.config, inputs.target.compute, inputs.attention());
   facts.weight_bytes += tower_bytes(inputs);
   facts.whole_bytes += tower_bytes(inputs);
-  // Unless drafter ranks are asked for, groups count as drafting for themselves. The plan chooses
-  // drafter ranks later by the costs of this degree, so that choice must not change the degree.
+  // Unless the user asks for drafter ranks, each group needs memory for drafters of its own.
+  // Drafter ranks that the plan chooses later, by the costs of this degree, must not change the
+  // degree.
   if (inputs.config.layout.drafters.value_or(0) == 0) facts.drafter_bytes = drafter_bytes(inputs);
   facts.sharers = weight_sharers(machine);
   facts.memory_per_rank = machine.backend.memory;
@@ -151,7 +152,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
 }
 
 Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
-  // A first layout fixes the degree. Speculation is planned by the costs of this degree.
+  // A first layout fixes the tensor-parallel degree. Its costs decide on speculation.
   policy::Placement first;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);

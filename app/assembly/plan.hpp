@@ -1,5 +1,4 @@
-// The plan of a job: the decisions that its inputs and its machine lead to. Nothing changes it
-// afterwards.
+// The plan of a job: the decisions that follow from its inputs and machine. It never changes.
 #pragma once
 
 #include <optional>
@@ -20,15 +19,15 @@
 
 namespace paceline::app {
 
-/// The ranks that host a draft server, and the reason for them.
+/// The ranks with draft servers, which hold the responses from which suffix drafters draft.
 struct DraftServers {
   std::vector<int> ranks;
-  std::string explanation;  ///< empty: there are no servers
-  bool history = false;     ///< they also serve responses of earlier steps
+  std::string explanation;  ///< why these ranks; empty: there are no servers
+  bool history = false;     ///< servers also hold responses of earlier training steps
 };
 
-/// The plan is equal on every rank, with two exceptions. Rank 0 alone has the runners-up of
-/// `speculation`, and the conditions of `costs` name the rank's own threads.
+/// The plan is equal on every rank, with two exceptions. Only rank 0 has the plans that
+/// `speculation` rejected, and costs.conditions has each rank's own number of threads.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;
@@ -46,23 +45,23 @@ struct Plan {
 [[nodiscard]] Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine);
 
-/// Plans a run that computes log-probabilities of given responses: no rank drafts.
+/// Plans a run that computes log-probabilities of given responses. No rank drafts in such a run.
 /// Collective; throws JobEnded.
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
 
-/// Gives ranks their roles. `degree`: the groups' degrees, which count if layout.verifier_tp is
-/// auto. If empty, the ranks' memory decides. `drafters`: number of drafter ranks.
-/// `drafters_reason`: why it is this number. It is empty if layout.drafters sets the number. Throws
-/// as policy::plan_layout() does.
+/// Gives ranks their roles. `degree`: tensor-parallel degrees of the groups if layout.verifier_tp
+/// is auto; empty: chosen by the ranks' memory. `drafters`: number of drafter ranks.
+/// `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
+/// policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
-/// Makes the rest of a plan when costs are known and speculation is chosen. `degree`: as in
-/// lay_out(). Throws UsageError if memory is too small, if there are too many servers, or if
-/// drafter ranks would draft trees.
+/// Makes a whole plan from the costs, the larger groups for the last requests, and the choice of
+/// speculation. `degree`: as in lay_out(). Throws UsageError if memory is too small, if more draft
+/// servers are asked for than there are ranks, or if drafter ranks would draft trees.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
                                  TailGroups tail_groups, SpeculationChoice speculation);

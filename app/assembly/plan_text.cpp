@@ -166,7 +166,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const DrafterMemory memory =
       draft_model_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    std::set<std::string> copies;  // a draft model that helps at the end is on more ranks
+    std::set<std::string> copies;  // texts differ if other ranks share some of the models
     for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
       if (plan.drafters[d].model != nullptr)
         copies.insert(copy_text(plan, {static_cast<std::int32_t>(d)}));
@@ -242,7 +242,7 @@ std::string elastic_text(const Inputs& inputs, const Plan& plan) {
           : "  their weights stay, because other ranks or other roles need them too\n");
 }
 
-/// Text about the KV pool, which holds KV of requests that wait for their next chunk.
+/// Text about the KV pool, which holds the KV of requests that wait to be continued.
 std::string kv_pool_text(const Inputs& inputs, const Plan& plan) {
   std::string text = fmt::format("  {}\n", plan.memory.kv_pool.explanation);
   const io::KvPoolSection& pool = inputs.config.kv_pool;

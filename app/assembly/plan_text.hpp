@@ -12,9 +12,9 @@ namespace paceline::app {
 [[nodiscard]] std::string banner_text(const Inputs& inputs, const Machine& machine, int ranks);
 /// The plan: nodes, roles, memory, and how each choice was made.
 [[nodiscard]] std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& plan);
-/// Line about the uses of a rank's memory, on its device or on a modelled host.
+/// The line about the uses of a rank's memory: on its GPU or, in a simulation, on its host.
 [[nodiscard]] std::string memory_use_text(const Machine& machine, const Plan& plan);
-/// Lines that hold for this start of the run only: a shortage of cores, and the time limit.
+/// Lines that apply only to this start of the run: a shortage of cores, and the time limit.
 [[nodiscard]] std::string circumstances_text(const Inputs& inputs, const Machine& machine,
                                              const TimeLimit& limit);
 

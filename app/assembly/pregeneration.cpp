@@ -20,20 +20,21 @@ namespace {
 
 void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {}", text); }
 
-/// Whether the next step would draft from texts by the present step's engine.
+/// Whether this step can generate texts for the next step, and the next step drafts from them.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
-  // Masks are recorded for the whole batch, in rows of this step's top_k ids.
+  // A batch records sampling masks for all its requests or none, in rows of this step's top_k ids.
   const bool masks_fit = next.sampling.keep_masks == now.sampling.keep_masks &&
                          (!now.sampling.keep_masks || next.sampling.top_k <= now.sampling.top_k);
   return next.speculation.history == io::SpeculationSection::kBeside && !next.converses() &&
          masks_fit;
 }
 
-/// The next step's inputs as far as its requests need them, with the present step's model.
+/// Reads the inputs that the next step's requests need, with the present step's model. Leaves the
+/// prompts empty if pregeneration is of no use.
 Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   Inputs next;
   next.config = read_config(arguments, io::Purpose::run);
-  // A pipe would keep the end of the present step waiting.
+  // Prompts in a pipe are not read, because reading could block and delay the present step's end.
   if (!is_of_use(next.config, now.config) ||
       !std::filesystem::is_regular_file(next.config.prompts.path))
     return next;
@@ -47,8 +48,8 @@ Inputs read_next(const RunArguments& arguments, const Inputs& now) {
   return next;
 }
 
-/// Sets the settings that a prompt's line leaves open, by the next step's configuration. The batch
-/// would take them from the present step's.
+/// Fills in the settings that a prompt's line leaves open, from the next step's configuration. The
+/// batch would otherwise use the present step's configuration.
 void complete(RequestSampling& own, const Inputs& next) {
   const SamplingParams& sampling = next.config.sampling;
   if (!own.max_tokens) own.max_tokens = sampling.max_tokens;
@@ -60,8 +61,8 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens the directory for pregenerated texts, and makes it where there is none. Texts of another
-/// request by the same name are deleted. Throws where something else has this name.
+/// Opens the directory for pregenerated texts, or makes it. Deletes texts that belong to an earlier
+/// request of the same name. Throws IoError if the directory holds anything else.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {
@@ -72,8 +73,9 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes responses that the present step cannot generate, and shortens others: its rotary table
-/// ends at the longest sequence of its own requests. Prompts with pictures are left out too.
+/// Removes responses that the present step cannot generate, and shortens others, because its rotary
+/// table ends at the longest sequence of its own requests. Responses to prompts with pictures go
+/// too.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {
@@ -116,7 +118,7 @@ std::vector<Admission> UpcomingStep::take(std::size_t most) {
   return taken;
 }
 
-/// Waits for the next request, and reads it.
+/// Waits for the next step's request file, and reads it. Runs on a thread of its own.
 void UpcomingStep::search(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kPause(500);
   try {
@@ -143,7 +145,7 @@ void UpcomingStep::read(const io::StepRequest& request) {
   io::RunManifest manifest = manifest_;
   manifest.config_text = next.config.text;
   describe_requests(next, manifest);
-  // Drafts need neither masks nor experts nor top log-probabilities, so these are not kept.
+  // The next step drafts from tokens alone, so other data of its responses are not kept.
   manifest.sampling.keep_masks = false;
   manifest.sampling.keep_routing = false;
   manifest.sampling.logprobs = 0;

@@ -1,4 +1,5 @@
-// The next step of a resident job. Groups without requests begin it (speculation.pregenerate).
+// Pregeneration (speculation.pregenerate): groups that have run out of requests begin the responses
+// of a resident job's next training step. That step then drafts from these texts.
 #pragma once
 
 #include <condition_variable>
@@ -25,26 +26,27 @@
 
 namespace paceline::app {
 
-/// The step that a resident job is at.
+/// The present step of a resident job (`paceline rollout --watch`).
 struct ResidentStep {
   RunArguments job;    ///< the job's own arguments
-  std::string folder;  ///< folder of requests
+  std::string folder;  ///< folder with the request files of all steps
   std::string name;    ///< name of the step
 };
 
-/// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads its
-/// prompts. A thread of its own does this, from the first take() on. Keeps the step's texts in a
-/// run directory (StepRequest::ahead), and goes on with texts that a killed attempt left there. The
-/// file stays: its step reads it again. If the file or its prompts cannot be read, warns. The error
-/// is reported when the step itself runs. Leaves out prompts with pictures. Leaves out or shortens
-/// responses that do not fit this step's longest sequence. Lives on rank 0.
+/// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads the
+/// step's prompts. The first take() starts a thread for this. Pregenerated texts go to a run
+/// directory (StepRequest::ahead), and texts that a killed attempt left there are continued. The
+/// request file stays, because the next step reads it again. If the file or the prompts cannot be
+/// read, this class only warns, and the next step reports the error. Prompts with pictures are left
+/// out. Responses that do not fit the present step's longest sequence are shortened or left out.
+/// Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
-  /// `now`: this step's inputs; its model and tokenizer are used. `manifest`: this run's. `wake`:
-  /// called by another thread once there are requests. References outlive this.
+  /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by another thread
+  /// once there are requests. References must outlive this object.
   UpcomingStep(const ResidentStep& step, const Inputs& now, const io::RunManifest& manifest,
                std::function<void()> wake);
-  /// Waits until a file that is being read has been read.
+  /// If the thread is reading a file, waits until it has read it.
   ~UpcomingStep() override;
   UpcomingStep(const UpcomingStep&) = delete;
   UpcomingStep& operator=(const UpcomingStep&) = delete;
@@ -68,7 +70,7 @@ class UpcomingStep final : public UpcomingRequests {
   std::deque<Trajectory> waiting_;  ///< requests not taken yet; siblings are neighbours
   PregeneratedRun run_;
   std::unique_ptr<io::RunDirectory> directory_;
-  std::jthread thread_;  ///< last, so that it ends before the rest does
+  std::jthread thread_;  ///< the last member, so that it is joined before others end
 };
 
 /// A rank's shard of pregenerated texts. If writing fails, warns and writes no more; the run goes
@@ -76,7 +78,7 @@ class UpcomingStep final : public UpcomingRequests {
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// `flush_seconds`: an append() so many seconds after the last write writes all texts.
+  /// `flush_seconds`: append() flushes if the last flush was at least so many seconds ago.
   PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock, double flush_seconds,
                     Warn warn);
   /// Writes the remaining texts.
