@@ -23,7 +23,7 @@ namespace {
 
 using policy::GroupRanks;
 
-/// Costs that decide how much of a request's KV is sent when it moves.
+/// Costs that decide how much of a moving request's KV is sent, and how much is computed again.
 policy::MoveCosts move_costs(io::MoveKvBy by, const policy::MoveCosts& measured) {
   switch (by) {
     case io::MoveKvBy::transfer:
@@ -42,7 +42,8 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// Limits of a group's batcher. `tp`: its degree. `converses`: an environment answers turns.
+/// Limits of a group's batcher. `tp`: its number of ranks. `converses`: an environment answers
+/// turns.
 engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int tp,
                                      bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
@@ -54,15 +55,15 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // A head reads the features of each prompt position, so each has to be computed.
+          // A head reads the target's features at each prompt position, so none may be skipped.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
           .picture_rows = kept_picture_rows(inputs)};
 }
 
-/// Number of tokens left in a lease when its end is reported. The coordinator answers within a step
-/// or two: the request goes on without a pause, and the decision comes as late as possible.
+/// Number of tokens that a request's lease still allows when the verifier reports the lease's end.
+/// The coordinator answers within a step or two, so the request goes on without a pause.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -70,7 +71,7 @@ std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   return static_cast<std::uint32_t>(std::min(kSteps * most, plan.leases.chunk / 2));
 }
 
-/// The group of a rank; leader -1: the rank is in none.
+/// The group of a rank. The leader is -1 if the rank is in no group.
 GroupRanks group_of(int rank, const policy::Placement& placement) {
   const int group = placement.group(rank);
   return group >= 0 ? placement.groups[group] : GroupRanks{-1, 0};
@@ -82,8 +83,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds that one call of the first draft model takes on a drafter rank, by number of rows. There
-/// are no points if costs are not known, or nothing is to be drafted for outcomes.
+/// Seconds that a call of the first draft model takes on a drafter rank, by number of rows. The
+/// curve is empty if costs are not known, or if speculation.outcomes is off.
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
@@ -96,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed for choosing outcomes to draft for at random; 0: costs choose them.
+/// Seed for choosing verification outcomes to draft for at random, in tests; 0: costs choose them.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -108,15 +109,15 @@ void add(DraftTally& sum, const DraftTally& tally) {
 
 }  // namespace
 
-/// A role with everything it uses.
+/// One role of the rank, with the objects that the role uses.
 class RankLife::Place {
  public:
   virtual ~Place() = default;
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds the tokens tried and accepted of the role's own drafters to `drafts`, which has the
-  /// indices of RankLife::drafts().
+  /// Adds to `drafts` the counts of tokens from the role's own drafters. Indices are those of
+  /// RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 
@@ -172,7 +173,7 @@ class RankLife::VerifierPlace final : public Place {
     machine_.kv_share().account(summary);
     return summary;
   }
-  // Entries of drafter ranks are not counted here: those ranks count the tokens that they sent.
+  // Skips drafter ranks, which count their own tokens.
   void count(std::span<DraftTally> drafts) const override {
     if (speculator_ == nullptr) return;
     for (std::size_t k = 0; k < speculator_->roster().size(); ++k) {
@@ -243,11 +244,11 @@ class RankLife::VerifierPlace final : public Place {
   speculation::DraftClient* siblings_ = nullptr;
   speculation::StopRecorder* recorder_ = nullptr;
   std::unique_ptr<speculation::Speculator> speculator_;
-  std::unique_ptr<speculation::ElasticMemory> memory_;  ///< null: the pool keeps its size
+  std::unique_ptr<speculation::ElasticMemory> memory_;  ///< null: draft models lend no memory
   roles::Verifier verifier_;
 };
 
-/// The place of a group's ranks other than its leader, which speaks for them.
+/// The role of a group's ranks except its leader, whose commands they follow.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
@@ -295,7 +296,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests, replaces the machine's mailbox
+  std::unique_ptr<Mailbox> misbehaving_;  ///< replaces the machine's mailbox in tests; else null
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };
@@ -357,10 +358,10 @@ void RankLife::begin() {
   place_ = make_place();
 }
 
-/// Takes the rank's place in a new placement. Never waits for another rank.
+/// Gives the rank its role in a new placement. Never waits for another rank.
 void RankLife::take(policy::Placement placement) {
   const double start = machine_.clock().now();
-  const double loading = machine_.loading_seconds();  // for earlier roles
+  const double loading = machine_.loading_seconds();  // seconds for earlier roles
   placement_ = std::move(placement);
   machine_.take(placement_);
   machine_.mailbox().send(Address::coordinator(),

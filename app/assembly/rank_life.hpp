@@ -1,4 +1,4 @@
-// A rank's roles one after another, in a real job or a simulated one.
+// Runs the roles of a rank one after another, in a real job or a simulated one.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace paceline::app {
 
-/// The life of one rank: takes its place in the layout, then each place that it is given, and sends
-/// its summary when the run is over.
+/// The life of one rank. The rank begins with its role in the layout, takes each role that the
+/// coordinator gives it later, and sends its summary when the run is over.
 class RankLife final : public protocol::Participant {
  public:
-  /// References outlive this.
+  /// References must outlive this object.
   RankLife(const Inputs& inputs, const Plan& plan, int rank, RankMachine& machine);
   ~RankLife() override;
 
@@ -24,8 +24,8 @@ class RankLife final : public protocol::Participant {
   /// True once the rank's summary is sent.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Tokens tried and accepted of the drafters that the rank made for itself. [Plan::drafters]; one
-  /// more element counts suffix drafters that had responses of earlier steps.
+  /// Counts of the tokens that the rank's own drafters drafted: [Plan::drafters], and one more
+  /// element for suffix drafters that had responses of earlier training steps.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

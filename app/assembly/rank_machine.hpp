@@ -1,5 +1,5 @@
-// The machine beneath a rank's roles: memory and compute, files, messages to others. Ranks of a
-// real job and of a simulated one have different machines and the same life (rank_life.hpp).
+// The interface through which a rank's roles reach memory, compute, files and other ranks. A real
+// job and a simulated one implement it differently, and run the same roles on it (rank_life.hpp).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace paceline::app {
 
-/// One rank's machine. References to its parts are valid at least until the rank takes another
-/// place. Used by one thread.
+/// The machine of one rank. References that it returns are valid at least until the next take().
+/// Used by one thread.
 class RankMachine {
  public:
   virtual ~RankMachine() = default;
@@ -28,22 +28,22 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Drops weights, engine and KV of the last place, and gets them for a new place. A new machine
-  /// has them for its first place. Never waits for another rank.
+  /// Replaces weights, engine and KV by those that the rank needs for its role in `placement`. A
+  /// new machine already has those for the rank's first role. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
   /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;
 
-  // Only for a rank in a verifier group.
+  // The next four calls are only for a rank in a verifier group.
   [[nodiscard]] virtual engine::StepRunner& runner() = 0;
   [[nodiscard]] virtual const engine::KvMemory& kv() const = 0;
   [[nodiscard]] virtual roles::KvShare& kv_share() = 0;
   /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks for them.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each place.
+  /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each role.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
-  /// The environment that answers a verifier's conversations; null: responses are of one turn.
+  /// The environment that answers a verifier's conversations; null: responses have a single turn.
   [[nodiscard]] virtual Environment* environment() { return nullptr; }
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
@@ -55,11 +55,11 @@ class RankMachine {
 
   /// Warns the user.
   virtual void warn(const std::string& text) = 0;
-  /// Lets `seconds` pass on a drafter rank that is to stall in a test.
+  /// Stalls a drafter rank for `seconds`, in tests of slow drafters.
   virtual void sleep(double seconds) = 0;
   /// Writes unsaved results to disk, after the rank's last role.
   virtual void close() = 0;
-  /// Fills in the machine's traffic, loading, writing and memory.
+  /// Fills in the fields about traffic, loading, writing and memory.
   virtual void account(RankSummary& summary) const = 0;
 };
 

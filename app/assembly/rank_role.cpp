@@ -33,11 +33,12 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Passes a signal on to the coordinator, once, for it may have reached this rank alone.
+/// Tells the coordinator once of a signal to stop, because the signal may have reached only this
+/// rank.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
-  /// Returns true: the rank works on until the coordinator ends the run.
+  /// Always returns true, because the rank works on until the coordinator ends the run.
   bool operator()() {
     if (told_ || !stop_signalled()) return true;
     told_ = true;
@@ -61,7 +62,7 @@ void rest(Mailbox& mailbox, double seconds) {
 /// A rank of an MPI job.
 class Rank final : public RankMachine {
  public:
-  /// Collective; throws JobEnded. References outlive this.
+  /// Collective; throws JobEnded. References must outlive this object.
   Rank(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine,
        const Plan& plan, const Attempt& attempt, const Clock& clock, fabric::UcxFabric& network)
       : inputs_(inputs),
@@ -93,17 +94,17 @@ class Rank final : public RankMachine {
     together(mpi, [&] { share_kv(placement); });
   }
 
-  /// Gets the costs of steps, drafts and moves: known ones, or measured now. Collective.
+  /// Gets the costs of steps, drafts and KV moves. Measures costs that are not known. Collective.
   void get_costs(const fabric::MpiEnvironment& mpi, Standing& standing) {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
   /// Writes to the shard the rewards that scorers have returned. Does so every
-  /// output.flush_seconds, or more often if rewards choose prompts.
+  /// output.flush_seconds, or more often if the coordinator waits for rewards (dynamic sampling).
   void keep_rewards();
-  /// Waits for the rewards still missing, when no rank generates any more. Collective.
+  /// Waits for the rewards that are still missing, once no rank generates any more. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
-  /// Saves finished responses after a fault.
+  /// Closes the shard after a fault, so that finished responses are on disk.
   void save() { shard_.reset(); }
   void close_telemetry() { telemetry_->close(); }
 
@@ -129,7 +130,7 @@ class Rank final : public RankMachine {
     }
     return pregenerated_.get();
   }
-  /// Gives each distinct warning once, however often roles change.
+  /// Prints each distinct warning only once, also after changes of role.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
   }
@@ -145,7 +146,7 @@ class Rank final : public RankMachine {
   void account(RankSummary& summary) const override;
 
  private:
-  /// Whether the coordinator chooses prompts by their rewards.
+  /// Whether the coordinator keeps or drops prompts by their rewards (dynamic sampling).
   [[nodiscard]] bool rewards_choose_prompts() const {
     return inputs_.config.prompts.enough.has_value();
   }
@@ -163,9 +164,9 @@ class Rank final : public RankMachine {
   Mailbox& mailbox_;
   std::unique_ptr<io::TelemetryWriter> telemetry_;
   std::unique_ptr<io::ShardWriter> shard_;    ///< set when the rank first becomes a verifier
-  std::unique_ptr<Scoring> scoring_;          ///< set then, if responses are scored
-  std::unique_ptr<TrajectorySink> sink_;      ///< set then, if anyone is to get responses' rewards
-  std::unique_ptr<Environment> environment_;  ///< set then, if responses are conversations
+  std::unique_ptr<Scoring> scoring_;          ///< set with shard_, if responses are scored
+  std::unique_ptr<TrajectorySink> sink_;      ///< null: responses go to shard_ directly
+  std::unique_ptr<Environment> environment_;  ///< set with shard_, if responses are conversations
   std::unique_ptr<PregeneratedShard> pregenerated_;  ///< set at the first call of pregenerated()
   double rewards_kept_ = 0;  ///< time of the last check for rewards to write
   std::unique_ptr<Compute> compute_;
@@ -176,7 +177,7 @@ class Rank final : public RankMachine {
   std::set<std::string> warned_;
 };
 
-/// When the rank first becomes a verifier: opens its shard, and starts scoring and conversations.
+/// Opens the shard and starts scoring and conversations when the rank first becomes a verifier.
 void Rank::become_verifier(const policy::Placement& placement) {
   if (shard_ || placement.role(rank_) != Role::verifier) return;
   shard_ = std::make_unique<io::ShardWriter>(
@@ -251,8 +252,8 @@ void Rank::share_kv(const policy::Placement& placement) {
 }
 
 void Rank::take(const policy::Placement& placement) {
-  kv_share_.reset();  // before the KV memory, which it has registered
-  kv_storage_ = {};   // KV stored in another role is not kept: it is computed again
+  kv_share_.reset();  // before kv_, whose memory it has registered for transfers
+  kv_storage_ = {};   // KV that the last role stored is dropped, and computed again if needed
   kv_ = {};
   take_place(*compute_, inputs_, plan_, placement, rank_);
   share_kv(placement);

@@ -1,4 +1,4 @@
-// This rank's part in a rollout: its role, from weights to summary.
+// This rank's part in a rollout, from loading weights to the rank's summary.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace paceline::app {
 
-/// The work of this attempt.
+/// The work of one attempt: one start of a run that may be resumed.
 struct Attempt {
-  std::uint32_t number = 0;    ///< number of this attempt in the output directory
+  std::uint32_t number = 0;    ///< number of the attempt in the output directory
   std::size_t responses = 0;   ///< number of responses still to be generated
   io::Unscored unscored;       ///< responses of earlier attempts for this rank to score
-  std::function<bool()> stop;  ///< true on one rank: all ranks stop waiting for rewards
+  std::function<bool()> stop;  ///< true on any rank: all ranks stop waiting for rewards
 };
 
 /// The outcome on one rank.
@@ -32,9 +32,9 @@ struct RankReport {
   ScoringReport scoring;
 };
 
-/// Builds what the rank's role needs and runs the role until the coordinator ends the run; then
-/// waits for rewards. During start-up ranks fail together. From then on each works on its own and
-/// reports a fault to the desk. Collective; throws JobEnded.
+/// Makes the weights, engine and files of the rank, and runs its roles until the coordinator ends
+/// the run. Then waits for rewards. During start-up, ranks fail together. Later each rank works on
+/// its own and reports its faults to `faults`. Collective; throws JobEnded.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

@@ -25,7 +25,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr double kMoment = 0.02;  // seconds between checks whether all is scored
+constexpr double kMoment = 0.02;  // seconds between checks whether all responses are scored
 
 std::unique_ptr<io::Scorer> make_scorer(const Inputs& inputs, const Clock& clock) {
   const io::RewardSection& settings = inputs.config.reward;
@@ -47,7 +47,7 @@ void prepare_scoring(Inputs& inputs) {
   require_tokenizer(inputs, "reward.method");
   if (settings.method == io::RewardMethod::command)
     (void)io::find_program(settings.command.front(), "reward");
-  if (inputs.prompts.prompts.empty()) return;  // true on ranks other than 0
+  if (inputs.prompts.prompts.empty()) return;  // only rank 0 has prompts
   inputs.subjects = scoring_subjects(settings, inputs.prompts, inputs.config.prompts.path,
                                      *inputs.text.tokenizer);
 }
@@ -189,7 +189,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
   for (std::uint64_t round = 0;; ++round) {
     State own;
     if (scoring != nullptr) {
-      // The count is taken first: if it is 0, settle() takes every remaining score.
+      // pending() comes first: if the result is 0, settle() then takes every remaining score.
       own.pending = scoring->pending();
       (void)scoring->settle(keep);
     }
@@ -268,7 +268,7 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
   const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::none) {
-    // Resuming the run would not help: a reward that an environment did not give never comes.
+    // The message advises no --resume, because environments never give missing rewards later.
     if (!inputs.config.converses() || settings.required != io::RewardsRequired::all ||
         rewards == inputs.sizes.responses)
       return;

@@ -27,18 +27,18 @@ void prepare_scoring(Inputs& inputs);
 /// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
-/// gives no score, throws UsageError, or only warns if no rewards are required. Does nothing if
-/// there are no workers.
+/// gives no score, throws UsageError, or only warns if reward.required is none. Does nothing unless
+/// reward.method is command.
 void try_scorer(const Inputs& inputs);
-/// The line of plan_text() about how responses are scored, or nothing.
+/// The line of plan_text() about how responses are scored; empty if they are not.
 [[nodiscard]] std::string scoring_text(const Inputs& inputs);
 
 /// Results of scoring, on one rank or summed over all.
 struct ScoringTally {
-  std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] responses
-  std::uint64_t failures = 0;             ///< failures of workers
+  std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
+  std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< sum over responses of the last attempt's time
+  double seconds = 0;                     ///< time of each response's last try, summed
   double overlapped_seconds = 0;          ///< the part of `seconds` before generation ended
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
   double trailing_seconds = 0;            ///< from the end of generation to the end of scoring
@@ -58,13 +58,13 @@ class Scoring {
  public:
   /// Receives a reward and the scorer's extra text.
   using Keep = std::function<void(const Reward&, const std::string& extra)>;
-  /// Starts the workers if reward.method is command. References outlive this; `telemetry` may be
-  /// null.
+  /// Starts the workers if reward.method is command. References must outlive this object.
+  /// `telemetry` may be null.
   Scoring(const Inputs& inputs, const Clock& clock, io::TelemetryWriter* telemetry);
 
   void submit(const Trajectory& response);
-  /// Hands the rewards that have come to `keep`, and returns their number. `all`: null, or a list
-  /// that gets these rewards too, and NaN for each response that will have none.
+  /// Calls `keep` with each new reward, and returns the number of new rewards. `all`: null, or a
+  /// list to which the new rewards are added, and NaN for each response whose scoring has failed.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// Call when no rank generates any more.
   void generation_over();
@@ -83,7 +83,7 @@ class Scoring {
   bool warned_ = false;
 };
 
-/// Hands responses on, and submits finished ones for scoring.
+/// Passes responses on to `sink`, and submits finished ones for scoring.
 class ScoringSink final : public TrajectorySink {
  public:
   ScoringSink(TrajectorySink& sink, Scoring& scoring) : sink_(sink), scoring_(scoring) {}
@@ -98,7 +98,8 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Hands responses on. Once responses are on disk, passes on the rewards that came with them.
+/// Passes responses on to `sink`. Once they are on disk, calls `tell` with the rewards that came
+/// with them.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -119,8 +120,8 @@ class TellingSink final : public TrajectorySink {
   std::vector<Reward> rewards_;  ///< rewards of responses that are not on disk yet
 };
 
-/// This rank's share of the responses that earlier attempts left without a reward. `found`: rank
-/// 0's list, which is dealt out evenly to the verifiers. Collective.
+/// This rank's share of the responses that earlier attempts left without a reward. Deals the
+/// responses out evenly to the verifiers. `found`: all these responses, on rank 0. Collective.
 [[nodiscard]] io::Unscored share_of_unscored(const fabric::MpiEnvironment& mpi,
                                              const Inputs& inputs, const Plan& plan,
                                              const io::Unscored& found);
@@ -137,12 +138,13 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
 /// Throws DataError if a finished run has fewer rewards than reward.required asks for. `rewards`:
-/// their number. An environment may give none, so of its rewards only `all` is enforced.
+/// number of the run's rewards. An environment may give a response no reward, so rewards of
+/// environments are only enforced if reward.required is all.
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
-/// Scores the responses of a complete run that have no reward, on all ranks, and adds the rewards
-/// to its file. Collective; throws JobEnded: with the code try_again if stopped before the end,
-/// with the code of DataError if rewards are missing (require_rewards()).
+/// Scores, on all ranks, the responses of a complete run that have no reward, and adds the rewards
+/// to the run's file. Collective. Throws JobEnded, with the code try_again if stopped before the
+/// end, and with DataError's code if too many rewards are missing (require_rewards()).
 void score_complete_run(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                         const io::Unscored& unscored, const Clock& clock,
                         const std::function<bool()>& stop);

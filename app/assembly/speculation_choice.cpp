@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kShown = 5;  ///< number of plans shown, besides each mode's best plan
 
-/// Mean number of positions that a request attends to, if responses reach half their longest.
+/// Mean positions that a request attends to while its response grows to half of max_tokens.
 double mean_context(const Inputs& inputs) {
   return inputs.sizes.longest_prompt + inputs.sizes.mean_max_tokens / 4;
 }
@@ -90,7 +90,7 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
                      costs.fault);
 }
 
-/// The fastest plan that is decoupled, or the fastest that is not; null: there is none.
+/// The fastest decoupled plan or, if `decoupled` is false, the fastest other plan; null: none.
 const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decoupled) {
   const auto found = std::ranges::find_if(choice.plans, [&](const auto& plan) {
     return (plan.mode == SpeculationMode::decoupled) == decoupled;
@@ -114,7 +114,7 @@ std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths
   return text;
 }
 
-/// Chooses drafter ranks and their window.
+/// Chooses the number of drafter ranks and their window.
 void choose_ranks(const Inputs& inputs, const policy::Placement& first, const ProfiledCosts& costs,
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
   const io::SpeculationSection& speculation = inputs.config.speculation;
@@ -133,11 +133,11 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
         "speculation.mode: decoupled needs drafter ranks; set layout.drafters, because " + why_not);
   }
   choice.requests = static_cast<double>(inputs.sizes.responses);
-  // No drafter rank drafts by n-grams and trees alone, unless the user asks for drafter ranks.
+  // N-grams and suffix trees alone lead to drafter ranks only if the user asks for such ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // No drafter rank has a head, unless the user asks for drafter ranks and there is no draft model:
-  // the cost of sending features to a head is not known.
+  // Drafter ranks have a head only if the user asks for drafter ranks and there is no draft model,
+  // because the cost of sending features to the head's rank is not known.
   const bool models = std::ranges::any_of(
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
@@ -153,7 +153,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   const std::vector<policy::SpeculationPlan> settled = policy::plan_speculation(
       facts, {speculation.mode, groups, drafter_ranks, speculation.window});
   if (settled.empty()) {
-    // The layout refuses numbers that were asked for, with a message that names them.
+    // If the user asks for impossible numbers, lay_out() throws later and names them.
     if (drafter_ranks || speculation.mode != SpeculationMode::decoupled) return;
     throw UsageError(fmt::format(
         "speculation.mode: decoupled needs a rank that drafts beside the verifier groups, but the "
@@ -182,7 +182,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0) choice.window = choice.chosen.window;
 }
 
-/// Orders drafters by the ladder if costs are known; else keeps their order.
+/// Orders drafters by the draft ladder if costs are known. Otherwise keeps their order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

@@ -23,11 +23,11 @@ struct Plan;
 /// The choice and its reasons. The first five fields are the same on every rank. The other fields
 /// are for texts to the user, and are set only on rank 0.
 struct SpeculationChoice {
-  int drafter_ranks = 0;  ///< decides the layout
+  int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
   int window = 0;         ///< tokens that a drafter rank sends at a time
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, as they are asked
-  std::vector<double> acceptance;   ///< [drafters] expected acceptance, in the order of `order`
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, in asking order
+  std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, ordered as `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
@@ -37,16 +37,17 @@ struct SpeculationChoice {
   double requests = 0;                       ///< all responses of the job
 };
 
-/// Chooses by SpecActor's Algorithm 1 and initial selection. Both need drafters, and a profile that
-/// holds for this run. `first`: placement of the layout before any choice. `history`: earlier
-/// acceptance. `tail`: larger groups that the layout's groups may join into. Throws UsageError if
-/// the configuration asks for a choice that cannot be made.
+/// Chooses drafter ranks by SpecActor's Algorithm 1, and the order of drafters by SpecActor's
+/// initial selection. Both need a profile that was measured under this run's conditions. `first`:
+/// placement of the layout before any choice. `history`: acceptance rates of earlier runs. `tail`:
+/// larger groups that the layout's groups may join into. Throws UsageError if the configuration
+/// asks for a choice that cannot be made.
 ///
-/// The selection (SpecActor, section 4.2) orders drafters by the ladder at the rates of `history`.
-/// N-grams and trees come before models and heads: lookups cost next to nothing, and a later
-/// drafter is asked only if it is expected to do better (speculation::Speculator). Within each of
-/// these two kinds the ladder's order counts. With drafter ranks, the chosen plan's method comes
-/// first, because a drafter rank seldom gets past its first drafter.
+/// The initial selection (section 4.2) orders drafters by the draft ladder: their speedups at the
+/// rates of `history`. N-grams and suffix trees come before models and heads, because lookups cost
+/// next to nothing, and speculation::Speculator asks a later drafter only if it expects a better
+/// draft. Within each of these two classes the ladder decides. If there are drafter ranks, the
+/// chosen plan's method comes first, because a drafter rank seldom asks its second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
@@ -57,7 +58,7 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load on each of `groups` groups at the start, for which methods are ranked.
+/// The load on each of `groups` groups at the start of the run. Drafters are ranked for this load.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.

@@ -53,12 +53,13 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   require_tokens("sampling.stop_ids", sampling.stop_ids, model);
   std::vector<TokenId> stops = sampling.stop_ids;
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
-  // A stop string that spells a special token also stops by its id, so that min_tokens bans the id
-  // at first. The matcher still looks for the same text spelled by several tokens.
+  // If a stop string is the text of a special token, the token's id ends responses too, so that
+  // min_tokens can ban the id at first. The stop-string matcher still finds the text if several
+  // tokens spell it.
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
-    // An id past the model's vocabulary is never sampled.
+    // An id past the model's vocabulary is never sampled, so it is left out.
     if (id && *id < model.vocab && tokenizer->is_special(*id)) stops.push_back(*id);
   }
   sort_once(stops);
@@ -120,7 +121,7 @@ TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
     io::ChatOptions options;
     options.add_generation_prompt = false;
     text = chat.render(messages, options);
-  } catch (const DataError&) {  // the template takes no such conversation
+  } catch (const DataError&) {  // the template refuses this conversation
     return {};
   }
   text.erase(0, text.rfind(answer) + answer.size());
@@ -160,7 +161,7 @@ bool ends_with(const Inputs& inputs, const TurnEnd& end) {
 
 std::string end_warnings(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
-  if (sampling.ignore_eos) return "";  // the user wants it so
+  if (sampling.ignore_eos) return "";  // as the user asked
   const TurnEnd& turn = inputs.ends.turn;
   const std::string& path = inputs.config.model.path;
   if (inputs.ends.stops.empty() && sampling.stop_strings.empty()) {

@@ -24,11 +24,11 @@ struct Inputs;
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
-/// Ids for SamplingParams::masked. They are sampling.banned_ids and, if sampling.allowed_ids is not
-/// empty, all ids outside that list. Unless unused ids are kept, they include vocabulary rows
-/// without a token, and placeholders of images and the like. Unused rows and placeholders that end
-/// a response are not masked. Without a tokenizer no row is known to be unused. Throws UsageError
-/// on an id that is no token of the model, and if nothing is left to sample.
+/// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
+/// sampling.allowed_ids is not empty, all ids outside that list. Unless sampling.unused_ids is
+/// keep, the result also has vocabulary rows without a token, and placeholders of images and the
+/// like, except ids that end a response. Without a tokenizer, no row is known to be unused. Throws
+/// UsageError on an id that is no token of the model, and if nothing is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
@@ -37,8 +37,8 @@ struct Inputs;
 /// The text with which a chat template ends an answer's turn, as "<|im_end|>".
 struct TurnEnd {
   std::string text;             ///< empty: not known
-  std::vector<TokenId> tokens;  ///< one id, if the text begins with a special token
-  bool in_prompts = false;      ///< a prompt has this text: the model sees turns end with it
+  std::vector<TokenId> tokens;  ///< tokens of `text`; only the first if it is special
+  bool in_prompts = false;      ///< some prompt contains these tokens
 };
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
                                std::span<const Prompt> prompts);
@@ -54,8 +54,8 @@ struct ResponseEnds {
 /// Text of ascending ids, as "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
-/// Lines of the banner: tokens that end a response and tokens that cannot be sampled. Warns of sets
-/// that nobody can want, and names the settings that correct them.
+/// Lines of the banner: tokens that end a response and tokens that cannot be sampled. Warns if
+/// responses cannot end as intended, and names the settings that help.
 [[nodiscard]] std::string token_text(const Inputs& inputs);
 
 }  // namespace paceline::app

@@ -1,4 +1,4 @@
-// The time that the job may still run.
+// Clocks, and the time that the job may still run.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// A clock of the seconds since its construction.
+/// A clock that counts seconds since its construction.
 class SteadyClock final : public Clock {
  public:
   SteadyClock();

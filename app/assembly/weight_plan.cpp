@@ -24,7 +24,7 @@ std::uint64_t bytes_of(const Inputs& inputs, const Plan& plan, const WeightsId& 
   return drafter_bytes(inputs, drafter.model, drafter.head);
 }
 
-/// Lists all ranks as holders, of no weights yet.
+/// Lists all ranks as holders without weights.
 std::vector<policy::WeightHolder> holders(const Machine& machine) {
   std::vector<policy::WeightHolder> all;
   for (const fabric::RankFacts& fact : machine.ranks) {
@@ -34,7 +34,7 @@ std::vector<policy::WeightHolder> holders(const Machine& machine) {
   return all;
 }
 
-/// Gives each rank its weights, by the layout, except towers.
+/// Adds the weights that each rank needs for the layout, except vision towers.
 void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
                  std::vector<policy::WeightHolder>& all) {
   const policy::Placement& placement = plan.layout.placement;
@@ -66,15 +66,15 @@ void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
   }
   for (const policy::DrafterPlace& drafter : placement.drafters)
     add_drafts(drafter.rank, Role::drafter);
-  // Ranks have their weights for larger groups from the start, so that joining takes no time. A
-  // device loads them when a group joins.
+  // On a host, ranks have their weights for larger groups from the start, so that joining takes no
+  // time. On a device, they load these weights when groups join.
   for (const auto& [tp, costs] : plan.tail_groups.costs) {
     for (int rank = 0; rank < placement.ranks && !machine.backend.on_device(); ++rank) {
       if (joins(machine, placement, rank, tp)) all[rank].weights.push_back({{}, tp, rank % tp});
     }
   }
   if (!plan.best_of_n.tail_methods.empty() && !machine.backend.on_device()) {
-    // The ranks of rank 0's group are left out, for they keep their roles.
+    // The ranks of rank 0's group are left out, because they keep their roles.
     for (int rank = placement.groups.front().tp; rank < placement.ranks; ++rank) {
       for (const std::int32_t d : plan.best_of_n.tail_methods) add_draft(rank, d);
     }
@@ -96,7 +96,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   return policy::weight_copies(all);
 }
 
-/// Bytes of weights on the rank with most; of a shared copy, each rank counts its part.
+/// Bytes of weights on the rank that has most. Ranks that share a copy count equal parts of it.
 std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
                          const std::vector<WeightCopy>& copies) {
   std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);
@@ -126,9 +126,9 @@ std::uint64_t target_bytes(const Inputs& inputs, int tp) {
   const ModelConfig& priced = *inputs.priced;
   const double all = stored_weight_bytes(priced);
   double bytes = all / tp;
-  if (priced.experts)  // experts are shared by a rank's GPUs; each GPU has the rest
+  if (priced.experts)  // a rank's GPUs divide experts; each GPU has all other weights
     bytes += (simulation.gpus_per_rank - 1) * (all - stored_expert_bytes(priced)) / tp;
-  if (priced.vision && priced.vision->tower)  // whole on each GPU
+  if (priced.vision && priced.vision->tower)  // each GPU has the whole tower
     bytes += static_cast<double>(simulation.gpus_per_rank *
                                  model::tower_weight_bytes(priced, priced.dtype));
   return static_cast<std::uint64_t>(bytes);

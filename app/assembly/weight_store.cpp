@@ -64,8 +64,8 @@ WeightStore::WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs
   for (auto& [id, memory] : memory_) memory.freeze();
 }
 
-/// Maps shared copies: the lowest rank of each makes its memory, and the others map it. If any rank
-/// cannot, no copy is shared.
+/// Maps shared copies. The lowest rank of each copy makes the memory, and the copy's other ranks
+/// map it. If any rank fails, no copy is shared.
 void WeightStore::share(const fabric::MpiEnvironment& mpi, const std::vector<WeightCopy>& copies) {
   const int me = mpi.rank();
   std::string trouble;

@@ -1,9 +1,9 @@
-// The weights that a rank computes with, as planned (weight_plan.hpp), and the source of new ones
-// when its role changes.
+// The weights that a rank computes with (planned in weight_plan.hpp). Loads other weights when the
+// rank's role changes.
 //
-// Ranks that share a copy map it, and pack it together at the start. On a device, a rank loads the
-// weights of its place into the device's memory, from files that the node caches. A copy that lends
-// its memory to KV is given away, and loaded anew from its file when it is needed again.
+// Ranks that share a copy map it, and each packs a part of it at the start. On a device, a rank
+// loads the weights of its role into the device's memory, from files that the node caches. Weights
+// that may lend their memory to KV are given away, and loaded again when needed.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// A rank's weights. Used by one thread; references and the backend outlive it.
+/// A rank's weights. Used by one thread. References and the backend must outlive it.
 class WeightStore {
  public:
-  /// `backend`: null on a rank that is always spare. If any rank cannot map a shared copy, each
-  /// gets its own copies, and that rank warns. Collective; throws JobEnded.
+  /// `backend`: null on a rank that is always spare. If a rank cannot map a shared copy, it warns,
+  /// and every rank loads copies of its own. Collective; throws JobEnded.
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
-  /// Returns the weights `id`, kept or loaded anew. Throws as loading does.
+  /// Returns the weights `id`, which are loaded unless they are kept here. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
-  /// Gets weights piece by piece: each call loads a part; null: not all parts are loaded yet.
+  /// Loads the weights part by part, one part a call. Returns null until all parts are loaded.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
   /// Returns the weights of a head; otherwise as get().
   [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
@@ -45,7 +45,7 @@ class WeightStore {
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
 
-  /// Runs a function that loads weights, to be kept here or elsewhere, and counts its seconds.
+  /// Runs a function that loads weights, and adds its seconds to loading_seconds().
   template <class Load>
   auto timed(const Load& load) {
     const Stopwatch watch(loading_seconds_);
@@ -53,13 +53,13 @@ class WeightStore {
   }
   /// Seconds spent on loading so far, without waiting for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
-  /// Bytes of the weights kept; of a shared copy, this rank's part.
+  /// Bytes of the weights kept here. Of a shared copy, only this rank's part counts.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Bytes of other ranks' parts in shared copies; the system counts them as this rank's too.
+  /// Bytes of other ranks' parts in shared copies. Linux counts them in this rank's RSS too.
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
 
  private:
-  /// Kept weights of a model, a head or a tower; the other two are null.
+  /// Weights of a model, a head or a vision tower. The two other pointers are null.
   struct Kept {
     std::shared_ptr<const model::Weights> model;
     std::shared_ptr<const model::HeadWeights> head;
@@ -80,7 +80,7 @@ class WeightStore {
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< memory of shared copies; outlives their weights
   std::map<policy::WeightsId, Kept> kept_;
-  std::set<policy::WeightsId> lent_;  ///< kept weights that are given away at first use
+  std::set<policy::WeightsId> lent_;  ///< weights in kept_ that are given away at first use
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< loads that get_part() has begun
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;
