@@ -1,5 +1,5 @@
-// Disturbance of a job by tests (section test of the configuration). No other file of app/ uses
-// runtime/chaos.
+// Disturbances that tests add to a job: random decisions, delayed messages and misbehaving ranks
+// (section `test` of the configuration). Only chaos.cpp uses runtime/chaos in app/.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,22 @@
 
 namespace paceline::app {
 
-/// Returns `scheduler`, or a random one around it that makes the decisions named by test.shuffle.
+/// Returns a scheduler that makes the decisions in test.shuffle (moves, roles, races) at random and
+/// leaves all others to `scheduler`. Without any of these, returns `scheduler` itself.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
-/// The policy by which a leader's draft models lend memory: random if test.shuffle says so.
+/// Returns the policy that decides when the draft models of the verifier `leader` lend their memory
+/// to KV. Its decisions are random if test.shuffle names memory.
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 
-/// Returns a maker of mailboxes that delay messages (test.faults); null: no message is delayed.
+/// Returns a function that wraps a mailbox of `rank` to delay messages; null: none is delayed.
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(
     const io::TestSection& test, int rank);
 
-/// Makes a mailbox that misbehaves as `how` says (test.faults.drafters or draft_servers); null:
-/// `how` is "none". `sleep` is called to stall.
+/// Wraps `mailbox` in one that misbehaves; null: `how` is "none". `how`: value of
+/// test.faults.drafters or test.faults.draft_servers. `sleep`: called to stall, with seconds.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test,
                                                    const std::string& how, Mailbox& mailbox,
                                                    std::function<void(double)> sleep);

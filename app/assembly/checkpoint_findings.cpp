@@ -1,4 +1,5 @@
-// Findings that need a checkpoint's weights: rank 0 reads the weights and tells all ranks.
+// Facts about checkpoints that their config.json does not tell. Rank 0 compares the tensors and
+// tells all ranks the results.
 #include "app/assembly/inputs.hpp"
 
 #include <fmt/format.h>
@@ -16,14 +17,14 @@
 namespace paceline::app {
 namespace {
 
-/// A model of the job, and where its checkpoint is.
+/// A model of the job, the path of its checkpoint, and its weights.
 struct Found {
   const std::string& path;
   ModelConfig& config;
   const io::Checkpoint& weights;
 };
 
-/// Models whose weights are there; a plan may lack some.
+/// Returns the models that have weights. If a run is only planned, weights may be absent.
 std::vector<Found> models_of(Inputs& inputs) {
   std::vector<Found> models;
   if (inputs.target.weights != nullptr)
@@ -35,7 +36,7 @@ std::vector<Found> models_of(Inputs& inputs) {
   return models;
 }
 
-/// The head among the drafters; null: there is none.
+/// The draft head; null: no drafter is a head.
 DraftHead* head_of(Inputs& inputs) {
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     if (drafter.head != nullptr) return drafter.head.get();
@@ -43,7 +44,8 @@ DraftHead* head_of(Inputs& inputs) {
   return nullptr;
 }
 
-/// Whether the head stores embeddings other than the target's. Without weights: whether it may.
+/// Whether the head stores embeddings that differ from the target's. If the target's weights are
+/// absent, embeddings that the head stores count as different.
 bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
   if (!has_own_embeddings(head.config) || target == nullptr) return has_own_embeddings(head.config);
   const std::string name = model::describe_head(head.config).embedding->name + ".weight";
@@ -53,7 +55,7 @@ bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
 }  // namespace
 
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
-  std::vector<std::uint8_t> own_head;  // [models_of()]
+  std::vector<std::uint8_t> own_head;  // [models_of()] result of io::has_own_head()
   bool own_embeddings = false;
   DraftHead* head = head_of(inputs);
   together(mpi, [&] {

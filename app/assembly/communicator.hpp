@@ -1,5 +1,5 @@
-// MPI communicators that free themselves. A broadcast gives all ranks rank 0's values, so that they
-// decide alike.
+// An MPI communicator that frees itself, and a broadcast of rank 0's values for decisions that all
+// ranks must make alike.
 #pragma once
 
 #include <mpi.h>
@@ -13,16 +13,16 @@
 
 namespace paceline::app {
 
-/// A communicator of this program, freed at the end of its scope.
+/// Owns an MPI communicator.
 class Communicator {
  public:
-  /// A communicator of all ranks.
+  /// A communicator of all ranks. Collective.
   static Communicator duplicate() {
     Communicator made;
     MPI_Comm_dup(MPI_COMM_WORLD, &made.comm_);
     return made;
   }
-  /// A communicator of the ranks that give the same color; null if color < 0.
+  /// A communicator of the ranks with the same `color`; MPI_COMM_NULL if `color` < 0. Collective.
   static Communicator split(int color, int rank) {
     Communicator made;
     MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank, &made.comm_);
@@ -40,7 +40,7 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Every rank gets rank 0's values, of any type that WireWriter takes. Collective.
+/// Replaces `values` on every rank by rank 0's. WireWriter must know their types. Collective.
 template <typename... Values>
 void broadcast(const fabric::MpiEnvironment& mpi, Values&... values) {
   WireWriter writer;

@@ -17,7 +17,7 @@
 namespace paceline::app {
 namespace {
 
-/// Makes the patches that the model's vision tower reads of prompts' pictures.
+/// Cuts prompts' pictures into the patches that the model's vision tower reads.
 class PatchReader final : public PictureReader {
  public:
   explicit PatchReader(const ImageProcessorConfig& processor) : processor_(processor) {}
@@ -39,7 +39,7 @@ class PatchReader final : public PictureReader {
   ImageProcessorConfig processor_;
 };
 
-/// The reader of the run's pictures; null if no prompt has any.
+/// The reader of the run's pictures; null: no prompt has pictures.
 std::shared_ptr<const PictureReader> make_picture_reader(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return nullptr;
   return std::make_shared<PatchReader>(*inputs.picture_processor);
@@ -65,7 +65,7 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // Every row of a chunk may belong to a response, so logits are needed for every row.
+  // Any row of given responses may need logits, so all rows count as decoding, none as prefill.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
@@ -91,11 +91,11 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
         (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
         (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
-    // make_group() waits for the group's other ranks: no rank may fail before it in this lambda.
+    // make_group() waits for the group's other ranks, so nothing before it may throw in this step.
     together(mpi, [&] {
       if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
-      // On any rank, a device that waits longer than limits.stall ends the job.
+      // The rank ends the job if it waits for its device longer than limits.stall.
       made = fabric::make_group(
           members.get(), *compute->backend,
           {inputs.config.limits.stall, [&mpi](const std::string& why) {
@@ -129,7 +129,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
-  // A head embeds any token, but a group's rank may have only a part of the table.
+  // A head needs the embeddings of all tokens. A drafter rank has none, and a verifier has only a
+  // part if its group divides the table. Such a rank loads the whole table here.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {

@@ -1,4 +1,4 @@
-// The means by which a rank computes: backend, engine and drafters, made for its plan.
+// The objects with which a rank computes: backend, weights, executor and drafters.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 namespace paceline::app {
 
 struct Compute {
-  // Members kept for as long as the rank lives. A rank that is always spare has no backend.
+  // The rank keeps these members to its end. A rank that is always spare has no backend.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;              ///< group of every model that is not sharded
-  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may be in, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< for drafters; backend threads sleep meanwhile
+  fabric::SingleRankGroup alone;              ///< this rank alone, for models that are not sharded
+  std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may belong to, by degree
+  std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters, while backend threads sleep
   std::unique_ptr<WeightStore> weights;
 
-  // Members made for the rank's place. Ranks that follow a group's leader draft nothing, drafter
-  // ranks verify nothing.
+  // take_place() makes these members. Only verifiers and drafter ranks have drafters. Only ranks in
+  // verifier groups have an executor.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
@@ -33,9 +33,10 @@ struct Compute {
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan);
 
-/// Makes all that the rank's place in the layout needs, and the tensor-parallel groups that it may
-/// be in: its group of the layout and larger groups for the last requests. Where roles change at
-/// random (test.shuffle), a group of every degree of the layout. Collective; throws JobEnded.
+/// Makes everything that the rank's place in the layout needs. Also makes the tensor-parallel
+/// groups that the rank may belong to: its group of the layout, and larger groups that may form for
+/// the last requests. If roles change at random (test.shuffle), makes a group of each degree of the
+/// layout. Collective; throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);
@@ -43,8 +44,8 @@ struct Compute {
 /// The rank's group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the executor and drafters of the rank's last place by those of its new place. Not
-/// collective; throws as their constructors do.
+/// Replaces the executor and drafters of the rank's last role by those of its role in `placement`.
+/// Not collective. Throws as their constructors do.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

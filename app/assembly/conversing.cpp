@@ -18,7 +18,7 @@
 namespace paceline::app {
 namespace {
 
-/// An environment pool, with the chat template by which it encodes answers.
+/// An environment pool with the chat template by which it turns answers into tokens.
 class TemplatedEnvironment final : public Environment {
  public:
   TemplatedEnvironment(const Inputs& inputs, EnvironmentPorts ports)
@@ -55,7 +55,7 @@ void prepare_environment(Inputs& inputs) {
   if (!inputs.config.converses()) return;
   require_tokenizer(inputs, "environment.method");
   (void)io::find_program(inputs.config.environment.command.front(), "environment");
-  for (const Prompt& prompt : inputs.prompts.prompts) {  // empty except on rank 0
+  for (const Prompt& prompt : inputs.prompts.prompts) {  // other ranks than 0 have no prompts
     inputs.scenes.push_back(
         io::prompt_members(prompt, io::ground_truth_json(prompt, inputs.config.reward.ground_truth),
                            *inputs.text.tokenizer, false));

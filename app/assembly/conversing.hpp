@@ -1,4 +1,4 @@
-// Conversations: the environment that answers a rank's responses.
+// Conversations: after each turn of a response, an environment (a tool, a user, a game) answers.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,26 @@
 
 namespace paceline::app {
 
-/// Checks that responses can be answered. On rank 0, sets Inputs::scenes: the facts about prompts
-/// that an environment needs. Throws Error.
+/// Does nothing if responses are not conversations. Otherwise checks that the tokenizer and the
+/// environment's program exist, and sets Inputs::scenes on rank 0. Throws Error.
 void prepare_environment(Inputs& inputs);
-/// Gives Inputs::scenes to all ranks. Collective; throws JobEnded.
+/// Gives rank 0's Inputs::scenes to all ranks. Collective.
 void share_scenes(const fabric::MpiEnvironment& mpi, Inputs& inputs);
-/// The line of plan_text() about conversations, or nothing.
+/// The plan's line about conversations; empty: responses are not conversations.
 [[nodiscard]] std::string conversing_text(const Inputs& inputs);
 
-/// Calls from an environment to the rank that it serves.
+/// The clock and the callbacks that a rank gives to its environment.
 struct EnvironmentPorts {
   const Clock& clock;
-  std::function<void()> wake;                    ///< called by another thread: an answer has come
-  std::function<void(const std::string&)> warn;  ///< called by the rank's own thread
+  std::function<void()> wake;                    ///< called on another thread when an answer comes
+  std::function<void(const std::string&)> warn;  ///< called on the rank's own thread
 };
-/// The environment of a rank that verifies; null if responses are of one turn. `inputs` and the
-/// clock must outlive it.
+/// Makes the environment of a verifier; null: responses are not conversations. `inputs` and the
+/// clock must outlive the environment.
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);
 
-/// Most tokens that a response may take in one turn of a conversation.
+/// Most tokens of one sampled turn of a conversation.
 [[nodiscard]] std::int32_t turn_tokens(const Inputs& inputs);
 [[nodiscard]] ConversationLimits conversation_limits(const Inputs& inputs);
 
