@@ -13,13 +13,13 @@
 namespace paceline::app {
 namespace {
 
-// Throws unless tokens mean the same in both models. Padded vocabularies may differ in size.
+// Throws UsageError if a token's text differs. Padded vocabularies may differ in size.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // without a tokenizer only the vocabularies' sizes are compared
+  } catch (const DataError&) {  // `other` stays empty, and only vocabulary sizes are compared
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
@@ -28,7 +28,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
                     "a draft model must have the model's vocabulary",
                     path, draft.vocab, model.vocab));
   }
-  // Special tokens may have other names: a base model reserves them, and they mean nothing there.
+  // Special tokens count as equal, because a base model only reserves them, under other names.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
     return t.is_special(id) ? std::string_view() : t.bytes_of(id);
   };
@@ -53,7 +53,8 @@ std::shared_ptr<const policy::StopNetwork> read_stop(const io::SpeculationSectio
   return std::make_shared<policy::StopNetwork>(io::Checkpoint(path));
 }
 
-/// Throws UsageError if levels are to be judged or recorded, but the head drafts all in one pass.
+/// Throws UsageError if the head drafts all levels of a tree in one pass, but its setting asks to
+/// judge levels one by one (stop) or to record them (record_stops).
 void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
   if (!mask_token(head.config) || (!setting.stop && setting.record_stops == 0)) return;
   throw UsageError(
@@ -63,19 +64,19 @@ void require_levels(const io::DrafterSetting& setting, const DraftHead& head) {
                   setting.path, kind_of(head.config), setting.stop ? "stop" : "record_stops"));
 }
 
-/// The target's own next-token layer, by the target's config.json.
+/// Reads the sizes of the target's own next-token layer from config.json in `path`.
 MtpConfig next_token_layer(const std::string& path, const ModelConfig& target) {
   return io::next_token_layer(target, std::filesystem::path(path) / "config.json");
 }
 
-/// Whether both paths lead to one folder, by links too.
+/// Whether both paths lead to the same directory, perhaps through links.
 bool same_folder(const std::string& a, const std::string& b) {
   std::error_code ignored;
   return a == b || std::filesystem::equivalent(a, b, ignored);
 }
 
-/// Reads all drafters. `read_model` reads the draft model of a path. `read_head` fills in a head by
-/// its setting.
+/// Reads all drafters. `read_model(path)` returns a draft model. `read_head(setting, head)` fills
+/// in `head`.
 template <typename ReadModel, typename ReadHead>
 std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
                                     const ReadModel& read_model, const ReadHead& read_head) {
@@ -155,7 +156,7 @@ std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& setti
     head.weights = target.weights.get();
     if (head.weights != nullptr) {
       io::check_tensor_shapes(config, *head.weights);
-      // The layer's router may be in another dtype than the model's routers (see ModelCheckpoint).
+      // The layer's router may have another dtype than the model's routers (see ModelCheckpoint).
       if (config.layer.experts && target.stored() != DType::f32)
         config.layer.experts->wide_router = io::stores_wide_router(config, *head.weights);
     }

@@ -1,4 +1,4 @@
-// The drafters that a run is configured with, their checkpoints checked.
+// The drafters in a run's configuration, with their checkpoints read and checked.
 #pragma once
 
 #include <memory>
@@ -16,39 +16,43 @@
 
 namespace paceline::app {
 
-/// A head drafts from the target's features. It computes in the target's dtype.
+/// A draft head: EAGLE-3, DFlash or the target's own next-token layer (MTP). It drafts from hidden
+/// features of the target, and computes in the target's dtype.
 struct DraftHead {
   HeadConfig config;
-  std::unique_ptr<io::Checkpoint> own;             ///< checkpoint of a published head
-  std::unique_ptr<io::BorrowingSource> borrowing;  ///< `own` with the target's output
-  const WeightSource* weights = nullptr;  ///< either, or the target's checkpoint; null: absent
-  std::shared_ptr<const policy::StopNetwork> stop;  ///< null: no stop network
+  std::unique_ptr<io::Checkpoint> own;             ///< checkpoint of an EAGLE-3 or DFlash head
+  std::unique_ptr<io::BorrowingSource> borrowing;  ///< `own` plus the target's output matrix
+  /// Source of the head's weights: `own`, `borrowing` or the target's checkpoint; null: absent.
+  const WeightSource* weights = nullptr;
+  std::shared_ptr<const policy::StopNetwork> stop;  ///< network that ends drafts; null: none
 };
 
-/// One entry of speculation.drafters with its checkpoint, if it has one.
+/// One entry of speculation.drafters, with its checkpoint if it has one.
 struct ConfiguredDrafter {
   io::DrafterSetting setting;
-  /// Name in telemetry: "ngram", "suffix", "model:DIR", "eagle3:DIR", "dflash:DIR", "mtp".
+  /// Name in telemetry: "ngram", "suffix", "mtp", "model:DIR", "eagle3:DIR" or "dflash:DIR". If
+  /// setting.name is set, it takes the place of DIR.
   std::string name;
-  std::unique_ptr<ModelCheckpoint> model;  ///< draft model, of method model
-  std::unique_ptr<DraftHead> head;         ///< head, of methods dflash, eagle3 and mtp
+  std::unique_ptr<ModelCheckpoint> model;  ///< null unless the method is model
+  std::unique_ptr<DraftHead> head;         ///< null unless the method is dflash, eagle3 or mtp
 };
 
-/// Reads and checks draft models and heads. Until costs order them, cheap drafters come first and a
-/// head last, because drafter ranks have no head if there are draft models. `path`, `target` and
-/// `tokenizer` (may be null) are the target's; its checkpoint must outlive the drafters. `absent`:
-/// null, or a list that gets the names of missing weights: config.json alone then describes the
-/// checkpoint. Throws UsageError on a draft model with another vocabulary, and on too few paths for
-/// a stop network. Throws DataError if a head does not fit the target, or the target has no
-/// next-token layer. Throws as reading a checkpoint does.
+/// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
+/// models, then a head. The plan keeps this order if costs are unknown. A head is last because
+/// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
+/// `target` and `tokenizer` (may be null) belong to the target, whose checkpoint must outlive the
+/// drafters. `absent`: null, or a list to which the names of missing weights are added; of such
+/// checkpoints only config.json is read. Throws UsageError if a draft model has another vocabulary
+/// or speculation.paths is too small for a stop network. Throws DataError if a head does not fit
+/// the target or the target has no next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,
                                                            const io::Tokenizer* tokenizer,
                                                            std::vector<std::string>* absent);
 
-/// Reads the drafters of a simulation: only config.json of draft models and heads, and a head's
-/// stop network, if it has one. `path` and `target` are the target's.
+/// Reads the drafters for a simulation: config.json of draft models and heads and the stop network
+/// of a head, but no weights. `path` and `target` belong to the target.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafter_shapes(
     const io::SpeculationSection& settings, const std::string& path, const ModelConfig& target);
 

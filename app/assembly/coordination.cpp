@@ -41,8 +41,9 @@ std::vector<Trajectory> work_list(const Inputs& inputs, std::span<const RequestI
 
 namespace {
 
-/// Drafted rows of a request in a step, where groups advance unevenly: simulated runs have 1.2 to 2
-/// then (specactor-lognormal.yaml on 32 GPUs).
+/// Estimate of the drafted rows that a step has for each request, by which the scheduler compares
+/// the speeds of groups. While groups advance unevenly, simulated runs have 1.2 to 2
+/// (specactor-lognormal.yaml on 32 GPUs).
 constexpr double kDrafted = 2;
 
 policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {
@@ -86,7 +87,7 @@ ResponseTokens known_lengths(const Inputs& inputs) {
   const std::optional<std::string>& directory = inputs.config.schedule.lengths;
   if (!directory) return {};
   const RecordedRun run = io::read_recorded_run(*directory);
-  std::map<std::string, std::size_t> recorded;  // by uid
+  std::map<std::string, std::size_t> recorded;  // indices of the run's prompts, by uid
   for (std::size_t p = 0; p < run.prompts.size(); ++p) recorded[run.prompts[p].uid] = p;
   ResponseTokens lengths;
   for (std::uint32_t p = 0; p < inputs.prompts.prompts.size(); ++p) {

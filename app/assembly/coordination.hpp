@@ -1,4 +1,5 @@
-// The inputs of a run's coordinator, in a real job or a simulated one.
+// Makes the parts of a run's coordinator, in a real job or a simulated one. A coordinator leases
+// requests to verifier groups. A lease is for a whole response or for one chunk of it.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +17,32 @@
 
 namespace paceline::app {
 
-/// Every unfinished request, in leasing order: siblings are neighbours. `finished`: ascending.
-/// `partial`: begun requests; their trajectories are moved out.
+/// Lists all unfinished requests, prompt by prompt as in prompt_order(). `finished`: ids,
+/// ascending. `partial`: responses that earlier attempts began, which are moved to the list.
 [[nodiscard]] std::vector<Trajectory> work_list(const Inputs& inputs,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
 
-/// The scheduler, which decides which group gets which requests.
+/// Makes the scheduler, which decides which group gets which requests.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs,
                                                                 const Machine& machine,
                                                                 const Plan& plan);
 
 /// Number of tokens of each response.
 using ResponseTokens = std::map<RequestId, std::uint32_t>;
-/// Response lengths of the run that schedule.lengths names; empty if it names none. Throws as
-/// io::read_recorded_run() does, and UsageError if that run had none of these prompts.
+/// Reads response lengths from the run in schedule.lengths; empty: the setting is absent. Throws as
+/// io::read_recorded_run() does, and UsageError if the recorded run has none of this run's prompts.
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
-/// The order in which requests are leased, by schedule.policy. `lengths`: read by policy oracle.
+/// Makes the order of leases that schedule.policy asks for. Only policy oracle reads `lengths`.
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
                                                                ResponseTokens lengths);
 
-/// Plans the chunks of responses. `kv` tells whether KV memory holds a full batch.
+/// Plans the chunks of responses. By default there are chunks only if, as `kv` tells, KV memory
+/// does not hold a full batch of longest sequences.
 [[nodiscard]] policy::LeaseTerms plan_leases(const Inputs& inputs, const policy::KvPlan& kv);
 
-/// A line for the user about the chunks of the lease terms.
+/// Describes the chunks, and the reason for their length, in a line for the user.
 [[nodiscard]] std::string chunk_text(const Inputs& inputs, const Plan& plan);
 
 [[nodiscard]] roles::CoordinatorOptions coordinator_options(const Inputs& inputs, const Plan& plan);

@@ -1,4 +1,4 @@
-// The conditions under which costs were measured, and whether a run has the same.
+// The conditions under which costs were measured, and their comparison with those of a run.
 #pragma once
 
 #include <optional>
@@ -11,27 +11,27 @@
 
 namespace paceline::app {
 
-/// The costs that are known before a run.
+/// Costs that are known before a run, from the cost profile in engine.profile.
 struct ProfiledCosts {
   CostConditions conditions;         ///< conditions of this run, with this rank's threads
-  std::optional<CostTable> profile;  ///< engine.profile
+  std::optional<CostTable> profile;  ///< costs in engine.profile; nullopt: none is configured
   std::string fault;                 ///< why the profile does not hold here; empty: it holds
 
   [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
 
-/// Describes the shape of a model, or of a head's layer. Costs depend on it, and
-/// CostConditions::model holds it. `compute`: the dtype that the model computes in.
+/// Describes the shape of a model, or of a head's layer, for CostConditions::model. Models with the
+/// same text have the same costs. `compute`: the dtype that the model computes in.
 [[nodiscard]] std::string shape_text(const ModelConfig& model, DType compute);
 
 /// The shape of a drafter's model or head; empty: the drafter has neither. `target`: the dtype that
 /// the target computes in.
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
-/// Says for the user why a profile does not hold: its conditions differ from `now`, it lacks a
-/// drafter, or a drafter has another shape. Empty: the profile holds. `degrees`: the groups'
-/// degrees. `target`: the dtype that the target computes in. `whose`: a name for `now`, as "this
-/// run".
+/// Returns a text for the user that says why `profile` does not hold; empty: it holds. A profile
+/// holds if its conditions equal `now` and it has every drafter in its present shape. `degrees`:
+/// tensor-parallel degrees of the groups. `target`: the dtype that the target computes in. `whose`:
+/// names the run of `now` in the text, for example "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,

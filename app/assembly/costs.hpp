@@ -14,33 +14,34 @@
 
 namespace paceline::app {
 
-/// Parts of a rank that measure costs before its role begins. References outlive the measurement.
+/// Parts of a rank with which it measures costs before its role begins. References must outlive the
+/// measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
   const Inputs& inputs;
   const Plan& plan;
   Compute& compute;
-  roles::KvShare* share;  ///< null on ranks in no verifier group
+  roles::KvShare* share;  ///< the rank's share of KV; null: the rank is in no verifier group
   Mailbox& mailbox;
   const Clock& clock;
 };
 
-/// Measures on all groups at the same time, as in a run. Each group gets its own table, with the
-/// conditions of the run. KV transfers are measured last, between pairs of groups.
-/// Collective over all ranks; only verifiers get steps and drafts in their table.
+/// Measures on all groups at the same time, because groups also run at the same time. Measures KV
+/// transfers last, between pairs of groups. Each verifier gets the table of its own group; other
+/// ranks get only the costs of transfers. Collective over all ranks.
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 
-/// Whether a policy of this run asks for costs.
+/// Whether any policy of this run reads costs.
 [[nodiscard]] bool wants_costs(const Inputs& inputs, const Plan& plan);
 
 /// Tables of verifier groups, by their degree.
 using CostsByDegree = std::map<int, CostTable>;
 
-/// The costs for a verifier's policies: the profile's if it holds here, else costs measured in a
-/// short time. The tables of tail groups are always added. Where roles change at random, every rank
-/// has the tables of all degrees. Empty if no policy asks for costs. `responses`: number left to
-/// generate, the same on every rank; the time for measuring is a share of the time expected for
-/// them. Collective over all ranks.
+/// The costs that a verifier's policies read: the profile's if it holds for this run, otherwise
+/// costs measured now. The tables of tail groups (tail_groups.hpp) are always included. If roles
+/// change at random, every rank gets the tables of all degrees. Empty if no policy reads costs.
+/// `responses`: number left to generate, the same on every rank, which limits the time for
+/// measuring. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of a degree, or an empty table.

@@ -12,9 +12,9 @@
 namespace paceline::app {
 namespace {
 
-/// Factor by which one more rollout shrinks the weight of earlier rollouts. All rollouts together
+/// Every rollout multiplies the weight of earlier rollouts by this factor, so all rollouts together
 /// weigh as much as ten. Acceptance hardly changes over a hundred RL steps (SpecActor, sections 4.1
-/// and 6), so averaging over ten loses nothing. A lasting change, as new prompts, is learned soon.
+/// and 6), so an average over ten is accurate. A lasting change is still learned soon.
 constexpr double kKeep = 0.9;
 
 DraftHistory read_kept(const io::RunConfig& config) {
@@ -23,8 +23,8 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// The history as a run with speculation.history reads it: the record of kSuffixWithHistory, if
-/// there is one, replaces the record of "suffix".
+/// Returns the history for a run with speculation.history. If there is a record of
+/// kSuffixWithHistory, it takes the place of the record of "suffix".
 DraftHistory with_earlier_steps(const DraftHistory& history) {
   if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;

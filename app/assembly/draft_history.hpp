@@ -1,5 +1,5 @@
-// Acceptance of drafts, kept from one rollout to the next: it is read at the start of a run, and
-// updated at the end.
+// The acceptance of drafts in earlier rollouts. A run reads it from a file when it starts, and
+// updates the file when it ends.
 #pragma once
 
 #include <span>
@@ -11,25 +11,25 @@
 namespace paceline::app {
 
 /// Name of the suffix drafter, in the history and in texts, if its trees began with responses of
-/// earlier steps (speculation.history). Its drafts are then accepted more often, at the same costs.
-/// A rank's drafts count under this name if the rank had earlier responses for most of them.
+/// earlier steps (speculation.history). It has a record of its own, because its drafts are then
+/// accepted more often. A rank's drafts count under this name if the rank had such responses for
+/// most of them.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
-/// The history stored next to engine.profile; empty: there is none. With speculation.history, the
-/// suffix drafter has the rates of kSuffixWithHistory. Throws as reading a history does.
+/// Reads the history stored next to engine.profile; empty: there is none. If speculation.history is
+/// set, the suffix drafter gets the record of kSuffixWithHistory. Throws as reading the file does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
-/// Sums all ranks' counts of drafts tried and accepted. `own`: the counts of this rank, from
+/// Sums the draft tokens tried and accepted on all ranks. `own`: the counts of this rank, from
 /// RankLife::drafts(). Collective; only rank 0 gets the sum.
 [[nodiscard]] DraftHistory sum_drafts(const fabric::MpiEnvironment& mpi, const Plan& plan,
                                       std::span<const DraftTally> own);
 
-/// Adds `drafts` to the history next to engine.profile, if the profile holds here and
-/// speculation.keep_history is on. The first attempt at a rollout makes earlier rollouts count
-/// less. Later attempts, which belong to the same rollout, do not, even if the first was killed.
-/// Without drafts in the run the file stays as it is. The file is read, changed and replaced as a
-/// whole: of two runs that end at the same moment, only the later one's drafts are counted. A
-/// failure only gives a warning, for the run's results are safe. Call on rank 0.
+/// Adds `drafts` to the history next to engine.profile, if the profile holds for this run and
+/// speculation.keep_history is set. Without drafts the file stays unchanged. The first attempt at a
+/// rollout makes earlier rollouts count less. Resumed runs do not, since they belong to the same
+/// rollout. If two runs replace the file at the same moment, the drafts of one are lost. A failure
+/// gives only a warning, because the run's results are safe. Call on rank 0.
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt);
 

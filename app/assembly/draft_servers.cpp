@@ -30,20 +30,20 @@ bool is_beside(const Inputs& inputs) {
   return inputs.config.speculation.history == io::SpeculationSection::kBeside;
 }
 
-/// Path of the earlier steps' runs, whose responses are read. Requires speculation.history.
+/// Path at which runs of earlier steps are looked for. Call only if speculation.history is set.
 std::string history_path(const Inputs& inputs) {
   if (!is_beside(inputs)) return *inputs.config.speculation.history;
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Most tokens of earlier responses that are read for one prompt. Half of a rank's tree memory is
-/// divided among max_batch prompts: a rank never has requests of more prompts at once.
+/// Most tokens of earlier responses that are read for one prompt. A rank has requests of at most
+/// max_batch prompts at once, whose earlier responses share half of its tree memory.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;
 }
 
-/// Makes the reader of this server's part of the history.
+/// Makes this server's reader of earlier responses. Each server reads for its part of the prompts.
 std::unique_ptr<io::RunHistory> read_history(const Inputs& inputs,
                                              const std::vector<std::string>& contents,
                                              const std::vector<int>& servers, int rank) {

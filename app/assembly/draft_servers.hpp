@@ -1,4 +1,5 @@
-// The draft servers of a job: the choice of their ranks, and the thread of one server.
+// The draft servers of a job: the choice of their ranks, and the thread of one server. A draft
+// server passes tokens that a verifier generates to the suffix drafters of other verifiers.
 #pragma once
 
 #include <cstdint>
@@ -27,35 +28,37 @@ void warn_of_no_history(const Inputs& inputs);
 
 /// Facts that draft servers need about the prompts.
 struct ServedPrompts {
-  /// [prompts] content_uid() of each; empty: servers do not serve responses of earlier steps.
+  /// [prompts] content_uid() of each prompt; empty: servers serve no responses of earlier steps.
   std::vector<std::string> contents;
-  std::vector<std::uint32_t> samples;  ///< own_samples()
+  std::vector<std::uint32_t> samples;  ///< result of own_samples()
 };
 
-/// Gives all ranks the facts of the prompts, which only rank 0 has. Collective.
+/// Gives all ranks these facts about the prompts, which only rank 0 has. Collective.
 [[nodiscard]] ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Plan& plan);
-/// [prompts] Number of responses to each; empty: all have prompts.samples. Call on rank 0.
+/// [prompts] Number of responses to each prompt; empty: prompts.samples to all. Call on rank 0.
 [[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
 
-/// Limits of a server's log: a server holds at most as many bytes as a client's trees. `samples`:
-/// from own_samples().
+/// Limits of a server's log. It may take as many bytes as all suffix trees of one rank. `samples`:
+/// result of own_samples().
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
                                                 const std::vector<std::uint32_t>& samples);
 
-/// Options of this rank's draft client, for a verifier in the placement of this epoch.
+/// Options of the draft client by which a verifier on `rank` uses draft servers. `epoch`: epoch of
+/// the placement that made the rank a verifier.
 [[nodiscard]] speculation::DraftClientOptions draft_client_options(const Inputs& inputs,
                                                                    const Plan& plan,
                                                                    std::uint32_t epoch, int rank);
 
-/// The rank's draft server, if it hosts one. It has a thread of its own, so that neither it nor the
-/// rank waits for the other. The server sleeps between messages, and serves until this object is
-/// destroyed; then no request is left that drafts could help. The server reads responses of earlier
-/// steps (speculation.history) itself, piece by piece, so that no draft waits for files. A rank's
-/// write waits at most while one file is opened; the end of the run waits for one piece at most.
+/// The draft server of this rank, if the rank hosts one. The server has a thread of its own, so
+/// that server and rank do not wait for each other. The thread sleeps between messages. It ends
+/// with this object, after the last request. The server reads responses of earlier steps
+/// (speculation.history) piece by piece, so that messages and the end of the run wait for one piece
+/// at most. While the server opens a file, a write of the rank may wait, because HDF5 serves one
+/// thread at a time.
 class DraftServerThread {
  public:
-  /// References outlive this. A fault in the thread ends the job.
+  /// References must outlive this object. A fault in the thread ends the job.
   DraftServerThread(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
                     const ServedPrompts& prompts, fabric::UcxFabric& network, const Clock& clock);
   ~DraftServerThread();

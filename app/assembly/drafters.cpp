@@ -40,10 +40,11 @@ bool has_draft_models(const Plan& plan, Role role) {
 
 namespace {
 
-/// The tail methods (BestOfNPlan::tail_methods) of a plan in which best-of-N is on.
+/// Returns BestOfNPlan::tail_methods for a plan in which best-of-N is on.
 std::vector<std::int32_t> tail_methods(const Plan& plan) {
   const auto is_model = [](const PlannedDrafter& d) { return d.model != nullptr; };
-  // Drafter ranks seldom get past their first drafter. A verifier uses its first draft model.
+  // The last requests already get drafts from `first`. Drafter ranks mostly use their first
+  // drafter, and a verifier its first draft model.
   const auto first = plan.layout.drafters() > 0 ? plan.drafters.begin()
                                                 : std::ranges::find_if(plan.drafters, is_model);
   std::vector<std::int32_t> methods;
@@ -152,15 +153,16 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
     const auto at = std::ranges::find(costs->drafters, drafter.name, &DrafterCosts::name);
     if (at != costs->drafters.end()) entry.costs = *at;
   };
-  // Drafter ranks seldom get past their first drafter, so their entry has that drafter's rate.
+  // Drafter ranks mostly use their first drafter, so their entry has its acceptance and costs.
   if (plan.layout.drafters() > 0) add(Kind::ahead, 0, "drafter-ranks");
   bool has_model = false;
   for (const std::int32_t d : own_drafters(plan, Role::verifier)) {
     add(Kind::own, d, plan.drafters[d].name);
     if (plan.drafters[d].model == nullptr) continue;
-    // Only the first draft model, which the ladder ranks best, drafts always. The others are for
-    // races and are tried now and then: asking two models for one token costs both (SpecActor,
-    // section 4.2: the initial selection is one method). Without costs there is no ladder.
+    // Only the first draft model, the best one by the draft ladder, drafts for all requests. Others
+    // draft only in races and on trial, because asking two models for one token costs both
+    // (SpecActor, section 4.2: the initial selection is one method). Without a cost profile there
+    // is no ladder, and no model is reserved.
     roster.back().reserved = plan.costs.profile_holds() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)

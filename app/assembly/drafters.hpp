@@ -1,4 +1,5 @@
-// The drafters of a plan: which rank has which, and how a verifier's roster lists them.
+// The drafters of a plan: which rank has which, and how a verifier's roster lists them. Verifiers
+// draft for themselves, or ranks with the role drafter ("drafter ranks") draft ahead for them.
 #pragma once
 
 #include <cstdint>
@@ -18,81 +19,82 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// A configured drafter in the plan's order. The inputs outlive it, for it points to their
-/// checkpoints.
+/// A drafter in the plan's order. Points into Inputs, which must outlive it.
 struct PlannedDrafter {
   io::DrafterSetting setting;
   std::string name;                        ///< name in telemetry
-  const ModelCheckpoint* model = nullptr;  ///< draft model, of method model
-  const DraftHead* head = nullptr;         ///< head, of methods dflash, eagle3 and mtp
-  double acceptance = 0;                   ///< share of its tokens accepted in earlier runs
+  const ModelCheckpoint* model = nullptr;  ///< null unless the method is model
+  const DraftHead* head = nullptr;         ///< null unless the method is dflash, eagle3 or mtp
+  double acceptance = 0;                   ///< expected share of accepted tokens (DraftHistory)
 };
 
-/// How ranks of groups without requests help other groups (SpecActor's best-of-N).
+/// How ranks that have no requests left ("freed ranks") help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
-  /// Whether groups race for requests of others: racing is asked for, and there are at least two
-  /// groups and two drafters.
+  /// Whether groups race: a group without requests also generates a response of another group, with
+  /// another drafter. Races need best_of_n, two groups and two drafters.
   bool races = false;
-  int race_methods = 0;  ///< number of drafters that may race: first entries of drafter_roster()
+  int race_methods = 0;  ///< number of drafters for races: the first of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
-  /// (policy/schedule/tail_drafters.hpp): all but the model that drafts for them already. Empty: no
-  /// freed rank drafts, because best-of-N is off, drafts are to be coupled, or costs are not known.
+  /// (policy/schedule/tail_drafters.hpp), except the model that drafts for them anyway. Empty:
+  /// freed ranks draft nothing, because best-of-N is off, mode is coupled, or costs are not known.
   std::vector<std::int32_t> tail_methods;
-  bool roles_change = false;  ///< ranks may get other roles than the layout's
+  bool roles_change = false;  ///< ranks may change their roles during the run
 };
-/// Needs the plan's layout, drafters, costs and tail groups.
+/// Plans best-of-N. The plan must have its layout, drafters, costs and tail groups.
 [[nodiscard]] BestOfNPlan plan_best_of_n(const Inputs& inputs, const Plan& plan);
 
-/// Most tokens of a request's draft if all requests of a batch draft as many; 0: no drafters.
+/// Most tokens of each request's draft in a step of a full batch; 0: there are no drafters. With
+/// fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// Window of a rank that drafts by drafter `method`; absent: by all drafters. A rank that drafts
-/// for one group sends token by token, so its window only limits how far it runs ahead.
+/// The window of a drafter rank (protocol::DraftWindow). `method`: the only drafter of a rank that
+/// drafts for one group; absent: the rank uses all drafters, for all groups. A rank with one method
+/// sends each token at once, so its window only limits how far it runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 
-/// How requests are dealt to drafter ranks that draft by all drafters: by prompt if suffix trees
-/// are among them. A tree knows only siblings of its own rank, so with many drafter ranks each
-/// request would be alone. (With four ranks and 16 siblings the deal hardly matters: in two
-/// simulations by_request took 1.029 and 0.973 of by_prompt's seconds.)
+/// How requests are dealt to drafter ranks that use all drafters. If a suffix drafter is among
+/// them, all responses to a prompt go to one rank, because a suffix tree learns only from responses
+/// on its own rank. With four ranks and 16 responses to a prompt the deal hardly matters: in two
+/// simulations by_request took 1.029 and 0.973 times the seconds of by_prompt.
 [[nodiscard]] policy::DrafterDeal drafter_deal(const Plan& plan);
 
 /// Options for recording draft trees; call only if record_stops is not 0.
 [[nodiscard]] speculation::StopRecorderOptions stop_recording(
     const io::SpeculationSection& settings);
 
-/// Whether ranks of this role have the draft models. If the layout has drafter ranks, these do,
-/// else verifiers do.
+/// Whether ranks of this role have the draft models: drafter ranks, or verifiers if the layout has
+/// no drafter ranks.
 [[nodiscard]] bool has_draft_models(const Plan& plan, Role role);
-/// The only head among the drafters; null: there is none.
+/// The plan's draft head; null: no drafter is a head. A plan has at most one.
 [[nodiscard]] const DraftHead* draft_head(const Plan& plan);
-/// Layers of the target that the head reads (feature_layers()); empty: there is no head.
+/// Layers of the target whose features the head reads (feature_layers()); empty: there is no head.
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan);
-/// Whether the head embeds tokens by a table of its own, not the target's.
+/// Whether the plan has a head with an embedding table of its own.
 [[nodiscard]] bool has_own_embeddings(const Plan& plan);
-/// Tokens of the longest path that a draft model or head is asked for.
+/// Most tokens of a path that a draft model or head is asked for.
 [[nodiscard]] int longest_draft(const Inputs& inputs, const Plan& plan);
-/// Bytes of the features of one token, which the head reads.
+/// Bytes of the target's features that the head reads for one token.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
-/// Whether ranks of this role have the head. If the layout has drafter ranks and no draft model,
-/// drafter ranks do, else verifiers do.
+/// Whether ranks of this role have the head. Drafter ranks have it if the layout has some and the
+/// plan has no draft model. Otherwise verifiers have it.
 [[nodiscard]] bool has_head(const Plan& plan, Role role);
-/// Throws UsageError if the head would draft trees on drafter ranks, which draft only chains: it
-/// has a stop network, or its trees are to be recorded.
+/// Throws UsageError if drafter ranks have a head that must draft trees, because it has a stop
+/// network or its trees are to be recorded. Drafter ranks draft only chains.
 void require_chains(const Inputs& inputs, const Plan& plan);
-/// Indices of the drafters that a rank makes for itself. `place`: null, or a drafter rank's place.
+/// Indices of the drafters that a rank makes for itself. `place`: a drafter rank's place, or null.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// The roster of verifiers; its entries have no drafter yet. Order: drafter ranks of the layout,
-/// the verifier's own drafters, ranks that draft for one group by one of the tail methods. `costs`:
-/// null, or a cost table, which may lack drafters.
+/// Makes a verifier's roster, in which no entry has its drafter yet. First comes an entry for the
+/// layout's drafter ranks, if any, then the verifier's own drafters, then an entry for the freed
+/// ranks of each tail method. `costs`: null, or a table, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
-/// Names by which telemetry counts drafts: the roster's names. If suffix trees begin with responses
-/// of earlier steps, drafts from such responses count as "suffix" and also by the responses' age in
-/// steps ("history:3-4").
+/// Names under which telemetry counts drafts: the roster's names and, if suffix trees begin with
+/// responses of earlier steps, one name for each age of these responses in steps ("history:3-4"). A
+/// draft from such a response counts as "suffix" too.
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -40,7 +40,8 @@ std::unique_ptr<policy::DynamicSampling> make_sampling(const Inputs& inputs,
   if (!inputs.config.prompts.enough) return nullptr;
   auto sampling = std::make_unique<policy::DynamicSampling>(undecided(inputs));
   for (const Reward& reward : earlier.rewards) sampling->scored(reward);
-  // A response that its environment gave no reward will get none.
+  // Environments give rewards while responses are generated. A finished response without a reward
+  // will get none.
   if (inputs.config.reward.method == io::RewardMethod::none) {
     for (const io::StoredResponse& entry : earlier.unscored.entries)
       sampling->scored({entry.id(), std::numeric_limits<float>::quiet_NaN()});
@@ -57,7 +58,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      // Dropping these prompts may leave too few, or other prompts than if all rewards had come.
+      // Dropping these prompts may leave too few, or other ones than if all rewards were known.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());

@@ -1,4 +1,5 @@
-// Dynamic sampling of a run (prompts.enough): which prompts count, during the run and in its file.
+// Dynamic sampling (prompts.enough): only prompts whose responses' rewards differ count, and the
+// run ends when it has enough of them.
 #pragma once
 
 #include <memory>
@@ -12,27 +13,28 @@
 
 namespace paceline::app {
 
-/// Indices of prompts in the order in which they begin: the file's, or random (prompts.shuffle).
+/// Indices of prompts in the order in which they begin, which prompts.shuffle makes random.
 [[nodiscard]] std::vector<std::uint32_t> prompt_order(const Inputs& inputs);
 
-/// Makes the policy, with the rewards that earlier attempts found; null: all prompts count.
+/// Makes the policy and tells it the rewards that earlier attempts found; null: all prompts count.
 [[nodiscard]] std::unique_ptr<policy::DynamicSampling> make_sampling(
     const Inputs& inputs, const io::ResumeState& earlier);
 
-/// The function that chooses the prompts of the final file; null: all prompts count. It throws
-/// DataError if a prompt is without a reward that reward.required asks for.
+/// Returns the function that chooses the prompts of the final file; null: all prompts count. The
+/// function throws DataError if a prompt lacks a reward that reward.required asks for.
 [[nodiscard]] io::ChoosePrompts choose_prompts(const Inputs& inputs);
 
-/// Reads the unfinished responses to this run's prompts that the run of prompts.begun left, and
-/// notes them in the manifest. Empty if prompts.begun is not set. Throws as io::read_left_over().
+/// Reads the unfinished responses to this run's prompts that another run left (prompts.begun), and
+/// writes their fingerprint to the manifest; empty: there are none. Throws as io::read_left_over().
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 
-/// Adds `begun` to `earlier`, except responses that earlier attempts finished or made as long.
+/// Adds `begun` to `earlier`, the state that earlier attempts of this run left. Omits a response
+/// that an attempt has finished, or of which an attempt has at least as many tokens.
 void go_on_with(const io::BegunResponses& begun, io::ResumeState& earlier);
 
-/// The plan's line about dynamic sampling, or nothing.
+/// The plan's line about dynamic sampling; empty: all prompts count.
 [[nodiscard]] std::string sampling_text(const Inputs& inputs);
-/// Prints how many prompts a finished run kept, and warns if they are fewer than wanted.
+/// Prints how many prompts a finished run kept, and warns if prompts.enough wants more.
 void print_choice(const io::KeptPrompts& choice);
 
 }  // namespace paceline::app
