@@ -23,7 +23,7 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {  // taken as it is: the shell has expanded it
+  if (!arguments.output.empty()) {  // quoted, because the shell has already expanded it
     const std::string path = std::filesystem::absolute(arguments.output).string();
     overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }
@@ -42,8 +42,8 @@ io::RunConfig read_config(const fabric::MpiEnvironment& mpi, const RunArguments&
 
 namespace {
 
-/// Checks that some token can be sampled before a response has sampling.min_tokens tokens. Until
-/// then, tokens that end a response are banned.
+/// Throws UsageError if no token can be sampled at the start of a response. Before a response has
+/// sampling.min_tokens tokens, tokens that end a response are banned.
 void require_way_on(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
   if (sampling.min_tokens == 0 ||
@@ -96,8 +96,8 @@ ModelCheckpoint read_target(const io::RunConfig& config, bool plans,
   return target;
 }
 
-/// Reads how the target's pictures are processed. Where this fails, only prompts with pictures
-/// fail.
+/// Reads how pictures are processed for the target. If this fails, the reason goes to
+/// media_refusal, and only prompts with pictures fail.
 void read_picture_processor(Inputs& inputs) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   if (!vision) return;
@@ -146,7 +146,8 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
     require_tokenizer(inputs, "sampling.stop_strings");
 }
 
-// The most tokens of a prompt that leave room for a response.
+// Returns the most tokens that a prompt may have beside a response in the context. Throws
+// UsageError if the settings leave room for only one of them.
 std::int32_t prompt_limit(const Inputs& inputs) {
   const std::int32_t context = inputs.target.config.max_position;
   const std::int32_t set = inputs.config.prompts.max_prompt_tokens;
@@ -168,7 +169,7 @@ std::int32_t prompt_limit(const Inputs& inputs) {
   return beside;
 }
 
-/// Number of patches of a prompt's largest picture; 0: it has none.
+/// Number of patches of the prompt's largest picture; 0: the prompt has no pictures.
 std::int32_t largest_picture(const Prompt& prompt) {
   std::int64_t most = 0;
   for (const PromptPicture& picture : prompt.pictures)
@@ -244,7 +245,7 @@ void read_prompts(Inputs& inputs, bool plans) {
 
 namespace {
 
-/// Resets the settings of everything that given responses do not need: drafting, scheduling, the KV
+/// Resets the settings that scoring given responses does not need: drafting, scheduling, the KV
 /// pool, rewards, environments, profiles and masks.
 void forget_generation(io::RunConfig& config) {
   config.layout.drafters = 0;
@@ -257,7 +258,7 @@ void forget_generation(io::RunConfig& config) {
   config.sampling.keep_masks = false;
 }
 
-/// Takes the sizes of a run's pictures, and checks that the model can read them.
+/// Sets the size of the run's largest picture. Throws DataError if the model cannot read a picture.
 void take_pictures(Inputs& inputs, const io::StoredRun& run) {
   const std::optional<VisionConfig>& vision = inputs.target.config.vision;
   const auto is_place = [&](TokenId id) { return vision && id == vision->image_token; };
@@ -292,7 +293,7 @@ void take_pictures(Inputs& inputs, const io::StoredRun& run) {
   }
 }
 
-/// Takes the sizes of the run's responses, and checks that the model can have generated them.
+/// Sets the sizes of the run's responses. Throws DataError if the model cannot have generated them.
 void take_responses(Inputs& inputs, const io::StoredRun& run) {
   const std::string& path = inputs.config.model.path;
   const auto vocabulary = static_cast<std::uint64_t>(inputs.target.config.vocab);

@@ -25,7 +25,7 @@ namespace paceline::app {
 
 class Standing;
 
-/// The tokenizer, which gives tokens their text. Runs whose prompts are token ids need none.
+/// The tokenizer, which turns text into tokens and back. Prompts of token ids need none.
 struct LoadedTokenizer {
   enum class State : std::uint8_t {
     read,
@@ -34,16 +34,16 @@ struct LoadedTokenizer {
   };
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless state is read
   State state = State::read;
-  std::string absence;  ///< why there is no tokenizer
+  std::string absence;  ///< why there is no tokenizer; empty: state is read
 };
 
-/// Sizes of the job's requests, by which it is planned.
+/// Sizes of the job's requests, from which the job is planned.
 struct RequestSizes {
-  std::size_t responses = 0;          ///< number to generate in all
+  std::size_t responses = 0;          ///< number of all responses
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
-  double mean_max_tokens = 0;         ///< mean over prompts of the most tokens of a response
-  bool own_samples = false;           ///< some prompt asks for another number of responses
+  double mean_max_tokens = 0;         ///< most tokens of a response, averaged over prompts
+  bool own_samples = false;           ///< some prompt sets its own number of responses
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
 
@@ -51,24 +51,24 @@ struct RequestSizes {
 struct Inputs {
   io::RunConfig config;
   ModelCheckpoint target;
-  std::optional<ModelConfig> priced;  ///< simulation only: the model whose costs are modelled
+  std::optional<ModelConfig> priced;  ///< in a simulation: the model whose costs are simulated
   std::optional<ImageProcessorConfig> picture_processor;  ///< nullopt: the target takes no pictures
-  /// Why a prompt's media are refused: all of them, or those that are no pictures under 'images'.
+  /// Text for the user: the media that the target accepts, or why pictures cannot be read.
   std::string media_refusal = "the model is given text alone";
   LoadedTokenizer text;
   ResponseEnds ends;
   std::vector<ConfiguredDrafter> drafters;
   RequestSizes sizes;
-  bool given = false;          ///< responses are given: none is generated, and nothing drafts
-  bool gives_routing = false;  ///< given responses come with their tokens' experts
+  bool given = false;          ///< responses are given and only scored; nothing is generated
+  bool gives_routing = false;  ///< given responses come with the experts of their tokens
 
-  io::PromptSet prompts;              ///< on rank 0 alone
+  io::PromptSet prompts;              ///< empty except on rank 0
   std::vector<std::string> subjects;  ///< [prompts] text for scoring (ground_truth.hpp)
   std::vector<std::string> scenes;    ///< [prompts] text for environments (worker_line.hpp)
 
   /// Findings in checkpoints that the user should know about.
   std::vector<std::string> warnings;
-  /// Absent files that a plan does without: "weights of DIR", "tokenizer of DIR".
+  /// Absent files, which a run needs but a plan does not: "weights of DIR", "tokenizer of DIR".
   std::vector<std::string> absent;
 
   /// Number of responses to a prompt.
@@ -76,65 +76,67 @@ struct Inputs {
     return prompt.samples > 0 ? prompt.samples : static_cast<std::uint32_t>(config.prompts.samples);
   }
 
-  /// Size of the target's vocabulary. A simulation plans memory by the priced target's vocabulary,
-  /// but draws its tokens from target.config's, which is smaller.
+  /// Size of the vocabulary for which memory is planned. A simulation plans for the vocabulary of
+  /// `priced`, and draws tokens from the smaller one of `target`.
   [[nodiscard]] std::int32_t vocabulary() const {
     return priced ? priced->vocab : target.config.vocab;
   }
-  /// How attention is shared in a group. Given responses are always scored with tensor attention:
-  /// the bits are the same.
+  /// How the ranks of a group divide attention. Given responses are always scored with tensor
+  /// attention, because both layouts compute the same bits.
   [[nodiscard]] AttentionLayout attention() const {
     return given ? AttentionLayout::tensor
                  : config.layout.attention.value_or(AttentionLayout::tensor);
   }
-  /// Number of ranks in a group of `tp` that have KV of their own requests; 1: all KV is shared.
+  /// Number of KV owners in a group of `tp` ranks: `tp` if each rank has the KV of its own
+  /// requests, 1 if each rank has a part of every request's KV.
   [[nodiscard]] int owners(int tp) const { return attention() == AttentionLayout::data ? tp : 1; }
 };
 
-/// Reads the configuration that the command line names, with its output directory.
+/// Reads the configuration file, overrides and output directory that the command line names.
 [[nodiscard]] io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose);
-/// Reads the configuration on every rank, and sets limits.stall. Collective; throws JobEnded.
+/// Reads the configuration on every rank, and makes limits.stall the longest time for which a rank
+/// may be silent (set_patience()). Collective; throws JobEnded.
 [[nodiscard]] io::RunConfig read_config(const fabric::MpiEnvironment& mpi,
                                         const RunArguments& arguments, io::Purpose purpose);
 
-/// Reads and checks the inputs of a run. `standing`: what the job keeps from step to step. `plans`:
-/// the run is only planned, so that weights and tokenizers may be absent. Collective; throws
-/// JobEnded.
+/// Reads and checks the inputs of a run. `standing`: results that the job keeps from step to step.
+/// `plans`: the run is only planned, so its weights and tokenizers may be absent. Collective;
+/// throws JobEnded.
 [[nodiscard]] Inputs read_inputs(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                  Standing& standing, bool plans = false);
 
-/// Reads the inputs for computing log-probabilities of a finished run's responses. Ignores settings
-/// for generating responses and for rewards. Collective; throws JobEnded, with DataError's code if
-/// the responses cannot be the model's: another vocabulary, or longer than its context.
+/// Reads the inputs for computing log-probabilities of a finished run's responses. Settings for
+/// generating responses and for rewards are ignored. Collective. Throws JobEnded, with the code of
+/// DataError if the run's vocabulary differs or a response exceeds the model's context.
 [[nodiscard]] Inputs read_given(const fabric::MpiEnvironment& mpi, io::RunConfig config,
                                 const io::StoredRun& run, bool gives_routing);
 
-/// The directory of the tokenizer and the chat template, by default the weights' directory. It is
-/// also searched for a generation_config.json if the weights have none.
+/// The directory of the tokenizer and the chat template, by default the directory of the weights.
+/// generation_config.json may also be here, if it is not beside the weights.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
-/// Reads the chat template of a directory. An unreadable or unknown template fails only if it is
-/// used.
+/// Reads the chat template of a directory. A template that cannot be read or is not supported gives
+/// an error only when it is used.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
-/// Throws if there is no tokenizer to give tokens their text: DataError if it cannot be read,
-/// UsageError if there is none. `what`: the setting that needs it, as "sampling.stop_strings".
+/// Throws UsageError if there is no tokenizer, and DataError if it cannot be read. `what`: the
+/// setting that needs a tokenizer, for example "sampling.stop_strings".
 void require_tokenizer(const Inputs& inputs, const char* what);
 
-/// Reads the configured tokenizer for the target's vocabulary. Throws DataError if
-/// model.tokenizer names a directory without one, or the tokenizer does not fit.
+/// Reads the configured tokenizer for the target's vocabulary. Throws DataError if model.tokenizer
+/// names a directory without a tokenizer, or if the tokenizer does not fit the vocabulary.
 [[nodiscard]] LoadedTokenizer read_tokenizer(const io::RunConfig& config, const ModelConfig& target,
                                              Standing& standing);
 
-/// Reads the prompt file with the target's tokenizer and context. Sets prompts, sizes and the end
-/// of turns. `plans`: if there is no tokenizer, lengths of text are estimated. Throws as
-/// io::read_prompts() does, and UsageError if no prompt would have room.
+/// Reads the prompt file with the target's tokenizer and context. Sets Inputs::prompts, sizes and
+/// ends.turn. `plans`: token counts are estimated if there is no tokenizer. Throws as
+/// io::read_prompts() does, and UsageError if the settings leave no room for a prompt.
 void read_prompts(Inputs& inputs, bool plans);
 
-/// Looks for output heads that are stored although config.json ties them to the embeddings, in the
-/// model and in draft models. A stored head whose values differ is used, as in transformers 5.
-/// Finds whether a draft head's embeddings equal the model's; if so, one table serves both. Adds
-/// warnings about the checkpoints to Inputs::warnings. Collective; throws JobEnded.
+/// Looks, in the target and in draft models, for output matrices (lm_head) that are stored although
+/// config.json ties them to the embeddings. If a stored matrix differs from the embeddings, it is
+/// used, as in transformers 5. Also finds whether a draft head's embeddings equal the target's: one
+/// table then serves both. Adds to Inputs::warnings. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 
 }  // namespace paceline::app

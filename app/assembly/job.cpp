@@ -22,13 +22,13 @@ constexpr int kFaultTag = 1;
 
 std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
 
-// Claims the ending of the job: returns on one thread alone; other callers wait for the end.
+// Returns only on the first thread that calls, which then ends the job. Other threads wait here.
 void claim_the_end() {
   if (!g_ending.exchange(true)) return;
   while (true) ::pause();
 }
 
-std::function<void(const Fault&)> g_last_words;  // called after a fault's message
+std::function<void(const Fault&)> g_last_words;  // called after a fault is printed; may be empty
 
 void say_fault(int rank, const Fault& fault) {
   say("paceline: rank {}: {}", rank, fault.message);
@@ -113,7 +113,7 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
   save();
-  // Rank 0 ends the job at once. If something keeps rank 0, this rank ends it.
+  // Rank 0 ends the job when the message comes. If it does not within 5 seconds, this rank does.
   constexpr std::chrono::milliseconds kPause(10);
   for (int pauses = 0; pauses < 500; ++pauses) {
     int sent = 0;

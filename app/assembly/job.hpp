@@ -1,5 +1,5 @@
-// The ways in which the ranks of a job fail: together where they can, at once where they cannot.
-// Either way the message comes first and is printed once.
+// How a job ends after a fault. At a run's start and end, all ranks learn of the fault and end
+// together. In between, one rank aborts all ranks. The fault is printed once, before the job ends.
 #pragma once
 
 #include <mpi.h>
@@ -12,46 +12,47 @@
 
 namespace paceline::app {
 
-/// A fault on a rank, as the user is told of it.
+/// A fault on a rank: the exit code, and the message for the user.
 struct Fault {
   ExitCode code = ExitCode::internal;
   std::string message;
 };
 
-/// The exception that is being handled, as a fault.
+/// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// All ranks end with this code; the message has been printed.
+/// Thrown on every rank to end the job with this code, after the message was printed.
 struct JobEnded {
   ExitCode code;
   std::string message;
 };
 
-/// Runs `step` on every rank and compares the outcomes. If it threw on any rank, one rank prints
-/// the message of the gravest fault and every rank throws JobEnded with its code. Collective; for
-/// start-up and the end of a run. If the step makes a collective call, nothing before that call may
-/// throw on some ranks alone.
+/// Runs `step` on every rank. If `step` throws on some ranks, the rank with the highest exit code
+/// prints its message. Every rank then throws JobEnded with this code and message. Collective; for
+/// the start and the end of a run. If `step` makes a collective call, nothing before that call may
+/// throw on some ranks only, because the other ranks would wait forever.
 void together(const fabric::MpiEnvironment& mpi, const std::function<void()>& step);
 
-/// Ends the job from one rank, wherever the others are: prints the message and aborts. The first
-/// thread to call does so; other callers wait for the end.
+/// Prints the message and aborts all ranks, whatever they are doing. If several threads call, only
+/// the first one does so; the others wait for the end.
 [[noreturn]] void abort_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
-/// Ends the job where even printing may hang, for example on a hanging file system. If the message
-/// is not out after some seconds, the job ends without it.
+/// Like abort_job(), but for cases in which even printing may hang, for example on a hanging file
+/// system. If the message is not printed within a few seconds, the job ends without it.
 [[noreturn]] void abort_hung_job(const fabric::MpiEnvironment& mpi, const Fault& fault);
 
-/// The place where a rank reports a fault while ranks work on their own. Rank 0 speaks for all, for
-/// the same fault may strike many ranks at once.
+/// The place where a rank reports a fault while ranks work independently. Rank 0 prints the first
+/// report and ends the job, so that a fault which strikes many ranks at once is printed once.
 class FaultDesk {
  public:
-  /// Faults travel by MPI, because the fabric itself may be at fault. `comm`: for faults alone;
-  /// must outlive the desk.
+  /// Reports travel by MPI, because the fabric itself may be at fault. `comm`: used by nothing
+  /// else; must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
-  /// Prints the fault or has rank 0 print it, calls `save` to write finished work that is not on
-  /// disk yet, and ends the job. Call before unwinding anything that waits for other ranks.
+  /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
+  /// Rank 0 ends the job without waiting for the `save` of another rank. Call before any destructor
+  /// runs that waits for other ranks.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
-  /// Ends the job when another rank has reported a fault. Rank 0's second thread calls this often.
+  /// Ends the job if another rank has reported a fault. A second thread of rank 0 calls this often.
   void watch();
 
  private:
@@ -59,11 +60,11 @@ class FaultDesk {
   MPI_Comm comm_;
 };
 
-/// Sets the function that the rank speaking for a fault calls after printing it; `tell` must not
-/// throw. Call while no other thread may report a fault.
+/// Sets a function that a rank calls after it has printed a fault, before it aborts the job. `tell`
+/// must not throw. Call while no other thread may report a fault.
 void set_last_words(std::function<void(const Fault&)> tell);
 
-/// Makes an uncaught exception, on any thread, end the job like a fault from here on.
+/// From this call on, an uncaught exception on any thread ends the job like a fault.
 void end_job_on_terminate();
 
 }  // namespace paceline::app

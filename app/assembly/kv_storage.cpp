@@ -13,7 +13,7 @@
 namespace paceline::app {
 namespace {
 
-/// Copies KV to and from a device through pinned memory.
+/// Copies KV between host memory and a device, through pinned memory.
 class DeviceMemory final : public kv::OutsideMemory {
  public:
   void read(std::byte* to, const std::byte* outside, std::size_t bytes) override {
@@ -45,15 +45,14 @@ class DeviceMemory final : public kv::OutsideMemory {
   std::byte* pinned_ = nullptr;
 };
 
-/// Number of blocks that one job moves. A disk is read and written in pieces of 4 MiB: larger
-/// pieces are hardly faster.
+/// Number of blocks that one copy job moves. Jobs of more than 4 MiB hardly speed up a disk.
 std::int32_t blocks_at_once(std::size_t stride) {
   constexpr std::size_t kJobBytes = std::size_t{4} << 20;
   return static_cast<std::int32_t>(std::max<std::size_t>(1, kJobBytes / stride));
 }
 
-/// Bytes of kv_pool.disk that this rank may take. If the directory cannot be examined, there is no
-/// limit: opening the file will say what is wrong.
+/// Bytes that this rank may take in kv_pool.disk, by default its part of half of the free space. If
+/// the free space cannot be read, there is no limit: opening the file will report the cause.
 std::uint64_t disk_bytes(const io::KvPoolSection& pool, int sharers) {
   if (pool.disk_size) return *pool.disk_size / sharers;
   std::error_code error;

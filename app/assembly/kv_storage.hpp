@@ -1,4 +1,5 @@
-// A rank's part of the KV pool on a real machine.
+// A rank's part of the KV pool on a real machine. The pool keeps the KV of waiting requests in host
+// memory and on disk.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace paceline::app {
 
-/// Tests kv_pool.disk on this rank's node, named `host` in messages. Throws UsageError if no file
-/// can be made there.
+/// Throws UsageError if no file can be made in kv_pool.disk on this rank's node. `host`: the node's
+/// name for messages.
 void check_kv_disk(const io::KvPoolSection& settings, const std::string& host);
 
 /// A rank's part of the pool.
@@ -24,20 +25,21 @@ struct KvPart {
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
 
-/// Calls to the store's owner: `wake` by any thread, `warn` by the owner's own thread.
+/// Callbacks to the rank that owns the store. The store calls `wake` on its own threads when a copy
+/// has ended, and `warn` on the owner's thread.
 struct KvStorageEvents {
   std::function<void()> wake;
   std::function<void(const std::string&)> warn;
 };
 
-/// The store of a rank. Destroy it after its users, and before the KV whose blocks it copies.
+/// A rank's store. Destroy it after its users, and before the KV whose blocks it copies.
 struct KvStorage {
   std::unique_ptr<kv::HostTiers> tiers;
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool
 };
 
-/// Makes the store for KV blocks of `shape`. If the disk cannot be used, the owner is warned and
-/// the store has only memory; if memory cannot be used either, there is no store.
+/// Makes the store for KV blocks of `shape`. If the disk cannot be used, the owner is warned, and
+/// the store has memory only. If memory cannot be used either, there is no store.
 [[nodiscard]] KvStorage make_kv_storage(const io::KvPoolSection& settings, const KvPart& part,
                                         const kernels::KvShape& shape,
                                         const KvStorageEvents& events);

@@ -15,8 +15,8 @@
 namespace paceline::app {
 namespace {
 
-/// Instruction sets of GPUs with results in tests/gpu/RESULTS.md, which `auto` may choose. Whoever
-/// adds results there adds the GPU's instruction set here.
+/// Architectures of GPUs that engine.backend: auto may choose, because tests/gpu/RESULTS.md has
+/// results for them. Whoever adds results there adds the architecture here.
 constexpr std::array<std::string_view, 1> kMeasuredDevices{"sm_90"};
 
 bool is_measured(std::string_view isa) {
@@ -61,7 +61,8 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   return facts;
 }
 
-// Bits depend on the instruction set, so all ranks use the best that every one of them has.
+// Returns the best instruction set that all ranks have, if `setting` is auto. All ranks use the
+// same one, because the bits of results depend on it.
 std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
   if (setting != "auto") return setting;
   const std::vector<std::string> known{"amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"};
@@ -79,8 +80,8 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
   return choice;
 }
 
-// Chooses the CPU although there are GPUs, for GPUs of their kind were never measured. `auto` does
-// not use such GPUs: nobody can say that their bits would be right, or that they would be faster.
+// Chooses the CPU although there are GPUs, which `devices` describes. The CUDA backend was never
+// measured on such GPUs, so `auto` cannot know whether it is right and fast there.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {
@@ -92,7 +93,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Chooses GPUs of a planned machine. They are assumed to be like this machine's GPUs, if any.
+// Chooses GPUs of a planned machine, assumed to be like this machine's GPUs if it has any.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -124,8 +125,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses for a planned machine. If Slurm's environment states its GPUs, the choice is as in a job.
-// If the command line states them, they are used: the user asks how a run would do on them.
+// Chooses the backend for a planned machine. GPUs that the command line states are used, because
+// the user asks how a run would do on them. GPUs that only Slurm states are treated as in a job.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {
