@@ -15,7 +15,7 @@
 namespace paceline::app {
 namespace {
 
-/// The place of an attempt on the time line.
+/// The interval of an attempt on the time line, in seconds.
 struct Span {
   double begin = 0;
   double length = 0;
@@ -60,7 +60,7 @@ PhaseSeconds phases_of(const StepRecord& step, double written) {
   return seconds;
 }
 
-/// The writes of a rank in an attempt, one after the other.
+/// The writes of a rank in an attempt, in order of time.
 class Writes {
  public:
   void add(const WriteRecord& write) { writes_.push_back(write); }
@@ -191,7 +191,7 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // Only the loading of a later change of roles counts: the rest is short, and counts as idle.
+      // Of a later change of roles only loading counts. The rest is short, and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -298,9 +298,9 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::set<std::uint32_t> turns;            // lengths at turns' ends, which a kill may repeat
-      std::optional<double> turn_ended;         // time of the last turn's end, until its answer
-      std::optional<ResponseFigures> response;  // the last one: a killed run may repeat responses
+      std::set<std::uint32_t> turns;            // lengths at turns' ends; a kill may repeat some
+      std::optional<double> turn_ended;         // when a turn ended that is not answered yet
+      std::optional<ResponseFigures> response;  // the last record; a kill may repeat some
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
@@ -384,7 +384,7 @@ class Builder {
   Spans spans_;
   RunFigures figures_;
   double bin_seconds_ = 1;
-  std::map<std::uint32_t, std::size_t> index_;                        ///< into ranks, by number
+  std::map<std::uint32_t, std::size_t> index_;  ///< into figures_.ranks, by number
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< (rank, attempt)
   std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< (rank, attempt)
 };
@@ -444,7 +444,7 @@ RunFigures figures_of(const RecordedTelemetry& run, int bins) { return Builder(r
 
 namespace {
 
-/// Text that follows "of the ranks' time went to".
+/// Text that follows "of the ranks' time went to" in largest_loss().
 const char* work_of(Phase phase) {
   switch (phase) {
     case Phase::starting:

@@ -59,7 +59,7 @@ void name_progress(Plot& plot, const RunFigures& figures) {
     plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
 }
 
-/// Points of a line in steps: a value for each bin.
+/// Points of a step line with one value for each bin.
 template <typename Value>
 std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const Value& value) {
   std::vector<std::pair<double, double>> points;
@@ -70,7 +70,7 @@ std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const
   return points;
 }
 
-/// The end of an axis for a value of each bin: a little above the greatest value.
+/// The upper end of an axis: a little above the greatest value of any bin.
 template <typename Value>
 double axis_top(const RunFigures& figures, const Value& value) {
   double most = 0;

@@ -1,4 +1,4 @@
-// Prompts of a run that show pictures, with their responses, for a report in HTML.
+// Prompts of a run that contain pictures, with their responses, for a report in HTML.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace paceline::app {
 
 struct ReportedPicture {
   std::string name;      ///< file name or other place, and size in patches
-  std::string data_uri;  ///< empty: it is not embedded, and `absence` says why
+  std::string data_uri;  ///< the embedded picture; empty: `absence` says why not
   std::string absence;
 };
 
@@ -35,19 +35,19 @@ struct PicturedPrompt {
   std::uint64_t others = 0;                 ///< number of responses not shown
 };
 
-/// The first prompts of a run that show pictures.
+/// The first prompts of a run that contain pictures.
 struct PicturedPrompts {
   std::vector<PicturedPrompt> prompts;
-  std::uint64_t others = 0;  ///< number of prompts with pictures not shown
+  std::uint64_t others = 0;  ///< number of further prompts with pictures, not shown
 };
 
-/// Reads the first 12 prompts of a stored run that show pictures, with their first two responses,
-/// finished or begun. Picture files of at most 64 KiB are embedded unchanged, up to 1 MiB in all,
-/// if browsers show them: JPEG, PNG and WebP. A picture whose file is gone or was replaced is only
-/// named. Throws IoError if responses cannot be read.
+/// Reads the first 12 prompts of a stored run that contain pictures, each with its first two
+/// responses, finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1
+/// MiB in all. Only names a picture whose file is gone or was replaced. Throws IoError if responses
+/// cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
-/// The section of the HTML report; empty: no prompt shows a picture.
+/// The section of the HTML report; empty: no prompt contains a picture.
 [[nodiscard]] std::string html_of(const PicturedPrompts& pictured);
 
 }  // namespace paceline::app

@@ -1,5 +1,5 @@
-// Reports of runs: as tables for a terminal, as one HTML file of tables and pictures, without
-// scripts or links to other files, and as one JSON document, for scripts.
+// Reports of runs in three forms: tables for a terminal, one JSON document for scripts, and one
+// HTML file with tables and plots, without scripts or links to other files.
 #pragma once
 
 #include <optional>
@@ -19,23 +19,23 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The tables of a run, in the order of a report; tables without rows are left out.
+/// The tables of a run, in the order of a report. Tables without data are left out.
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
-/// The run in a few lines: tokens, seconds, speed, reasons of ends, the largest loss.
+/// The run in a few lines: tokens, seconds, speed, why responses ended, the largest loss of time.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line on how much of an unfinished run is done; empty: the run is complete or not known.
+/// A line about how much of an unfinished run is done; empty: complete, or not known.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// One of several runs that a report compares.
 struct NamedRun {
   std::string name;
   RunFigures figures;
-  std::optional<RewardFigures> rewards = {};  ///< nullopt: its responses are not known
+  std::optional<RewardFigures> rewards = {};  ///< nullopt: the run's responses are not known
   PicturedPrompts pictured = {};              ///< filled for a report in HTML
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// A line on dynamic sampling: prompts kept, and other responses; empty: the run has none.
+/// A line about dynamic sampling: prompts kept or not, unneeded responses; empty: the run has none.
 [[nodiscard]] std::string choice_of(const NamedRun& run);
 
 /// The whole report.

@@ -31,7 +31,7 @@ struct RewardFigures {
     std::uint64_t kept = 0;
     std::uint64_t dropped = 0;  ///< the remaining prompts are left over
   };
-  std::optional<Choice> choice;  ///< nullopt: all prompts count, or it is not known yet which do
+  std::optional<Choice> choice;  ///< nullopt: no dynamic sampling, or the run is not complete
 
   std::uint64_t scored = 0;
   double mean = 0;  ///< mean reward; this and the next three count scored responses only
@@ -50,7 +50,7 @@ struct RewardFigures {
   double threshold = 0;      ///< least reward that passes
 
   std::uint64_t groups = 0;    ///< prompts with two or more scored responses
-  std::uint64_t equal = 0;     ///< groups whose rewards are all equal; they teach GRPO nothing
+  std::uint64_t equal = 0;     ///< groups whose rewards are all equal, so that GRPO learns nothing
   std::uint64_t all_pass = 0;  ///< groups whose responses all pass
   std::uint64_t none_pass = 0;
 

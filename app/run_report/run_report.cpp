@@ -32,8 +32,8 @@ void refuse_overwriting(const ReportArguments& arguments, const std::string& run
   }
 }
 
-/// The runs at `path`: if it is the folder of a resident job (`paceline rollout --watch`), its
-/// steps in order, else `path` itself.
+/// The runs at `path`. If `path` is the folder of a resident job (`paceline rollout --watch`), the
+/// runs are the job's steps, in order. Otherwise `path` is the only run.
 std::vector<std::string> runs_of(const std::string& path) {
   std::error_code ignored;
   const auto holds_run = [&](const fs::path& folder) {
@@ -84,7 +84,7 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
-  constexpr int kBins = 240;  // bins of a timeline: each is 3 of the 800 units of a plot's width
+  constexpr int kBins = 240;  // bins of a time line, each about 3 of a plot's 800 units wide
   std::vector<std::string> paths;
   for (const std::string& path : arguments.runs) {
     for (std::string& run : runs_of(path)) paths.push_back(std::move(run));

@@ -6,7 +6,7 @@
 
 namespace paceline::app {
 
-/// The text with escapes for the characters that HTML and SVG would read as markup.
+/// The text, with escapes for characters that HTML and SVG would read as markup.
 [[nodiscard]] std::string escaped(const std::string& text);
 
 /// An axis from `least` to `most`, with its ticks.
@@ -18,7 +18,8 @@ struct Axis {
 
   /// The place of a value on the axis, 0 to 1.
   [[nodiscard]] double place(double value) const;
-  /// About five round values on the axis; if logarithmic: powers of ten, with 2 and 5 times them.
+  /// About five round values on the axis. On a logarithmic axis: powers of ten and, if these are
+  /// few, also 2 and 5 times each.
   [[nodiscard]] std::vector<double> ticks() const;
 };
 

@@ -30,7 +30,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // damaged
 }
 
-/// Returns the text, with '?' for characters that JSON escapes: a damaged file may have some.
+/// Returns the text with '?' for characters that JSON must escape. Only a damaged file has some.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -46,7 +46,7 @@ class Trace {
       hosts_[{process.attempt, process.rank}] = quoted(process.host);
   }
 
-  /// The number of the process for a rank of an attempt, in order of first use.
+  /// The trace's process number for a rank of an attempt. Numbers follow the order of first use.
   int process(std::uint32_t attempt, std::uint32_t rank) {
     const auto [at, added] =
         processes_.emplace(std::pair(attempt, rank), static_cast<int>(processes_.size()));
@@ -115,7 +115,7 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    // A forward pass has many collectives: a step's record has the sum of their seconds.
+    // A forward pass has many collectives, of which a step's record has only the sum of seconds.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),

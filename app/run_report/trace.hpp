@@ -7,9 +7,9 @@
 
 namespace paceline::app {
 
-/// JSON in which each rank of each attempt is a process. Its steps contain their phases. KV
-/// transfers and writes have threads of their own. Times are microseconds since the first attempt
-/// began, by the clocks of the attempts. Memory: 300 bytes a step.
+/// Returns JSON in which each rank of each attempt is a process. Steps, KV transfers and writes are
+/// on three threads of the process, and a step contains its phases. Times are microseconds since
+/// the first attempt began. Takes 300 bytes of memory for each step.
 [[nodiscard]] std::string trace_of(const RecordedTelemetry& run);
 
 }  // namespace paceline::app

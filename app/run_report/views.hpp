@@ -8,16 +8,16 @@
 
 namespace paceline::app {
 
-/// Tables: turns of responses, waits for answers, and KV that was stored meanwhile. A table for
-/// which the run has no figures has no rows.
+/// Three tables: turns of responses, waits for answers, and KV that was stored meanwhile. A table
+/// without data has only its row of column names.
 [[nodiscard]] std::vector<Table> turn_tables(const RunFigures& figures);
 /// A plot of the number of responses by turns; empty: the run has no conversations.
 [[nodiscard]] std::string turns_of_responses(const TurnFigures& figures);
-/// A plot of each run's mean turns of a response; empty: fewer than two runs have conversations.
+/// A plot of each run's mean number of turns; empty: fewer than two runs have conversations.
 [[nodiscard]] std::string turn_curve(const std::vector<NamedRun>& runs);
 
-/// A row for each run whose responses are known, in the order of the runs, which may be the steps
-/// of a training. No rows if no run has rewards.
+/// A table with a row for each run whose responses are known, in the order of the runs. The table
+/// has no rows if no run has rewards.
 [[nodiscard]] Table reward_table(const std::vector<NamedRun>& runs);
 /// Tables of one run, in addition to its row of reward_table(). Tables without rows are left out.
 [[nodiscard]] std::vector<Table> reward_tables(const RewardFigures& figures);

@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// A bar and as many of the first parts as fit into a line of the terminal.
+/// A bar, followed by as many of the first `parts` as fit into a line of the terminal.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] { return fmt::format("{}", fmt::join(parts, ", ")); };
@@ -91,7 +91,7 @@ void ProgressPrinter::draw_bar(const roles::Progress& progress,
   draw("\r" + bar_line(done, std::move(parts)) + "\x1b[K");
 }
 
-/// Writes a line to the user, unless there is a bar, and always to the log.
+/// Writes a line to the log and, if there is no bar on stderr, also to stderr.
 void ProgressPrinter::add_line(const std::vector<std::string>& parts) const {
   const std::string line = fmt::format("{}\n", fmt::join(parts, ", "));
   if (!terminal_) draw(line);

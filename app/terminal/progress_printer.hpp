@@ -12,8 +12,8 @@
 namespace paceline::app {
 
 /// Shows progress. A terminal gets a bar that is redrawn. If stderr is no terminal, as under a
-/// launcher, a line comes after 0, 1, 2, 5 and 10 seconds and then every ten. The run's log gets
-/// these lines too. The counts in a line add up to the total. Used by one thread.
+/// launcher, it gets a line after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The run's
+/// log always gets these lines. The counts in a line add up to the total. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
@@ -31,8 +31,8 @@ class ProgressPrinter {
 
   bool terminal_;
   bool stopping_ = false;
-  double next_draw_ = 0;  ///< time at which the bar is due, on a terminal
-  double next_line_ = 0;
+  double next_draw_ = 0;  ///< time at which the bar is redrawn, on a terminal
+  double next_line_ = 0;  ///< time at which the next line is due
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;
   double rate_ = 0;  ///< recent tokens/s

@@ -18,17 +18,17 @@
 namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
-/// a second. The send is synchronous: it ends when a thread of the other rank receives the pulse,
-/// and so is the answer. A rank that has not heard from rank 0 for limits.stall ends the job with
-/// exit code 70 and a message that names rank 0. Rank 0 does the same for a rank that has not
-/// answered. The work of a rank may take any time while its process is alive. Inside a PulsingLoop
-/// the loop must also keep turning. Time in which the rank's own thread did not run is no silence:
-/// the whole job may have been suspended.
+/// a second. The send is synchronous: it completes when a thread of the other rank receives the
+/// pulse. This completion is the answer. A rank that has not heard from rank 0 for limits.stall
+/// seconds ends the job with exit code 70 and a message that names rank 0. Rank 0 does the same if
+/// a rank does not answer for so long. The work of a rank may take any time while its process is
+/// alive. Inside a PulsingLoop the loop must also keep turning. A rank does not count time in which
+/// its own thread did not run, because the whole job may have been suspended then.
 ///
-/// One per process. With a single rank it does nothing.
+/// A process has one object of this class. With a single rank it does nothing.
 class Pulse {
  public:
-  /// Collective. `advice`: for the user when a rank has stopped; may be empty.
+  /// Collective. `advice`: end of the message about a stopped rank; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
   /// Waits until rank 0's last pulse has come. Collective.
   ~Pulse();
@@ -47,7 +47,7 @@ class Pulse {
   [[nodiscard]] bool ending();
   [[nodiscard]] bool loop_stands();
   void judge(int rank, double silent, double grace);
-  /// Sleeps until the next look is due, or `ending_`.
+  /// Sleeps until the next look for pulses is due, or until ending_ is set.
   void sleep();
 
   const fabric::MpiEnvironment& mpi_;
@@ -57,8 +57,8 @@ class Pulse {
   MPI_Request heard_ = MPI_REQUEST_NULL;
   std::uint8_t pulse_ = 0;  ///< pulse being sent or received
   double silent_ = 0;       ///< seconds since rank 0 was last heard
-  double looked_ = 0;
-  double passed_ = 0;  ///< seconds since the last look that count as silence
+  double looked_ = 0;       ///< time of the last look
+  double passed_ = 0;       ///< seconds since the last look that count as silence
   std::uint64_t turns_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;

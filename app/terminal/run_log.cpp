@@ -23,7 +23,7 @@ struct Waiting {
   std::mutex mutex;
   bool keeps = false;
   std::string text;
-  std::string path;  ///< path of the file, which is opened for the first text; empty: not known yet
+  std::string path;  ///< file to open when there is text for it; empty: not known yet
 };
 Waiting& waiting() {
   static Waiting all;
@@ -38,8 +38,8 @@ void append(int file, std::string_view text) noexcept {
   }
 }
 
-/// Opens the log; on failure returns -1 and sets errno. Refuses a link: a run writes nothing
-/// outside its own directory.
+/// Opens the log. On failure returns -1 and sets errno. Refuses a symbolic link, because a run
+/// writes nothing outside its own directory.
 int open_log(const std::string& path) noexcept {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
 }

@@ -1,8 +1,8 @@
-// The log of a run, DIR/paceline.log: it keeps the text that the user was told, for later readers.
-// Programs that read a run ignore it.
+// The log of a run, DIR/paceline.log. It keeps the messages to the user for later readers. Programs
+// that read a run ignore it.
 //
-// The text of one call (terminal.hpp) is appended with one write, so that ranks do not mix their
-// lines, and a killed run leaves whole lines. Each attempt appends a part of its own:
+// One write appends the text of one call (terminal.hpp), so that ranks do not mix their lines, and
+// a killed run leaves whole lines. Each attempt appends a part of its own:
 //
 //   == start 2 of this run, 2026-01-31 18:04:12 UTC, 4 ranks
 //   ...
@@ -16,9 +16,9 @@ namespace paceline::app {
 
 inline constexpr const char* kRunLogName = "paceline.log";
 
-/// Logs the text that this process tells the user, from construction to destruction; one log at a
-/// time. A log that cannot be written only loses its text. Made, opened and ended by one thread;
-/// any thread may tell the user something.
+/// Logs the messages of this process to the user, from construction to destruction. There is one
+/// log at a time. If the log cannot be written, its text is lost and the run goes on. One thread
+/// makes, opens and ends the log, and any thread may write messages.
 class RunLog {
  public:
   /// Keeps text in memory until the log is opened.
@@ -28,10 +28,10 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Opens the log on the rank that speaks for all. Appends `heading` (its form is shown at the top
-  /// of this file) and the text so far. Returns the reason if it cannot be opened, else "".
+  /// Opens the log on the rank that speaks for all. Appends `heading` (an example is at the top of
+  /// this file) and the text so far. Returns the reason if the log cannot be opened, else "".
   [[nodiscard]] std::string open(const std::string& directory, const std::string& heading);
-  /// Joins the log on other ranks, which open it when they have text for it.
+  /// Joins the log on another rank, which then opens the file when it first has text for it.
   void join(const std::string& directory);
 
  private:

@@ -16,10 +16,11 @@
 namespace paceline::app {
 namespace {
 
-// A request to stop may reach a rank twice: from the launcher and from the scheduler.
+// A request to stop may reach a rank twice, from the launcher and from the scheduler. Two signals
+// less than so many seconds apart count as one.
 constexpr long kSameRequestSeconds = 2;
 
-std::atomic<long> g_first{0};  // monotonic second of the first signal, 0: none
+std::atomic<long> g_first{0};  // monotonic second of the first signal, plus 1; 0: none
 std::atomic<int> g_rank{0};
 static_assert(std::atomic<long>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -31,7 +32,7 @@ void on_signal(int) {
   if (now.tv_sec + 1 - none >= kSameRequestSeconds) _exit(static_cast<int>(ExitCode::try_again));
 }
 
-// Takes a hexadecimal number off the front of `text`.
+// Removes a hexadecimal number from the front of `text`, and returns its value.
 std::uintptr_t take_hex(std::string_view& text) {
   std::uintptr_t value = 0;
   while (!text.empty()) {
@@ -86,15 +87,16 @@ std::string_view file_mapped_at(const void* address) {
 void on_bus_error(int signal, siginfo_t* info, void*) {
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
   if (taken.test_and_set()) {
-    while (true) ::pause();  // another thread reports it
+    while (true) ::pause();  // another thread reports the error
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // not a file's memory: a fault of the program, which recurs on return
+  if (path.empty()) {  // no mapped file: a fault of the program, which recurs on return
     std::signal(signal, SIG_DFL);
     return;
   }
-  // A file that all ranks read fails on all of them, and one message is enough. Other ranks wait
-  // while rank 0 prints it and ends; then the launcher signals them.
+  // A file that all ranks read fails on all of them, and one message is enough. Other ranks wait up
+  // to two seconds for a signal from the launcher, which comes after rank 0 has printed the message
+  // and ended.
   const timespec moment = {.tv_sec = 0, .tv_nsec = 50'000'000};
   const bool stopping = g_first.load() != 0;
   for (int i = 0; g_rank.load() > 0 && i < 40; ++i) {

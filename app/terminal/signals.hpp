@@ -3,12 +3,12 @@
 
 namespace paceline::app {
 
-/// Makes SIGUSR1 and SIGTERM set a flag from this call on; a second signal, at least two seconds
-/// later, ends the process with 75. SIGBUS means that a mapped file has shrunk, or that its disk
-/// fails: the handler prints the file's name and ends the process with 74.
+/// Makes SIGUSR1 and SIGTERM set a flag from this call on. A second signal, about two seconds later
+/// or more, ends the process with exit code 75. SIGBUS means that a mapped file has shrunk, or that
+/// its disk fails. Its handler prints the file's name, and ends the process with exit code 74.
 void watch_signals();
-/// Gives SIGUSR1 and SIGTERM their usual effect again: they end the process. For commands that have
-/// nothing to resume. Ends the process with 75 if one of them has come already.
+/// Lets SIGUSR1 and SIGTERM end the process again, for commands that have nothing to resume. If one
+/// of them has come already, ends the process now, with exit code 75.
 void end_at_signals();
 /// Sets the number of this rank. When a file fails on many ranks, rank 0 speaks for all.
 void know_rank(int rank);

@@ -1,5 +1,5 @@
 // Results that a job keeps from one step to the next (watch.hpp). A result is used again while the
-// values that it depends on stay the same, which is so on all ranks or on none.
+// values that it depends on stay the same. These values change on all ranks or on none.
 #pragma once
 
 #include <memory>
@@ -33,11 +33,11 @@ class Standing {
   }
 
   /// Costs from costs_of_run(), measured again only if ranks, roles, shapes or settings have
-  /// changed: costs do not depend on weights and prompts. Collective.
+  /// changed. New weights and prompts do not change costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
-  /// The part of a step's banner and plan that is new to the user: in the first step all of it,
-  /// later the lines that differ from the previous step's.
+  /// The part of `text`, a step's banner and plan, that is new to the user. In the first step this
+  /// is the whole text, later only the lines that the previous step's text lacks.
   [[nodiscard]] std::string news(const std::string& text);
 
   /// Whether the scoring command differs from the previous step's.

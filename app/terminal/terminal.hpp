@@ -1,5 +1,5 @@
-// Text for the user. It goes to stderr, for stdout is for results, and to the log of the run
-// (run_log.hpp) if one is kept.
+// Text for the user. It goes to stderr, because stdout is for results, and to the run's log
+// (run_log.hpp) if there is one.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace paceline::app {
 
-/// Writes the text unchanged. Never fails, for a closed or full stderr is no reason to end a run.
+/// Writes the text unchanged. Never fails, because a closed or full stderr must not end a run.
 void write_to_user(std::string_view text) noexcept;
 /// Writes the text; safe in a signal handler.
 void write_from_handler(std::string_view text) noexcept;

@@ -7,8 +7,7 @@
 
 namespace paceline::app {
 
-/// Counts of this start of a run only: responses that earlier starts finished took no time of this
-/// start.
+/// Counts of the present attempt only, because earlier responses took none of its time.
 struct RunSoFar {
   std::size_t finished = 0;  ///< responses
   std::size_t active = 0;    ///< responses being generated now
@@ -19,9 +18,9 @@ struct RunSoFar {
 /// Estimates the time left. Used by one thread.
 class TimeLeft {
  public:
-  /// Seconds left from `now` on; nullopt while the finished responses are fewer than half of the
-  /// active ones: the first to end are the shortest, and tell little about the others. Time before
-  /// the first token, in which weights are loaded, does not count.
+  /// Returns the seconds left from `now` on. Returns nullopt while there are fewer than half as
+  /// many finished responses as active ones, because the first to finish are the shortest and tell
+  /// little about the others. Time before the first token, when weights are loaded, does not count.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
