@@ -5,13 +5,13 @@
 namespace paceline::speculation {
 namespace {
 
-/// Committed tokens that the log may hold before drafters are told.
+/// Number of committed tokens with which the log is full.
 constexpr std::size_t kMostTokens = 4096;
 
 }  // namespace
 
-// Batches hardly change from step to step. So the search begins at the entry after the one that was
-// found last.
+// Steps commit to nearly the same requests in the same order. So the search for a request's entry
+// begins at the entry after the one that was found last.
 void CommitLog::add(const engine::Committed& committed) {
   std::size_t seen = 0;
   for (; seen < requests_; ++seen, ++next_) {

@@ -1,4 +1,4 @@
-// Tokens that a verifier has committed and its drafters have yet to be told.
+// The committed tokens that a verifier has not told its drafters yet.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,18 @@
 
 namespace paceline::speculation {
 
-/// Drafters mostly hear of commits only before they are asked. To tell them after each step would
-/// take a hundredth of a plain step of a small model at 64 requests, because the step has evicted
-/// each request's state from the caches. Drafters also get a request's tokens together: if tokens
-/// came one by one, suffix trees would mostly fetch cold nodes. Not thread-safe.
+/// A verifier usually tells its drafters of commits only before it asks them for drafts. Telling
+/// them after each step would cost about 1 % of a plain step of a small model with 64 requests,
+/// because the step evicts the drafters' state from the CPU caches. The log also gathers the tokens
+/// of a request. A suffix tree inserts many tokens at once faster than one by one, because its
+/// nodes stay in the cache meanwhile. Not thread-safe.
 class CommitLog {
  public:
   void add(const engine::Committed& committed);
   [[nodiscard]] bool has(RequestId id) const;
-  /// Whether the log holds so many tokens that drafters should be told now.
+  /// Whether the log holds so many tokens that tell() should be called now.
   [[nodiscard]] bool full() const;
-  /// Tells all drafters all commits, then calls their told(). The log is empty afterwards.
+  /// Tells all drafters of all commits, calls their told(), and empties the log.
   void tell(const DrafterRoster& roster, double now);
 
  private:
@@ -30,10 +31,10 @@ class CommitLog {
     std::vector<TokenId> tokens;
     bool finished = false;
   };
-  std::vector<UntoldCommit> entries_;  ///< never shrinks, so that entries' memory is used again
-  std::size_t requests_ = 0;           ///< the first `requests_` entries are in use
+  std::vector<UntoldCommit> entries_;  ///< never shrinks, so that the entries' memory is reused
+  std::size_t requests_ = 0;           ///< number of entries in use, from the first on
   std::size_t tokens_ = 0;             ///< tokens of all entries
-  std::size_t next_ = 0;               ///< entry of the request that is likely committed next
+  std::size_t next_ = 0;               ///< entry at which add() begins to search
 };
 
 }  // namespace paceline::speculation

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Limit of the tokens kept for a server that does not read, of requests that have ended or left.
+/// Most tokens kept for one server from requests that have ended or left. Further ones are dropped.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -33,8 +33,9 @@ DraftClient::SharedRequest& DraftClient::request(RequestId id) {
   return at->second;
 }
 
-// The part of a response with which a request begins here counts as sent to the server, for the
-// request's previous verifier sent it. A server that lacks it, as after a resume, asks for it.
+// The response tokens with which a request begins here count as sent, because the request's
+// previous verifier has sent them. A server that lacks them, for example after a resume, asks for
+// them.
 void DraftClient::start(const draft::DraftStart& start, double now) {
   const bool known = drafter_->capabilities().siblings->remembers(start.id.prompt);
   drafter_->start(start, now);
@@ -44,9 +45,9 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
   if (!known)
-    group.place = {};  // the drafter has forgotten the group, so all its texts are to come
+    group.place = {};  // the drafter has forgotten the group, so the server must send all its texts
   group.place.group = start.id.prompt;
-  due_ = true;  // siblings may have said much
+  due_ = true;  // other verifiers may have committed many tokens for siblings
 }
 
 void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
@@ -82,7 +83,7 @@ void DraftClient::end(RequestId id, bool ended, double now) {
   --group.requests;
   group.used = now;
   requests_.erase(at);
-  due_ = due_ || requests_.empty();  // there may be no further step
+  due_ = due_ || requests_.empty();  // without requests there may be no later told()
 }
 
 void DraftClient::told() {
@@ -99,8 +100,7 @@ void DraftClient::add(DraftUpdate& update, RequestId id, std::uint64_t offset,
   update.tokens.insert(update.tokens.end(), tokens.begin(), tokens.end());
 }
 
-// A server that does not read is told nothing and asked for nothing. Its requests keep their untold
-// tokens.
+// A server whose mailbox is full is sent nothing. The tokens for it stay with their requests.
 void DraftClient::exchange() {
   const double now = clock_.now();
   committed_ = 0;
@@ -144,7 +144,7 @@ void DraftClient::exchange() {
     server.asked = now;
     mailbox_.send(server.at, encode(server.fetch));
   }
-  mailbox_.flush();  // servers work while the verifier's next step runs
+  mailbox_.flush();  // so that servers work while the verifier's next step runs
 }
 
 void DraftClient::receive(int from, std::span<const std::byte> message) {
@@ -155,7 +155,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
     ++counts_.invalid;
     return;
   }
-  // An answer to the previous client on this rank is not for this client.
+  // An answer may be for an earlier client on this rank, and is then dropped.
   const auto awaited = [&](Address, const DraftTexts& texts) {
     return texts.client == options_.name && server->ticket != 0 && texts.ticket == server->ticket;
   };
@@ -175,7 +175,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
                           for (const DraftWanted::Missing& missing : wanted.missing) {
                             const auto at = requests_.find(missing.id);
                             if (at == requests_.end())
-                              continue;  // the request's present verifier will be asked
+                              continue;  // the server will ask the request's present verifier
                             at->second.told = std::min<std::size_t>(at->second.told, missing.held);
                             due_ = true;
                           }
@@ -203,7 +203,7 @@ void DraftClient::take(Server& server, const DraftTexts& texts) {
       siblings.recall(stretch.id, stretch.age, stretch.offset, tokens, stretch.ended != 0, now);
       continue;
     }
-    if (requests_.contains(stretch.id)) continue;  // this client knows its own requests better
+    if (requests_.contains(stretch.id)) continue;  // requests here are known from their commits
     siblings.hear(stretch.id, stretch.offset, tokens, stretch.ended != 0, now);
   }
   for (const draft::LogPlace& place : texts.places) {

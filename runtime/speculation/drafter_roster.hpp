@@ -1,4 +1,4 @@
-// The drafters of a verifier.
+// The list of a verifier's drafters.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@
 namespace paceline::speculation {
 
 enum class DrafterKind : std::uint8_t {
-  ahead,  ///< drafter ranks of the layout, which draft for all groups by all of the run's drafters
-  own,    ///< the verifier's own drafter
-  tail,   ///< freed ranks that draft by one drafter for this group alone (tail_drafters.hpp)
+  ahead,  ///< the layout's drafter ranks, which use all drafters and draft for all verifiers
+  own,    ///< a drafter on the verifier's own rank
+  tail,   ///< ranks freed near the run's end, which draft for this verifier (tail_drafters.hpp)
 };
 
-/// One drafter with all that belongs to it.
+/// One drafter, and the facts about it that a verifier needs.
 struct RosterEntry {
   std::string name = {};  ///< name in telemetry
   DrafterKind kind = DrafterKind::own;
   std::int32_t place = 0;  ///< index among the run's drafters; 0 for `ahead`
-  /// Probability that the drafter's tokens are accepted, as known before the run.
+  /// Probability that a token of the drafter is accepted, as estimated before the run.
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
-  bool reserved = false;                   ///< drafts only in races and on trial
-  /// Judges after each level whether a draft grows; null: drafts have the length asked for.
+  bool reserved = false;  ///< drafts only in races (races.hpp) and on trial (Speculator)
+  /// Decides after each level whether a draft gets another; null: drafts get the levels asked for.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 
   [[nodiscard]] bool runs_ahead() const { return drafter->capabilities().ahead; }
 };
 
-/// A verifier's drafters in the order in which they are asked. All verifiers of a run have the same
-/// order, and an index in it names a drafter in races, messages and telemetry.
+/// A verifier's drafters in the order in which it asks them. All verifiers of a run have equal
+/// rosters, so an index in the roster names a drafter in races, messages and telemetry.
 using DrafterRoster = std::vector<RosterEntry>;
 
 }  // namespace paceline::speculation

@@ -7,9 +7,9 @@
 namespace paceline::speculation {
 namespace {
 
-constexpr double kWarnSeconds = 60;  // seconds between two warnings of one kind about one rank
-/// Useless messages within a step after which a rank's further messages are dropped unread. A rank
-/// that drafts well sends far fewer.
+constexpr double kWarnSeconds = 60;  // least seconds between two warnings of one kind
+/// Messages without usable drafts within a step after which the step's further messages are dropped
+/// unread. A rank that works well sends far fewer.
 constexpr int kMostUseless = 1000;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A verifier's watch over a drafter rank: it warns the user of a rank that is silent, does not
-// read, sends nonsense or floods.
+// A verifier's watch over one drafter rank. It warns the user if the rank is silent, does not read
+// its messages, sends nonsense, or floods the verifier with useless messages.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,40 @@
 
 namespace paceline::speculation {
 
-/// The user hears of each kind of trouble when it begins, then once a minute at most. sum_up()
-/// tells the totals. Not thread-safe.
+/// Warns of each kind of trouble when it first happens, then at most once a minute. sum_up() tells
+/// the totals. Not thread-safe.
 class DrafterWatch {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// The worth of a message, in rising order.
+  /// The worth of a message, from the lowest to the highest.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
 
-  /// `patience`: seconds. A rank that was told something and says nothing for so long is called
-  /// silent. The clock outlives this.
+  /// `patience`: seconds without an answer to a message after which the rank counts as silent. The
+  /// clock must outlive this object.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// Notes that a step of the verifier has ended. Floods are counted step by step.
+  /// Notes that a step of the verifier has ended. A flood ends with its step.
   void step_ended();
-  /// Notes whether the rank reads its messages; false: its mailbox is full.
+  /// Notes whether the rank reads its messages. `reads` is false if its mailbox is full.
   void reads(bool reads);
-  /// Notes that the rank was told something, and is to answer.
+  /// Notes that the rank was sent a message, which it must answer.
   void told();
 
-  /// To be called for each message. Returns true if the message belongs to a flood: it was counted,
-  /// and is to be dropped unread.
+  /// Call for each message, before reading it. Counts the message and returns true if it belongs to
+  /// a flood. The caller then drops the message unread.
   [[nodiscard]] bool floods();
-  /// Notes that a message made no sense, whole or in part. `what`: the words after "sends".
+  /// Notes that a message, or a part of it, made no sense. `what`: follows "sends" in the warning.
   void nonsense(const char* what);
   /// Notes that a message was read.
   void heard(Worth worth);
 
-  /// Tells the user the total of each kind of trouble, if there was any.
+  /// Tells the user how often each kind of trouble happened, if any did.
   void sum_up() const;
 
  private:
   struct Trouble {
     std::uint64_t count = 0;
-    double warned = 0;  ///< time at which the user last heard of it
+    double warned = 0;  ///< time of the last warning
   };
   void trouble(Trouble& what, const std::string& text);
   void warn(const std::string& text) const;
@@ -52,10 +52,10 @@ class DrafterWatch {
   double patience_;
   const Clock& clock_;
   Warn warn_;
-  double unanswered_since_ = -1;  ///< time at which the rank was told something; -1: answered
+  double unanswered_since_ = -1;  ///< time of the first unanswered message; -1: all are answered
   bool silent_ = false;
   bool reads_ = true;
-  int useless_ = 0;  ///< useless messages since the last step
+  int useless_ = 0;  ///< messages without usable drafts since the last step
   Trouble silences_, overflows_, nonsense_, floods_;
 };
 

@@ -44,7 +44,7 @@ bool ElasticMemory::turn(std::size_t waiting) {
 
 void ElasticMemory::expand() {
   const double start = ports_.clock.now();
-  // Models are suspended before the pool grows: there may not be room for both.
+  // The models are suspended before the pool grows, because memory may not hold both.
   for (draft::MemoryGiver* giver : givers_) giver->suspend();
   (void)ports_.runner.run(ports_.batcher.kv_work());
   if (!ports_.batcher.resize(blocks_ + gain_)) throw std::logic_error("a KV pool that cannot grow");
@@ -58,7 +58,8 @@ void ElasticMemory::expand() {
                                  .kind = Kind::expanded});
 }
 
-/// Returns false if blocks in flight between groups are in the way, or too many blocks are in use.
+/// Returns false if the pool cannot shrink now: too many blocks are in use, or a block that would
+/// have to move is being sent to or from another group.
 bool ElasticMemory::contract() {
   const double start = ports_.clock.now();
   (void)ports_.runner.run(ports_.batcher.kv_work());

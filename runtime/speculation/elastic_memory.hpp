@@ -1,5 +1,5 @@
-// Memory that belongs to the draft models or to the target's KV, whichever can use it better
-// (Nightjar, section 5), as a verifier group's leader manages it.
+// The leader of a verifier group lends the memory of its draft models to the target's KV cache
+// while nothing is drafted, and takes it back later (Nightjar, section 5).
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,25 @@ namespace paceline::speculation {
 struct ElasticMemoryPorts {
   const Clock& clock;
   engine::Batcher& batcher;
-  engine::StepRunner& runner;    ///< runs steps on the whole group
-  const Speculator& speculator;  ///< its drafters give memory
+  engine::StepRunner& runner;    ///< runs steps on all ranks of the group
+  const Speculator& speculator;  ///< owns the draft models
   TelemetrySink& telemetry;
 };
 
-/// An expansion suspends the draft models, which gives their memory back, and grows the target's
-/// pool of KV blocks by as much, in place. A contraction moves the blocks in use past the pool's
-/// first size to free blocks below it, and shrinks the pool. The models are then loaded, a part
-/// before each step, so that decoding goes on meanwhile. They draft nothing until they are loaded.
-/// Every rank of the group resizes its share at the same step (kv::Work). Not thread-safe.
+/// An expansion suspends the draft models, which frees their memory, and grows the target's pool of
+/// KV blocks into this memory. A contraction shrinks the pool to its first size, after it has moved
+/// all blocks in use below this size. Before each of the next steps a part of the models is loaded
+/// again, so decoding goes on meanwhile. The models draft again once all parts are loaded. Every
+/// rank of the group resizes its share of the pool at the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
-  /// The pool has `blocks` blocks, and `gain` more while the models are suspended.
+  /// `blocks`: KV blocks of the pool at first. `gain`: further blocks after an expansion.
   ElasticMemory(const ElasticMemoryPorts& ports, std::unique_ptr<policy::DraftMemoryPolicy> policy,
                 std::int32_t blocks, std::int32_t gain);
 
-  /// Decides before a step, and acts. `waiting`: number of requests without a place in the batch.
-  /// Returns true if the pool has grown or shrunk.
+  /// Call before each step: expands or contracts the pool if the policy says so, or loads the next
+  /// part of the models. `waiting`: number of requests without a place in the batch. Returns true
+  /// if the pool has grown or shrunk.
   bool turn(std::size_t waiting);
 
  private:
@@ -51,7 +52,7 @@ class ElasticMemory {
   std::int32_t gain_;
   bool expanded_ = false;
   bool resuming_ = false;
-  DraftMemoryRecord resumed_;  ///< record of the resumption under way
+  DraftMemoryRecord resumed_;  ///< record of the models' loading, while `resuming_`
 };
 
 }  // namespace paceline::speculation

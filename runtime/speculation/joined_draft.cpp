@@ -13,8 +13,9 @@ std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
   return -1;
 }
 
-/// The only part that is to be joined, as it is; parts.size(): there is none. It is one part alone,
-/// or a chain beside empty parts, whose values do not rise, so that its order stays.
+/// Index of the part that join() may copy as it is; parts.size(): there is none. A part may be
+/// copied if it is the only part. A chain may also be copied if all other parts are empty and its
+/// values do not rise, because sorting would not change its order.
 std::size_t JoinedDraft::only_part(std::span<const DraftPart> parts, std::size_t most) {
   std::size_t only = parts.size();
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -52,7 +53,7 @@ void JoinedDraft::join(std::span<const DraftPart> parts, std::size_t most) {
     for (std::size_t t = 0; t < parts[p].tokens.size(); ++t)
       order_.push_back({parts[p].values[t], p, t});
   }
-  // Parents stay before their children, whose values are no higher.
+  // The sort keeps parents before their children, because a child's value is not higher.
   std::ranges::stable_sort(order_, std::greater{}, &Candidate::value);
   for (const auto& [value, p, t] : order_) {
     const std::int32_t of_part = parts[p].parents[t];

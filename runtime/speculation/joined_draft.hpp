@@ -1,5 +1,5 @@
-// Drafts of several drafters for one request, joined in one draft tree: drafts that begin alike
-// share tokens, and one step verifies them all.
+// Joins the drafts of several drafters for one request in one draft tree, which one step verifies.
+// Drafts that begin with the same tokens share these tokens in the tree.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,25 @@
 
 namespace paceline::speculation {
 
-/// One of the drafts to join, with parents before children.
+/// One of the drafts to join. Each parent is before its children.
 struct DraftPart {
   std::span<const TokenId> tokens;
-  std::span<const std::int32_t> parents;  ///< [tokens] index; -1: the committed text
-  std::span<const double> values;         ///< [tokens] P(path is accepted); a child's is no higher
+  std::span<const std::int32_t> parents;  ///< [tokens] index of the parent; -1: committed text
+  std::span<const double> values;         ///< [tokens] P(path is accepted), at most the parent's
 };
 
-/// The joined draft tree. Its memory is used again by the next join(). Not thread-safe.
+/// The joined draft tree. The next join() replaces it and reuses its memory. Not thread-safe.
 class JoinedDraft {
  public:
-  /// Joins the `most` tokens with the highest values; if values are equal, the first ones. A joined
-  /// token's ancestors are always joined too.
+  /// Makes the tree of the `most` tokens with the highest values; if values are equal, of the first
+  /// ones. A token's ancestors are in the tree too, because their values are not lower.
   void join(std::span<const DraftPart> parts, std::size_t most);
-  /// Drops tokens. `keep`: [tokens] not 0 where a token stays, as all its ancestors must.
+  /// Drops each token t with keep[t] = 0. Descendants of a dropped token must be dropped too.
   void keep(std::span<const std::uint8_t> keep);
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
   [[nodiscard]] std::span<const std::int32_t> parents() const { return parents_; }  ///< [tokens]
-  /// [tokens] If several drafts have a token, the highest of its values.
+  /// [tokens] P(path is accepted): the highest value among the drafts that share the token.
   [[nodiscard]] std::span<const double> values() const { return values_; }
   /// Whether a token of a part is in the tree.
   [[nodiscard]] bool has(std::size_t part, std::size_t token) const {
@@ -43,7 +43,7 @@ class JoinedDraft {
   std::vector<TokenId> tokens_;
   std::vector<std::int32_t> parents_;
   std::vector<double> values_;
-  std::vector<std::vector<std::int32_t>> nodes_;  ///< [parts, tokens] tree index; -1: left out
+  std::vector<std::vector<std::int32_t>> nodes_;  ///< [parts, tokens] tree index; -1: not in it
   struct Candidate {
     double value = 0;
     std::size_t part = 0;

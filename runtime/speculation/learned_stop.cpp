@@ -6,7 +6,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Confidence given for tokens that a level lacks because they end a response or do not exist.
+/// Log-probability with which a level of too few tokens is filled up to the network's input size.
 constexpr float kNone = -20;
 
 }  // namespace

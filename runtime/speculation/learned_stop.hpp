@@ -1,4 +1,4 @@
-// RADAR's prediction model as judge of drafts that grow (policy/length/draft_stop.hpp).
+// Decides by RADAR's prediction model when a draft stops growing (policy/length/draft_stop.hpp).
 #pragma once
 
 #include <map>
@@ -10,13 +10,13 @@
 
 namespace paceline::speculation {
 
-/// Returns a stop network's input for a level with this frontier (draft::GrowingDraft::frontier).
+/// Returns the stop network's input for a level of a draft (`frontier`: GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
-/// Judges each draft by a stop network and by the noise of the draft's request, without regard to
-/// other drafts. A draft that ends at its first level has only this level's tokens. The published
-/// program makes a flat tree of 59 tokens then, but here a backend ranks only the tokens of a level
-/// that are asked for. Not thread-safe.
+/// Decides for each draft by a stop network and the noise of the draft's request. A draft that
+/// stops at its first level has only the few tokens that a level expands. RADAR's published program
+/// drafts the 59 likeliest tokens in this case, but the compute backends here rank only tokens to
+/// expand. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);
@@ -25,7 +25,7 @@ class LearnedStop final : public draft::Levels {
 
  private:
   std::shared_ptr<const policy::StopNetwork> network_;
-  std::map<RequestId, policy::StopNetwork::Memory> memories_;  ///< for the drafts under way
+  std::map<RequestId, policy::StopNetwork::Memory> memories_;  ///< LSTM state of each growing draft
 };
 
 }  // namespace paceline::speculation

@@ -14,9 +14,9 @@ using namespace protocol;
 
 namespace {
 
-/// Most committed tokens kept for a rank that drafts by a head and does not read now. They are kept
-/// because a rank at which a request is opened anew loses the request's features. The bound is the
-/// number of tokens whose features 64 requests keep.
+/// Most committed tokens held for a rank that drafts by a head and does not read its messages. They
+/// are held because the rank would lose a request's features if the request were opened anew. The
+/// limit is the number of positions whose features are kept for 64 requests.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace
@@ -86,7 +86,7 @@ void RemoteDrafter::start(const draft::DraftStart& start, double /*now*/) {
   told();
 }
 
-/// Gives the request to the rank that drafts for it, if there is one.
+/// Gives the request to its drafter rank, if there is one.
 void RemoteDrafter::give(RequestId id, RemoteRequest& r) {
   if (!r.wanted) return;
   const policy::DrafterPlace* drafter = policy::drafter_for(id, options_.deal, drafters_);
@@ -129,7 +129,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
       r.ahead.pop_front();
     } else if (known || taken) {
       refute(r, index + 1);
-      drop_drafts(r);  // later branches left the chain that is refuted
+      drop_drafts(r);  // the rest of the chain and its branches follow the refuted token
       if (taken) r.ahead = branch->ahead;
       counts_.foreseen += taken ? 1 : 0;
     }
@@ -171,7 +171,7 @@ void RemoteDrafter::leave(RequestId id, double /*now*/) { end(id, DraftEnd::left
 
 void RemoteDrafter::told() {
   for (auto& [rank, link] : links_) tell(rank, link);
-  mailbox_.flush();  // the drafters go on while the verifier's next step runs
+  mailbox_.flush();  // so that drafter ranks draft on while the verifier's next step runs
 }
 
 void RemoteDrafter::tell(int rank, Link& link) {
@@ -202,8 +202,9 @@ void RemoteDrafter::tell(int rank, Link& link) {
   if (said) link.watch.told();
 }
 
-/// Sends the features of the requests whose text the rank has. Features that find no room now are
-/// sent first the next time. Returns whether anything was sent.
+/// Sends unsent features of requests whose commits the rank is sent (RemoteRequest::follows). If
+/// the mailbox becomes full, the next call goes on with the same request. Returns whether anything
+/// was sent.
 bool RemoteDrafter::send_features(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   const std::size_t row = options_.feature_bytes;
@@ -242,7 +243,7 @@ bool RemoteDrafter::send_features(int rank, Link& link) {
   return said;
 }
 
-/// Opens a request at its rank, with the present text. Tokens drafted so far are dropped.
+/// Sends the request to its rank with its text so far. Drops the tokens that were drafted for it.
 void RemoteDrafter::open(Link& link, RequestId id) {
   RemoteRequest& r = requests_.at(id);
   drop_drafts(r);
@@ -255,8 +256,8 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }
 
-/// Drops a rank's untold commits except the ends of requests. Requests that have not ended will be
-/// opened anew.
+/// Drops the commits that a rank has yet to be sent, except the ends of requests. The other
+/// requests will be opened at the rank anew.
 void RemoteDrafter::hold_back(Link& link, RequestMap<RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
@@ -335,17 +336,18 @@ bool RemoteDrafter::makes_sense(const DraftPiece& piece, const Drafts& drafts) c
   return true;
 }
 
-// A piece is taken if its rank knew of the last refutation, if the piece agrees with the text that
-// the target has said meanwhile, and if its other tokens continue the chain here. A piece that
-// makes sense reaches less than two windows past the text it was drafted from, so the chain is
-// never longer. A piece is also dropped if it claims to know more text than was said.
+// A piece of a chain is taken if three things hold. The rank knew of the last refutation when it
+// drafted the piece. The piece agrees with the tokens committed meanwhile. Its other tokens
+// continue the chain here. A piece that claims to know more text than was committed is dropped.
+// Pieces that pass makes_sense() keep the chain shorter than two draft windows.
 bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A branch must leave the present chain. If the target has already said a token at this place, the
-// branch must leave by the same token. Then the branch may also have left the previous chain: it
-// foresaw the last refutation, of which its rank has yet to hear.
+// A branch must leave the present chain. If a token was already committed at the place where the
+// branch leaves, the branch must leave by this token. If this token was the last refutation, the
+// branch may also have left the chain that the token refuted, because the branch's rank may not
+// know of the refutation yet.
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   if (piece.leaves < committed) {
@@ -371,8 +373,8 @@ bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, con
   return true;
 }
 
-/// Appends a piece's tokens that the target has not said yet, if they continue `ahead`. If the
-/// text contradicts a token of the piece, the rank's chain is refuted at this token.
+/// Appends the tokens of a piece that lie past the committed text to r.ahead, if they continue it.
+/// If a committed token contradicts the piece, the rank's chain is refuted at this token.
 bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);
@@ -390,7 +392,7 @@ bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Draf
   return true;
 }
 
-/// Adds a piece's tokens to `ahead`, from the piece's token of index `from` on.
+/// Adds a piece's tokens to `ahead`, without the first `from` ones.
 void RemoteDrafter::add(std::deque<Ahead>& ahead, const DraftPiece& piece, const Drafts& drafts,
                         std::int32_t from) {
   const auto tokens = std::span(drafts.tokens).subspan(piece.first, piece.count);
@@ -426,7 +428,8 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
   }
 }
 
-/// Adds the branches that leave the slot's chain to its draft, the earliest first.
+/// Adds the branches that leave the slot's chain to the slot's draft. The branch that leaves first
+/// is added first.
 void RemoteDrafter::add_branches(const RemoteRequest& r, draft::DraftSlot& slot) {
   const int chain = slot.count;
   const int most = std::min(slot.limits.max_tokens, slot.output.capacity());

@@ -1,6 +1,6 @@
-// Drafts that come from drafter ranks (decoupled speculation, SpecActor section 4.1). A verifier's
-// drafter ranks are those that draft for all groups, and those that draft for its own group by one
-// drafter each (policy/schedule/tail_drafters.hpp).
+// Drafts that come from drafter ranks: ranks that only draft, for verifiers on other ranks
+// (decoupled speculation, SpecActor section 4.1). Some drafter ranks draft for all groups, others
+// for one group and by one drafter (policy/schedule/tail_drafters.hpp).
 #pragma once
 
 #include <cstddef>
@@ -25,35 +25,37 @@ namespace paceline::speculation {
 struct RemoteOptions {
   int vocab = 0;                      ///< token ids are below this
   protocol::DraftWindow window = {};  ///< a draft has at most most_ahead(window.most()) tokens
-  double patience = 2;                ///< seconds (DrafterWatch)
+  double patience = 2;                ///< seconds until a rank counts as silent (DrafterWatch)
   std::size_t feature_bytes = 0;      ///< bytes of a position's features; 0: the ranks read none
   policy::DrafterDeal deal = policy::DrafterDeal::by_request;
 };
 
-/// A verifier's drafter ranks, as a drafter among others. Tokens that have arrived are proposed at
-/// once. Where none have arrived, there is no draft: the verifier decodes plainly and does not
-/// wait. RemoteOptions::deal says which rank drafts for a request.
+/// Presents a verifier's drafter ranks as one drafter. propose() returns the tokens that have
+/// arrived, and never waits: a request for which nothing has arrived gets no draft in this step.
+/// RemoteOptions::deal says which rank drafts for a request.
 ///
-/// Branches are kept next to a request's chain until the target has said the token at which they
-/// leave the chain. Where several paths are asked for, a draft is the tree of chain and branches. A
-/// branch that leaves by the target's token becomes the chain. Until the rank hears of this token,
-/// it sends the further tokens of this chain as tokens of a branch.
+/// A rank drafts a chain of tokens for each request, and perhaps branches, which leave the chain
+/// for another token. A branch is kept until a token is committed at the place where the branch
+/// leaves. If this is the branch's token, the branch becomes the chain. The rank sends further
+/// tokens of this chain as tokens of the branch until it hears of the commit. If propose() is asked
+/// for several paths, the draft is a tree of chain and branches.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
-/// and dropped. A rank that floods has most of its messages dropped unread. A rank that does not
-/// read, so that its mailbox is full, is sent nothing until there is room again. Then the requests
-/// that went on meanwhile are opened there anew. For a rank that drafts by a head their commits are
-/// held and sent then, unless they are too many. DrafterWatch tells the user.
+/// and dropped. If a rank floods the verifier, most of its messages are dropped unread. If a rank
+/// does not read its messages, so that its mailbox is full, nothing is sent to it until the mailbox
+/// has room. Each request that got tokens meanwhile is then opened at the rank anew. A rank that
+/// drafts by a head on the target would lose the request's features by this, so commits for it are
+/// held and sent later instead, up to a limit. DrafterWatch warns the user.
 ///
-/// Ranks that draft by a head are sent the target's features as they are computed. Features that
-/// cannot be sent now are kept, but only the latest: as many as a head would keep.
+/// A rank that drafts by a head is sent the target's features as they are computed. Features that
+/// cannot be sent now are kept, up to the number of positions that a head would keep.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
-  /// Mailbox and clock outlive this.
+  /// `mailbox` and `clock` must outlive this object.
   RemoteDrafter(Mailbox& mailbox, const Clock& clock, std::vector<policy::DrafterPlace> drafters,
                 const RemoteOptions& options, DrafterWatch::Warn warn);
 
-  /// Makes `drafters`, perhaps none, the ranks that draft, and gives each request to its new rank.
+  /// Makes `drafters` (may be empty) the ranks that draft, and gives each request to its new rank.
   void use(std::vector<policy::DrafterPlace> drafters);
 
   void start(const draft::DraftStart& start, double now) override;
@@ -70,9 +72,9 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   }
 
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
-  /// Takes a message of a drafter rank, which may have any contents.
+  /// Takes a message of a drafter rank. The message may have any contents.
   void receive(int from, std::span<const std::byte> message);
-  /// Tells the user the totals of each rank's troubles.
+  /// Tells the user how often each rank was silent, flooded or sent nonsense (DrafterWatch).
   void close();
 
   struct Counts {
@@ -80,39 +82,39 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::uint64_t stale = 0;     ///< arrived tokens that contradict the text or came too late
     std::uint64_t invalid = 0;   ///< messages and pieces that made no sense
     std::uint64_t flooded = 0;   ///< messages dropped unread
-    std::uint64_t late = 0;      ///< slots that propose() left without a draft
-    std::uint64_t foreseen = 0;  ///< refutations after which a branch went on
+    std::uint64_t late = 0;      ///< requests that propose() left without a draft
+    std::uint64_t foreseen = 0;  ///< refuted chains that a branch replaced at once
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
   struct Ahead {
     TokenId token;
-    float conditional;  ///< score, given the tokens before
+    float conditional;  ///< drafter's score of the token, given the tokens before it
   };
   struct Branch {
-    TokenId instead = 0;
+    TokenId instead = 0;      ///< token by which the branch leaves the chain
     std::deque<Ahead> ahead;  ///< drafted tokens after `instead`
   };
   struct RemoteRequest {
-    int rank = -1;  ///< rank of the request's drafter; -1: none
+    int rank = -1;  ///< drafter rank of the request; -1: none
     NoiseKey noise;
-    std::uint64_t version = 0;  ///< version of the request's holder
+    std::uint64_t version = 0;  ///< DraftOpen::version
     bool wanted = true;         ///< false: no rank drafts for the request
     RequestSampling sampling;
-    std::vector<TokenId> response;            ///< committed tokens
-    std::int32_t refuted = 0;                 ///< response length just after the last refuted token
-    std::int32_t before = 0;                  ///< previous value of `refuted`
-    std::deque<Ahead> ahead;                  ///< drafted tokens after the committed text
+    std::vector<TokenId> response;  ///< committed tokens
+    std::int32_t refuted = 0;       ///< response length after the token that last refuted the chain
+    std::int32_t before = 0;        ///< previous value of `refuted`
+    std::deque<Ahead> ahead;        ///< the chain: drafted tokens after the committed text
     std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves, past the committed text
-    draft::Features unsent;                   ///< features to be sent to its rank
-    bool opened = false;                      ///< its rank was told of the request
-    bool follows = false;                     ///< its rank was also told of all commits since
+    draft::Features unsent;                   ///< features that `rank` has yet to be sent
+    bool opened = false;                      ///< `rank` was sent the request (DraftOpen)
+    bool follows = false;                     ///< `rank` is also sent all commits since then
   };
   struct Link {
     DrafterWatch watch;
-    std::uint32_t since = 0;          ///< epoch of the placement since which the rank drafts
-    protocol::DraftCommits commits;   ///< commits that the rank has yet to be told
+    std::uint32_t since = 0;          ///< epoch of the placement that made the rank a drafter
+    protocol::DraftCommits commits;   ///< commits that the rank has yet to be sent
     std::vector<RequestId> unopened;  ///< requests to open at the rank, for the first time or anew
     std::set<std::uint32_t> prompts;  ///< prompts that the rank was sent
     RequestId next_features;          ///< request whose features are sent first
@@ -151,26 +153,26 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   Counts counts_;
 };
 
-/// Ranks that draft by different drafters of the run have different RemoteDrafters, for tokens of
-/// different drafters are accepted differently. Not thread-safe.
+/// A verifier's RemoteDrafters. Ranks that use different drafters belong to different
+/// RemoteDrafters, because acceptance is measured for each RemoteDrafter. Not thread-safe.
 class RemoteDrafters {
  public:
-  /// `group`: the rank of the verifier, which leads its group.
+  /// `group`: rank of the verifier, the leader of its group.
   explicit RemoteDrafters(std::int32_t group) : group_(group) {}
 
-  /// Adds the ranks that draft by `method`, index of one of the run's drafters. `method` absent:
-  /// the ranks that draft by all of them, for all groups. `drafter` outlives this.
+  /// Adds a RemoteDrafter for the ranks that draft for this group by `method`, an index among the
+  /// run's drafters. `method` absent: for the ranks that draft for all groups, by all drafters.
+  /// `drafter` must outlive this object.
   void add(RemoteDrafter& drafter, OptionalIndex method) {
     drafters_.push_back({&drafter, method});
   }
 
-  /// Takes the drafter ranks' places that hold from now on.
+  /// Gives each RemoteDrafter its ranks. `places`: all drafter ranks of the new placement.
   void use(std::span<const policy::DrafterPlace> places);
   [[nodiscard]] bool is_drafter(int rank) const;
-  /// Takes a message of a drafter rank, which may have any contents.
+  /// Takes a message of a drafter rank. The message may have any contents.
   void receive(int from, std::span<const std::byte> message);
-  /// Tells the user the totals of each rank's troubles.
-  void close();
+  void close();  ///< calls RemoteDrafter::close() of each
   [[nodiscard]] RemoteDrafter::Counts counts() const;
   [[nodiscard]] std::int32_t group() const { return group_; }
   [[nodiscard]] std::size_t size() const { return drafters_.size(); }

@@ -7,11 +7,11 @@
 namespace paceline::speculation {
 namespace {
 
-/// Steps with drafts between two trials. A trial asks a later drafter for one request's draft.
+/// Steps with drafts from one trial to the next.
 constexpr std::uint64_t kTrialInterval = 32;
-/// A trial may pick any request for which the drafter lags by at most this many tokens more than
-/// for its least lagging request. A request gains as many tokens in a trial interval, at eight a
-/// step, so the requests of the last trials take turns.
+/// If the drafter's state lags (LaggingState), a trial picks among the requests whose lag exceeds
+/// the smallest lag by at most this many tokens. Responses grow by this number between two trials,
+/// at 8 tokens a step. So at least the requests of the last two trials take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -81,7 +81,7 @@ bool Speculator::serves(std::size_t drafter, const SpeculatedRequest& request) c
          (!request.method || request.method == static_cast<int>(drafter));
 }
 
-// Fills in the policy's query. A request's acceptance is the acceptance of its best drafter.
+// Fills in the policy's query. A request's acceptance is its best drafter's acceptance.
 void Speculator::describe(std::span<const engine::Decoding> decoding,
                           std::span<const std::span<const TokenId>> foretold) {
   foretold_.clear();
@@ -98,7 +98,7 @@ void Speculator::describe(std::span<const engine::Decoding> decoding,
     const SpeculatedRequest& request = requests_.at(d.id);
     double best = 0;
     int lag = 0;
-    bool served = false;  // nothing is drafted for a request whose drafters are all suspended
+    bool served = false;  // whether some drafter can draft for the request now
     for (std::size_t k = 0; k < roster_.size(); ++k) {
       if (!serves(k, request)) continue;
       served = true;
@@ -147,7 +147,7 @@ void Speculator::leave(RequestId id) {
   requests_.erase(id);
 }
 
-/// Skips requests that are not known here: a request that was given up may still be in the batch.
+/// Skips requests for which leave() was called although the batch still has them.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -216,9 +216,9 @@ void Speculator::begin(Draft& draft, int drafter, std::span<const TokenId> foret
   }
 }
 
-// Trials take turns over the later drafters, then over the requests. A drafter that lags behind the
-// text takes turns over the requests for which it has least to catch up: a long lag would cost
-// several steps.
+// Trials go through the later drafters in turn, and each drafter goes through the requests in turn.
+// A drafter whose state lags goes only through the requests with small lags, because computing many
+// missed tokens would take as long as several steps.
 void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
   trial_.reset();
   if (roster_.size() == 1 || draft_steps_ % kTrialInterval != 0) return;
@@ -254,7 +254,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
   other_.resize(std::max(other_.size(), decoding.size()));
   const bool wanted = policy_->asks(static_cast<std::size_t>(drafter));
   for (std::size_t i = 0; i < decoding.size(); ++i) {
-    // A drafter that runs ahead has drafted already. It is asked for all that there may be.
+    // A drafter that runs ahead has drafted already, so all of its tokens are asked for.
     const int length = lengths_[i] > 0 && ahead ? longest_draft_[i] : lengths_[i];
     if (length == 0 || !serves(drafter, *decoded_[i])) continue;
     const bool kept_back = entry.reserved && !decoded_[i]->method;
@@ -264,7 +264,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
             expected_[i];
     if ((!promises || !wanted || kept_back) && !on_trial(drafter, i)) continue;
     Draft& draft = other_[slots_.size()];
-    // Each token of a tree is a row of the step, and these are limited (Decoding::most_drafted).
+    // Each token of a tree is a row of the step, and rows are limited (Decoding::most_drafted).
     const auto known = static_cast<int>(foretold_[i].size());
     const int paths = policy_->paths(query_, static_cast<int>(i), limits_.paths);
     const int tokens = std::min(length * paths, most_drafted_[i] - known);
@@ -285,7 +285,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     Draft& other = other_[s];
     step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
-      parent += other.foretold;  // the drafter went on after the foretold tokens
+      parent += other.foretold;  // the drafter counts its tokens without the foretold ones
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
     note_proposed(static_cast<std::size_t>(slot_request_[s]), other);
@@ -304,8 +304,8 @@ void Speculator::note_proposed(std::size_t request, const Draft& draft) {
   noted.parents = draft.parents;
 }
 
-/// Records how far each draft would have been accepted, as far as the text is known. Unverified
-/// drafts are judged too: a drafter that was once outdone could never be seen to improve otherwise.
+/// Records how many tokens of each proposed draft agree with the committed text. Drafts that were
+/// not verified are judged too: they show whether a drafter that is not chosen has improved.
 void Speculator::judge_proposed(const engine::Committed& committed) {
   const auto request = static_cast<std::size_t>(committed.decoding);
   const auto at = requests_.find(committed.id);
@@ -323,8 +323,8 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps a draft that ran ahead. A draft that did not replaces the best one of its kind if it is
-/// better or on trial.
+/// Keeps every draft of a drafter that runs ahead. Another draft is kept if it is on trial, or
+/// better than the best one made here so far, which it replaces.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {
@@ -342,8 +342,8 @@ void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   expected_[request] = std::max(expected_[request], best.expected_tokens);
 }
 
-/// Finds the draft's tokens that are in the committed text, one per level. The step need not have
-/// verified this draft.
+/// Sets draft.on_text: the path in the draft tree that agrees with the committed text. The step
+/// need not have verified this draft.
 void Speculator::find_on_text(Draft& draft, std::span<const TokenId> committed) {
   draft.on_text.clear();
   for (std::size_t t = 0; t < draft.tokens.size(); ++t) {
@@ -367,7 +367,8 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Cuts each request's drafts to the tokens that the policy keeps. Foretold tokens always stay.
+// Joins each request's drafts to one tree, and cuts the tree to the tokens that the policy keeps.
+// Foretold tokens always stay.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();
   values_.clear();
@@ -397,7 +398,7 @@ void Speculator::select() {
   }
 }
 
-/// Cuts each draft to the tokens that the step will verify. record() and tally() count no others.
+/// Cuts each draft to the tokens that the step will verify, for record() and tally().
 void Speculator::leave_verified(std::size_t request) {
   const std::span<Draft> drafts = drafts_of(request);
   std::vector<std::int32_t> place;  // [tokens] of a draft: new index of a token that stays
@@ -418,7 +419,7 @@ void Speculator::leave_verified(std::size_t request) {
   }
 }
 
-/// Records how much of each draft of a request was accepted.
+/// Records how many tokens of each verified draft of a request were accepted.
 void Speculator::record(const engine::Committed& committed) {
   const auto at = requests_.find(committed.id);
   std::size_t furthest = 0;
@@ -435,8 +436,8 @@ void Speculator::record(const engine::Committed& committed) {
   if (drafter && at != requests_.end()) at->second.drafted_by = drafter;
 }
 
-// A drafted token counts as evidence if the target sampled a token at its place: if its ancestors
-// were committed, and one token after them.
+// Counts the draft's tokens, and gives the tokens that the target judged to the acceptance model. A
+// token was judged if all its ancestors were committed and the target sampled a token after them.
 void Speculator::record(const Draft& draft, const engine::Committed& committed) {
   const auto foretold = static_cast<std::size_t>(draft.foretold);
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
@@ -462,8 +463,8 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
   at->second.acceptance[draft.drafter].record(accepted, refuted);
 }
 
-// Tallies, at each level, whether the draft's likeliest token was committed. The levels are those
-// of the draft's committed tokens, and one more if the target sampled a token there.
+// Tallies, for each level along the committed text, whether the draft's likeliest token was
+// committed. The last level is the first one at which no token of the draft was committed.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;

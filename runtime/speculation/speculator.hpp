@@ -1,4 +1,5 @@
-// Speculation of one verifier: its drafters, their draft lengths, and their acceptance.
+// Speculation on a verifier, the leader of a group of ranks with the target model: asks drafters
+// for drafts, and learns how often drafts are accepted.
 #pragma once
 
 #include <bit>
@@ -27,18 +28,18 @@
 
 namespace paceline::speculation {
 
-/// Counts of drafted and of accepted tokens, by drafter, position in the draft, batch and length of
-/// the response; both sizes are rounded down to powers of two. Used by one thread.
+/// Counts of drafted and of accepted tokens by drafter, position in the draft, batch size and
+/// response length. The sizes and lengths are rounded down to powers of two. Used by one thread.
 class AcceptanceCounts {
  public:
   /// Counts a verified token at `position` of a draft (1: right after the committed text). `batch`:
-  /// decoding requests of the step. `response`: response tokens that the request had.
+  /// decoding requests of the step. `response`: response tokens of the request before the step.
   void add(int drafter, int position, std::uint32_t batch, std::uint32_t response, bool accepted) {
     Count& count = counts_[{drafter, position, std::bit_floor(batch), std::bit_floor(response)}];
     ++count.drafted;
     count.accepted += accepted ? 1 : 0;
   }
-  /// The counts, ordered by drafter, position, batch and response (AcceptanceCell::progress).
+  /// The counts, ordered by drafter, position, batch size and response length.
   [[nodiscard]] std::vector<AcceptanceCell> cells() const {
     std::vector<AcceptanceCell> cells;
     for (const auto& [key, count] : counts_) {
@@ -58,85 +59,89 @@ class AcceptanceCounts {
 };
 
 struct SpeculatorOptions {
-  /// Most draft tokens of a step over all its requests; 0: each request's own limit.
+  /// Most draft tokens of a step, summed over its requests; 0: no limit.
   int step_tokens = 0;
 };
 
-/// Joins drafters and policy. In each step the policy says how far to draft for every request. Of
-/// all drafters' drafts each request gets the one with most tokens expected to be accepted. The
-/// policy then says which of its tokens are worth verifying. Drafters are asked in roster order,
-/// the cheap ones first. A later drafter is asked only for requests where it is expected to do
-/// better than the earlier ones. Now and then a later drafter drafts for another request on trial:
-/// its acceptance would never be known otherwise.
+/// In each step the policy chooses how many tokens to draft for each request. The drafters are
+/// asked in roster order, the cheap ones first. A later drafter is asked only for requests for
+/// which it is expected to do better than the earlier ones. The draft with the highest expected
+/// number of accepted tokens is used. The policy then chooses which tokens of this draft are
+/// verified. From time to time a later drafter is asked for one more request on trial, because the
+/// acceptance of a drafter that is never asked stays unknown.
 ///
-/// A draft of a drafter that runs ahead costs nothing. All drafts of this kind that have arrived
-/// are verified together with the draft that is made here, as branches of one tree. The longest
-/// branch that agrees counts (SpecActor, section 4.2: the best of N drafters; here in one step of
-/// one verifier).
+/// A drafter that runs ahead drafts on other ranks while the verifier computes a step, so its
+/// drafts delay no step. These drafts are verified together with the draft made here, as branches
+/// of one tree. The branch that agrees longest with the target counts (SpecActor, section 4.2: the
+/// best of N drafters).
 ///
-/// Expectations are drafters' scores, calibrated by the target's acceptance. Not thread-safe.
+/// The expected acceptance of a token is its drafter's score, calibrated by how often the target
+/// accepted tokens with this score. Not thread-safe.
 class Speculator {
  public:
-  /// `roster`: not empty, with a drafter in each entry. The policy names drafters by index in the
-  /// roster. The clock outlives this. Throws std::invalid_argument on an empty roster.
+  /// `roster`: has a drafter in each entry. The policy names drafters by index in the roster. The
+  /// clock must outlive this object. Throws std::invalid_argument on an empty roster.
   Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
   [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
-  /// Begins to draft for a request. `method`: the only drafter that may draft for it; absent: any.
+  /// Begins to draft for a request. `method`: index of its only drafter; absent: all may draft.
   void start(const Admission& request, OptionalIndex method = {});
-  /// Forgets a request that goes elsewhere; start() brings it back.
+  /// Forgets a request that is no longer generated here. start() may bring it back.
   void leave(RequestId id);
-  /// Whether the last step asked for drafts of a drafter that can give memory back.
+  /// Whether the last draft() asked a drafter that can give memory back (a draft model).
   [[nodiscard]] bool asked_models() const { return asked_models_; }
-  /// Whether some drafter reads features of the target, and observe() is to be called.
+  /// Whether some drafter reads features of the target, so that observe() must be called.
   [[nodiscard]] bool observes() const { return !readers_.empty(); }
-  /// Reads the features of the rows that a step computed. To be called before the step's commit().
+  /// Gives drafters the features of the rows that a step computed. Call before the step's commit().
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
-  /// Returns one draft, perhaps empty, for each of `decoding`, or no drafts at all. Valid until the
-  /// next call. `prefill_rows`: prompt rows that share the step. `foretold`: empty, or for each of
-  /// `decoding` the next tokens according to the group that is ahead in a race (races.hpp). A draft
-  /// begins with the foretold tokens, as many as it has room for, whatever the policy says: each
-  /// of these tokens would take a step of its own otherwise.
+  /// Returns one draft, perhaps empty, for each of `decoding`, or an empty span if nothing is
+  /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
+  /// step. `foretold`: empty, or [decoding] the next tokens that another group has already
+  /// committed for the same request (races.hpp). Each draft begins with as many foretold tokens as
+  /// it has room for, whatever the policy chooses, because they will almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
-  /// Takes in the commits of the step, which verified the drafts of draft() or none. Finished
-  /// requests are forgotten. Drafters hear of the commits at the latest before they are next asked,
-  /// or when all requests are done. `seconds`: duration of the step without draft().
+  /// Takes the tokens that the step committed after it verified the drafts of draft(), if there
+  /// were any. Forgets finished requests. Each drafter is told of the tokens before it is next
+  /// asked for drafts, or when all requests have finished. `seconds`: duration of the step without
+  /// draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
-  [[nodiscard]] double draft_seconds() const { return draft_seconds_; }    ///< of the last draft()
-  [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }  ///< of the last commit()
+  /// Duration of the last draft().
+  [[nodiscard]] double draft_seconds() const { return draft_seconds_; }
+  /// Draft tokens accepted in the last commit().
+  [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// The drafter that last drafted for each request, if any, and its acceptance for the request.
+  /// For each request with a draft so far: its last drafter, and this drafter's acceptance for it.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
-  /// [drafters] Tried and accepted tokens. At most one of a tree's siblings can be accepted, so
-  /// only the likeliest sibling counts, like the token of a chain.
+  /// [drafters] Tried and accepted tokens. Of the tokens of a draft tree that share a parent, only
+  /// the likeliest counts, so that the rates of trees and chains can be compared.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   /// A draft of one drafter, with the expected acceptance of each token.
   struct Draft {
     int drafter = 0;
-    int foretold = 0;  ///< number of foretold tokens, after which the drafter's tokens come
-    int asked = 0;     ///< levels that the drafter was asked for
-    double expected_tokens = 0;  ///< expected to be accepted, foretold ones included
+    int foretold = 0;  ///< number of foretold tokens; the drafter's own tokens follow them
+    int asked = 0;     ///< levels of the draft tree that the drafter was asked for
+    double expected_tokens = 0;  ///< expected number of accepted tokens, foretold ones included
     std::vector<TokenId> tokens;
     std::vector<std::int32_t> parents;
-    std::vector<float> scores;          ///< [tokens] the drafter's score of the path
-    std::vector<double> conditional;    ///< [tokens] score, given the parent's path
-    std::vector<double> values;         ///< [tokens] calibrated probability of the path
+    std::vector<float> scores;          ///< [tokens] drafter's score of the path to the token
+    std::vector<double> conditional;    ///< [tokens] path's score / score of the parent's path
+    std::vector<double> values;         ///< [tokens] calibrated P(path to the token is accepted)
     std::vector<std::int32_t> on_text;  ///< [levels] index of the draft token that was committed
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
   struct SpeculatedRequest {
     Acceptance acceptance;
-    OptionalIndex method;      ///< the only drafter of this request; absent: any may draft
-    OptionalIndex drafted_by;  ///< drafter of the last draft; absent: nothing was drafted yet
+    OptionalIndex method;      ///< the only drafter of this request; absent: all may draft
+    OptionalIndex drafted_by;  ///< drafter of the last draft; absent: there was no draft yet
   };
 
   /// Probability that the next token that the drafter drafts for the request is accepted.
@@ -172,23 +177,23 @@ class Speculator {
   RequestMap<SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
-  CommitLog log_;                               ///< commits that drafters have yet to be told
+  CommitLog log_;                               ///< commits that drafters were not told yet
   std::vector<draft::FeatureReader*> readers_;  ///< drafters that read features
-  int step_tokens_ = 0;                         ///< 0: no bound
-  bool lags_ = false;                           ///< some drafter has state that falls behind
-  bool listens_ = false;  ///< some drafter runs ahead, and must hear of commits at once
+  int step_tokens_ = 0;                         ///< SpeculatorOptions::step_tokens
+  bool lags_ = false;     ///< some drafter has state that falls behind the text (LaggingState)
+  bool listens_ = false;  ///< some drafter runs ahead, and must be told of commits at once
   std::vector<std::byte> features_;
 
-  // The step under way; vectors are indexed by decoding request unless said otherwise.
+  // State of the current step. Vectors are [decoding requests] unless their comments differ.
   bool drafted_ = false;       ///< some draft was asked for
-  bool asked_models_ = false;  ///< a drafter that gives memory back was asked
-  /// The request for which a later drafter is asked on trial, whatever its draft promises.
+  bool asked_models_ = false;  ///< a drafter that can give memory back was asked
+  /// A later drafter is asked for this request even if its draft is not expected to be better.
   struct Trial {
     std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch
   };
-  std::optional<Trial> trial_;     ///< trial of the current step
-  std::uint64_t draft_steps_ = 0;  ///< steps in which a draft was asked for
+  std::optional<Trial> trial_;
+  std::uint64_t draft_steps_ = 0;  ///< steps so far in which a draft was asked for
   double draft_seconds_ = 0;
   std::uint32_t step_drafted_ = 0;
   std::uint32_t step_calls_ = 0;
@@ -198,27 +203,27 @@ class Speculator {
   std::vector<policy::DraftHope> hopes_;  ///< [drafters, decoding requests]
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
-  int most_tokens_ = 0;  ///< most tokens of a request's draft
+  int most_tokens_ = 0;  ///< most draft tokens of one request
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<const SpeculatedRequest*> decoded_;
   std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
-  /// The best draft made here, then the drafts of drafters that run ahead.
+  /// Entry 0: the best draft made here. After it: the drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
-  std::vector<std::size_t> beside_;  ///< number of drafts of drafters that run ahead
-  /// All drafts, verified or not, without scores and values.
+  std::vector<std::size_t> beside_;  ///< number of drafts in drafts_ after entry 0
+  /// All drafts that drafters proposed, verified or not, without scores and values.
   std::vector<std::vector<Draft>> proposed_;
   std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
   std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
-  std::vector<int> most_drafted_;       ///< number of rows free for drafts
+  std::vector<int> most_drafted_;       ///< most draft tokens that the request's draft may have
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
-  std::vector<Draft> other_;             ///< [asked] one drafter's proposals, before they are taken
-  std::vector<draft::DraftSlot> slots_;  ///< [asked]
-  std::vector<std::int32_t> slot_request_;  ///< [asked]
-  std::vector<double> values_;              ///< [tokens] values of drafters' tokens, all requests
-  std::vector<int> offsets_;                ///< [requests + 1]
-  std::vector<std::uint8_t> keep_;          ///< [tokens]
+  std::vector<Draft> other_;                ///< [slots] drafts of the drafter that is being asked
+  std::vector<draft::DraftSlot> slots_;     ///< [slots] requests for which this drafter is asked
+  std::vector<std::int32_t> slot_request_;  ///< [slots] index in the batch
+  std::vector<double> values_;      ///< [tokens] Draft::values of all requests, without foretold
+  std::vector<int> offsets_;        ///< [requests + 1] index in values_ of the first token
+  std::vector<std::uint8_t> keep_;  ///< [tokens] 1: the token of values_ is verified
   std::vector<engine::DraftTree> trees_;
 };
 

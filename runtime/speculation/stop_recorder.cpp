@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Most tokens of a tree: kStates tokens of a level have children, and each has at most kStates.
+/// Most tokens of a tree: each level has kStates tokens with children, each with kStates children.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
-/// Notes the input of a stop network at each level, and lets drafts grow.
+/// Stores the stop network's input at each level in a point, and never stops a draft.
 class Watch final : public draft::Levels {
  public:
   explicit Watch(StopPoint& point) : point_(point) {
@@ -34,7 +34,8 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// Puts the first point anywhere in the next `every` tokens, so that points of requests differ.
+/// Draws the place of the request's first point from the next `every` tokens, so that the requests'
+/// points lie at different lengths.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -75,7 +76,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
   if (recorded != batch.end()) record(*recorded, now);
 }
 
-/// Grows the tree, and writes its tokens that have children to the slot.
+/// Lets the head grow the tree, and writes the tokens that have children to the slot.
 void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Pending pending;
   pending.noise = requests_.at(slot.id).noise;
@@ -88,7 +89,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Watch watch(pending.point);
   head_->propose({&whole, 1}, now, &watch);
   slot.calls = whole.calls;
-  // A tree of fewer levels is not recorded: it ends with the response, or because KV is short.
+  // A tree with fewer levels is not recorded: the response or the KV cache has no room for more.
   pending.tokens.resize(whole.count);
   pending.parents.resize(whole.count);
   scores.resize(whole.count);
@@ -109,15 +110,15 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's samples after the text and after each token of the tree. Returns false if the
-/// step does not verify the draft, because another drafter's draft was expected to do better.
+/// Finds the step's samples that follow the committed text and each token of the draft. Returns
+/// false if the step does not verify this draft, because another drafter's draft was chosen.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first = std::ranges::find(step.samples, p.noise, &engine::StepSample::noise);
   if (first == step.samples.end()) return false;
   const auto part = std::ranges::find(step.parts, first->row, &engine::StepPart::first_row);
   if (part == step.parts.end()) return false;
-  // The rows of a request that decodes are all sampled.
+  // A decoding request has one sample for each of its rows, in order.
   const auto root = static_cast<std::int32_t>(first - step.samples.begin());
   p.samples.assign(1 + p.tokens.size(), -1);
   p.samples[0] = root;
@@ -161,7 +162,7 @@ const engine::Step& StopRecorder::with_questions(const engine::Step& step) {
 void StopRecorder::answered(std::span<const kernels::Sampled> sampled) {
   if (!pending_) return;
   Pending& p = *pending_;
-  std::vector<std::int32_t> path;  // tokens that the target says
+  std::vector<std::int32_t> path;  // the tree's tokens that the target says
   std::vector<double> conditional(p.tokens.size(), 0.0);
   std::int32_t last = -1;
   for (std::int32_t token = 0; token < p.trees->size(); ++token) {

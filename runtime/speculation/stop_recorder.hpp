@@ -1,5 +1,5 @@
-// Records in a rollout the points that RADAR's policy is trained on (RADAR, section 2.2,
-// "Dataset").
+// Records the data points on which RADAR's stop policy is trained, during a rollout (RADAR, section
+// 2.2, "Dataset"). A point describes one draft tree: see StopPoint.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,41 @@ namespace paceline::speculation {
 
 struct StopRecorderOptions {
   std::int32_t every = 0;  ///< least response tokens between two points of a request
-  std::int32_t most = 0;   ///< most tokens of a tree that a point describes
-  bool foreknows = false;  ///< trees are made under the noise that the target samples with
+  std::int32_t most = 0;   ///< most tokens of a verified tree (policy::StoppedTrees)
+  bool foreknows = false;  ///< the head drafts with the noise that the target samples with
 };
 
-/// Most tokens of a recorded draft. The draft has the tokens of the whole tree that have children.
+/// Most tokens of a recorded draft: the tokens of the whole tree that have children.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
-/// The recorder drafts in place of a head. Now and then, at most once a step, it has the head grow
-/// the whole tree of a request, and drafts the tree's tokens that have children. Nothing else is
-/// drafted. The step that verifies this draft is also asked for the probability of each child. From
-/// these probabilities the accepted length is computed, for each tree at which drafting might stop.
-/// The samples that verify drafts are unchanged, so a run that records generates the same responses
-/// as any other.
+/// The recorder takes the place of a head among the drafters. For at most one request in a step, it
+/// lets the head grow a tree to its full depth, and drafts the tree's tokens that have children.
+/// Other requests get no draft. The step that verifies this draft also answers a question for each
+/// child: how probable is it under the target? From the answers the recorder computes the accepted
+/// length of each tree at which drafting could have stopped. Questions change no sample, so the
+/// run's responses are the same with and without a recorder.
 ///
-/// Where a tree is made under the target's own noise, the target's logits alone decide which tokens
-/// are accepted. Acceptance is certain then: each probability in the point is 0 or 1.
+/// If the head drafts with the target's own noise, acceptance is certain given the target's logits.
+/// Then no questions are asked, and each probability in the point is 0 or 1, as the samples show.
 ///
-/// A point is recorded only where the response may have kCalls more tokens and no token is
-/// foretold. Points of a request that are more than kCalls tokens apart have no noise in common.
-/// Not thread-safe.
+/// A point is recorded only if the response may have kCalls more tokens and no token is foretold.
+/// Points of a request that are more than kCalls tokens apart have no noise in common. Not
+/// thread-safe.
 class StopRecorder final : public draft::Drafter {
  public:
-  /// `telemetry` outlives this.
+  /// `telemetry` must outlive this object.
   StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecorderOptions& options,
                TelemetrySink& telemetry);
 
-  /// Most samples that a step is asked for in addition to its own.
+  /// Most questions of a step. A question is one more sample.
   [[nodiscard]] static std::int32_t most_questions(const StopRecorderOptions& options) {
     return options.foreknows ? 0 : StopPoint::kCalls * options.most;
   }
-  /// Returns the step that is to verify the last draft, with the questions after its own samples.
-  /// Valid until the next call. `step` stays unchanged.
+  /// `step`: the step that verifies the last draft. Returns `step` if there are no questions, or a
+  /// copy with the questions after the step's own samples. The copy is valid until the next call.
   [[nodiscard]] const engine::Step& with_questions(const engine::Step& step);
-  /// Records the pending point, if any. `sampled`: the step's samples, then the questions' answers.
+  /// Records the point for which with_questions() asked, if there is one. `sampled`: the results
+  /// for the step's samples, then for the questions.
   void answered(std::span<const kernels::Sampled> sampled);
 
   void start(const draft::DraftStart& request, double now) override;
@@ -69,7 +70,7 @@ class StopRecorder final : public draft::Drafter {
     std::int64_t tokens = 0;  ///< response tokens so far
     std::int64_t due = 0;     ///< response tokens from which on the next point may be recorded
   };
-  /// A point that is being made: the whole tree, in the order of its growth.
+  /// A point whose draft was made but not verified yet. Tokens are in the order in which they grew.
   struct Pending {
     NoiseKey noise;
     StopPoint point;
