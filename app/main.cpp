@@ -35,7 +35,7 @@ std::string footer() {
          "once.";
 }
 
-/// Refuses an empty name, as an unset variable of a script leaves it.
+/// Refuses an empty name, which an unset variable of a shell script would pass.
 std::string not_empty(const std::string& text) {
   return text.empty() ? "expected a name, found nothing" : "";
 }
@@ -54,7 +54,8 @@ void add_run_arguments(CLI::App& command, app::RunArguments& arguments) {
       ->check(not_empty);
 }
 
-/// Options of a planned machine. Slurm's environment stands in for options that are not given.
+/// Adds the options of a planned machine. Options that are not given are taken from Slurm's
+/// environment variables.
 void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   const auto count = [&](const char* name, std::optional<int>& to, int least, const char* help) {
     command
@@ -86,7 +87,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
   memory("--host-memory", machine.host_memory,
          "Memory of each node (default: as Slurm's environment says, else as here)");
   memory("--gpu-memory", machine.gpu_memory, "Memory of each GPU (default: as of one here)");
-  // Older scripts have --memory, for the memory of a node or of a GPU.
+  // Earlier versions had --memory, so scripts may still pass it.
   command
       .add_option_function<std::string>("--memory",
                                         [](const std::string&) {
@@ -98,7 +99,7 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
       ->group("");
 }
 
-/// Runs a command under MPI. `advice`: printed for the user when a rank has stopped for good.
+/// Runs a command under MPI. `advice`: printed if the job ends because a rank does not respond.
 ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& command,
                 const std::string& advice = "") {
   const fabric::MpiEnvironment mpi(nullptr, nullptr);
@@ -106,15 +107,15 @@ ExitCode in_mpi(const std::function<ExitCode(const fabric::MpiEnvironment&)>& co
   const app::Pulse pulse(mpi, advice);
   try {
     return command(mpi);
-  } catch (const app::JobEnded& ended) {  // all ranks agreed to end and are here
+  } catch (const app::JobEnded& ended) {  // thrown on all ranks
     return ended.code;
-  } catch (...) {  // this rank alone: the others must not wait for it
+  } catch (...) {  // thrown on this rank only, so the others would wait for this rank
     app::abort_job(mpi, app::current_fault());
   }
 }
 
-/// Whether a launcher started this process as another rank than 0. All ranks get the same
-/// arguments, and only rank 0 reports an error in them.
+/// Whether a launcher started this process as a rank other than 0. All ranks get the same
+/// arguments, but only rank 0 reports errors in them.
 bool is_other_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
     if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
@@ -122,7 +123,7 @@ bool is_other_rank() {
   return false;
 }
 
-/// A line that tells the user of an error in the arguments.
+/// The error message, of one line, about wrong arguments.
 std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> commands =
       cli.get_subcommands([](const CLI::App* command) { return command->parsed(); });
@@ -150,7 +151,7 @@ std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
                      nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), where);
 }
 
-/// Throws IoError if printed text did not reach standard output.
+/// Throws IoError if text printed so far could not be written to standard output.
 void finish_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw IoError("cannot write to standard output");
@@ -265,8 +266,7 @@ int run(int argc, char** argv) {
     if (!is_other_rank()) {
       app::say("{}", misuse(cli, error));
     } else {
-      // A launcher ends all ranks at the first bad exit, which must not come before rank 0's
-      // report.
+      // A launcher ends all ranks when the first one fails, so rank 0 gets time to report first.
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     return static_cast<int>(ExitCode::usage);
@@ -309,7 +309,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  app::watch_signals();  // before anything slow: the launcher may pass a signal on at any time
+  app::watch_signals();  // first, because the launcher may pass a signal on at any time
   app::end_job_on_terminate();
   try {
     return run(argc, argv);

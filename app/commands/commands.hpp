@@ -1,5 +1,5 @@
-// The commands of the command line: one function each, in a file of its own name (`report` in
-// run_report/). They return the exit code and throw Error, which main handles.
+// The commands of the command line: one function each, in the file with the command's name
+// (`report` in run_report/). A command returns the exit code or throws Error, which main() reports.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@ namespace paceline::app {
 
 /// Arguments that name a run on the command line.
 struct RunArguments {
-  std::string config;                  ///< YAML file
+  std::string config;                  ///< path of the YAML file
   std::vector<std::string> overrides;  ///< "section.key=value"
-  std::string output;                  ///< --output; empty: the configuration's directory
-  bool resume = false;
+  std::string output;                  ///< --output; empty: the configuration's output directory
+  bool resume = false;                 ///< continue the run in the output directory
 };
 
 struct RolloutArguments {
   RunArguments run;
-  std::string watch;  ///< a folder of requests; empty: one rollout
+  std::string watch;  ///< folder of requests (watch.hpp); empty: one rollout
 };
-/// Runs one rollout on all ranks of the job, or one for each request of a folder. Collective.
+/// Runs one rollout on all ranks of the job, or one rollout for each request. Collective.
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
-  PlannedMachine machine;  ///< stated on the command line; default: the job's own machine
+  PlannedMachine machine;  ///< machine that the command line describes; default: the job's own
 };
 /// Validates everything, prints layout, memory and plan on stdout and runs nothing. Collective.
 ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& arguments);
 struct ProfileArguments {
   RunArguments run;
   std::string output;   ///< file to write
-  double seconds = 30;  ///< longest time for measuring
+  double seconds = 30;  ///< most seconds of measuring
 };
 /// Measures the costs of steps and drafts with the run's layout, and writes them to a file for
 /// engine.profile. Collective.
@@ -42,32 +42,32 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
 struct ScoreArguments {
   RunArguments run;              ///< names the weights; its output directory is ignored
   std::string directory;         ///< directory of a finished run
-  std::string name;              ///< name of the scores; empty: name of the model's directory
-  bool keeps_routing = false;    ///< write also which experts each token uses
-  bool replays_routing = false;  ///< tokens use the experts that the run recorded
+  std::string name;              ///< scores-NAME.h5; empty: name of the model's directory
+  bool keeps_routing = false;    ///< also write which experts each token uses
+  bool replays_routing = false;  ///< let tokens use the experts that the run recorded
 };
 /// Computes the log-probabilities of a finished run's responses under the weights of the
 /// configuration, and writes them to a file in the run's directory. Collective.
 ExitCode score(const fabric::MpiEnvironment& mpi, const ScoreArguments& arguments);
 struct SimulateArguments {
   RunArguments run;
-  std::string sweep;  ///< "section.key=value,value": a row for each; empty: one simulation
+  std::string sweep;  ///< "section.key=value,value": simulate each value; empty: no sweep
 };
-/// Runs the roles and policies of a run in a modelled world, prints the results and writes
-/// telemetry. Uses one process, without MPI.
+/// Simulates a run: runs the roles and policies of all its ranks in one process, in virtual time.
+/// Prints the results and writes telemetry. Needs no MPI.
 ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
-  std::vector<std::string> runs;  ///< directories, their telemetry.h5, or folders of --watch
-  std::string html;               ///< file to write; empty: none
-  std::string trace;              ///< trace file to write, of one run only; empty: none
+  std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or folders of --watch
+  std::string html;               ///< HTML file to write; empty: none
+  std::string trace;              ///< trace file to write, if there is one run; empty: none
   bool json = false;              ///< print JSON
-  double pass = 0.5;              ///< the least reward that counts as passed
+  double pass = 0.5;              ///< least reward of a response that passes
 };
 /// Prints the rewards of finished or unfinished runs, and how their time, tokens and drafts were
 /// used. Needs no MPI.
 ExitCode report(const ReportArguments& arguments);
 struct ShowArguments {
-  std::string run;                 ///< directory, or its trajectories.h5
+  std::string run;                 ///< run directory, or its trajectories.h5
   std::vector<std::string> which;  ///< PROMPT:SAMPLE or PROMPT, from 0; empty: an overview
 };
 /// Prints responses of a finished or unfinished run as text. Needs no MPI.

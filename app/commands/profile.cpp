@@ -22,11 +22,11 @@
 
 namespace paceline::app {
 
-// Writes the first group's cost table. All groups have the same tensor-parallel degree.
+// Writes the cost table of the first group. All groups must have the same tensor-parallel degree.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments) {
   const SteadyClock clock;
   // Every rank verifies and drafts, whatever roles the configuration sets, so that all costs are
-  // measured. The configured profile is ignored: this command may be about to write it.
+  // measured. The configured profiles are ignored, because this command may be about to write them.
   RunArguments all = arguments.run;
   for (const char* setting : {"layout.drafters=0", "speculation.mode=auto", "engine.profile=auto",
                               "engine.tail_profile=auto", "layout.tail_tp=auto"})
@@ -81,7 +81,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
         counted(measured.measurements, "measurement"), measured.seconds);
-    // The draft ladder is printed from the file's rounded costs, which a run will read.
+    // A run will read the file's rounded costs, so the draft ladder is printed from these costs.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
     write_to_user(draft_ladder_text(written, ladder_load(inputs, plan.layout.groups())));
   });

@@ -1,5 +1,5 @@
-// The main job, top to bottom: prepare, open the output directory, take a role, generate, write the
-// final files. A resident job does all this for each request.
+// `paceline rollout`, in order: read and plan, open the output directory, generate responses in the
+// rank's role, write the final files. A resident job (watch.hpp) does this for each request.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,15 +44,15 @@
 namespace paceline::app {
 namespace {
 
-/// The state of the output directory, which rank 0 opens for all ranks.
+/// The state of the output directory. Rank 0 opens the directory for all ranks.
 struct Output {
   std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
   io::RunManifest manifest;                     ///< on rank 0
-  io::ResumeState earlier;                      ///< on rank 0
-  io::BegunResponses begun;                     ///< on rank 0: responses that an earlier run began
+  io::ResumeState earlier;   ///< on rank 0: results of this run's earlier attempts
+  io::BegunResponses begun;  ///< on rank 0: responses that another run began (prompts.begun)
   std::uint32_t attempt = 0;
-  bool complete = false;
-  std::size_t left = 0;  ///< responses still to generate
+  bool complete = false;  ///< the run has all its responses
+  std::size_t left = 0;   ///< responses still to generate
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the log, on rank 0. If the run is complete, a failure gives no warning: the directory of
-/// the run may be read-only.
+/// Opens the log, on rank 0. If the run is complete, failure gives no warning, because the
+/// directory may be read-only by then.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
@@ -80,8 +80,8 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
     if (mpi.rank() != 0) return;
     const io::RewardSection& reward = inputs.config.reward;
     const bool scores = reward.method != io::RewardMethod::none;
-    // The scorer is tried before hours of work, and before anything is written. In a resumed run it
-    // is tried only once it is known that responses are left to generate or score.
+    // The scorer is tried before hours of work, and before anything is written. A resumed run tries
+    // the scorer later, and only if responses are left to generate or score.
     const auto try_rewards = [&] {
       if (scores && standing.new_scorer(reward.command)) try_scorer(inputs);
     };
@@ -106,7 +106,7 @@ Output open_output(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
   return output;
 }
 
-/// Whether the time limit is near; only rank 0 knows the limit.
+/// Whether the time limit is near. Only rank 0 knows the limit; other ranks get false.
 bool late(const TimeLimit& limit, const io::LimitsSection& settings, const Clock& clock) {
   return limit.seconds && clock.now() >= *limit.seconds - settings.margin;
 }
@@ -118,11 +118,12 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
   PulsingLoop pulse;
-  std::string stalled;  // the watchdog's report
+  std::string stalled;  // the watchdog's report, once the run has stalled
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    pulse.turn(coordinator.changes() > 0);  // from the first change on, the watchdog watches ranks
+    // From the first progress on, the watchdog notices stopped ranks, and the pulse need not.
+    pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
       say("warning: a drafter rank sends the coordinator invalid messages; they are dropped");
@@ -151,16 +152,17 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// Facts about the final files.
+/// Results of writing the final files.
 struct Written {
   std::uint64_t rewards = 0;  ///< responses with a reward
-  double ended = 0;           ///< seconds of this attempt, as `paceline report` prints them
+  double ended = 0;           ///< seconds until this attempt ended, as in `paceline report`
 };
 
-/// Writes the final files that are missing. A killed run may have left one of them, and shards.
+/// Writes the final files that are missing, and removes the shards. If an earlier attempt was
+/// killed here, one of the files may exist.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated responses
+  std::optional<io::TelemetryEnding> ending;  // end of this attempt, if it generated responses
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -203,7 +205,7 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
   return written;
 }
 
-/// The outcome of this start of the run.
+/// The coordinator's results in this attempt.
 struct Outcome {
   roles::Progress progress;
   std::vector<RankSummary> summaries;
@@ -219,8 +221,8 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
-/// Tells the plan, on rank 0. The log gets all of it, the user only lines that are new since the
-/// last step.
+/// Writes the whole plan to the log. Shows the user only lines that differ from the previous step's
+/// plan. Call on rank 0.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -231,12 +233,12 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
   keep_in_log(all + moment);
 }
 
-/// Does one rollout. `step`: the step of a resident job; null: a run of its own. `generated`: as in
-/// RunStep (watch.hpp).
+/// Does one rollout. `step`: the current step of a resident job; null: the job is not resident.
+/// `generated`: set as RunStep (watch.hpp) says.
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
               const ResidentStep* step, Standing& standing, bool& generated) {
   const SteadyClock clock;
-  const double earlier = standing.clock().now();  // seconds that the job has run before this step
+  const double earlier = standing.clock().now();  // seconds from the job's start to this step
   const bool first = mpi.rank() == 0;
   RunLog log;
   io::RunConfig config = read_config(mpi, arguments, io::Purpose::run);
@@ -312,7 +314,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // True ends the wait for rewards: the run is stopped, or the rewards that count have come.
+    // Ends the wait for rewards if the run is stopped, or if no further reward can matter.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||
@@ -326,7 +328,8 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
                         standing, clock, *network, faults);
     }
     if (first) {
-      while (!coordinated) {  // last messages of this rank's role may be on their way
+      // This rank's last messages to the coordinator go out only while the mailbox is polled.
+      while (!coordinated) {
         mailbox.wait(1);
         while (mailbox.poll()) {
         }
@@ -341,7 +344,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
-  // Responses left unscored belong to prompts that do not count.
+  // With prompts.enough, responses without a score belong to prompts that the run does not keep.
   if (complete && inputs.config.prompts.enough) scoring.tally.unscored = 0;
   together(mpi, [&] {
     if (!first) return;

@@ -1,4 +1,4 @@
-// The text of a stored run, for people.
+// Makes text for people from the tokens of a stored run.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,17 @@
 
 namespace paceline::app {
 
-/// A prompt's tokens, with only the first token of each picture's rows.
+/// A prompt's tokens, with only one token for each picture, not one for each row of the picture.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
 /// [pictures] Path of each picture's file, or "in the prompt, 512 bytes". All are empty if the
-/// prompt's fields do not name them.
+/// prompt's fields do not say where its pictures are.
 [[nodiscard]] std::vector<std::string> picture_names(const Prompt& prompt);
 
-/// The text of a run's tokens. If the run's model or tokenizer is not there, warns and shows ids.
+/// Decodes a run's tokens. If the run's tokenizer is missing, warns and shows token ids instead.
 class RunText {
  public:
   explicit RunText(const io::StoredRun& run);
-  /// Text that is safe to print on a terminal, or token ids, sixteen in a line.
+  /// Returns text that is safe to print on a terminal, or token ids, 16 on a line.
   [[nodiscard]] std::string of(std::span<const TokenId> tokens) const;
   [[nodiscard]] const std::optional<io::Tokenizer>& tokenizer() const { return tokenizer_; }
 

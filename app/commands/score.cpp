@@ -1,6 +1,6 @@
-// `paceline score`, top to bottom: read the run, deal its prompts to the groups, compute, write one
-// file into the run's directory. All work is known beforehand, so groups need nothing from each
-// other until the file is written, and the ranks of a group plan the same steps without messages.
+// `paceline score`, in order: read the run, deal its prompts to the groups, compute, write one file
+// into the run's directory. All work is known from the start. So groups need no messages before the
+// file is written, and the ranks of a group plan equal steps without messages.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,14 +45,14 @@
 namespace paceline::app {
 namespace {
 
-/// Counts of one group's work, and of differences between its scores and the run's.
+/// Counts of one group's work, and of differences between the new log-probabilities and the run's.
 struct Counts {
   std::uint64_t rows = 0;             ///< rows computed
   std::uint64_t tokens = 0;           ///< sampled tokens scored
-  std::uint64_t differ = 0;           ///< tokens whose logprob differs in bits from the run's
-  std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob differs in bits
+  std::uint64_t differ = 0;           ///< tokens whose logprob differs from the run's in any bit
+  std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob differs in any bit
   double difference = 0;              ///< sum over tokens of the run's logprob minus the new one
-  double largest = 0;                 ///< largest absolute difference of a logprob
+  double largest = 0;                 ///< largest absolute difference of a token's logprobs
 
   void compare(const Trajectory& own, const engine::ResponseScores& scores);
   void add(const Counts& other);
@@ -65,7 +65,7 @@ void Counts::compare(const Trajectory& own, const engine::ResponseScores& scores
   auto turn = own.turns.begin();
   for (std::size_t i = 0; i < own.tokens.size(); ++i) {
     while (turn != own.turns.end() && i >= turn->end) ++turn;
-    if (turn != own.turns.end() && i >= turn->given) continue;  // given, not sampled
+    if (turn != own.turns.end() && i >= turn->given) continue;  // given by the environment
     ++tokens;
     sampling_differ += same(own.sampling_logprob[i], scores.sampling_logprob[i]) ? 0 : 1;
     if (same(own.logprob[i], scores.logprob[i])) continue;
@@ -90,11 +90,11 @@ struct Outcome {
   bool stopped = false;  ///< stopped before the end, because a rank got a signal
 };
 
-/// The path of the scores. Throws UsageError on an invalid name, and IoError if the directory is
-/// not writable: the user then learns of it before the work.
+/// The path of the scores file. Throws UsageError on an invalid name. Throws IoError if the
+/// directory is not writable, so that the user learns of the error before the work.
 std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
-  // The name of a path that ends with a slash is before the slash.
+  // A path that ends with a slash has no filename(), so its parent's is used.
   const fs::path model = fs::path(inputs.config.model.path).lexically_normal();
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
   const std::string path =
@@ -104,7 +104,8 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   return path;
 }
 
-/// The first setting, apart from the weights, that differs from the run's and can change bits.
+/// The first difference between the run's settings and this command's that can change a
+/// log-probability. Weights are expected to differ.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -134,8 +135,8 @@ void print_start(const Inputs& inputs, const Machine& machine, const Plan& plan,
     say("  not as in the run: {}", *difference);
 }
 
-/// Reads the settings of prompt lines that log-probabilities depend on: how tokens are drawn, and
-/// stop ids, which are banned before min_tokens.
+/// Reads the prompts' own sampling settings on which log-probabilities depend: how tokens are
+/// drawn, and stop ids, which cannot be drawn before min_tokens.
 void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
   std::vector<std::string> fields;
   std::copy_if(run.manifest.by_line.begin(), run.manifest.by_line.end(), std::back_inserter(fields),
@@ -149,7 +150,8 @@ void take_own_sampling(const Inputs& inputs, io::StoredRun& run) {
     prompt.sampling = io::stored_sampling(prompt, fields, options, inputs.target.config.vocab);
 }
 
-/// The responses for this rank's group. Siblings stay together, for they share their prompt.
+/// The responses that this rank's group scores. All responses to a prompt go to one group, which
+/// computes the prompt once.
 std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun& run) {
   const policy::Placement& placement = plan.layout.placement;
   std::vector<Trajectory> share;
@@ -171,14 +173,14 @@ std::vector<Trajectory> share_of(const Plan& plan, int rank, const io::StoredRun
   return share;
 }
 
-/// Picture files of the prompts whose responses a rank scores, at the paths in the run's prompts.
-/// Throws DataError if a file is absent, or its picture is not the run's.
+/// Reads the picture files that the run's prompts name. Throws DataError if a file is absent, or if
+/// its picture is not the one that the run used.
 class GivenPictures {
  public:
   explicit GivenPictures(const io::StoredRun& run)
       : run_(run), files_(run.prompts, run.paths.front()) {}
 
-  /// Reads all pictures of a share once, so that errors show before the work.
+  /// Reads all pictures for the responses in `share`, so that errors show before the work.
   void check(const std::vector<Trajectory>& share) {
     std::optional<std::uint32_t> checked;
     for (const Trajectory& t : share) {
@@ -198,7 +200,7 @@ class GivenPictures {
   io::StoredPictures files_;
 };
 
-/// Whether any rank of the group was asked to stop. All ranks get the same answer before a step.
+/// Whether any rank of the group got a signal to stop. Collective over the group.
 bool stops(TensorParallelGroup& group) {
   const std::byte mine{stop_signalled()};
   const std::vector<int> sizes(group.size(), 1);
@@ -207,7 +209,8 @@ bool stops(TensorParallelGroup& group) {
   return std::find(all.begin(), all.end(), std::byte{true}) != all.end();
 }
 
-/// Throws UsageError if experts are asked for, but model or run has none, or they do not match.
+/// Throws UsageError if the options need experts that the model or the run lacks, or if the run's
+/// experts do not match the model's.
 void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                      const io::StoredRun& run) {
   if (!arguments.keeps_routing && !arguments.replays_routing) return;
@@ -229,7 +232,7 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                     recorded.layers == own.layers ? "" : ", in other layers"));
 }
 
-/// Serializes a response's scores and the experts of its positions.
+/// Serializes the scores of a response and the experts that its positions used.
 std::vector<std::byte> record_of(const engine::ResponseScores& scores,
                                  const std::vector<std::int16_t>& routing) {
   WireWriter writer;
@@ -238,15 +241,15 @@ std::vector<std::byte> record_of(const engine::ResponseScores& scores,
   return writer.take();
 }
 
-/// Scores a group's responses. `share`: in (prompt, sample) order. `replayed`: experts to use;
-/// null: the router chooses. `pictures`: of the run's prompts. `scored`: receives the records on
-/// the group's leader; null on its members. `watch`: called between steps.
+/// Computes the log-probabilities of a group's responses. `share`: the responses, by prompt and
+/// sample. `replayed`: experts to use; null: the router chooses them. `scored`: gets the results of
+/// the group; null except on its leader. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // [prompt] if it has its own stop ids
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if it has stop ids of its own
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));
@@ -301,8 +304,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   return outcome;
 }
 
-/// Writes the records of all groups on rank 0, and returns the sum of their counts there. `scored`:
-/// the records of a group's leader; null on other ranks. Collective.
+/// Writes the results of all groups on rank 0, and returns the sum of the groups' counts there.
+/// `scored`: results of this rank's group; null except on the group's leader. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {
@@ -331,7 +334,7 @@ Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
       if (!routing.empty()) file->write_routing(response, scores.first_routed, routing);
     }
   };
-  constexpr std::size_t kAtOnce = std::size_t{16} << 20;  // bytes of one rank
+  constexpr std::size_t kAtOnce = std::size_t{16} << 20;  // bytes that a rank sends at a time
   bool more = true;
   while (more) {
     const std::vector<std::byte> mine =

@@ -1,4 +1,4 @@
-// `paceline show`: trajectories for human eyes.
+// `paceline show`: prints prompts and responses as text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kPrompts = 30;      ///< lines of the overview, to fit a terminal
+constexpr std::size_t kPrompts = 30;      ///< most lines of the overview, to fit a terminal
 constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in the overview
 
 class Show {
@@ -40,7 +40,7 @@ class Show {
           io::ResponseOrder(run_.manifest).size());
   }
 
-  /// Prints a response: `which` is "4:1", or "4" for all responses to the prompt.
+  /// Prints responses. `which`: "4:1" for sample 1 of prompt 4, or "4" for all samples of prompt 4.
   void print(const std::string& which) const {
     const std::size_t colon = which.find(':');
     const auto prompt = io::parse_unsigned(std::string_view(which).substr(0, colon));
@@ -73,7 +73,7 @@ class Show {
     if (shown.empty()) fmt::print("\n{}: no response yet\n", which);
   }
 
-  /// Prints a line for each prompt, the prompt with the longest response first.
+  /// Prints a line for each prompt. The prompt with the longest response is first.
   void print_overview() const {
     std::vector<std::size_t> order(run_.prompts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -118,8 +118,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // The user's question tells prompts apart; a system prompt before it does not. If there is no
-    // question, only the first tokens of the prompt are decoded: the line has no room for more.
+    // The line shows the user's question, because all prompts may begin with one system prompt. If
+    // there is no question, the first tokens are decoded, because the line has no room for more.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

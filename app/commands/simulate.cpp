@@ -1,4 +1,4 @@
-// `paceline simulate`: the roles and policies of a run in a modelled world.
+// `paceline simulate`: runs the roles and policies of a run in virtual time, on modelled machines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@
 namespace paceline::app {
 namespace {
 
-/// The results of a simulation, as a row of a table.
+/// The results of one simulation: a row of the printed table.
 struct Row {
   std::string name;
-  double seconds = 0;  ///< rollout time of all attempts together
-  double tail = 0;     ///< time of the last attempt's last tenth of responses
+  double seconds = 0;  ///< virtual seconds of all attempts together
+  double tail = 0;     ///< virtual seconds in which the last attempt's last 10 % of responses ended
   std::uint64_t tokens = 0;
-  std::vector<double> busy;  ///< [verifiers, drafters] mean share of time; -1: there are none
+  std::vector<double> busy;  ///< [verifiers, drafters] mean busy share of time; -1: no such ranks
   std::size_t moves = 0, races = 0;
   std::size_t attempts = 0, role_changes = 0;
   LowerBounds bounds;
@@ -47,8 +47,8 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
-/// Removes telemetry that a killed simulation left. Other files in the folder may be the user's,
-/// and stay.
+/// Removes telemetry that a killed simulation left. Other files in the folder stay, because they
+/// may be the user's.
 void remove_shards(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path shards = fs::path(path) / "shards";
@@ -59,10 +59,11 @@ void remove_shards(const std::string& path) {
     if (name.starts_with("telemetry-") && name.ends_with(".h5")) old.push_back(entry.path());
   }
   for (const fs::path& file : old) fs::remove(file, ignored);
-  fs::remove(shards, ignored);  // fails if other files are in it
+  fs::remove(shards, ignored);  // fails if the folder holds other files
 }
 
-/// Makes the directory, and removes an earlier simulation's telemetry. Refuses a run's directory.
+/// Makes the directory, and removes an earlier simulation's telemetry. Throws UsageError if the
+/// directory holds a real run.
 void open_directory(const std::string& path) {
   namespace fs = std::filesystem;
   for (const char* of_run : {"run.json", "trajectories.h5"}) {
@@ -136,7 +137,8 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the lower bounds on stderr, and the real cost of simulating, which differs each time.
+/// Prints the lower bounds and the real time of the simulation, on stderr: the table on stdout has
+/// only results that are equal in each simulation of a configuration.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -149,7 +151,7 @@ void account(const Row& row) {
   say("  {}", lower_bounds_text(row.bounds, row.seconds));
 }
 
-/// Splits "key=a,b,c" into "key=a", "key=b", "key=c". Commas in brackets are part of a value.
+/// Splits "key=a,b,c" into "key=a", "key=b", "key=c". A comma in brackets belongs to its value.
 std::vector<std::string> settings_of(const std::string& sweep) {
   const std::size_t equals = sweep.find('=');
   if (equals == std::string::npos || equals + 1 == sweep.size())
@@ -168,8 +170,8 @@ std::vector<std::string> settings_of(const std::string& sweep) {
   return settings;
 }
 
-/// The directory for the telemetry of one value of a sweep. Its name begins with the value's
-/// number, so that a shell lists values in order.
+/// The directory for the telemetry of one value of a sweep. The name begins with the value's
+/// number, so that a shell lists the directories in the order of the values.
 std::string directory_of(const std::string& output, std::size_t number,
                          const std::string& setting) {
   constexpr std::size_t kMost = 100;  // characters
@@ -203,13 +205,13 @@ ExitCode simulate(const SimulateArguments& arguments) {
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<io::RunConfig> configs;
-    // All configurations are read before the first simulation, which may take hours.
+    // All configurations are read before the first simulation, because it may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       RunArguments swept = arguments.run;
       swept.overrides.push_back(settings[i]);
       if (!swept.output.empty()) swept.output = directory_of(swept.output, i, settings[i]);
       configs.push_back(read_config(swept, io::Purpose::simulation));
-      // A sweep writes only where the command line says (--output).
+      // Without --output a sweep writes nothing: output.directory is the same for all values.
       if (swept.output.empty()) configs.back().output.directory.clear();
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {

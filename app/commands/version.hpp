@@ -6,8 +6,8 @@
 namespace paceline::app {
 
 [[nodiscard]] std::string version();  ///< "0.1.0 (commit)"
-/// The lines of --version: backends, compiler and libraries on this machine. May be called before
-/// or after MPI_Init.
+/// The text of --version: the version, and the backends, compiler and libraries. May be called
+/// before or after MPI_Init.
 [[nodiscard]] std::string build_report();
 
 }  // namespace paceline::app

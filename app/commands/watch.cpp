@@ -22,27 +22,28 @@
 namespace paceline::app {
 namespace {
 
-/// Pause between two looks at the folder: short next to a step, and no load for a file system.
+/// Pause between looks at the folder: short compared with a step, but no load for a file system.
 constexpr std::chrono::milliseconds kPause(20);
-/// Pause between two looks for the other ranks' messages, which come soon after kPause.
+/// Pause between two polls of the reduction over all ranks, which is complete soon after kPause.
 constexpr std::chrono::milliseconds kPoll(2);
 
-/// The state that a rank sees. Rank 0 looks at the folder; any rank may have been asked to stop.
-/// The greatest state of all ranks counts.
+/// The state that a rank sees. Rank 0 looks at the folder, and any rank may get a signal to stop.
+/// The ranks act on the greatest state of all ranks.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
-/// Waits, asleep, until there is something to do. Collective; throws as together() does.
+/// Sleeps until there is something to do. `folder`, `request`: used on rank 0. Collective; throws
+/// as together() does.
 Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder>& folder,
            std::optional<io::StepRequest>& request) {
   const SteadyClock clock;
-  // Slurm's time limit; a configuration's own limit holds only while a step runs.
+  // Only Slurm's time limit holds here. A configuration's own limit holds while its step runs.
   const TimeLimit limit = time_limit({});
   while (true) {
     auto sight = Sight::nothing;
     std::exception_ptr fault;
     if (folder) {
       try {
-        const PulsingLoop pulse;  // lets other ranks notice a folder that hangs
+        const PulsingLoop pulse;  // if the file system hangs here, other ranks notice it
         request = folder->next();
         sight = request ? Sight::request : folder->closed() ? Sight::closed : Sight::nothing;
       } catch (...) {
@@ -66,8 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError if a request names neither weights nor prompts: it may be half written, and
-/// would only generate the job's responses again. A wrong configuration is reported first.
+/// Throws UsageError if a request sets neither weights nor prompts. Such a request may be half
+/// written, and would generate the same responses again. Throws on a wrong configuration first.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -84,14 +85,14 @@ void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
                     : "neither: the same responses would be generated again"));
 }
 
-/// Makes the function for set_last_words(). If a rank aborts the job because of this request's
-/// configuration or data, the function refuses the request, so that a new job takes the next one.
+/// Returns the function for set_last_words(). If a rank aborts the job because of the request's
+/// configuration or data, the function refuses the request, so that a new job skips the request.
 std::function<void(const Fault&)> refusal(const std::string& path, const io::StepRequest& step) {
   return [path, step](const Fault& fault) {
     if (!of_the_request(fault.code)) return;
     try {
       io::StepFolder(path).refuse(step, fault.message, true);
-    } catch (const Error&) {  // the fault has been reported, and matters more
+    } catch (const Error&) {  // the user was told of the fault, which matters more
     }
   };
 }
@@ -141,7 +142,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        // If only rewards are missing, the responses are complete and stay.
+        // If all responses were generated and only rewards are missing, the output stays.
         if (first) folder->refuse(step, ended.message, begun || generated);
       });
       continue;

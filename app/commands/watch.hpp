@@ -1,4 +1,5 @@
-// The resident job: its ranks stay for one training step after another.
+// The resident job (`paceline rollout --watch DIR`): its ranks stay alive from one training step to
+// the next, and do a rollout for each request file that the trainer puts into DIR.
 #pragma once
 
 #include <functional>
@@ -9,14 +10,14 @@
 
 namespace paceline::app {
 
-/// One rollout, as rollout() does it, for a step of the job. `generated`: set on rank 0 once all
-/// responses are on disk. Collective; throws JobEnded.
+/// Does the rollout of one training step. Sets `generated` on rank 0 once all responses are on
+/// disk. Collective; throws JobEnded.
 using RunStep = std::function<void(const RunArguments&, const ResidentStep& step, bool& generated)>;
 
-/// Runs the requests of a folder (io/steps/step_folder.hpp) with `run`, one after another, and
-/// waits for more until the folder is closed. A request with a wrong configuration, prompts or
-/// weights is refused, and the job goes on. Any other fault of a run ends the job; the next job
-/// takes up the same request. Collective; throws JobEnded.
+/// Calls `run` for each request of a folder (io/steps/step_folder.hpp), one after another, and
+/// waits for more until the trainer closes the folder. A request with wrong configuration, prompts
+/// or weights is refused, and the job goes on. Any other error ends the job, and the next job
+/// continues the same request. Collective; throws JobEnded.
 void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
            const std::string& folder, const RunStep& run);
 

@@ -12,13 +12,14 @@
 namespace paceline::app {
 namespace {
 
-/// Number of requests, the longest, for which the time alone on a group is computed. A shorter
-/// request takes longer only if far fewer of its draft tokens are accepted.
+/// Number of longest requests for which Bounds::longest() computes the time. Shorter requests are
+/// left out: one could take longer only if far fewer of its draft tokens were accepted.
 constexpr std::size_t kLongest = 256;
-/// Most groups that one drafter rank serves, in the bound for all work.
+/// Most groups that one drafter rank serves, in Bounds::work().
 constexpr int kMostGroups = 16;
 
-/// Sum over a request's sampled tokens of the positions they attend to. `before`: prompt tokens.
+/// Number of positions that a request's sampled tokens attend to, summed over the tokens. `before`:
+/// prompt tokens.
 double positions_of(const sim::ModelledRequest& request, double before) {
   double positions = 0;
   double begin = 0;
@@ -109,8 +110,8 @@ class Bounds {
     return simulation_.workload->acceptance.methods;
   }
 
-  /// Most tokens a second of each of b requests. `groups`: number of groups that a drafter rank
-  /// serves; 0: there is no drafter rank.
+  /// Highest speed of each of b requests of a group, in tokens a second. `groups`: number of groups
+  /// that a drafter rank serves; 0: there is no drafter rank.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {
@@ -127,27 +128,29 @@ class Bounds {
         }
       }
       const bool eager = groups > 0 && b * groups <= costs.max_batch;
-      if (!eager || drafter.costs->catch_up.empty()) continue;  // lookups have no second choices
+      // Lookup drafters, which have no costs of catching up, give no second choices.
+      if (!eager || drafter.costs->catch_up.empty()) continue;
       best = std::max(best, foreseen(costs, p, methods()[drafter.method].second_choice, b, groups));
     }
     return best;
   }
 
-  /// Most tokens a second of each of b requests whose drafter drafts for outcomes. A step verifies
-  /// a chain that was drafted during the step before, and with it, at each of its tokens, the
-  /// branch that leaves it for the second choice. `second`: probability that this choice is right
-  /// where the first is wrong. The request falls behind where the target takes neither.
+  /// Highest speed of each of b requests with an eager drafter rank, in tokens a second. A step
+  /// verifies a chain that was drafted during the previous step. At each token of the chain it also
+  /// verifies a branch that begins with the drafter's second choice for this token. `second`:
+  /// probability that the second choice is right if the first is wrong. If both are wrong, no draft
+  /// is ready for the next step.
   [[nodiscard]] double foreseen(const policy::SpeculationCosts& costs, double p, double second,
                                 double b, int groups) const {
     const double call = costs.window_seconds(1, b * groups);
     const double returns = p + (1 - p) * second;
     double best = 0;
-    double drafted = 0;  // sum over k of P(the first k tokens are a chain's, or then a branch's)
+    double drafted = 0;  // sum over k of P(first k tokens agree with the chain or with a branch)
     for (int w = 1; w <= simulation_.inputs.config.speculation.max_length; ++w) {
       drafted += std::pow(p, w) + w * std::pow(p, w - 1) * (1 - p) * second;
       const double step = costs.verify_seconds(w + 1, b);
       if (w > 1 && w * call > step) break;
-      const double whole = std::pow(p, w + 1);  // the token after the chain too
+      const double whole = std::pow(p, w + 1);  // P(the chain and the token after it are right)
       const double falls = (1 - whole) * (1 - second);
       const double ahead = returns > 0 ? returns / (returns + falls) : 0;
       best = std::max(best, (1 + ahead * drafted) / step);
@@ -158,9 +161,9 @@ class Bounds {
   const SimulationSetup& simulation_;
   std::vector<Alone> alone_;
   std::vector<Drafter> drafters_;
-  double longest_wait_ = 0;  ///< longest time that a request waits for answers, seconds
-  double tokens_ = 0;
-  double positions_ = 0;  ///< sum over all tokens of positions attended to
+  double longest_wait_ = 0;  ///< longest time that a request waits for its environment, in seconds
+  double tokens_ = 0;        ///< sampled tokens of all requests
+  double positions_ = 0;     ///< positions that these tokens attend to, summed over the tokens
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Lower bounds of the time of a simulated rollout.
+// Lower bounds for the time of a simulated rollout.
 #pragma once
 
 #include <string>
@@ -7,20 +7,20 @@
 
 namespace paceline::app {
 
-/// Seconds below which no schedule on the run's ranks is expected to end, by the cost tables and
-/// the speeds of speculation_speed.hpp. Each request is assumed to have the best degree, mode and
-/// window, whatever the configuration sets, and drafts by one drafter. An eager
-/// drafter rank (protocol::DraftWindow) is assumed to draft for all second choices. Acceptance
-/// counts by its mean, so a lucky run, or a run with several drafters at once, may be faster; so
-/// may trees of heads, which count as chains.
+/// Estimated lower bounds, in seconds, for any schedule on the run's ranks. They follow from the
+/// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have the best
+/// tensor-parallel degree, speculation mode and draft window, and one drafter, whatever the
+/// configuration sets. An eager drafter rank (protocol::DraftWindow) is assumed to draft a branch
+/// for every second choice. Acceptance counts by its mean, and trees of heads count as chains. So a
+/// run may be faster than the bounds by luck, by several drafters at once, or by trees.
 struct LowerBounds {
-  double longest = 0;  ///< for the response that takes longest alone on a group
-  double work = 0;     ///< for all tokens on all ranks, each at its best batch
+  double longest = 0;  ///< time of the response that takes longest, alone on a group
+  double work = 0;     ///< time of all tokens on all ranks, if each rank has its best batch size
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };
 [[nodiscard]] LowerBounds lower_bounds(const SimulationSetup& simulation);
 
-/// Text for people: the bounds, and the rollout's `seconds` divided by the larger bound.
+/// Text for the user: the bounds, and the rollout's `seconds` divided by the larger bound.
 [[nodiscard]] std::string lower_bounds_text(const LowerBounds& bounds, double seconds);
 
 }  // namespace paceline::app

@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-/// The number at a variable's beginning, as 8 of "8(x2),4"; nullopt: there is none.
+/// The number with which an environment variable begins, such as 8 in "8(x2),4"; nullopt: none.
 std::optional<std::uint64_t> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<int> count_of(const char* variable) {
   return sensible ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// The count of the first of several variables that has one.
+/// The count from the first of several environment variables that holds a count.
 template <typename... Names>
 std::optional<int> count_of(const char* first, Names... others) {
   const std::optional<int> count = count_of(first);
@@ -55,7 +55,7 @@ PlannedMachine with_slurm(PlannedMachine machine) {
     const std::int64_t cores = std::int64_t{*of_rank} * ranks_of_node(machine);
     machine.cores = static_cast<int>(std::min<std::int64_t>(cores, PlannedMachine::kMost));
   }
-  // Slurm's memory is in MiB; 0 stands for all that a node has.
+  // Slurm gives memory in MiB; 0 means all memory of the node.
   if (const auto mib = number_of("SLURM_MEM_PER_NODE"); mib && *mib > 0 && !machine.host_memory)
     machine.host_memory = *mib << 20;
   return machine;
@@ -78,9 +78,9 @@ std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
   fabric::RankFacts fact = here;
   fact.local_ranks = ranks;
   fact.sharers = ranks;
-  // A node is assumed to have at least a core for each of its ranks.
+  // By default a node has as many cores as this machine, but at least one core for each rank.
   fact.cores = machine.cores.value_or(std::max(here.cores, ranks));
-  // This machine does not tell the names, NUMA domains and pages of the run's nodes.
+  // Host names, NUMA domains and huge pages of the run's nodes are not known.
   std::fill(std::begin(fact.host), std::end(fact.host), '\0');
   std::string_view("planned").copy(fact.host, sizeof fact.host - 1);
   fact.numa_nodes = 1;

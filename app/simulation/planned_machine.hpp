@@ -1,4 +1,4 @@
-// A machine that a run is planned for but does not run on.
+// A machine for which `paceline check` plans a run from another machine.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace paceline::app {
 
-/// The planned machine. An absent field is as on this machine.
+/// The planned machine. For an absent field the value of this machine is used.
 struct PlannedMachine {
-  static constexpr int kMost = 1 << 20;  ///< nodes, ranks or GPUs
+  static constexpr int kMost = 1 << 20;  ///< most nodes, ranks, cores or GPUs
 
   std::optional<int> ranks;  ///< total, spread evenly over the nodes
   std::optional<int> nodes;
@@ -20,22 +20,22 @@ struct PlannedMachine {
   std::optional<std::uint64_t> host_memory;  ///< bytes of a node
   std::optional<int> gpus;                   ///< GPUs of a node
   std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
-  /// Whether the command line, and not only Slurm's environment, describes the machine. The run is
-  /// then only planned, and its weights and tokenizer need not be there.
+  /// The command line describes the machine, not only Slurm's environment. Weights and tokenizer
+  /// need not exist then.
   bool stated = false;
-  bool gpus_stated = false;  ///< whether the command line asks for GPUs to compute on
+  bool gpus_stated = false;  ///< the command line says that GPUs compute
 
-  /// Whether any field is set, so that the machine is not one rank on this machine.
+  /// Whether any field is set. If not, the plan is for one rank on this machine.
   [[nodiscard]] bool elsewhere() const {
     return ranks || nodes || ranks_per_node || cores || host_memory || gpus || gpu_memory;
   }
 };
 
-/// Fills in absent fields from Slurm's environment, inside a Slurm job.
+/// In a Slurm job: fills in absent fields from Slurm's environment variables.
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
-/// [ranks] Facts about each rank of the machine. `here`: facts of this process. Throws UsageError
-/// on more than kMost ranks, and if ranks do not spread evenly over nodes.
+/// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws
+/// UsageError if there are more than kMost ranks, or if not all nodes have equally many.
 [[nodiscard]] std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                                       const fabric::RankFacts& here);
 

@@ -16,7 +16,8 @@
 namespace paceline::app {
 namespace {
 
-/// Transfer costs between groups. If there are several nodes, groups are mostly on different ones.
+/// Costs of transfers between groups. With several nodes, most pairs of groups are on different
+/// nodes, so the costs are the network's.
 TransferCosts transfers(const io::SimulationSection& simulation) {
   const io::SimulatedLinks& link = simulation.link;
   const double gpus = simulation.gpus_per_rank;
@@ -46,9 +47,9 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Costs of lookup drafters on a verifier's host, by number of requests. They were measured with
-/// the embedded models (`paceline profile` on a Zen 4 core), whose texts are short. Each further
-/// token is read from the match that was found.
+/// Costs of n-gram and suffix-tree drafters on a verifier's CPU. They were measured with the
+/// embedded models, whose texts are short (`paceline profile` on a Zen 4 core). The first token
+/// costs a search. The next tokens cost little, because they follow the match that was found.
 DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
   const bool tree = drafter.setting.method == io::DrafterMethod::suffix;
   const double first = tree ? 2e-6 : 0.5e-6;
@@ -83,17 +84,17 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   sim::GpuSystem system;
   if (config.simulation.gpus_per_rank > 1 && inputs.priced->experts)
     system.sharing = sim::Sharing::experts;
-  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // bandwidth of both directions
+  system.nvlink = 2 * config.simulation.link.node_bandwidth;  // sum of both directions
   system.network.bandwidth = config.simulation.link.network_bandwidth;
   CostTable table;
   try {
     table = sim::gpu_costs(measured, *inputs.priced, gpus, drafts, system);
-  } catch (const std::invalid_argument& error) {  // a bad degree, or sizes not measured
+  } catch (const std::invalid_argument& error) {  // the tables do not cover the degree or a size
     throw UsageError(fmt::format(
         "layout.verifier_tp, simulation.gpus_per_rank: {} has no costs of a model on {} GPUs: {}",
         directory, gpus, error.what()));
   }
-  table.conditions.tp = tp;  // degree in ranks, not GPUs
+  table.conditions.tp = tp;  // counts ranks; gpu_costs() counted GPUs
   const std::filesystem::path model = std::filesystem::path(config.model.path).lexically_normal();
   table.conditions.model = (model.has_filename() ? model : model.parent_path()).filename();
   table.transfer->bandwidth *= config.simulation.gpus_per_rank;
@@ -104,7 +105,7 @@ CostTable by_gpu_tables(const Inputs& inputs, int tp, const std::string& directo
   return table;
 }
 
-/// Throws UsageError if the costs are of another model, or of another backend, instruction set or
+/// Throws UsageError if the costs were measured with another model, backend, instruction set or
 /// number of threads than the configuration sets.
 void require_holds(const Inputs& inputs, const CostTable& profile) {
   const io::EngineSection& engine = inputs.config.engine;

@@ -9,22 +9,22 @@
 
 namespace paceline::app {
 
-/// Costs by engine.profile, for its degree and only with the configured drafters; nullopt:
-/// simulation.gpu_tables is set, and is used instead. Throws UsageError if neither is set. Throws
-/// UsageError if the profile is of another model, contradicts the configuration or lacks a
-/// configured drafter.
+/// The costs of engine.profile, for the tensor-parallel degree at which they were measured, with
+/// only the configured drafters. Returns nullopt if simulation.gpu_tables is set, which takes
+/// precedence. Throws UsageError if neither is set, or if the profile is of another model,
+/// contradicts the configuration or lacks a configured drafter.
 [[nodiscard]] std::optional<CostTable> costs_by_profile(const Inputs& inputs);
 
-/// Costs by simulation.gpu_tables, for groups of degree `tp`. Throws UsageError if the tables do
-/// not know the degree.
+/// The costs of groups of degree `tp`, computed from simulation.gpu_tables. Throws UsageError if
+/// the tables do not cover this degree.
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
-/// Reduces a table to the configured drafters, in their order. Adds transfer costs of the modelled
-/// links if the table has none. Throws UsageError if the table does not know a drafter.
+/// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of
+/// the modelled links if the table has none. Throws UsageError if the table lacks a drafter.
 [[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table);
 
-/// Costs at degree `tp`, if all work of the measured degree were divided evenly among `tp` ranks.
-/// Used for degrees that were not measured.
+/// Estimates costs at a degree `tp` that was not measured: all work of a group of the measured
+/// degree is assumed to be divided evenly among `tp` ranks.
 [[nodiscard]] CostTable of_another_degree(CostTable costs, int tp);
 
 }  // namespace paceline::app

@@ -27,7 +27,7 @@ using RealTime = std::chrono::steady_clock;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Processor seconds of this thread. Other work on the machine hardly changes them.
+/// CPU seconds of this thread, which hardly depend on other work on the machine.
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -38,7 +38,7 @@ double seconds_since(RealTime::time_point begin) {
   return std::chrono::duration<double>(RealTime::now() - begin).count();
 }
 
-/// Stores a rank's responses. Responses not yet flushed when the job is killed are lost.
+/// Stores a rank's responses. A kill loses the responses that were not flushed yet.
 class Disk final : public TrajectorySink {
  public:
   explicit Disk(Finished& finished) : finished_(finished) {}
@@ -58,7 +58,7 @@ class Disk final : public TrajectorySink {
   std::vector<Trajectory> waiting_;
 };
 
-/// Notes when responses end, and passes all records on to a writer, if there is one.
+/// Notes the times at which responses end, and passes all records to a writer, if there is one.
 class Telemetry final : public TelemetrySink {
  public:
   Telemetry(std::vector<double>& ends, std::unique_ptr<io::TelemetryWriter> kept)
@@ -100,8 +100,8 @@ class Telemetry final : public TelemetrySink {
   std::unique_ptr<io::TelemetryWriter> kept_;
 };
 
-/// Runs the coordinator, and measures the core seconds of its turns. A coordinator sends messages
-/// as soon as it is constructed, so its actor must be in the world before.
+/// Runs the coordinator, and measures the CPU seconds of its turns. The actor is added to the world
+/// before lead() gives it a coordinator, because a coordinator's constructor sends messages.
 class CoordinatorActor final : public sim::Actor {
  public:
   explicit CoordinatorActor(SimulatedAttempt& attempt) : attempt_(attempt) {}
@@ -125,7 +125,7 @@ class CoordinatorActor final : public sim::Actor {
   SimulatedAttempt& attempt_;
 };
 
-/// A draft server. It is never over: the end of the job does not wait for it.
+/// Runs a draft server. The job ends without waiting for draft servers.
 class DraftServerActor final : public sim::Actor {
  public:
   void serve(std::unique_ptr<roles::DraftServer> server) { server_ = std::move(server); }
@@ -151,13 +151,13 @@ std::vector<int> nodes_of(const Machine& machine) {
   return nodes;
 }
 
-/// Most bytes of KV on a rank.
+/// Most bytes of KV on a rank, if KV is not checked.
 std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
   return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
 
-/// Number of a real rank's KV bytes for one KV byte of the simulation, which has fewer if KV is
-/// checked. With this factor a transfer takes equally long whether KV is checked or not.
+/// Real bytes of KV for one simulated byte. The simulation has fewer bytes than a real rank if KV
+/// is checked (test.check_kv). With this factor, transfers take as long as those of a real rank.
 double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
@@ -165,7 +165,8 @@ double real_bytes_of_one(const Inputs& inputs) {
   return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
-/// Lengths for policy oracle: of the run that schedule.lengths names, else of the simulated run.
+/// Response lengths, which policy oracle reads. They are those of the run that schedule.lengths
+/// names, or else of the simulated responses.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;
@@ -247,7 +248,8 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   }
   std::vector<RequestId> done;
   for (const auto& [id, trajectory] : finished_) done.push_back(id);
-  // The coordinator is a mostly sleeping thread of rank 0. Here it has a host of its own.
+  // In a real job the coordinator is a thread of rank 0 that mostly sleeps. Here it has a host of
+  // its own, so that it takes no core from ranks.
   post_.belongs(Address::coordinator(), world_.add(coordinator_actor_, settings_.nodes));
   coordinator_actor_.lead(std::make_unique<roles::Coordinator>(
       mailbox, *scheduler_, plan.layout.placement, work_list(inputs, done, {}),
@@ -257,7 +259,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   spread_faults();
 }
 
-/// Adds the draft servers. Like the coordinator, they are mostly sleeping threads of ranks.
+/// Adds the draft servers, on the coordinator's host, because they mostly sleep too.
 void Job::add_draft_servers() {
   const Inputs& inputs = simulation_.inputs;
   const Plan& plan = simulation_.plan;
@@ -279,7 +281,7 @@ std::unique_ptr<io::TelemetryWriter> Job::writer(int rank) const {
   const Plan& plan = simulation_.plan;
   if (inputs.config.output.directory.empty()) return nullptr;
   const io::SimulationSection& simulation = inputs.config.simulation;
-  const bool gpus = machine.backend.on_device();  // if not, costs are of CPU threads
+  const bool gpus = machine.backend.on_device();  // otherwise CPU threads compute
   const std::int32_t cores = machine.threads * machine.ranks[rank].own_cores();
   return std::make_unique<io::TelemetryWriter>(
       inputs.config.output.directory, attempt_, rank,
@@ -306,7 +308,7 @@ void Job::spread_faults() {
   }
 }
 
-/// The message for a job in which no actor wants a turn though the run is not over.
+/// The error message if no actor wants a turn although the run is not over.
 std::string Job::halted() const {
   const roles::Coordinator& coordinator = coordinator_actor_.coordinator();
   const roles::Progress p = coordinator.progress();

@@ -1,4 +1,4 @@
-// One attempt of a simulated job, from its first turn to its end.
+// One attempt of a simulated job, from the start to the end or to a simulated kill.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace paceline::app {
 /// The outcome of an attempt.
 struct SimulatedAttempt {
   bool complete = false;               ///< every request ended
-  double seconds = 0;                  ///< time at which the last response ended or a kill came
-  std::vector<double> ends;            ///< seconds at which responses ended, ascending
-  std::vector<RankSummary> summaries;  ///< summaries of the ranks that reported
+  double seconds = 0;                  ///< virtual time of the last response's end or of the kill
+  std::vector<double> ends;            ///< virtual times at which responses ended, ascending
+  std::vector<RankSummary> summaries;  ///< summaries of the ranks that reported at their end
   roles::Progress progress;
-  std::uint64_t turns = 0;
+  std::uint64_t turns = 0;  ///< turns of all actors (sim::World)
   double wall_seconds = 0;  ///< real time of the attempt
   std::uint64_t coordinator_messages = 0;
-  double coordinator_seconds = 0;  ///< processor seconds of the coordinator's turns
-  double coordinator_longest = 0;  ///< processor seconds of the coordinator's longest turn
+  double coordinator_seconds = 0;  ///< CPU seconds of the coordinator's turns
+  double coordinator_longest = 0;  ///< CPU seconds of the coordinator's longest turn
 };
 
-/// Responses that a simulated disk holds.
+/// Finished responses on the simulated disk, which outlives an attempt.
 using Finished = std::map<RequestId, Trajectory>;
 
-/// Runs until every rank has reported, or the job is killed. Adds flushed responses to `finished`;
-/// responses already in it are not generated again. `attempt`: number of the attempt, for telemetry
-/// and random faults. Throws Error (internal) if the job comes to a halt, and as the roles do.
+/// Runs until every rank has reported its end, or the job is killed. Adds the responses that ranks
+/// write to `finished`. Does not generate responses that `finished` holds already. `attempt`:
+/// counts from 0. Throws Error (internal) if no rank can go on, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

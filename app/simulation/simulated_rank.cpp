@@ -50,8 +50,8 @@ void SimulatedRank::take(const policy::Placement& placement) {
   const Role role = placement.role(rank_);
   if (role != Role::verifier && role != Role::verifier_member) return;
   const auto [leader, tp] = placement.groups[placement.group(rank_)];
-  // A rank keeps its share of the weights for the layout's tensor-parallel degree through all its
-  // roles. Shares for other degrees are loaded.
+  // In all its roles a rank keeps its share of the weights for the layout's tensor-parallel degree.
+  // For another degree it loads another share, which takes time.
   if (life_ && tp != plan.layout.placement.least_tp())
     around_.world.work(actor_, app::loading_seconds(inputs, around_.simulation.machine, tp));
   kv_.shape = kv_shape(inputs, tp, looked_at);
@@ -72,7 +72,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// Makes a store of as many blocks as a real machine would have, whatever their shape here.
+/// Makes a store with as many blocks as on a real machine, whose blocks may be larger than here.
 void SimulatedRank::make_store(int tp) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;
@@ -91,7 +91,7 @@ void SimulatedRank::make_store(int tp) {
   const std::size_t modelled = kv_.shape.block_bytes();
   sim::TierOptions options;
   const double gpus = simulation.gpus_per_rank;
-  // Each GPU has PCIe 5.0 x16 to its host, and an NVMe drive on PCIe 4.0, as in a DGX H100.
+  // As in a DGX H100: each GPU has PCIe 5.0 x16 to its host, and an NVMe drive on PCIe 4.0.
   options.memory = {0, gpus * 50e9};
   options.disk_read = {100e-6, gpus * 6.5e9};
   options.disk_write = {100e-6, gpus * 4e9};

@@ -1,5 +1,5 @@
-// A rank of a simulated job: it runs a real rank's RankLife on a machine of a clock and cost
-// tables.
+// A rank of a simulated job. It runs the same RankLife as a real rank, but cost tables and a
+// virtual clock take the place of the hardware.
 #pragma once
 
 #include <functional>
@@ -19,24 +19,24 @@
 
 namespace paceline::app {
 
-/// The surroundings that all ranks of a simulated job share. References outlive the ranks.
+/// The parts that all ranks of a simulated job share. References must outlive the ranks.
 struct SimulatedSurroundings {
   const SimulationSetup& simulation;
   sim::World& world;
   sim::Post& post;
   sim::BlockWire& blocks;
-  const sim::AddressRange& kv_addresses;  ///< addresses of KV that is not checked
+  const sim::AddressRange& kv_addresses;  ///< addresses of KV blocks that are never read
   std::function<void(const std::string&)> warn;
 };
 
-/// Shape of KV on a rank in a group of `tp`. If `looked_at`, KV is checked, and has the
-/// simulation's own shape: one layer, with a k and a v of 4 bytes each for a head and position.
-/// Else it has a real rank's shape.
+/// Shape of KV on a rank in a group of `tp`. If KV is not `looked_at`, that is, not checked, the
+/// shape is a real rank's. Otherwise it is smaller: one layer, with a key and a value of 4 bytes
+/// for each head and position.
 [[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {
  public:
-  /// Adds the rank to the world. Sinks outlive this.
+  /// Adds the rank to the world. Both sinks must outlive this object.
   SimulatedRank(const SimulatedSurroundings& around, int rank, TrajectorySink& trajectories,
                 TelemetrySink& telemetry);
 
@@ -74,9 +74,9 @@ class SimulatedRank final : public RankMachine, public sim::Actor {
   std::unique_ptr<sim::ModelledRunner> runner_;
   engine::KvMemory kv_;
   std::unique_ptr<sim::ModelledTiers> tiers_;
-  std::unique_ptr<kv::Store> store_;  ///< null: there is no KV pool
+  std::unique_ptr<kv::Store> store_;  ///< KV in host memory and on disk; null: there is none
   std::unique_ptr<roles::KvShare> kv_share_;
-  std::unique_ptr<sim::ModelledEnvironment> environment_;  ///< null: responses are of one turn
+  std::unique_ptr<sim::ModelledEnvironment> environment_;  ///< null: responses have one turn
   std::unique_ptr<RankLife> life_;
 };
 

@@ -18,8 +18,8 @@
 namespace paceline::app {
 namespace {
 
-/// Default acceptance of a drafter's tokens. `trees`: recorded from the head; null without a head.
-/// `history`: simulation.workload.history.
+/// Default acceptance of a drafter's tokens. `trees`: from recorded_trees(). `history`:
+/// simulation.workload.history.
 sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
                                        const sim::StopPoints* trees, double history) {
   switch (drafter.setting.method) {
@@ -35,7 +35,7 @@ sim::MethodAcceptance known_acceptance(const ConfiguredDrafter& drafter,
     case io::DrafterMethod::mtp: {
       sim::MethodAcceptance acceptance = sim::draft_model_acceptance(drafter.name);
       acceptance.mean = trees->acceptance();
-      acceptance.spread = 0;  // the trees vary by themselves
+      acceptance.spread = 0;  // the trees differ from each other, which gives the spread
       return acceptance;
     }
     case io::DrafterMethod::model:
@@ -79,7 +79,7 @@ sim::Workload replayed(const Inputs& inputs, const std::string& directory,
   return sim::replayed_workload(run, acceptance_of(inputs, trees), inputs.config.sampling.seed);
 }
 
-/// [prompts] Lengths, in tokens, of the prompts in prompts.path.
+/// Returns the lengths, in tokens, of the prompts in prompts.path.
 std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   Standing standing;
   inputs.text = read_tokenizer(inputs.config, inputs.target.config, standing);
@@ -87,7 +87,7 @@ std::vector<std::int32_t> lengths_of_file(Inputs& inputs) {
   std::vector<std::int32_t> lengths;
   for (const Prompt& prompt : inputs.prompts.prompts)
     lengths.push_back(static_cast<std::int32_t>(prompt.tokens.size()));
-  inputs.prompts = {};  // the workload's prompts take their place
+  inputs.prompts = {};  // the workload will have prompts of its own
   return lengths;
 }
 
@@ -191,7 +191,7 @@ sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees) {
 }
 
 DraftHistory history_of(const sim::AcceptanceSettings& acceptance) {
-  constexpr double kTokens = 1e5;  // tokens of each drafter, enough to outweigh any prior
+  constexpr double kTokens = 1e5;  // tried tokens of each drafter, enough to outweigh any prior
   DraftHistory history;
   for (const sim::MethodAcceptance& method : acceptance.methods)
     history.update(method.name, kTokens, kTokens * method.with_history(method.mean));

@@ -11,20 +11,21 @@
 
 namespace paceline::app {
 
-/// Draft trees that a run recorded from its head, by which the simulated head drafts; null: there
-/// is no head. Throws UsageError if there is a head but no run, or a run without trees.
+/// Reads the draft trees that a real run recorded from its head. The simulated head drafts these
+/// trees. Returns null if no head is configured. Throws UsageError if a head is configured but no
+/// run with such trees.
 [[nodiscard]] std::unique_ptr<sim::StopPoints> recorded_trees(const io::RunConfig& config);
 
-/// Whether simulation.workload.lengths names a run to replay.
+/// Whether simulation.workload.lengths names a run, so that its responses are replayed.
 [[nodiscard]] bool replays(const io::RunConfig& config);
 
-/// The requests of simulation.workload, replayed from a run or drawn at random. Unless a key says
-/// otherwise, there are as many prompts as in prompts.path, with their lengths. Needs the model and
-/// the drafters in `inputs`; if prompts are read, sets inputs.text and inputs.absent.
+/// Makes the requests of simulation.workload: replays them from a run, or draws them at random. By
+/// default the drawn ones have the number and the lengths of the prompts in prompts.path. `inputs`
+/// must have the model and the drafters. Reading prompts sets inputs.text and inputs.absent.
 /// `trees`: null without a head. Throws UsageError, and as reading a run, lengths or prompts does.
 [[nodiscard]] sim::Workload simulated_work(Inputs& inputs, const sim::StopPoints* trees);
 
-/// The history that earlier training steps would have left: each drafter's mean acceptance.
+/// The draft history that a training would have by now: it holds each drafter's mean acceptance.
 [[nodiscard]] DraftHistory history_of(const sim::AcceptanceSettings& acceptance);
 
 }  // namespace paceline::app

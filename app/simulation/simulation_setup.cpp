@@ -23,15 +23,15 @@
 namespace paceline::app {
 namespace {
 
-/// A dense stand-in for the model, with its layout and KV. Latent attention keeps one vector for a
-/// position: it counts as one KV head, whole on every rank. There are no pictures.
+/// A dense model without pictures that stands in for the target, with the same layers and KV.
+/// Latent attention keeps one vector for a position, whole on every rank. It counts as one KV head.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError(
         "simulation.context: expected a number, because config.json has no "
         "max_position_embeddings; found auto");
   ModelConfig model = priced;
-  model.family = &model::llama;  // stands for a dense decoder
+  model.family = &model::llama;  // any dense decoder would do
   if (priced.latent) model.kv_heads = 1;
   model.experts.reset();
   model.vision.reset();
@@ -54,7 +54,7 @@ std::vector<fabric::RankFacts> facts_of(const io::SimulationSection& simulation)
   return facts;
 }
 
-/// The modelled backend. A GPU's memory is known; a host is modelled with enough memory.
+/// The modelled backend. Only GPU memory is limited; a host is assumed to have enough.
 BackendChoice backend_of(const io::RunConfig& config, const CostConditions& costs) {
   const io::SimulationSection& simulation = config.simulation;
   BackendChoice choice;
@@ -84,7 +84,8 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
-/// Groups of larger degrees, into which the layout's groups may join, with costs by the GPU tables.
+/// The larger groups into which the layout's groups may join for the last requests. Costs come from
+/// the GPU tables.
 TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {
   TailGroups tail;
@@ -108,7 +109,8 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Groups of a larger degree, into which the layout's may join, with costs by engine.tail_profile.
+/// The larger groups into which the layout's groups may join for the last requests. Costs come from
+/// engine.tail_profile.
 TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
                                   const policy::Placement& first, const ProfiledCosts& costs) {
   TailGroups tail = read_tail_profile(inputs, machine, first, costs);
@@ -116,8 +118,8 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// Takes the workload's requests into the inputs. `replayed`: the workload is a recorded run, whose
-/// responses also set max_tokens and samples.
+/// Copies the workload's prompts and sizes into the inputs. `replayed`: the workload is a recorded
+/// run, from which max_tokens and the number of samples are taken too.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {
@@ -127,7 +129,7 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
         config.sampling.max_tokens = std::max(config.sampling.max_tokens, r.length);
     }
   }
-  inputs.target.config.vocab = workload.vocabulary;  // tokens are stand-ins from a small vocabulary
+  inputs.target.config.vocab = workload.vocabulary;  // modelled tokens are from a small vocabulary
   inputs.ends.stops = {sim::kModelledStop};
   inputs.prompts.prompts = workload.prompts;
   inputs.sizes = {};
@@ -149,7 +151,7 @@ void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs)
 SimulationSetup prepare_simulation(io::RunConfig config) {
   SimulationSetup simulation;
   const bool converses = config.converses();
-  if (replays(config)) config.environment = {};  // a run's responses are replayed as one turn
+  if (replays(config)) config.environment = {};  // a recorded response is replayed as one turn
   config.sampling.logprobs = 0;                  // modelled tokens have no probabilities
   simulation.inputs = read_shapes(std::move(config));
   simulation.stop_points = recorded_trees(simulation.inputs.config);
@@ -163,8 +165,8 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
   simulation.responses = std::make_unique<sim::Responses>(workload, inputs.config.sampling.seed,
                                                           inputs.config.model.weight_version);
 
-  // A profile tells the backend and the groups' degree. Without one, the degree follows from the
-  // GPUs' memory and the model, and the costs of this degree come from the GPU tables.
+  // A profile says for which backend and tensor-parallel degree it holds. Without a profile, the
+  // degree follows from the model and the GPUs' memory, and costs come from the GPU tables.
   std::optional<CostTable> measured = costs_by_profile(inputs);
   std::vector<std::int32_t> degree;
   CostConditions conditions;
@@ -188,7 +190,7 @@ SimulationSetup prepare_simulation(io::RunConfig config) {
                                                  : inputs.config.layout.verifier_tp->front());
   const int measured_tp = table.conditions.tp;
   machine.threads = table.conditions.threads;
-  // Plans need costs of the groups' degree.
+  // A plan needs costs at the groups' degree.
   if (first_degrees.size() == 1) table = of_another_degree(std::move(table), first_degrees.front());
   const ProfiledCosts costs{table.conditions, table, ""};
   const TailGroups tail = by_tables ? tail_groups_by_tables(inputs, machine, first)

@@ -1,4 +1,4 @@
-// Makes a simulated job from a configuration, as inputs.hpp and plan.hpp make a real one.
+// Makes a simulated job from a configuration, as inputs.hpp and plan.hpp make a real job.
 #pragma once
 
 #include <map>
@@ -12,23 +12,23 @@
 
 namespace paceline::app {
 
-/// A job to be simulated. It has no weights. Its profile always holds, and its prompts are the
-/// workload's.
+/// A job to be simulated. It has no weights, and its prompts come from the workload. Its cost
+/// profile counts as measured on the modelled machine.
 struct SimulationSetup {
   Inputs inputs;
   Machine machine;  ///< the modelled machine
   Plan plan;
   std::unique_ptr<sim::Workload> workload;
   std::unique_ptr<sim::Responses> responses;
-  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees drafted by heads; null: there is no head
-  std::map<int, CostTable> costs;                ///< cost table for each degree of groups
+  std::unique_ptr<sim::StopPoints> stop_points;  ///< trees that the head drafts; null: no head
+  std::map<int, CostTable> costs;                ///< by tensor-parallel degree of groups
 };
 
-/// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as its
-/// parts do.
+/// Reads the models' config.json and the costs, makes the workload and plans the job. Throws as
+/// these steps do.
 [[nodiscard]] SimulationSetup prepare_simulation(io::RunConfig config);
 
-/// Text for people about the modelled world and the plan.
+/// Text for the user about the modelled machine and the plan.
 [[nodiscard]] std::string simulation_text(const SimulationSetup& setup);
 
 }  // namespace paceline::app
