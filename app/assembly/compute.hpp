@@ -24,8 +24,8 @@ struct Compute {
   std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters, while backend threads sleep
   std::unique_ptr<WeightStore> weights;
 
-  // take_place() makes these members. Only verifiers and drafter ranks have drafters. Only ranks in
-  // verifier groups have an executor.
+  // take_place() makes these members. All ranks of verifier groups have an executor. Verifiers,
+  // which lead these groups, and drafter ranks have drafters.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;

@@ -62,7 +62,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   end.blocks = rank.plan.memory.kv.blocks;
   const bool divided = rank.inputs.attention() == AttentionLayout::data;
   const bool leads = placement.role(rank.mpi.rank()) == Role::verifier;
-  // With data attention, each rank has the KV of its own requests, and only leaders measure.
+  // With layout.attention: data, each rank has the KV of its requests, and only leaders measure.
   if (rank.share != nullptr && peer < groups && (leads || !divided)) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());

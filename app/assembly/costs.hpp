@@ -34,7 +34,7 @@ struct MeasuringRank {
 /// Whether any policy of this run reads costs.
 [[nodiscard]] bool wants_costs(const Inputs& inputs, const Plan& plan);
 
-/// Tables of verifier groups, by their degree.
+/// Cost tables of verifier groups, by tensor-parallel degree.
 using CostsByDegree = std::map<int, CostTable>;
 
 /// The costs that a verifier's policies read: the profile's if it holds for this run, otherwise
@@ -44,7 +44,7 @@ using CostsByDegree = std::map<int, CostTable>;
 /// measuring. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
-/// The table of a degree, or an empty table.
+/// The table of degree `tp`; an empty one if there is none.
 [[nodiscard]] const CostTable& of_degree(const CostsByDegree& costs, int tp);
 
 }  // namespace paceline::app

@@ -48,8 +48,8 @@ struct BestOfNPlan {
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
 /// The window of a drafter rank (protocol::DraftWindow). `method`: the only drafter of a rank that
-/// drafts for one group; absent: the rank uses all drafters, for all groups. A rank with one method
-/// sends each token at once, so its window only limits how far it runs ahead.
+/// drafts for one group; absent: the rank uses all drafters, for all groups. A rank that drafts for
+/// one group sends each token at once, so the window only limits how far the rank runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 

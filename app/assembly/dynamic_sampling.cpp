@@ -58,7 +58,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      // Dropping these prompts may leave too few, or other ones than if all rewards were known.
+      // Without these prompts too few may be left, or other prompts may count in their place.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());
