@@ -51,7 +51,7 @@ struct Output {
   io::ResumeState earlier;   ///< on rank 0: results of this run's earlier attempts
   io::BegunResponses begun;  ///< on rank 0: responses that another run began (prompts.begun)
   std::uint32_t attempt = 0;
-  bool complete = false;  ///< the run has all its responses
+  bool complete = false;  ///< trajectories.h5 exists and is whole
   std::size_t left = 0;   ///< responses still to generate
 };
 

@@ -14,7 +14,7 @@ namespace paceline::app {
 /// for every second choice. Acceptance counts by its mean, and trees of heads count as chains. So a
 /// run may be faster than the bounds by luck, by several drafters at once, or by trees.
 struct LowerBounds {
-  double longest = 0;  ///< time of the response that takes longest, alone on a group
+  double longest = 0;  ///< time of the response that takes longest, if it is alone on a group
   double work = 0;     ///< time of all tokens on all ranks, if each rank has its best batch size
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };

@@ -34,7 +34,7 @@ std::size_t JoinedDraft::only_part(std::span<const DraftPart> parts, std::size_t
 
 void JoinedDraft::join(std::span<const DraftPart> parts, std::size_t most) {
   nodes_.resize(parts.size());
-  if (const std::size_t only = only_part(parts, most); only < parts.size()) {  // mostly
+  if (const std::size_t only = only_part(parts, most); only < parts.size()) {  // usual case
     const DraftPart& part = parts[only];
     tokens_.assign(part.tokens.begin(), part.tokens.end());
     parents_.assign(part.parents.begin(), part.parents.end());

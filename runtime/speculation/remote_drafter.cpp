@@ -14,9 +14,8 @@ using namespace protocol;
 
 namespace {
 
-/// Most committed tokens held for a rank that drafts by a head and does not read its messages. They
-/// are held because the rank would lose a request's features if the request were opened anew. The
-/// limit is the number of positions whose features are kept for 64 requests.
+/// Most committed tokens held for a rank that drafts by a head and does not read its messages. The
+/// features kept for 64 requests cover this number of positions.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
 }  // namespace

@@ -35,20 +35,21 @@ struct RemoteOptions {
 /// RemoteOptions::deal says which rank drafts for a request.
 ///
 /// A rank drafts a chain of tokens for each request, and perhaps branches, which leave the chain
-/// for another token. A branch is kept until a token is committed at the place where the branch
-/// leaves. If this is the branch's token, the branch becomes the chain. The rank sends further
-/// tokens of this chain as tokens of the branch until it hears of the commit. If propose() is asked
-/// for several paths, the draft is a tree of chain and branches.
+/// for another token. The chain is refuted if the target says another token than the chain. If a
+/// branch leaves the chain by the target's token, this branch then becomes the chain. The rank
+/// sends further tokens of this chain as tokens of the branch until it hears of the refutation. If
+/// propose() is asked for several paths, the draft is a tree of chain and branches.
+///
+/// A rank that drafts by a head (such as EAGLE-3) is sent the target's features (hidden states) as
+/// they are computed. Features that cannot be sent now are kept, up to the number of positions that
+/// a head would keep.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. If a rank floods the verifier, most of its messages are dropped unread. If a rank
-/// does not read its messages, so that its mailbox is full, nothing is sent to it until the mailbox
-/// has room. Each request that got tokens meanwhile is then opened at the rank anew. A rank that
-/// drafts by a head on the target would lose the request's features by this, so commits for it are
-/// held and sent later instead, up to a limit. DrafterWatch warns the user.
-///
-/// A rank that drafts by a head is sent the target's features as they are computed. Features that
-/// cannot be sent now are kept, up to the number of positions that a head would keep.
+/// does not read its messages, its mailbox becomes full. Nothing is then sent to the rank until the
+/// mailbox has room. Requests that got tokens meanwhile are opened at the rank anew, that is, sent
+/// with their whole text. Opening makes a head lose the request's features, so a rank with a head
+/// is sent the missed commits instead, up to a limit. DrafterWatch warns the user.
 class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
   /// `mailbox` and `clock` must outlive this object.

@@ -57,7 +57,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // the request comes back
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // from an earlier stay
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
@@ -142,7 +142,7 @@ void Speculator::leave(RequestId id) {
   log_.tell(roster_, now);
   for (const RosterEntry& entry : roster_) {
     entry.drafter->leave(id, now);
-    entry.drafter->told();  // there may be no further step
+    entry.drafter->told();  // at once, because there may be no further step
   }
   requests_.erase(id);
 }

@@ -103,10 +103,9 @@ class Speculator {
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
-  /// Takes the tokens that the step committed after it verified the drafts of draft(), if there
-  /// were any. Forgets finished requests. Each drafter is told of the tokens before it is next
-  /// asked for drafts, or when all requests have finished. `seconds`: duration of the step without
-  /// draft().
+  /// Takes the tokens that the step committed after it verified the drafts, if there were any.
+  /// Forgets finished requests. Each drafter is told of the tokens before it is next asked for
+  /// drafts, or when all requests have finished. `seconds`: duration of the step without draft().
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   /// Duration of the last draft().

@@ -17,7 +17,7 @@
 namespace paceline::speculation {
 
 struct StopRecorderOptions {
-  std::int32_t every = 0;  ///< least response tokens between two points of a request
+  std::int32_t every = 0;  ///< fewest response tokens between two points of a request
   std::int32_t most = 0;   ///< most tokens of a verified tree (policy::StoppedTrees)
   bool foreknows = false;  ///< the head drafts with the noise that the target samples with
 };
