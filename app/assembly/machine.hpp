@@ -35,8 +35,7 @@ struct BackendChoice {
                                            std::span<const fabric::RankFacts> facts,
                                            const PlannedMachine* planned);
 
-/// The part of a GPU's free bytes that a plan may use. Contexts, graphs and workspaces need the
-/// rest.
+/// The bytes of `free` GPU memory that a plan may use. CUDA contexts and workspaces need the rest.
 [[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
 
 /// Makes the chosen backend. `threads`: this rank's CPU threads. A GPU backend ignores it.

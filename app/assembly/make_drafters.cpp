@@ -26,8 +26,8 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // A draft model ranks one token more than it follows paths, and backends rank at most kMaxRanked
-  // tokens. N-grams and suffix trees rank no tokens, so they may follow more paths.
+  // A draft model ranks paths + 1 tokens, and a backend ranks at most kMaxRanked tokens. N-grams
+  // and suffix trees rank no tokens, so they may have more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
   // An MTP layer has no path of its own: the target's checkpoint contains it.
@@ -50,7 +50,7 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
     case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
       options.kv_blocks = plan.memory.draft_blocks[which];
-      // Published heads draft at any position, although their config.json says 2048.
+      // EAGLE-3 and DFlash heads draft at any position, even if their config.json says 2048.
       options.max_position = inputs.sizes.longest_sequence;
       // On a drafter rank, a head drafts a single path and no tree.
       if (has_head(plan, Role::drafter)) options.paths = 1;
@@ -91,8 +91,8 @@ std::unique_ptr<speculation::Speculator> make_speculator(const Inputs& inputs, c
   const io::SpeculationSection& settings = inputs.config.speculation;
   if (roster.empty()) return nullptr;
   speculation::SpeculatorOptions options;
-  // The policy of draft lengths counts two kinds of drafters as free: drafter ranks, and draft
-  // models that draft only in best-of-N races or on trial (RosterEntry::reserved).
+  // The policy of draft lengths assumes zero cost for drafter ranks, and for draft models that
+  // draft only in best-of-N races or on trial (RosterEntry::reserved).
   costs.drafters.clear();
   for (speculation::RosterEntry& entry : roster) {
     const bool own = entry.kind == speculation::DrafterKind::own;

@@ -18,16 +18,16 @@ struct Inputs;
 struct Plan;
 class WeightStore;
 
-/// Makes the drafter `which`, an index into Plan::drafters. `alone`: a group of this rank only,
-/// because draft models are not sharded. `embedding`: the target's embedding, for a head that reads
-/// it; may be null for other drafters. All references must outlive the drafter.
+/// Makes the drafter `which`, an index into Plan::drafters. `alone`: a tensor-parallel group of
+/// this rank only, because draft models are not sharded. `embedding`: the target's embedding, for a
+/// head that reads it; may be null for other drafters. All references must outlive the drafter.
 [[nodiscard]] std::unique_ptr<draft::Drafter> make_drafter(
     const Inputs& inputs, const Plan& plan, kernels::Backend& backend, WeightStore& weights,
     TensorParallelGroup& alone, ThreadPool& pool,
     std::shared_ptr<const kernels::Embedding> embedding, std::int32_t which);
 
-/// Makes the speculator of one verifier. Returns null if the roster is empty. `roster`: each entry
-/// has its drafter already. `costs`: costs of steps and drafts, for policies that read them.
+/// Makes the speculator of one verifier. Returns null if the roster is empty. `roster`: the
+/// verifier's drafters, already made. `costs`: costs of steps and drafts.
 [[nodiscard]] std::unique_ptr<speculation::Speculator> make_speculator(
     const Inputs& inputs, const Plan& plan, speculation::DrafterRoster roster, CostTable costs,
     const Clock& clock);

@@ -77,9 +77,9 @@ std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
          (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
-// Bytes that a rank takes on a device in addition to packed weights, the target's logits and KV.
-// For a host no such bytes are planned. It reads embeddings from mapped files, and its other
-// buffers are small compared with the memory that plans leave free.
+// Bytes on a device in addition to packed weights, the target's logits and KV. None are planned for
+// a host, which reads embeddings from mapped files. Its other buffers are small compared with the
+// memory that plans leave free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   // Latent attention needs no workspace, because it keeps partial results in registers.
@@ -116,8 +116,8 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
     bytes += 2 * states(layer, level + engine.prefill_chunk, 1) +
              (level + engine.prefill_chunk) * model::row_bytes(config, inputs.target.compute) +
              head_logit_bytes(inputs, plan) + feature_row_bytes(inputs, plan) * rows;
-    // A head needs a whole embedding table: its own or the target's. In a group of several ranks, a
-    // rank has only a part of the target's table, so it makes a whole copy for the head.
+    // A head reads a whole embedding table: its own, or the target's. In a group of several ranks,
+    // a rank has only a part of the target's table, so it makes a whole copy.
     if (has_own_embeddings(config)) {
       const std::string name = model::describe_head(config).embedding->name + ".weight";
       const DType stored = draft_head(plan)->weights->find(name)->dtype;
@@ -176,8 +176,8 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
          head_memory(inputs, plan, Role::verifier, blocks).kv;
 }
 
-/// [drafters] KV blocks of a head for the draft tokens of a full batch, without the requests'
-/// texts; 0 for other drafters. Each token of a draft tree takes a KV position.
+/// [drafters] KV blocks of a head for the draft tokens of a full batch; 0 for other drafters. Each
+/// token of a draft tree takes a KV position. The requests' texts need more blocks.
 std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const io::SpeculationSection& settings = inputs.config.speculation;
@@ -332,9 +332,8 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 
 }  // namespace
 
-// A picture's rows are seldom needed twice, because all responses to a prompt share the KV that the
-// first one computes. In a model of width 8,192, kBytes hold eight pictures of 1,024 rows in
-// addition to the largest.
+// A picture's rows are seldom needed twice, because all responses to a prompt share its KV. In a
+// model of width 8,192, kBytes hold eight pictures of 1,024 rows in addition to the largest.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;

@@ -56,7 +56,7 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
 }
 
 /// Reads engine.profile on rank 0 for all ranks. A profile that was measured under other conditions
-/// is not used, because wrong costs slow the run down; `fault` then says what differs. Only rank
+/// is not used, because wrong costs slow the run down. Then `fault` says what differs. Only rank
 /// 0's number of threads is compared. `placement`: the placement of the first layout.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
@@ -85,8 +85,8 @@ ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inpu
   return costs;
 }
 
-/// Lets rank 0 choose for all ranks. If each chose for itself, floating-point sums might differ
-/// between nodes, and ranks with different layouts would wait for each other for ever.
+/// Lets rank 0 choose for all ranks. If each rank chose for itself, floating-point sums could
+/// differ between nodes, and ranks with different layouts would wait for each other for ever.
 SpeculationChoice shared_choice(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                 const policy::Placement& placement, const ProfiledCosts& costs,
                                 const TailGroups& tail) {

@@ -41,7 +41,7 @@ struct Plan {
   policy::LeaseTerms leases;
 };
 
-/// Plans a run. The inputs outlive the plan. Collective; throws JobEnded.
+/// Plans a run. The inputs must outlive the plan. Collective; throws JobEnded.
 [[nodiscard]] Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine);
 

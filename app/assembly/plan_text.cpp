@@ -30,7 +30,7 @@ std::string range_text(int first, int last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
 }
 
-/// Text of the roles of a node's ranks, as "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters".
+/// Text of the roles of a node's ranks, e.g. "ranks 0-3 verifier groups 0-1, ranks 4-5 drafters".
 std::string roles_text(const Machine& machine, const Plan& plan, int node) {
   const policy::Placement& placement = plan.layout.placement;
   const auto kind = [&](int rank) {  // all ranks of a group count as one kind
@@ -119,7 +119,7 @@ std::string memory_text(const Machine& machine) {
   return text;
 }
 
-/// Text about weights that ranks share, as " in one copy for 4 ranks".
+/// Text about weights that ranks share, e.g. " in one copy for 4 ranks".
 std::string copy_text(const Plan& plan, const policy::WeightsId& id) {
   const std::vector<policy::WeightCopy>& copies = plan.weights.copies;
   const auto copy = std::ranges::find(copies, id, &policy::WeightCopy::id);

@@ -74,8 +74,8 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
 }
 
 /// Removes responses that the present step cannot generate, and shortens others, because its rotary
-/// table ends at the longest sequence of its own requests. Responses to prompts with pictures go
-/// too.
+/// table ends at the longest sequence of its own requests. Also removes responses to prompts with
+/// pictures.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {

@@ -28,7 +28,7 @@ namespace paceline::app {
 
 /// The present step of a resident job (`paceline rollout --watch`).
 struct ResidentStep {
-  RunArguments job;    ///< the job's own arguments
+  RunArguments job;    ///< arguments with which the job was started
   std::string folder;  ///< folder with the request files of all steps
   std::string name;    ///< name of the step
 };
@@ -63,11 +63,11 @@ class UpcomingStep final : public UpcomingRequests {
   const io::RunManifest& manifest_;
   std::function<void()> wake_;
 
-  std::mutex mutex_;  ///< for the fields below
+  std::mutex mutex_;  ///< guards the fields below
   std::condition_variable_any stopped_;
   std::vector<Prompt> prompts_;     ///< prompts of the next step
   std::uint64_t seed_ = 0;          ///< seed of the next step
-  std::deque<Trajectory> waiting_;  ///< requests not taken yet; siblings are neighbours
+  std::deque<Trajectory> waiting_;  ///< requests not taken yet, in order of prompts
   PregeneratedRun run_;
   std::unique_ptr<io::RunDirectory> directory_;
   std::jthread thread_;  ///< the last member, so that it is joined before others end

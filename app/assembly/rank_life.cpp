@@ -97,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed for choosing verification outcomes to draft for at random, in tests; 0: costs choose them.
+/// Seed with which a test chooses outcomes (outcomes.hpp) to draft for at random; 0: costs choose.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -248,7 +248,7 @@ class RankLife::VerifierPlace final : public Place {
   roles::Verifier verifier_;
 };
 
-/// The role of a group's ranks except its leader, whose commands they follow.
+/// The place of a group's rank that is not the leader. The rank follows the leader's commands.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)

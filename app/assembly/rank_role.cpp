@@ -99,8 +99,8 @@ class Rank final : public RankMachine {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
-  /// Writes to the shard the rewards that scorers have returned. Does so every
-  /// output.flush_seconds, or more often if the coordinator waits for rewards (dynamic sampling).
+  /// Writes to the shard the rewards that scorers have returned. Writes every output.flush_seconds,
+  /// or more often if the coordinator waits for rewards (dynamic sampling).
   void keep_rewards();
   /// Waits for the rewards that are still missing, once no rank generates any more. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
@@ -204,7 +204,7 @@ void Rank::become_verifier(const policy::Placement& placement) {
 }
 
 void Rank::keep_rewards() {
-  constexpr double kAwaited = 0.1;  // seconds between writes that the coordinator waits for
+  constexpr double kAwaited = 0.1;  // seconds between writes if the coordinator waits for rewards
   const double now = clock_.now();
   const double flush = inputs_.config.output.flush_seconds;
   if (!scoring_ ||

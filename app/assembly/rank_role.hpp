@@ -33,8 +33,8 @@ struct RankReport {
 };
 
 /// Makes the weights, engine and files of the rank, and runs its roles until the coordinator ends
-/// the run. Then waits for rewards. During start-up, ranks fail together. Later each rank works on
-/// its own and reports its faults to `faults`. Collective; throws JobEnded.
+/// the run. Then waits for rewards. During start-up, a fault on one rank ends all ranks. Later each
+/// rank works on its own, and reports a fault to `faults`. Collective; throws JobEnded.
 [[nodiscard]] RankReport run_role(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                   const Machine& machine, const Plan& plan, const Attempt& attempt,
                                   Standing& standing, const Clock& clock,

@@ -1,4 +1,4 @@
-// Rewards: a rank scores its responses while others are still generated, and counts the results.
+// Rewards: a rank scores finished responses while it generates others, and counts the results.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
   std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< time of each response's last try, summed
+  double seconds = 0;                     ///< time of the last try to score each response, summed
   double overlapped_seconds = 0;          ///< the part of `seconds` before generation ended
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
   double trailing_seconds = 0;            ///< from the end of generation to the end of scoring

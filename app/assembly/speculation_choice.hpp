@@ -32,8 +32,8 @@ struct SpeculationChoice {
   policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
   std::vector<bool> known;                   ///< [methods] acceptance is known from earlier runs
-  std::vector<policy::RankedMethod> ranked;  ///< methods by the ladder, best first
-  policy::LadderLoad load;                   ///< load for which the ladder was built
+  std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first
+  policy::LadderLoad load;                   ///< load for which the speedups hold
   double requests = 0;                       ///< all responses of the job
 };
 
@@ -43,11 +43,12 @@ struct SpeculationChoice {
 /// larger groups that the layout's groups may join into. Throws UsageError if the configuration
 /// asks for a choice that cannot be made.
 ///
-/// The initial selection (section 4.2) orders drafters by the draft ladder: their speedups at the
-/// rates of `history`. N-grams and suffix trees come before models and heads, because lookups cost
-/// next to nothing, and speculation::Speculator asks a later drafter only if it expects a better
-/// draft. Within each of these two classes the ladder decides. If there are drafter ranks, the
-/// chosen plan's method comes first, because a drafter rank seldom asks its second drafter.
+/// The initial selection (section 4.2) orders drafters by the draft ladder (draft_ladder.hpp):
+/// their speedups at the rates of `history`. N-grams and suffix trees come before models and heads,
+/// because lookups cost next to nothing, and speculation::Speculator asks a later drafter only if
+/// it expects a better draft. Within each of these two classes the ladder decides. If there are
+/// drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
+/// second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
@@ -64,8 +65,8 @@ struct SpeculationChoice {
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.
 [[nodiscard]] std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& load);
 
-/// The chosen plan, its rivals, the settings that ask for each, and the draft ladder, as text for
-/// people; empty if no costs are known or nothing drafts.
+/// Text for the user: the chosen plan, other plans, the settings that select each, and the draft
+/// ladder. Empty if no costs are known or nothing drafts.
 [[nodiscard]] std::string speculation_text(const Plan& plan);
 
 }  // namespace paceline::app

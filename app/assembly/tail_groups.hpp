@@ -21,7 +21,7 @@ struct Plan;
 /// Costs of the degrees into which groups may join. The same on every rank.
 struct TailGroups {
   std::map<int, CostTable> costs;  ///< cost tables by degree; empty: no groups join
-  std::string explanation;         ///< text for people; empty: nothing to tell
+  std::string explanation;         ///< text for the user; empty: nothing to tell
 
   [[nodiscard]] bool grow() const { return !costs.empty(); }
 };
@@ -54,7 +54,7 @@ struct TailGroups {
 /// leave too few neighbouring groups.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
-/// Options by which the scheduler joins groups; empty if the layout's costs are not known.
+/// Options with which the scheduler joins groups. Without costs, no groups join.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 

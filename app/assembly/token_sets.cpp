@@ -31,7 +31,7 @@ bool has(const std::vector<TokenId>& ids, TokenId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-/// Text that names a token for the user, as "<|im_end|> (511)".
+/// Text that names a token for the user, e.g. "<|im_end|> (511)".
 std::string token_name(TokenId id, const io::Tokenizer* tokenizer) {
   constexpr std::size_t kLongest = 40;
   if (tokenizer == nullptr || !tokenizer->has_token(id)) return fmt::format("token {}", id);
@@ -145,7 +145,7 @@ TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,
 
 namespace {
 
-/// The setting with which responses end where the template's turns do.
+/// The setting that ends responses where the chat template ends turns.
 std::string setting_for(const TurnEnd& end) {
   return end.tokens.size() == 1
              ? fmt::format("sampling.stop_ids: [{}]", end.tokens.front())

@@ -17,8 +17,8 @@ namespace paceline::app {
 
 struct Inputs;
 
-/// Every id that ends a response: the model's own end tokens unless they are ignored,
-/// sampling.stop_ids, and special tokens among sampling.stop_strings. Ascending, each once.
+/// Every id that ends a response: sampling.stop_ids, special tokens among sampling.stop_strings
+/// and, unless sampling.ignore_eos is set, the model's end tokens. Ascending, without duplicates.
 /// `tokenizer` may be null. Throws UsageError on an id that is no token of the model.
 [[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model,
                                             const SamplingParams& sampling,
@@ -34,7 +34,7 @@ struct Inputs;
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// The text with which a chat template ends an answer's turn, as "<|im_end|>".
+/// The text with which a chat template ends an answer's turn, e.g. "<|im_end|>".
 struct TurnEnd {
   std::string text;             ///< empty: not known
   std::vector<TokenId> tokens;  ///< tokens of `text`; only the first if it is special
@@ -51,7 +51,7 @@ struct ResponseEnds {
   TurnEnd turn;  ///< set on rank 0 alone
 };
 
-/// Text of ascending ids, as "3, 7-9".
+/// Text of ascending ids, e.g. "3, 7-9".
 [[nodiscard]] std::string ranges_text(const std::vector<TokenId>& ids);
 
 /// Lines of the banner: tokens that end a response and tokens that cannot be sampled. Warns if

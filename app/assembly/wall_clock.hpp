@@ -18,7 +18,7 @@ class SteadyClock final : public Clock {
   double start_;
 };
 
-/// Unix time.
+/// Unix time in seconds.
 [[nodiscard]] double unix_seconds();
 
 struct TimeLimit {

@@ -42,7 +42,7 @@ struct WeightPlan {
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
-/// The ranks that share a copy if all need the same weights: the minimum over all NUMA domain sets.
+/// Number of ranks that can share one copy, in the set of NUMA domains with the fewest ranks.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 
 /// The head that `id` names; null: it names no head.

@@ -3,7 +3,7 @@
 //
 // Ranks that share a copy map it, and each packs a part of it at the start. On a device, a rank
 // loads the weights of its role into the device's memory, from files that the node caches. Weights
-// that may lend their memory to KV are given away, and loaded again when needed.
+// that may lend their memory to KV are handed out for good, and loaded again when needed.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class WeightStore {
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< memory of shared copies; outlives their weights
   std::map<policy::WeightsId, Kept> kept_;
-  std::set<policy::WeightsId> lent_;  ///< weights in kept_ that are given away at first use
+  std::set<policy::WeightsId> lent_;  ///< weights in kept_ that the first caller gets for good
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< loads that get_part() has begun
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;

@@ -385,8 +385,8 @@ class Builder {
   RunFigures figures_;
   double bin_seconds_ = 1;
   std::map<std::uint32_t, std::size_t> index_;  ///< into figures_.ranks, by number
-  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< (rank, attempt)
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< (rank, attempt)
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< by (rank, attempt)
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< by (rank, attempt)
 };
 
 }  // namespace

@@ -33,11 +33,11 @@ inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
 /// Seconds by phase. `prefill`, `decode` and `verify` divide a forward pass by their rows.
-/// `communication` is the time in the group's collectives within forward passes and sampling,
-/// including the wait for other ranks. `other` is the bookkeeping in a step. `starting` and
-/// `loading` come before a rank's first step, and a change of roles may load more weights. `flush`
-/// is writing to files, within a step or outside. `idle` is waiting for requests, for messages or
-/// for the end of the run.
+/// `communication` is the time in a verifier group's collectives within forward passes and
+/// sampling, including the wait for other ranks. `other` is the bookkeeping in a step. `starting`
+/// and `loading` come before a rank's first step, and a change of roles may load more weights.
+/// `flush` is writing to files, within a step or outside. `idle` is waiting for requests, for
+/// messages or for the end of the run.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
@@ -62,9 +62,9 @@ struct RankFigures {
 struct ResponseFigures {
   RequestId id;
   std::uint32_t tokens = 0;
-  double leased = 0;    ///< when a group first got it, seconds on the time line
+  double leased = 0;    ///< when a verifier group got it, seconds on the time line
   double finished = 0;  ///< seconds on the time line
-  int moves = 0;        ///< moves from one group to another
+  int moves = 0;        ///< moves from one verifier group to another
   FinishReason reason = FinishReason::stop_id;
 };
 
@@ -135,13 +135,13 @@ struct RunFigures {
   std::uint64_t cores = 0;                 ///< cores used by the last attempt; 0: it used GPUs
   std::uint64_t gpus = 0;                  ///< GPUs used by the last attempt
   std::uint64_t partial = 0;               ///< responses that were stopped and not resumed
-  std::uint64_t moves = 0;                 ///< moves of requests from one group to another
-  std::uint64_t pregenerated = 0;          ///< tokens generated for the next step's drafts
+  std::uint64_t moves = 0;                 ///< moves of requests between verifier groups
+  std::uint64_t pregenerated = 0;          ///< tokens generated for the next training step's drafts
   double pregenerating_seconds = 0;        ///< idle time spent on them, summed over ranks
   std::vector<RankFigures> ranks;          ///< in order of rank numbers
   std::vector<NodeFigures> nodes;          ///< most memory first
   std::vector<ResponseFigures> responses;  ///< in order of finishing
-  std::vector<GroupFigures> groups;        ///< longest first
+  std::vector<GroupFigures> groups;        ///< longest response first
   std::vector<std::string> drafters;
   std::vector<std::vector<AcceptanceFigures>> acceptance;  ///< [drafter][position - 1]
   std::uint64_t drafted = 0;                               ///< draft tokens verified
@@ -152,9 +152,9 @@ struct RunFigures {
 
   /// Means over time bins of equal length; there are bins() bins.
   struct Bin {
-    double requests = 0;  ///< requests in the batches of all groups
+    double requests = 0;  ///< requests in the batches of all verifier groups
     double tokens = 0;    ///< response tokens a second
-    double kv_used = 0;   ///< share of all groups' KV blocks in use; 0: no steps
+    double kv_used = 0;   ///< share of all verifiers' KV blocks in use; 0: no steps
     double drafted = 0;   ///< draft tokens verified a second
     double accepted = 0;  ///< draft tokens accepted a second
   };

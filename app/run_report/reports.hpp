@@ -23,7 +23,7 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, why responses ended, the largest loss of time.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line about how much of an unfinished run is done; empty: complete, or not known.
+/// A line about how much of an unfinished run is done; empty: it is complete, or unknown.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// One of several runs that a report compares.
@@ -35,7 +35,7 @@ struct NamedRun {
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// A line about dynamic sampling: prompts kept or not, unneeded responses; empty: the run has none.
+/// A line with the counts of dynamic sampling; empty: the run has none.
 [[nodiscard]] std::string choice_of(const NamedRun& run);
 
 /// The whole report.

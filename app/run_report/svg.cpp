@@ -16,7 +16,7 @@ constexpr double kTop = 34;    // room for the legend and words of marks
 constexpr double kBottom = 40;
 constexpr double kLetter = 6.6;  // about the width of a letter of height 12
 
-/// A short text of the number, as "250 k".
+/// A short text of the number, e.g. "250 k".
 std::string number(double value) {
   if (value != 0 && std::abs(value) < 1e-3) return fmt::format("{:.3g}", value);
   double unit = 1;

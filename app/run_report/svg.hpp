@@ -33,8 +33,8 @@ class Plot {
   void line(const std::vector<std::pair<double, double>>& points, const std::string& color);
   /// A box from one corner to the other.
   void box(double x0, double y0, double x1, double y1, const std::string& color);
-  /// Draws a vertical line with a word at its top, or lower down if it would meet the last mark's
-  /// word. Call for marks from left to right.
+  /// Draws a vertical line with a word at its top, or lower if the word would meet that of the last
+  /// mark. Call for marks from left to right.
   void mark(double x, const std::string& word);
   /// Writes a word left of the y axis at a value; the axis then has no ticks.
   void name(double y, const std::string& word);

@@ -181,21 +181,21 @@ Table nodes(const RunFigures& figures) {
   return table;
 }
 
-/// A date in UTC, as "2026-01-31 18:04:12".
+/// A date in UTC, e.g. "2026-01-31 18:04:12".
 std::string date_of(double unix_seconds) {
   constexpr double kLast = 253402300799;  // end of the year 9999; a later time is damaged
   if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
-/// Text as ", 812.5 a core (8 cores)"; empty: the count is not known.
+/// Text such as ", 812.5 a core (8 cores)"; empty: the count is not known.
 std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
   if (count == 0) return "";
   return fmt::format(", {:.1f} a {} ({})", rate / static_cast<double>(count), what,
                      counted(count, what));
 }
 
-/// Text as " (250 by stop_id, 6 by length)".
+/// Text such as " (250 by stop_id, 6 by length)".
 std::string reasons_of(const RunFigures& figures) {
   std::map<FinishReason, std::size_t> counts;
   for (const ResponseFigures& response : figures.responses) ++counts[response.reason];

@@ -1,4 +1,4 @@
-// Rewards, and turns of conversations, in a report: tables, and plots for HTML.
+// Tables and HTML plots of rewards and of conversations for a report.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ class Pulse {
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until received
+    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until it arrives
     double silent = 0;                       ///< seconds for which this pulse has waited
   };
   void run();

@@ -43,7 +43,7 @@ void keep_in_log(std::string_view text) noexcept;
 /// Adds the text to an open log; safe in a signal handler.
 void keep_in_open_log(std::string_view text) noexcept;
 
-/// The time now, as "2026-01-31 18:04:12 UTC".
+/// The time now, e.g. "2026-01-31 18:04:12 UTC".
 [[nodiscard]] std::string now_text();
 
 }  // namespace paceline::app

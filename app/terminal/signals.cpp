@@ -45,7 +45,7 @@ std::uintptr_t take_hex(std::string_view& text) {
   return value;
 }
 
-// The path at the end of a line of /proc/self/maps, if its range holds the address; else empty.
+// The path in a line of /proc/self/maps if the line's range holds the address, else empty.
 std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) {
   const std::uintptr_t begin = take_hex(line);
   if (!line.starts_with('-')) return {};
@@ -56,8 +56,8 @@ std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) 
   return line.substr(slash);
 }
 
-// The file that is mapped at the address; empty: none is. As part of a signal handler, this uses
-// only system calls and memory of its own.
+// The file that is mapped at the address; empty: none is. As part of a signal handler, this
+// function uses only system calls and its own memory.
 std::string_view file_mapped_at(const void* address) {
   static char lines[8192];  // room for the longest path and the start of its line
   const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);

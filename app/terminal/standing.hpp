@@ -1,5 +1,5 @@
-// Results that a job keeps from one step to the next (watch.hpp). A result is used again while the
-// values that it depends on stay the same. These values change on all ranks or on none.
+// Results that a job keeps from one training step to the next (watch.hpp). A result is used again
+// until a value that it depends on changes. A value changes on all ranks or on none.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace paceline::app {
 /// The kept results of one rank; empty in a job's first step. Used by one thread.
 class Standing {
  public:
-  /// `resident`: the job stays for many steps.
+  /// `resident`: the job serves many training steps.
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
@@ -27,7 +27,8 @@ class Standing {
   /// step's, which is rare in a training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
-  /// The model's end tokens in the previous step; nullopt in the first step. `now`: this step's.
+  /// The model's end tokens in the previous step; nullopt in the first step. `now`: the end tokens
+  /// in this step.
   [[nodiscard]] std::optional<std::vector<TokenId>> eos(const std::vector<TokenId>& now) {
     return std::exchange(eos_, now);
   }
