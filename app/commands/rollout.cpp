@@ -152,7 +152,6 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   printer.end(clock.now(), coordinator.progress());
 }
 
-/// Results of writing the final files.
 struct Written {
   std::uint64_t rewards = 0;  ///< responses with a reward
   double ended = 0;           ///< seconds until this attempt ended, as in `paceline report`

@@ -232,7 +232,6 @@ void require_experts(const ModelConfig& config, const ScoreArguments& arguments,
                     recorded.layers == own.layers ? "" : ", in other layers"));
 }
 
-/// Serializes the scores of a response and the experts that its positions used.
 std::vector<std::byte> record_of(const engine::ResponseScores& scores,
                                  const std::vector<std::int16_t>& routing) {
   WireWriter writer;

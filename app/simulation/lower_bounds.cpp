@@ -18,8 +18,7 @@ constexpr std::size_t kLongest = 256;
 /// Most groups that one drafter rank serves, in Bounds::work().
 constexpr int kMostGroups = 16;
 
-/// Number of positions that a request's sampled tokens attend to, summed over the tokens. `before`:
-/// prompt tokens.
+/// Positions attended to, summed over a request's sampled tokens. `before`: prompt tokens.
 double positions_of(const sim::ModelledRequest& request, double before) {
   double positions = 0;
   double begin = 0;

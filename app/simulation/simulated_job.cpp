@@ -157,7 +157,7 @@ std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
 }
 
 /// Real bytes of KV for one simulated byte. The simulation has fewer bytes than a real rank if KV
-/// is checked (test.check_kv). With this factor, transfers take as long as those of a real rank.
+/// is checked (test.check_kv). With this factor, transfers take as long as on a real rank.
 double real_bytes_of_one(const Inputs& inputs) {
   const auto bytes = [&](bool looked_at) {
     return static_cast<double>(kv_shape(inputs, 1, looked_at).block_bytes());
@@ -165,8 +165,8 @@ double real_bytes_of_one(const Inputs& inputs) {
   return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
-/// Response lengths, which policy oracle reads. They are those of the run that schedule.lengths
-/// names, or else of the simulated responses.
+/// Response lengths for policy oracle: from the run in schedule.lengths, or else the simulated
+/// ones.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;

@@ -84,8 +84,8 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
-/// The larger groups into which the layout's groups may join for the last requests. Costs come from
-/// the GPU tables.
+/// The larger groups into which groups may join for the last requests, with costs by the GPU
+/// tables.
 TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {
   TailGroups tail;
@@ -109,7 +109,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// The larger groups into which the layout's groups may join for the last requests. Costs come from
+/// The larger groups into which groups may join for the last requests. The costs are from
 /// engine.tail_profile.
 TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
                                   const policy::Placement& first, const ProfiledCosts& costs) {

@@ -171,7 +171,6 @@ class RemoteDrafters {
   /// Gives each RemoteDrafter its ranks. `places`: all drafter ranks of the new placement.
   void use(std::span<const policy::DrafterPlace> places);
   [[nodiscard]] bool is_drafter(int rank) const;
-  /// Takes a message of a drafter rank. The message may have any contents.
   void receive(int from, std::span<const std::byte> message);
   void close();  ///< calls RemoteDrafter::close() of each
   [[nodiscard]] RemoteDrafter::Counts counts() const;

@@ -323,8 +323,8 @@ void Speculator::judge_proposed(const engine::Committed& committed) {
   }
 }
 
-/// Keeps every draft of a drafter that runs ahead. Another draft is kept if it is on trial, or
-/// better than the best one made here so far, which it replaces.
+/// Keeps every draft of a drafter that runs ahead. A draft of another drafter replaces the best
+/// draft made here so far if it is better or on trial.
 void Speculator::take(int drafter, std::size_t request, Draft& draft) {
   const bool any = draft.expected_tokens > draft.foretold;
   if (roster_[drafter].runs_ahead()) {

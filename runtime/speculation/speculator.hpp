@@ -39,7 +39,6 @@ class AcceptanceCounts {
     ++count.drafted;
     count.accepted += accepted ? 1 : 0;
   }
-  /// The counts, ordered by drafter, position, batch size and response length.
   [[nodiscard]] std::vector<AcceptanceCell> cells() const {
     std::vector<AcceptanceCell> cells;
     for (const auto& [key, count] : counts_) {
@@ -122,7 +121,6 @@ class Speculator {
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
-  /// A draft of one drafter, with the expected acceptance of each token.
   struct Draft {
     int drafter = 0;
     int foretold = 0;  ///< number of foretold tokens; the drafter's own tokens follow them
