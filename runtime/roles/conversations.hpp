@@ -12,19 +12,19 @@
 
 namespace paceline::roles {
 
-/// A response whose turn has ended leaves its batch and waits here for the answer. Meanwhile the
-/// verifier that sampled the turn holds the request, and stores its KV like the KV of a request
-/// whose lease has ended. A request that goes to another verifier takes its trajectory along, which
-/// tells the environment there of earlier turns. Not thread-safe.
+/// A response whose turn has ended leaves its batch and waits here for the environment's answer.
+/// Meanwhile its verifier goes on holding the request, and stores the request's KV as at the end of
+/// a lease. If a request moves to another verifier, its trajectory goes along, and tells the
+/// environment there of earlier turns. Not thread-safe.
 class Conversations {
  public:
   /// `environment`: null where responses are of one turn; outlives this.
   Conversations(Environment* environment, const ConversationLimits& limits)
       : environment_(environment), limits_(limits) {}
 
-  /// Whether the response could go on after an answer to its last turn. If not, its KV is useless.
+  /// Whether the response could go on after an answer to its last turn. Else its KV is useless.
   [[nodiscard]] bool may_go_on(const Admission& request) const;
-  /// Returns a new key for the KV of a waiting request, never equal to a key of the coordinator.
+  /// Returns a new key for the KV of a waiting request. No key of the coordinator equals it.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
   /// Asks the environment to answer the request's turn, which has ended.
   void ask(Admission request, const policy::KeptKv& kv);

@@ -61,7 +61,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
 }
 
 Turn Coordinator::turn() {
-  constexpr int kMostMessages = 4096;  // a flood must not keep the caller from the watchdog
+  constexpr int kMostMessages = 4096;  // a bound, so that the caller gets to the watchdog
   Turn turn;
   for (int n = 0; n < kMostMessages; ++n) {
     const std::optional<Envelope> envelope = mailbox_.poll();
@@ -75,7 +75,7 @@ Turn Coordinator::turn() {
   return turn;
 }
 
-/// Gives groups that have nothing to do requests of the next step, as many as run at once.
+/// Gives idle groups requests of the next training step, as many as fit in their batches.
 void Coordinator::pregenerate() {
   if (options_.upcoming == nullptr || stopping_ || finish_sent_ || change_ ||
       !requests_.waiting().empty())
@@ -90,14 +90,15 @@ void Coordinator::pregenerate() {
   }
 }
 
-/// The rank's role in the next placement, if it has taken its place there; else in the current one.
+/// Returns the rank's role in the next placement if the rank has taken its place there, otherwise
+/// its role in the current placement.
 Role Coordinator::role_of(int rank) const {
   const bool taken = change_ && change_->told() && !change_->awaits(rank);
   return (taken ? change_->next() : placement_).role(rank);
 }
 
-/// A drafter rank is not trusted: all but a few kinds of its messages are dropped. Returns false
-/// for a dropped message.
+/// Handles a message. Drafter ranks are not trusted: only a few kinds of their messages are
+/// accepted. Returns false if the message was dropped.
 bool Coordinator::take(const Envelope& envelope) {
   const int rank = envelope.from.rank;
   const bool drafts = role_of(rank) == Role::drafter;
@@ -151,7 +152,7 @@ KnownGroup& Coordinator::group_of(int leader, std::uint32_t epoch) {
   return begins(epoch) ? change_->new_groups().at(leader) : groups_.at(leader);
 }
 
-/// Describes all groups to the scheduler, but those that are to end.
+/// Rebuilds the scheduler's list of groups. Groups that are to end are left out.
 void Coordinator::describe_groups() {
   run_.groups.clear();
   for (const auto& [leader, group] : groups_) {
@@ -159,7 +160,7 @@ void Coordinator::describe_groups() {
   }
 }
 
-/// Describes a group anew, of which something has changed.
+/// Updates a group's entry in the scheduler's list.
 void Coordinator::describe(const KnownGroup& group) {
   const auto state = std::lower_bound(
       run_.groups.begin(), run_.groups.end(), group.ranks.leader,
@@ -219,7 +220,7 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Applies rewards, which decide which prompts count. Stops the run once enough prompts count.
+/// Lets rewards decide which prompts count, and stops the run once enough prompts count.
 void Coordinator::on(const Rewarded& told) {
   ++changes_;
   for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
@@ -230,8 +231,8 @@ void Coordinator::on(const Rewarded& told) {
   finish_when_idle();
 }
 
-/// Adds requests of prompts that may begin now. Withdraws waiting requests that are not needed
-/// because enough earlier prompts are known to count.
+/// Adds requests of prompts that may begin now. Withdraws waiting requests that are no longer
+/// needed because enough earlier prompts count.
 void Coordinator::add_work() {
   const policy::DynamicSampling& sampling = *options_.sampling;
   if (sampling.over()) return;
@@ -248,7 +249,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). An idle group does not report its room again, so it cannot ask for them.
+/// SelectInstance). Other leases follow reports, and idle groups do not report.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -257,8 +258,8 @@ void Coordinator::lease_to_any() {
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader));
 }
 
-/// Leases requests to idle groups. An idle group sends no report that could bring it a lease, so it
-/// is offered the requests that did not fit when it last reported.
+/// Leases requests to idle groups. They do not report, so this offers them the requests that did
+/// not fit when they last reported.
 void Coordinator::lease_to_idle() {
   if (requests_.waiting().empty()) return;
   for (const policy::GroupState& group : run_.groups) {
@@ -275,7 +276,7 @@ void Coordinator::end_leases(KnownGroup& group) {
     const auto at = requests_.leased().find(id);
     if (at == requests_.leased().end() || at->second.group != leader || at->second.ended ||
         requests_.moves().contains(id))
-      continue;  // the request has ended, or moves: its new group will report it as ending
+      continue;  // the request has ended, or its next holder will report it
     const policy::LeaseEnd end = scheduler_.at_end(run_, group.state(), id);
     if (!end.renewed) {
       move({id, end.to});
@@ -322,7 +323,7 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   send(group.ranks.leader, Lease{std::move(request), lease.request.kv});
 }
 
-/// The files of a prompt's pictures, which travel with it.
+/// Returns the files of a prompt's pictures, which are sent with the prompt.
 std::vector<PictureBytes> Coordinator::files_of(std::uint32_t prompt) {
   std::vector<PictureBytes> files;
   const std::size_t pictures = prompts_[prompt].pictures.size();
@@ -365,10 +366,10 @@ void Coordinator::change_some() {
   }
 }
 
-/// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching by the request
-/// buffer's order). To save messages, does so once in as many reports as there are groups.
+/// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching in the order of
+/// the request buffer). To save messages, this happens once in n reports, for n groups.
 void Coordinator::foresee() {
-  constexpr std::size_t kOfAGroup = 16;  // requests per group: the next few leases
+  constexpr std::size_t kOfAGroup = 16;  // requests per group: about its next leases
   if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, ForeseeKv> keys;  // by leader
@@ -379,7 +380,7 @@ void Coordinator::foresee() {
   for (const auto& [leader, foreseen] : keys) send(leader, foreseen);
 }
 
-/// Forgets a group's stored KV, lost with its role: the KV of waiting requests is computed again.
+/// Forgets KV that a group loses with its role. Waiting requests will compute this KV again.
 void Coordinator::forget_stored(int leader) {
   std::vector<std::uint64_t> keys = requests_.forget_stored(leader);
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
@@ -406,8 +407,8 @@ void Coordinator::on(int from, const Ready& ready) {
   if (change_->done()) adopt();
 }
 
-/// Makes the next placement the current one: its groups are leased requests, and verifiers hear of
-/// its drafters.
+/// Makes the next placement the current one. Leases requests to its new groups, and tells verifiers
+/// that stay about its drafters.
 void Coordinator::adopt() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!ends(it->first)) {
@@ -439,7 +440,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// Leases the requests that came back, all to one group, so that it writes their tokens to disk.
+/// Before a stop, leases to one group all requests that came back, so that they get to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });
@@ -497,7 +498,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // Statuses are of different moments: a request that moves may be in two of them, or in none.
+  // A request that moves may be in two statuses or in none, so the counts are capped.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

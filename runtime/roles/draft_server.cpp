@@ -12,15 +12,15 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< messages of a turn; clients are answered at the turn's end
+constexpr int kMostMessages = 256;  ///< most messages of a turn; fetches are answered at its end
 /// Approximate limit of an answer's tokens, which keeps it within a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< seconds between two looks for groups to forget
 
 }  // namespace
 
-// All updates are applied before any fetch is answered or any gap is asked for: where a request has
-// moved, its new verifier's tokens may arrive before the last tokens of its old verifier.
+// Updates are applied before fetches are answered and missing tokens are asked for. After a move
+// the new verifier's tokens may arrive first, and the old verifier's last tokens then fill the gap.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -70,7 +70,7 @@ void DraftServer::apply(Address from, const DraftUpdate& update) {
     }
     const auto tokens = all.subspan(stretch.first, stretch.count);
     const std::uint64_t held = logs_.update(stretch.id, stretch.offset, tokens, update.client, now);
-    if (stretch.ended != 0) {  // the client forgets the request, and cannot fill a gap
+    if (stretch.ended != 0) {  // the client has forgotten the request, and cannot fill a gap
       logs_.end(stretch.id, update.client, now);
       gaps_.erase(stretch.id);
     } else if (held < stretch.offset) {
@@ -105,7 +105,7 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier steps: an equal share for each group that lacks some, newest texts first.
+/// Adds texts of earlier training steps, newest first. Groups that lack some get equal shares.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;
@@ -136,7 +136,7 @@ void DraftServer::ask_for_gaps() {
   std::map<draft::LogClient, std::pair<Address, DraftWanted>> asks;
   for (const auto& [id, teller] : gaps_) {
     const std::uint64_t held = logs_.held(id);
-    if (held >= teller.offset) continue;  // filled since
+    if (held >= teller.offset) continue;  // the gap has been filled
     auto& [at, wanted] = asks[teller.client];
     at = teller.at;
     wanted.client = teller.client;

@@ -1,5 +1,5 @@
-// The grouped draft server: keeps the tokens that all verifiers have generated, so that verifiers
-// can draft for siblings generated elsewhere (Seer, section 4.4 and table 3).
+// The grouped draft server keeps the tokens that all verifiers have generated, so that a verifier
+// can draft from siblings that were generated elsewhere (Seer, section 4.4 and table 3).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@
 
 namespace paceline::roles {
 
-/// The server applies updates and answers fetches. Only the acceptance of drafts depends on it,
-/// never a response. The server trusts no sender, drops messages that make no sense, and serves
-/// until its driver stops. An answer has this step's texts first, and then responses of earlier
-/// training steps to the same prompt. After its messages, a turn reads a part of these responses.
+/// The server applies updates with new tokens, and answers fetches of other verifiers' tokens. It
+/// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
+/// messages, and serves until its driver stops. An answer has texts of this training step first,
+/// and then responses of earlier training steps to the same prompts. Each turn reads a part of
+/// them.
 class DraftServer final : public protocol::Participant {
  public:
-  /// References outlive this. `earlier`: the responses of earlier steps; null: there are none.
-  /// `servers`: rank of each server; the index is the server's number as a reader of `earlier`.
+  /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
+  /// `servers`: ranks of all servers; a server's index here is its number as a reader of `earlier`.
   DraftServer(Mailbox& mailbox, const Clock& clock, const draft::LogLimits& limits,
               EarlierResponses* earlier = nullptr, std::vector<int> servers = {})
       : mailbox_(mailbox),
@@ -54,7 +55,7 @@ class DraftServer final : public protocol::Participant {
   draft::GroupLogs logs_;
   EarlierResponses* earlier_;
   std::vector<int> servers_;
-  double looked_ = 0;  ///< time of the last look for groups to forget
+  double looked_ = 0;  ///< time at which the server last looked for groups to forget
   std::uint64_t nonsense_ = 0;
 
   // State of the turn under way.
@@ -64,7 +65,7 @@ class DraftServer final : public protocol::Participant {
     draft::LogClient client = 0;
     std::uint64_t offset = 0;  ///< response index of the stretch after the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< [requests with a gap] last client that sent its tokens
+  std::map<RequestId, Teller> gaps_;  ///< by request: the last sender of tokens after a gap
   std::vector<draft::LoggedText> texts_;
 };
 

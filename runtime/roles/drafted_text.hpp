@@ -16,9 +16,9 @@ namespace paceline::roles {
 struct DraftedChain {
   std::vector<TokenId> tokens;
   std::vector<float> scores;        ///< [tokens] score of each token, given the tokens before it
-  std::vector<std::int32_t> by;     ///< [tokens] the drafter that found each token
+  std::vector<std::int32_t> by;     ///< [tokens] index of the drafter that found each token
   std::vector<TokenId> runners_up;  ///< [tokens] that drafter's second choice; -1: none
-  std::size_t sent = 0;             ///< tokens that the verifier was sent
+  std::size_t sent = 0;             ///< number of tokens that the verifier was sent
   bool exhausted = false;           ///< no drafter finds more until the verifier's next message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }

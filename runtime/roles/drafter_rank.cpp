@@ -16,21 +16,21 @@ using namespace protocol;
 
 namespace {
 
-/// A verifier that has sent a message and got no drafts is sent an empty Drafts after this long.
+/// A verifier that has sent a message gets an empty Drafts if it gets nothing else for this long.
 constexpr double kSignSeconds = 0.5;
 
-/// Exponents of feature values are below this. No model computes larger values, and they could
-/// overflow fp32 in a head's first product.
+/// Binary exponents of valid features are below this. No model computes larger values, and they
+/// could overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// A second choice counts 1/e after kSecondMemory further ones. kSecondPrior: weight of the prior.
+/// A second choice weighs 1/e after kSecondMemory further ones. kSecondPrior: weight of the prior.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 
-/// Weight of the newest interval in the average time between two answers.
+/// Weight of the newest interval in the average time between two DraftCommits.
 constexpr double kNewest = 0.05;
 
-/// Whether all exponents are in range. In either dtype a value's upper 16 bits have its exponent.
+/// Whether all exponents are in range. In bf16 and fp32 a value's upper 16 bits have its exponent.
 bool in_range(std::span<const std::byte> values, DType type) {
   constexpr int kBias = 127;
   const std::size_t size = size_of(type);
@@ -93,7 +93,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// Applies or drops a message: drafters may still write to a rank that was a verifier before.
+/// Applies or drops a message. Drafts may still come, if this rank was a verifier before.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -137,7 +137,7 @@ void DrafterRank::open(int from, const DraftOpen& open) {
   if (!open.prompt.empty()) prompt = open.prompt;
   if (prompt.empty()) return;  // the request's prompt was never sent
   if (const auto at = requests_.find(open.id); at != requests_.end()) {
-    if (at->second.version > open.version) return;  // the request has moved
+    if (at->second.version > open.version) return;  // from an earlier holder
     if (goes_on(from, open, at->second)) return;
     for (const auto& drafter : drafters_) drafter->leave(open.id, clock_.now());
     drop(open.id);
@@ -151,10 +151,10 @@ void DrafterRank::open(int from, const DraftOpen& open) {
                    clock_.now());
 }
 
-/// Takes the text that the rank missed while it did not read. The verifier opens the request anew
-/// then, but the rank knows the earlier text. To compute this text again, for all requests at once,
-/// would take so long that the mailbox would fill up again. Returns false if the request has moved,
-/// or a drafter reads features: the missed features are lost.
+/// Takes the text that the rank missed while its mailbox was full. The verifier then opens the
+/// request again, but only the missed text must be computed. To compute the whole texts of all
+/// requests would take so long that the mailbox would fill up again. Returns false if the request
+/// must be opened anew: it has moved, or a drafter lacks the missed features.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||
@@ -183,7 +183,7 @@ void DrafterRank::waste(std::size_t tokens, std::size_t of_branches) {
   summary_.most_wasted = std::max(summary_.most_wasted, static_cast<std::uint32_t>(tokens));
 }
 
-/// Counts the verdicts on a chain of which the first `agreed` tokens were committed.
+/// Counts a chain's tokens as right or wrong. The first `agreed` of them were committed.
 void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
                         std::span<const TokenId> tokens) {
   summary_.accepted += agreed;
@@ -198,9 +198,9 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
   }
 }
 
-/// Removes drafted tokens that were committed. The first drafted token that differs from the
-/// committed text is refuted, with all tokens after it and all branches. But a branch that leaves
-/// the chain here by the target's token becomes the chain. `tokens`: the response's last tokens.
+/// Compares drafted tokens with `tokens`, the response's last tokens. Tokens of the chain that were
+/// committed are removed. At the first difference the rest of the chain and all branches are
+/// dropped. But if a branch leaves the chain there by the committed token, it becomes the chain.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -228,7 +228,7 @@ void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   }
 }
 
-/// Updates the average time between two answers of verifiers.
+/// Updates the average time between two DraftCommits.
 void DrafterRank::note_answer() {
   const double now = clock_.now();
   if (answered_ >= 0) {
@@ -299,8 +299,8 @@ void DrafterRank::observe(int from, const DraftFeatures& message) {
   }
 }
 
-/// Lists the request's branches that could be drafted further. Returns the probability that the
-/// target says the whole chain.
+/// Adds to outcomes_ the request's branches that could get another token. Returns the probability
+/// that the target samples the whole chain.
 double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   const DraftedChain& chain = r.ahead.chain;
   const double second = second_choices_.estimate(policy::kSecondChoice, kSecondPrior);
@@ -325,8 +325,8 @@ double DrafterRank::list_outcomes(RequestId id, const OpenRequest& r) {
   return chance;
 }
 
-/// Chooses the branches that are drafted further, in addition to the requests in `asked_`. The
-/// likeliest branches come first.
+/// Chooses the branches that the current call extends, the likeliest first, in addition to the
+/// chains of the requests in `asked_`.
 void DrafterRank::choose_outcomes() {
   outcomes_.clear();
   if (branching_ < 0 || !eager() || (options_.calls.empty() && options_.shuffle == 0)) return;
@@ -354,7 +354,7 @@ void DrafterRank::choose_outcomes() {
   outcomes_.resize(count);
 }
 
-/// Number of requests for which the call under way drafts a chain or an outcome.
+/// Number of requests for which the current call drafts a chain or a branch.
 std::size_t DrafterRank::requests_of_call() const {
   if (outcomes_.empty()) return asked_.size();
   std::set<RequestId> requests;
@@ -364,7 +364,7 @@ std::size_t DrafterRank::requests_of_call() const {
 }
 
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
-/// drafters were asked: even if they found nothing, the next call may ask for other requests.
+/// drafters were asked. Even if they found nothing, the next call may ask for other requests.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -405,7 +405,7 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter for drafts of the requests still without any, and `branching_` for outcomes too.
+/// Asks a drafter for drafts of the requests without any, and `branching_` to extend branches too.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;
@@ -417,7 +417,7 @@ void DrafterRank::ask(std::int32_t drafter) {
   assumed_.resize(branches);
   slots_.clear();
   for (const Asked& asked : asked_) {
-    // A draft reaches to the end of the next piece, or to the limit of tokens ahead.
+    // A draft completes the next piece, unless the limit of tokens ahead comes first.
     const DraftedChain& chain = asked.request->ahead.chain;
     add_slot(
         asked.id, chain.tokens,
@@ -483,8 +483,8 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends complete pieces, and shorter pieces that no drafter can extend. A verifier that has no
-/// drafted token of a request is sent a piece of any length: it would decode plainly otherwise.
+/// Sends complete pieces, and shorter pieces that no drafter can extend. If the verifier has no
+/// drafted token of a request, a piece of any length is sent, so that the next step has a draft.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

@@ -1,5 +1,5 @@
-// A rank that drafts for verifiers on other ranks, ahead of them (decoupled speculation, SpecActor
-// section 4.1).
+// A drafter rank drafts tokens for verifiers on other ranks, and runs ahead of them (decoupled
+// speculation, SpecActor section 4.1).
 #pragma once
 
 #include <algorithm>
@@ -27,36 +27,37 @@
 namespace paceline::roles {
 
 struct DrafterOptions {
-  policy::DrafterPlace place;  ///< place of this rank
+  policy::DrafterPlace place;  ///< place of this rank in the placement
   protocol::DraftWindow window = {};
-  /// Tokens after which a draft is sent, at most `window.tokens`; 0: `window.tokens`.
+  /// Number of tokens of a piece, the part of a draft that is sent at once. At most
+  /// `window.tokens`. 0: `window.tokens`, or a single token if the rank is eager.
   int piece = 0;
-  int max_batch = 64;  ///< rows of one call
-  /// Seconds of a call that drafts one token, as a function of rows, for the first drafter that
-  /// drafts branches. Without points nothing is drafted for outcomes, unless `shuffle` is set.
+  int max_batch = 64;  ///< most rows of one call of a drafter
+  /// Seconds of a call that drafts one token a row, by number of rows, of the first drafter that
+  /// drafts branches. Without points no branches are drafted, unless `shuffle` is set.
   CostCurve calls = {};
-  std::uint64_t shuffle = 0;     ///< not 0: outcomes are chosen at random, with this seed
+  std::uint64_t shuffle = 0;     ///< seed of a random choice of branches; 0: no random choice
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
-/// The rank drafts a few tokens for each of its requests in turn, as far ahead of the verifier's
-/// answers as the window allows. Drafters are asked in order, each for the requests for which
-/// earlier drafters found nothing. Drafts are chains.
+/// The rank drafts for its requests in turn, a few tokens in each call. The window limits how far
+/// the rank may run ahead of the tokens that a verifier has committed. Drafters are asked in order,
+/// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
 ///
-/// An eager rank (protocol::DraftWindow) also drafts for outcomes, as far as this pays
-/// (policy/length/outcomes.hpp). An outcome is a branch that leaves a request's chain for the
-/// drafter's second choice. If the target takes the branch, the branch becomes the chain, and its
-/// draft is there when the verifier's step ends. Without a branch there is no draft for the step
-/// after a refutation: the drafter hears of the refutation only when this step has begun. Where
-/// rows are cheap, the verifier tries branches in addition to the chain.
+/// An eager rank (protocol::DraftWindow) also drafts branches where they pay
+/// (policy/length/outcomes.hpp). A branch leaves a request's chain for the drafter's second choice
+/// at one token. It serves one outcome of the verifier's step: the target samples this second
+/// choice. Then the branch becomes the chain, and the next step has a draft at once. Without a
+/// branch the next step has no draft, because the rank hears of the rejected token only when this
+/// step has begun. Where rows are cheap, the verifier tries branches in addition to the chain.
 ///
-/// A head drafts from the target's features, which verifiers send. Past the last position with
-/// target features the head goes on from its own features, as EAGLE's chain does. It computes these
-/// rows anew once the target's features have come. Where features never came (a request moved, a
-/// mailbox was full), the head begins anew with the next features that come.
+/// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
+/// position with target features the head goes on from its own features, and computes these rows
+/// again once the target's features have come. If features never come (a request moved, a mailbox
+/// was full), the head begins anew with the next features.
 ///
-/// Only the coordinator is trusted: other senders may have been drafters, which may send anything.
-/// Contents that make no sense are counted (RankSummary::invalid) and dropped.
+/// Only the coordinator is trusted. Other senders may have been drafter ranks, which may send
+/// anything. Invalid contents are dropped and counted (RankSummary::invalid).
 class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -69,28 +70,28 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_place_; }
   /// Totals so far; the caller fills in rank, role and memory.
   [[nodiscard]] RankSummary summary() const { return summary_; }
-  /// [drafters] Drafted tokens that were tried, and that were accepted, late drafts included.
+  /// [drafters] How many drafted tokens were compared with the response, and how many were right.
   [[nodiscard]] std::span<const DraftTally> tallies() const { return tallies_; }
 
  private:
   struct OpenRequest {
     int verifier = 0;
-    std::uint64_t version = 0;  ///< version of the request's holder, the verifier
-    std::int32_t response = 0;  ///< committed tokens
-    DraftedText ahead;          ///< drafted after the committed tokens
+    std::uint64_t version = 0;  ///< Admission::version as the verifier sent it
+    std::int32_t response = 0;  ///< number of committed tokens
+    DraftedText ahead;          ///< tokens drafted after the committed ones
   };
-  /// A request that has no draft yet in the call under way.
+  /// A request for which the current call has found no draft yet.
   struct Asked {
     RequestId id;
     OpenRequest* request = nullptr;
   };
-  /// A branch that might be drafted further.
+  /// A branch that might get another token in the current call.
   struct Outcome {
     RequestId id;
-    std::int32_t leaves = 0;
-    double chance = 0;  ///< probability that the target says all the branch's tokens
+    std::int32_t leaves = 0;  ///< response index at which the branch leaves the chain
+    double chance = 0;        ///< probability that the target samples all the branch's tokens
   };
-  /// A verifier that sends a message gets one back within kSignSeconds, with drafts or without.
+  /// A verifier that sends a message gets one back soon, with or without drafts (kSignSeconds).
   struct Correspondence {
     double said = 0;     ///< time of the last message to the verifier
     bool waits = false;  ///< the verifier has sent a message since
@@ -128,8 +129,8 @@ class DrafterRank final : public protocol::Participant {
   [[nodiscard]] bool at_limit(const OpenRequest& r) const {
     return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());
   }
-  /// Whether drafters may be asked for more of the request's chain. A mailbox that is full leaves a
-  /// piece unsent.
+  /// Whether drafters may be asked to extend the request's chain. They may not while a whole piece
+  /// is unsent, perhaps because the verifier's mailbox is full.
   [[nodiscard]] bool may_ask(const OpenRequest& r) const {
     return !at_limit(r) && !r.ahead.chain.exhausted && r.ahead.chain.unsent() < piece();
   }
@@ -145,28 +146,28 @@ class DrafterRank final : public protocol::Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   RequestMap<OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< the next call begins here: one call may not fit all requests
-  double held_up_since_ = -1;  ///< since when the rank waits for verifiers; -1: not waiting
+  RequestId next_;             ///< first request of the next call: one call may not fit all
+  double held_up_since_ = -1;  ///< time since which the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
   RankSummary summary_;
   std::vector<DraftTally> tallies_;
-  std::int32_t branching_ = -1;  ///< the drafter that drafts branches; -1: none does
+  std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
   policy::FadingShare second_choices_;  ///< share that is right where the first choice is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
-  double answered_ = -1;                ///< time of the last answer of a verifier; -1: none yet
-  double between_answers_ = 0;          ///< seconds, a moving average; 0: not known
+  double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
+  double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known
 
-  // State of the call under way.
+  // State of the current call.
   std::vector<Asked> asked_;       ///< requests without a draft yet
-  std::vector<Outcome> outcomes_;  ///< to be drafted for in the same call
+  std::vector<Outcome> outcomes_;  ///< branches to be extended in the same call
   std::vector<draft::DraftSlot> slots_;
-  std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] tokens before the drafted ones
-  std::vector<TokenId> tokens_;                ///< [slots, window]
-  std::vector<TokenId> runners_up_;            ///< [slots, window]
-  std::vector<std::int32_t> parents_;          ///< [slots, window]
-  std::vector<float> path_scores_;             ///< [slots, window]
+  std::vector<std::vector<TokenId>> assumed_;  ///< [outcomes] drafted tokens before the new ones
+  std::vector<TokenId> tokens_;                ///< [slots, window] drafted tokens
+  std::vector<TokenId> runners_up_;            ///< [slots, window] second choices
+  std::vector<std::int32_t> parents_;          ///< [slots, window] DraftOutput::parents
+  std::vector<float> path_scores_;             ///< [slots, window] DraftOutput::scores
 };
 
 }  // namespace paceline::roles

@@ -26,7 +26,7 @@ void Group::send(std::span<const std::byte> bytes) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
   }
   for (const Address member : members_) mailbox_.send(member, bytes);
-  mailbox_.deliver(members_);  // the leader's step has collectives, which wait for the members
+  mailbox_.deliver(members_);  // now, because the step's collectives wait for the members
 }
 
 engine::StepResult Group::run(const engine::Step& step) {
@@ -89,7 +89,7 @@ Turn Member::turn() {
     if (receipt != Receipt::handled)
       throw std::logic_error("a group's member got a message meant for another role");
     if (over_) return turn;
-    report();  // at once: steps may follow without a pause
+    report();  // here too, because steps may follow without a pause
   }
   report();
   return turn;
@@ -101,7 +101,7 @@ void Member::step(const engine::Step& step) {
   share_.shrink_before(step.kv);
   const engine::StepResult result = runner_.run(step);
   share_.grow_after(step.kv);
-  if (!step.empty()) meter_.end(result);  // an empty step is work in the KV cache alone
+  if (!step.empty()) meter_.end(result);  // an empty step only works on KV blocks
 }
 
 void Member::report() {

@@ -1,4 +1,4 @@
-// A tensor-parallel verifier group: its leader's commands, and the members that follow them.
+// A tensor-parallel verifier group: a leader that sends commands, and members that follow them.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace paceline::roles {
 
-/// The leader's side of a group. Runs steps together with the members, and tells them its commands.
-/// Commands travel as messages, in order. Only steps and ReadRouting have collectives: members
-/// never wait in other commands. A key of KV names one command in flight at a time. Each member
-/// reports the end of its share (KvMoved).
+/// The leader's side of a group. Runs steps together with the members, and sends them commands as
+/// messages, in order. Only steps and ReadRouting have collectives, so members never wait in other
+/// commands. A command on KV has a key that no other command in flight has. Each member reports the
+/// end of its share of such a command (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -28,10 +28,10 @@ class Group final : public engine::StepRunner {
         const std::vector<int>& members, std::uint32_t epoch);
 
   engine::StepResult run(const engine::Step& step) override;
-  /// The leader, like every rank of its group, has the routed experts of all layers. Where ranks
-  /// have the KV of their own requests, the owner of the places sends its experts to all ranks.
+  /// Every rank of the group has the routed experts of all layers, so the leader reads its own. If
+  /// ranks have KV of their own requests, the owner of the places sends its experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
-  /// The leader, like every rank of its group, has the whole residual stream.
+  /// Features come from the leader, because every rank of the group has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);
@@ -49,13 +49,13 @@ class Group final : public engine::StepRunner {
   KvShare& share_;
   std::vector<Address> members_;
   std::uint32_t epoch_;
-  bool leads_ = false;  ///< the members were sent Lead
+  bool leads_ = false;  ///< the members have been sent Lead
 };
 
 /// Whether a message is the Lead of this epoch. From this message on its sender leads the group.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// A rank of a group, other than its leader. Follows the leader's commands once it was sent Lead.
+/// A rank of a group other than the leader. Follows the leader's commands once it has got Lead.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: epoch of the placement that made the group. References outlive this.

@@ -18,8 +18,8 @@ namespace paceline::roles {
 struct KnownGroup {
   policy::GroupRanks ranks;
   protocol::Status status;                 ///< the last status that the group sent
-  bool there = false;                      ///< a status has come
-  std::optional<policy::MoveCosts> costs;  ///< as the group reported them
+  bool there = false;                      ///< whether a status has come
+  std::optional<policy::MoveCosts> costs;  ///< costs of moves to the group, as it reported them
   /// A lease or a renewal that the group's last status does not count yet.
   struct Order {
     int requests = 0;
@@ -29,8 +29,8 @@ struct KnownGroup {
   Order all_on_their_way;  ///< sum of on_their_way
   std::uint64_t orders_sent = 0;
   std::set<std::uint32_t> prompts;  ///< indices of the prompts sent to the group
-  std::uint64_t upcoming_sent = 0;  ///< requests of the next step sent to the group
-  std::uint64_t upcoming_done = 0;  ///< number of them that the group is done with
+  std::uint64_t upcoming_sent = 0;  ///< requests of the next training step sent to the group
+  std::uint64_t upcoming_done = 0;  ///< how many of these the group is done with
 
   void sent(const Order& order) {
     on_their_way.push_back(order);
@@ -51,7 +51,7 @@ struct KnownGroup {
   [[nodiscard]] bool stopped() const {
     return status.stopped != 0 && status.orders_received == orders_sent;
   }
-  /// Requests of the next step for which the group has room, if it has nothing else to do.
+  /// Number of requests of the next training step that fit in the group; 0 if it has other work.
   [[nodiscard]] std::size_t upcoming_room() const {
     if (!there || status.active > 0 || !on_their_way.empty() || status.room <= 0) return 0;
     const auto room = static_cast<std::uint64_t>(status.room);

@@ -21,7 +21,7 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
   return kept;
 }
 
-/// The prompt's KV is stored too: the group that goes on may have no sibling left that holds it.
+/// The prompt's KV is stored too, because the next group may have no sibling that holds this KV.
 policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
   if (kept.positions == 0) {
@@ -59,8 +59,8 @@ void KvExchange::on(const protocol::Pull& pull) {
   go_on(at);
 }
 
-/// Moves KV that is wanted to another group, or out of the store to a request that runs here again.
-/// KV on its way into the store waits until it is there.
+/// Sends wanted KV to another group, or takes it out of the store for a request that runs here
+/// again. Releases declined KV. Does nothing while the KV is on its way into the store.
 void KvExchange::go_on(Moves::iterator at) {
   auto& [key, move] = *at;
   if (move.state != State::prepared || !(move.wanted || move.declined)) return;
@@ -132,7 +132,7 @@ void KvExchange::fetch(RequestId id, policy::KeptKv kv) {
                            .owner = owner});
 }
 
-/// The request's blocks that are to get the wanted part.
+/// Returns the request's blocks that are to get the wanted part.
 std::vector<std::int32_t> KvExchange::wanted_blocks(const KvMove& move) const {
   const std::int32_t first = move.wanted->first_block;
   const std::vector<std::int32_t> table = batcher_.table(*move.request);
@@ -154,7 +154,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// KV that went into the store stays there; other KV is released.
+/// KV that was put into the store stays there. Any other move is released when it is done.
 bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;
@@ -170,7 +170,7 @@ bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   return true;
 }
 
-/// Ends a move that is not in flight. A request that awaits the KV has it now, or computes it.
+/// Ends a move that is not in flight. If a request awaits the KV, it now has the KV or computes it.
 void KvExchange::release(Moves::iterator at) {
   auto& [key, move] = *at;
   const bool done = move.state == State::done;

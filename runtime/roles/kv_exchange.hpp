@@ -1,5 +1,5 @@
-// A verifier's part in KV moves: KV of requests that leave for another group, arrive from one, or
-// wait for their next lease (messages.hpp says how a move goes).
+// A verifier's part in moves of KV: of requests that leave for another group, that arrive from
+// another group, or that wait for their next lease (messages.hpp explains moves).
 #pragma once
 
 #include <cstdint>
@@ -21,41 +21,41 @@
 
 namespace paceline::roles {
 
-/// KV of one request that leaves, arrives or is stored. Like the handle of a transfer in NIXL, a
-/// move is prepared, posted, done and released. Stored KV is posted twice: into the store, and out
-/// of it. Any other transition throws std::logic_error.
+/// A move of one request's KV, to or from another group or the ranks' stores. Like the handle of a
+/// transfer in NIXL, a move is prepared, posted, done and released. Stored KV is posted twice: into
+/// the stores, and out of them. Any other order throws std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
     copied,   ///< a copy of the KV of a request that another group races for
-    stored,   ///< KV of a request that waits for its next lease, which any group may get
+    stored,   ///< KV of a request that waits to be leased again, to any group
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
     prepared,  ///< the KV waits until somebody wants a part of it
-    posted,    ///< the group's ranks put the KV into the store, or move it to where it is wanted
+    posted,    ///< the group's ranks are storing, sending or receiving the KV
     done,      ///< every rank's share has ended
-    released,  ///< nothing is kept; the table forgets it
+    released,  ///< no KV is kept any more, and the move is erased
   };
   Kind kind = Kind::fetched;
   State state = State::prepared;
-  kv::Parcel parcel = {};      ///< blocks with the KV, until they are sent or stored
+  kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
-  std::int32_t positions = 0;  ///< positions of stored or fetched KV
+  std::int32_t positions = 0;  ///< number of positions of stored or fetched KV
   OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each has a part
-  std::optional<protocol::Pull> wanted = {};  ///< the part that is wanted, and by whom
+  std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and who wants it
   bool declined = false;                      ///< nobody will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
   std::set<int> awaited = {};                 ///< ranks whose shares are in flight
-  bool complete = false;                      ///< no share has failed
+  bool complete = false;                      ///< no share of the posted move has failed
 
   void post(const policy::GroupRanks& ranks) {
     change(State::prepared, State::posted);
     for (int rank = 0; rank < ranks.tp; ++rank) awaited.insert(ranks.leader + rank);
     complete = true;
   }
-  /// Notes the end of a rank's share. Returns whether it was the last. A rank's end
-  /// counts once, and only while it is awaited: a rank that was a drafter may have sent nonsense.
+  /// Notes the end of a rank's share. Returns whether this was the last share. Ignores ranks that
+  /// are not awaited, because a rank that was a drafter may have sent nonsense.
   [[nodiscard]] bool share_ended(int rank, bool share_complete) {
     if (awaited.erase(rank) == 0) return false;
     complete = complete && share_complete;
@@ -75,14 +75,14 @@ struct KvMove {
   }
 };
 
-/// KV that leaves is kept in a parcel until the other group has pulled its part. KV from elsewhere
-/// is pulled, or declined, once the request has a place in the batch. KV of a request that waits
-/// for its next lease is stored until then. Every rank of the group has a share of a move, and
-/// tells of its end. Not thread-safe.
+/// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
+/// that it wants. The KV of a request that arrives is pulled, or declined, once the request has a
+/// place in the batch. The KV of a request that waits for its next lease is stored. Every rank of
+/// the group has a share of a move, and reports its end. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `share`: the leader's own. `ranks`: ranks of this group. `costs`
-  /// decide how much KV is transferred, and how much computed again.
+  /// References outlive this. `share`: the leader's own share. `ranks`: ranks of this group.
+  /// `costs`: decide how much KV is transferred, and how much is computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, KvShare& share,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
       : mailbox_(mailbox),
@@ -98,33 +98,33 @@ class KvExchange {
                       KvMove::Kind kind);
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
-  /// Tells the stores the order of keys in which their KV will be wanted.
+  /// Tells the stores in which order KV will be wanted.
   void foresee(const protocol::ForeseeKv& order) { command(order); }
-  /// Forgets the KV kept under the key: nobody will want it. Does nothing if none is kept.
+  /// Forgets the KV kept under the key, because nobody will want it. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
   /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// Gives the other group the KV that it wants. Throws std::logic_error if the KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the KV's keeper, a group, that nobody wants the KV. Does nothing where there is no KV.
+  /// Tells the group that keeps the KV that nobody wants it. Does nothing if there is no KV.
   void decline(policy::KeptKv& kv);
   /// Fetches KV into the blocks of a request that has a place in the batch. Fetches only the
   /// positions for which a transfer is faster than computing them.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// A rank's share has ended. The last share completes the move: fetched KV has then arrived, and
-  /// the blocks of other KV are freed. Returns whether this share was the last. Does nothing if the
-  /// rank has no share in a move with this key.
+  /// Notes that a rank's share has ended. The last share completes the move: fetched KV has arrived
+  /// then, and the blocks of other KV are freed. Returns whether this was the last share. Does
+  /// nothing if the rank has no share in a move with this key.
   bool share_ended(int rank, const protocol::KvMoved& moved);
-  /// Learns which shares of the leader have ended. Returns whether any move ended with them.
+  /// Finds out which of the leader's shares have ended. Returns whether this ended any move.
   [[nodiscard]] bool settle();
   /// Positions of KV that have arrived so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Frees parcels kept for groups without a place in `placement`: these groups hold no requests
-  /// any more. Until they have `ended`, they may still pull copies, so copies are kept until then.
+  /// Frees parcels kept for groups without a place in `placement`, which hold no requests any more.
+  /// `ended`: these groups are gone. Before that they may still pull copies, so copies are kept.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }
@@ -132,7 +132,7 @@ class KvExchange {
  private:
   using Moves = std::map<std::uint64_t, KvMove>;
 
-  /// Has every rank of the group do its share of a command.
+  /// Makes every rank of the group do its share of a command.
   template <typename Command>
   void command(const Command& command) {
     group_.tell(command);

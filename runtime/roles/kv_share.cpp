@@ -18,7 +18,7 @@ KvShare::KvShare(BlockTransport& transport, const engine::KvMemory& memory, int 
       tp_(tp),
       recorder_(recorder),
       store_(store) {
-  if (leader) {  // attention of own requests: a request's KV, of all heads, is on one rank
+  if (leader) {  // a request's KV, of all heads, is on one rank
     group_ = {*leader, tp};
     owner_ = {index, tp};
     index_ = 0;
@@ -46,7 +46,7 @@ void KvShare::grow_after(const kv::Work& work) {
   transport_.register_memory(regions_.back());
 }
 
-/// Unregisters the memory from `bytes` on. The memory shrinks only to a size from which it grew.
+/// Unregisters the memory after its first `bytes` bytes. The memory must have had this size before.
 void KvShare::forget_from(std::size_t bytes) {
   memory_.bytes = memory_.bytes.first(bytes);
   const std::byte* end = memory_.bytes.data() + bytes;
@@ -58,8 +58,8 @@ void KvShare::forget_from(std::size_t bytes) {
     throw std::logic_error("KV memory shrinks to a size that it never had");
 }
 
-// The destructor may run after a fault, with other data still to be saved: it throws nothing, and
-// does not wait long for a peer that may have gone.
+// The destructor may run after a fault, while other data has yet to be saved. So it throws nothing,
+// and does not wait long for a peer that may be gone.
 KvShare::~KvShare() {
   std::string why = "a transfer does not end";
   try {
@@ -77,7 +77,7 @@ KvShare::~KvShare() {
   if (store_ != nullptr) held->push_back(store_->device().memory());
 }
 
-// Transfers are cancelled, and sends yet to begin are refused, so that peers do not wait for them.
+// Peers must not wait, so sends that have yet to begin are refused.
 bool KvShare::give_up() {
   constexpr auto kLongest = std::chrono::seconds(3);
   for (const auto& [key, under_way] : under_way_) {
@@ -99,7 +99,7 @@ bool KvShare::give_up() {
 // ---- Between groups.
 
 void KvShare::obey(const protocol::MoveKv& command) {
-  UnderWay& own = under_way_[command.key];  // ends at once where none of the KV is here
+  UnderWay& own = under_way_[command.key];  // ends at once if this rank has none of the KV
   if (!has(command.owner)) return;
   if (command.stored == 0) {
     std::vector<std::span<std::byte>> blocks;
@@ -114,14 +114,14 @@ void KvShare::obey(const protocol::MoveKv& command) {
   go_on(under_way);
 }
 
-/// Number of heads that a rank of the other group has.
+/// Returns the number of KV heads on each rank of the other group.
 int KvShare::heads_of(const policy::GroupRanks& peer) const {
   return memory_.shape.kv_heads * tp_ / peer.tp;
 }
 
-/// Calls `each` with every rank of the other group that this rank exchanges with, the first head in
-/// common, and the head after the last. Latent vectors are whole on every rank: a receiver gets
-/// them from one sender, and the receivers are divided among the senders.
+/// Calls each(rank, first, end) for every rank of the other group with which this rank exchanges
+/// KV, where [first, end) are the heads in common. Latent vectors are whole on every rank, so each
+/// receiver gets them from only one sender.
 template <typename Each>
 void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
   const policy::GroupRanks& peer = command.peer;
@@ -140,8 +140,8 @@ void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
     each(peer.leader + p, std::max(first, p * theirs), std::min(end, (p + 1) * theirs));
 }
 
-// In a block, the heads in common are one run of bytes for each layer's K and V. Where both ranks
-// hold the same heads, or latent vectors, the runs follow one another, and the block is one piece.
+// In a block, the heads in common are adjacent within each layer's K and within its V, so each
+// gives one piece. If both ranks hold the same heads, or latent vectors, a block is one piece.
 void KvShare::exchange(const protocol::MoveKv& command,
                        std::span<const std::span<std::byte>> blocks, UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
@@ -149,7 +149,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
-    // A position's experts are sent to a receiver once, with the receiver's first head.
+    // A receiver gets a position's experts once, together with its first head.
     const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
     const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;
@@ -197,7 +197,7 @@ std::vector<std::byte*> KvShare::places(std::span<const std::int32_t> blocks) co
   return at;
 }
 
-/// The owner of blocks; absent where each rank has a part of them.
+/// Returns the owner of blocks. It is absent if each rank has a part of the blocks.
 OptionalIndex KvShare::owner_of(std::span<const std::int32_t> blocks) const {
   if (owner_.owners == 1 || blocks.empty()) return {};
   return blocks.front() % owner_.owners;
@@ -215,7 +215,7 @@ void KvShare::obey(const protocol::StoreKv& command) {
 
 void KvShare::obey(const protocol::RestoreKv& command) {
   const OptionalIndex to = owner_of(command.blocks);
-  if (to != command.owner) {  // one rank stores the KV, and another is to get it
+  if (to != command.owner) {  // one rank stores the KV, but another owns the blocks
     if (has(command.owner)) {
       return obey(protocol::MoveKv{.key = command.key,
                                    .peer = policy::holders(group_, to),

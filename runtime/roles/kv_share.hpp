@@ -1,4 +1,4 @@
-// A rank's share of its group's KV: the rank sends it, receives it, stores it and restores it.
+// A rank's share of its group's KV. The rank sends, receives, stores and restores this share.
 #pragma once
 
 #include <cstddef>
@@ -20,52 +20,52 @@
 
 namespace paceline::roles {
 
-/// A rank's share is its heads of each block, and the routed experts of the block's positions,
-/// which are the same on all ranks. Groups of different sizes have different shares, so a rank
-/// exchanges heads with every rank of the other group that has heads in common with it. Experts are
-/// sent with a receiver's first head. The store holds the rank's shares unchanged. Where each rank
-/// has the KV of its own requests (AttentionLayout::data), its share is all of the blocks that it
-/// owns, and other groups see the rank as a group of one. Not thread-safe.
+/// A rank's share of a block is the KV of its attention heads, and the routed experts of the
+/// block's positions, which are the same on all ranks. Groups of different sizes have different
+/// shares, so a rank exchanges heads with every rank of the other group that has some of the same
+/// heads. Experts are sent together with a receiver's first head. The store holds shares unchanged.
+/// If each rank has the KV of its own requests (AttentionLayout::data), its share is all of the
+/// blocks that it owns, and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks of the sizes in
+  /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks of the size in
   /// `memory`; null: nothing is ever stored. `leader`: the leader's rank, if each rank has the KV
   /// of its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
-  /// Cancels transfers in flight, and waits a few seconds at most until they end. Memory that the
-  /// transport may still touch after this is never freed.
+  /// Cancels transfers in flight, and waits at most a few seconds until they have ended. Memory
+  /// that the transport may still touch after that is never freed.
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
-  /// To be called before and after each step, which may shrink or grow the KV memory. Memory that
-  /// is given back is unregistered before the step, and no transfer in flight uses it. The memory
-  /// does not move.
+  /// The caller calls shrink_before() before and grow_after() after each step, which may resize the
+  /// KV memory. The memory does not move. shrink_before() unregisters the memory that the step
+  /// gives back; no transfer in flight may use that memory.
   void shrink_before(const kv::Work& work);
   void grow_after(const kv::Work& work);
 
-  /// Does this rank's share of a command of its group (messages.hpp says which there are).
+  /// Does this rank's share of a command to its group (messages.hpp explains the commands).
   void obey(const protocol::MoveKv& command);
-  /// Ends incomplete where there is no room: nothing is stored under the key then.
+  /// The command ends incomplete if the store has no room. Nothing is stored under the key then.
   void obey(const protocol::StoreKv& command);
-  /// Ends incomplete where some of the KV is missing or damaged: the blocks' contents are undefined
-  /// then.
+  /// The command ends incomplete if some of the KV is missing or damaged. The contents of the
+  /// blocks are undefined then.
   void obey(const protocol::RestoreKv& command);
-  /// A command still in flight on this KV ends incomplete.
+  /// Other commands in flight on the dropped KV end incomplete.
   void obey(const protocol::DropKv& command);
   void obey(const protocol::ForeseeKv& command);
-  /// Learns what has ended in the store, and starts the sends that waited for stored KV.
+  /// Notes which store operations have ended, and starts the sends that waited for stored KV.
   void settle();
-  /// Whether the share of the key's command ended complete; nothing while it is in flight. A
-  /// command whose end was returned is forgotten.
+  /// Whether this rank's share of the key's command has ended complete; nothing while it is in
+  /// flight. After its end was returned, the command is forgotten.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
-  /// Whether ranks of the group have the KV of their own requests.
+  /// Whether each rank of the group has the KV of its own requests.
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }
   /// Adds the store's counts and seconds to the summary.
   void account(RankSummary& summary) const;
-  /// Commands that ended since the last call. To be called after every wake-up. Calls settle()
-  /// first.
+  /// Calls settle(), and returns the commands that have ended since the last call. To be called
+  /// after every wake-up.
   [[nodiscard]] std::vector<protocol::KvMoved> take_ended();
 
  private:
@@ -79,8 +79,8 @@ class KvShare {
     bool failed = false;
     std::optional<kv::Store::Ticket> stored;  ///< the store's put, get or hold
     KvPoolRecord record;                      ///< telemetry of the store's operation
-    std::optional<protocol::MoveKv> waits;    ///< a send that waits for the hold
-    bool held = false;
+    std::optional<protocol::MoveKv> waits;    ///< a send that waits for stored KV to be in memory
+    bool held = false;                        ///< the hold has succeeded, and the send has begun
   };
 
   UnderWay& begin(std::uint64_t key, KvPoolUse use, std::size_t blocks);
@@ -89,7 +89,7 @@ class KvShare {
     return memory_.block(owner_.number(name));
   }
   [[nodiscard]] OptionalIndex owner_of(std::span<const std::int32_t> blocks) const;
-  /// Whether KV of this owner is here, whole or in part.
+  /// Whether this rank has KV of the owner. `owner` is absent if every rank has a part of the KV.
   [[nodiscard]] bool has(OptionalIndex owner) const { return !owner || *owner == owner_.index; }
   void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);
@@ -101,16 +101,16 @@ class KvShare {
   template <typename Each>
   void for_each_peer(const protocol::MoveKv& command, Each each) const;
   void record(UnderWay& under_way, bool complete);
-  /// Cancels transfers. Returns whether all have ended. Throws the transport's errors.
+  /// Cancels all transfers. Returns whether all have ended in time. Throws the transport's errors.
   bool give_up();
 
   BlockTransport& transport_;
   engine::KvMemory memory_;
-  std::vector<std::span<std::byte>> regions_;  ///< pieces in which the memory is registered
-  int index_;  ///< index of this rank among the ranks that have parts of the same KV
-  int tp_;     ///< number of these ranks
-  policy::GroupRanks group_;
-  kv::BlockOwner owner_;  ///< owner of the blocks here
+  std::vector<std::span<std::byte>> regions_;  ///< separately registered parts of the memory
+  int index_;                 ///< index of this rank among the ranks that have parts of the same KV
+  int tp_;                    ///< number of these ranks
+  policy::GroupRanks group_;  ///< this rank's group; set if `leader` was given
+  kv::BlockOwner owner_;      ///< owner of this rank's blocks
   Recorder recorder_;
   kv::Store* store_;
   std::map<std::uint64_t, UnderWay> under_way_;

@@ -9,7 +9,7 @@ void Pregeneration::take(const PregeneratedRun& run, std::vector<Admission> requ
   if (!std::exchange(opened_, true)) sink_ = open_ ? open_(run) : nullptr;
   const std::vector<TokenId>* prompt = nullptr;
   for (Admission& request : requests) {
-    // Siblings come without the prompt of the request before them.
+    // Only the first of several siblings comes with their prompt.
     if (!request.prompt.empty()) {
       prompt = &request.prompt;
     } else if (prompt != nullptr) {
@@ -20,8 +20,8 @@ void Pregeneration::take(const PregeneratedRun& run, std::vector<Admission> requ
   for (Admission& request : requests) waiting_.push_back(std::move(request));
 }
 
-/// Takes waiting requests into the batch while there is room. A request for which there is none
-/// even in an empty batch is given up.
+/// Takes waiting requests into the batch while there is room. A request that does not fit even in
+/// an empty batch is given up.
 void Pregeneration::admit() {
   if (running_.empty()) blocks_free_ = batcher_.blocks_free();
   while (!full_ && !waiting_.empty()) {
@@ -85,7 +85,7 @@ void Pregeneration::end() {
   waiting_.clear();
 }
 
-/// Keeps a response's text, finished or not. Drafts need no more of it.
+/// Keeps a response, finished or not, without the fields that drafts do not need.
 void Pregeneration::keep(const Trajectory& response) {
   if (sink_ == nullptr || response.tokens.empty()) return;
   Trajectory text;

@@ -1,4 +1,4 @@
-// A verifier's work for the next step while this step has none for its group (BubbleSpec).
+// A verifier's work for the next training step while this one has none for its group (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,32 @@
 
 namespace paceline::roles {
 
-/// Generates responses to the next step's prompts with today's weights, under the next step's noise
-/// and sampling. They are history for the next step's drafts, never its responses. These requests
-/// share the verifier's batch, but are never in it together with requests of this step: the
-/// verifier calls drop() before it takes one in. Nobody drafts for them. Not thread-safe.
+/// Generates responses to the next training step's prompts with the present weights, but with that
+/// step's noise and sampling. The next training step drafts from these texts; they never become its
+/// responses. These requests use the verifier's batch, but never together with requests of this
+/// training step: the verifier calls drop() before it takes a request of this training step in.
+/// Nobody drafts for requests of the next one. Not thread-safe.
 class Pregeneration {
  public:
-  /// Opens the place for responses of the next step; null: they are not kept.
+  /// Opens the sink for the responses. Returns null if they are not kept.
   using Open = std::function<TrajectorySink*(const PregeneratedRun&)>;
 
   /// References outlive this.
   Pregeneration(engine::Batcher& batcher, engine::StepRunner& runner, const Clock& clock, Open open)
       : batcher_(batcher), runner_(runner), clock_(clock), open_(std::move(open)) {}
 
-  /// Takes in requests (UpcomingRequests::take()).
+  /// Adds requests, which UpcomingRequests::take() has returned.
   void take(const PregeneratedRun& run, std::vector<Admission> requests);
-  /// Whether the batch is of the next step's requests.
+  /// Whether the requests in the batch are of the next training step.
   [[nodiscard]] bool running() const { return !running_.empty(); }
-  /// Whether the request is one of the next step's, as the batch names them.
+  /// Whether the id, as the batch has it, belongs to the next training step.
   [[nodiscard]] static bool owns(RequestId id) { return (id.prompt & kUpcoming) != 0; }
-  /// Runs one step of the requests. Requires that no request of this step is in the batch. Returns
-  /// false if there is nothing to do.
+  /// Runs one decoding step of the requests. The batch must have no request of this training step.
+  /// Returns false if there is nothing to do.
   bool step();
   /// Takes the requests out of the batch. They go on when step() is called again.
   void drop();
-  /// Takes the requests out of the batch, and keeps the texts of all begun ones. No step() follows.
+  /// Takes the requests out of the batch, and keeps the texts begun so far. No step() follows.
   void end();
 
   /// Number of requests that have ended, or for which there was no room.
@@ -47,10 +48,10 @@ class Pregeneration {
   /// Free KV blocks when the batch was last empty; meaningful while running().
   [[nodiscard]] std::int32_t blocks_free() const { return blocks_free_; }
   [[nodiscard]] std::uint64_t tokens() const { return tokens_; }  ///< generated so far
-  [[nodiscard]] double seconds() const { return seconds_; }       ///< spent on it
+  [[nodiscard]] double seconds() const { return seconds_; }       ///< spent in step()
 
  private:
-  /// Set in a prompt's index while the request is in the batch: indices of this step's prompts are
+  /// This bit of a prompt's index marks requests of the next training step. Prompts' indices are
   /// smaller.
   static constexpr std::uint32_t kUpcoming = 0x80000000U;
   void admit();
@@ -64,8 +65,8 @@ class Pregeneration {
   TrajectorySink* sink_ = nullptr;
   bool opened_ = false;
   std::deque<Admission> waiting_;
-  std::map<RequestId, Admission> running_;  ///< requests in the batch, without their responses
-  bool full_ = false;                       ///< no room since the last request left the batch
+  std::map<RequestId, Admission> running_;  ///< requests in the batch, with empty responses
+  bool full_ = false;                       ///< no room, and no request has left since
   std::int32_t blocks_free_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t tokens_ = 0;

@@ -10,7 +10,7 @@ void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t k
   if (!request.held || request.own != response)
     throw std::logic_error("a race for a request that is not held here as it is offered");
   request.others.push_back({racer, key, response});
-  tell(id, request, {});  // tokens after `response` that other racers committed
+  tell(id, request, {});  // sends tokens that other racers committed already
 }
 
 void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t key) {
@@ -50,8 +50,8 @@ void Races::committed(RequestId id, std::span<const TokenId> tokens) {
   tell(id, request, tokens);
 }
 
-/// Sends every other group the tokens that the group does not know yet. `fresh`: the tokens that
-/// were just committed here.
+/// Sends every other group the tokens that it does not have yet. `fresh`: the tokens that were just
+/// committed here.
 void Races::tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh) {
   std::vector<TokenId> last(fresh.begin(), fresh.end());
   last.insert(last.end(), request.ahead.begin(), request.ahead.end());

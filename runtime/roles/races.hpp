@@ -15,41 +15,40 @@
 
 namespace paceline::roles {
 
-/// The paper keeps the response of the first group to end, and stops the others. Here the holder,
-/// the group that was leased the request, always ends the response and writes it. A racer commits
-/// the same tokens as the holder, for trajectories do not depend on drafters. So the holder is
-/// behind a racer only by one message and the step that verifies the racer's tokens. A race can
-/// begin and end at any time without anyone's consent.
+/// The group to which the request is leased is the holder; the other groups are racers. In the
+/// paper the response of the first group to end is kept. Here the holder always ends the response
+/// and writes it. Trajectories do not depend on drafters, so racers commit the same tokens as the
+/// holder. The holder is therefore behind a racer only by one message and by the step that verifies
+/// the racer's tokens. A race can begin and end at any time without anyone's consent.
 ///
-/// Racers talk to the holder alone, which passes on their tokens. Tokens from other groups serve as
-/// drafts: they are verified, never believed. Not thread-safe.
+/// Racers send their tokens to the holder alone, which passes them on to other racers. Tokens from
+/// other groups serve as drafts, so each of them is verified. Not thread-safe.
 class Races {
  public:
-  /// `vocab`: messages with tokens past it are dropped. The mailbox outlives this.
+  /// `vocab`: messages with token ids past it are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
-  /// Called by the holder: another group, led by `racer`, has a copy of the request. `response`:
-  /// response tokens so far.
+  /// Called by the holder when a group led by `racer` gets a copy of the request. `response`:
+  /// response tokens so far. `key`: key of the race.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
-  /// Called by a racer: the holder offered the request, with `response` tokens so far.
+  /// Called by a racer when the holder has offered the request, with `response` tokens so far.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
   /// All requests that this verifier only races for.
   [[nodiscard]] std::vector<RequestId> raced_for() const;
 
-  /// Tells the other groups which tokens were committed here. Does nothing where nobody races.
+  /// Tells the other groups which tokens were committed here. Does nothing if nobody races.
   void committed(RequestId id, std::span<const TokenId> tokens);
   /// Tells the other groups that the request is no longer generated here. Returns the race's key if
   /// this verifier only raced for the request, 0 otherwise.
   std::uint64_t end(RequestId id);
 
-  /// Takes tokens that another group committed. Returns true if the holder says that this verifier
-  /// is to race no longer.
+  /// Takes tokens that another group committed. Returns true if the holder has ended the race.
   [[nodiscard]] bool hear(int from, const protocol::RaceCommit& news);
-  /// The next tokens, according to other groups. Valid until the next call that is not const.
+  /// Next tokens, committed by other groups. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
-  /// Tokens that racers committed first, over all requests that this verifier holds.
+  /// Number of tokens of this verifier's requests that racers committed before this verifier did.
   [[nodiscard]] std::uint64_t gained() const { return gained_; }
 
  private:
@@ -57,13 +56,13 @@ class Races {
   struct Other {
     int leader = 0;
     std::uint64_t key = 0;  ///< key of the race
-    std::size_t knows = 0;  ///< response tokens that the group has sent, or was sent
+    std::size_t knows = 0;  ///< response tokens that the group is known to have
   };
   struct RacedRequest {
     std::size_t own = 0;              ///< response tokens committed here
-    std::vector<TokenId> ahead = {};  ///< the tokens after `own` that some other group committed
+    std::vector<TokenId> ahead = {};  ///< tokens after these that another group committed
     bool held = true;                 ///< this verifier is the holder; false: it is a racer
-    std::vector<Other> others = {};   ///< a holder's racers; a racer's holder, until the race ends
+    std::vector<Other> others = {};   ///< a holder's racers; or a racer's holder, if not over
     std::uint64_t key = 0;            ///< key of the race, if this verifier is a racer
     [[nodiscard]] std::size_t known() const { return own + ahead.size(); }
   };

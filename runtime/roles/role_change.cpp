@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // A race that has yet to begin needs its group still; a race that runs ends with its group.
+  // A planned race still needs its group. A running race ends with its group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -49,8 +49,8 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
   for (const int rank : changing_) {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
-  // Verifiers that stay must part from a drafter before it takes another role: until then they read
-  // its messages as drafts. They are told of new drafters once the next placement holds.
+  // Verifiers that stay read a drafter's messages as drafts, so they must part from the drafter
+  // before it takes another role. They hear of new drafters once the next placement is in force.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

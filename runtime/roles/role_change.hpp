@@ -1,4 +1,4 @@
-// A change of roles under way: from one placement of ranks to the next.
+// A change of roles under way, from one placement of ranks to the next.
 #pragma once
 
 #include <set>
@@ -10,10 +10,11 @@
 
 namespace paceline::roles {
 
-/// Ranks change roles in three steps. First, groups that are to end are leased nothing more, and
-/// their requests go to groups that stay, or back to the table if none stays (drain). Then every
-/// rank that changes is told its new place, takes it, and says so; verifiers that stay part from
-/// drafters that end (tell, took). Once all ranks have done so (done), the next placement holds.
+/// Ranks change roles in three steps. First, groups that are to end get no more leases. Their
+/// requests go to groups that stay, or back to the request table if no group stays (drain()). Then
+/// every rank that changes is told its new place, takes it and confirms it. Verifiers that stay
+/// confirm that they have parted from drafters that end (tell(), took()). Once all have confirmed,
+/// the next placement is in force (done()).
 ///
 /// This class says which messages are due; the coordinator sends them.
 class RoleChange {
@@ -28,7 +29,7 @@ class RoleChange {
 
   struct Drain {
     std::vector<policy::RequestMove> moves;  ///< moves to be ordered
-    bool done = false;                       ///< groups that end hold no request, and get none
+    bool done = false;  ///< groups that end hold no request, and no move brings them one
   };
   [[nodiscard]] Drain drain(const policy::RequestTable& requests) const;
 
@@ -36,17 +37,17 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// The placement to send to each rank; a leader passes it on to its members. Ranks that change
-  /// and verifiers that stay are awaited from then on.
+  /// Returns the placement to send to each rank. A leader passes it on to its members. From then
+  /// on, ranks that change and verifiers that stay are awaited.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
-  /// Whether the rank has yet to say that it has taken its place, or parted from drafters.
+  /// Whether the rank has yet to confirm that it has taken its place, or parted from drafters.
   [[nodiscard]] bool awaits(int rank) const { return told_ && awaited_.contains(rank); }
-  /// Notes that an awaited rank has taken its place, or parted from drafters that end.
+  /// Notes that an awaited rank has confirmed.
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether `epoch` is the next placement's, whose groups may report before all ranks are ready.
+  /// Whether `epoch` is the next placement's. New groups may report before all have confirmed.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }

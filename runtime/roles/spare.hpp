@@ -1,4 +1,4 @@
-// A rank that the layout has no use for.
+// A rank without a role.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace paceline::roles {
 
-/// A spare rank waits until it is given another place, or the run ends.
+/// A spare rank waits until the coordinator gives it a role, or the run ends.
 class Spare final : public protocol::Participant {
  public:
   Spare(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}

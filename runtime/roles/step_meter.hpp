@@ -10,18 +10,18 @@
 
 namespace paceline::roles {
 
-/// The caller calls begin() as a step begins. If the step computes rows, the caller calls go_on(),
-/// and end() after the rows; otherwise the caller calls wait(). Not thread-safe.
+/// The caller calls begin() when a step begins. If the step computes rows, the caller then calls
+/// go_on(), computes the rows and calls end(). Otherwise the caller calls wait(). Not thread-safe.
 class StepMeter {
  public:
   /// The mailbox outlives this.
   StepMeter(Role role, const Recorder& recorder, const Mailbox& mailbox)
       : role_(role), recorder_(recorder), mailbox_(mailbox) {}
 
-  /// A step begins now. The caller fills in the fields of its record that the meter cannot know.
+  /// Begins a step. The caller fills in the fields of the record that the meter cannot know.
   StepRecord& begin();
-  /// The step computes nothing, for all requests wait for their KV. The rank waits from the step's
-  /// beginning until the next step that computes rows.
+  /// The step computes nothing, because all requests wait for their KV. The rank counts as waiting
+  /// from this step's beginning until the next step that computes rows.
   void wait();
   /// The batch is empty, so the rank waits for no KV.
   void stop_waiting() { waits_since_ = -1; }
@@ -39,7 +39,7 @@ class StepMeter {
   Recorder recorder_;
   const Mailbox& mailbox_;
   StepRecord record_;
-  double waits_since_ = -1;  ///< -1: the rank does not wait
+  double waits_since_ = -1;  ///< time since which the rank waits for KV; -1: it does not wait
   RankSummary sums_;
 };
 

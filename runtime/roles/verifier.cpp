@@ -36,7 +36,7 @@ Turn Verifier::turn() {
   let_go();
   do {
     admit();
-  } while (kv_.settle());  // transfers may end at once, and make room
+  } while (kv_.settle());  // a transfer that has ended may have made room
   const bool works = ports_.batcher.active() > 0 && !upcoming_.running();
   const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
@@ -46,7 +46,7 @@ Turn Verifier::turn() {
     meter_.stop_waiting();
   }
   announce();
-  // A batch whose requests all wait for KV computes no rows.
+  // A turn whose requests all wait for KV computes no rows, and has not worked.
   const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
   over_ = next_ && kv_.idle() && unflushed_.empty() && !recorded_ && given_up_.empty();
@@ -67,7 +67,7 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  constexpr int kMostMessages = 4096;  // of a turn: a flood must not hold up the requests
+  constexpr int kMostMessages = 4096;  // a bound, so that a flood does not hold up decoding
   for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
@@ -84,8 +84,8 @@ void Verifier::receive() {
   }
 }
 
-/// Applies or drops a message. Where ranks draft, any sender but the coordinator may have been a
-/// drafter, which may send anything.
+/// Applies or drops a message. If there are drafter ranks, only the coordinator is trusted: every
+/// other sender may have been a drafter rank, and drafter ranks may send anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -174,7 +174,7 @@ void Verifier::renew(const Renew& renew) {
 }
 
 void Verifier::become(policy::Placement placement) {
-  // A placement is told a second time once all ranks have their places.
+  // The coordinator sends a placement a second time once all ranks have taken their places.
   const bool all_have_places = placement.epoch == heard_of_;
   kv_.part_from(placement, all_have_places);
   for (Waiting& waiting : waiting_) {
@@ -198,7 +198,7 @@ void Verifier::become(policy::Placement placement) {
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   upcoming_.drop();
-  // The request is held from now on, not raced for: the old holder's last message may be late.
+  // A holder does not race. The old holder's message that ends the race may come later.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -206,16 +206,17 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
     request.pictures = prompt.pictures;
     request.files = prompt.files;
   } else {
-    if (request.pictures == prompt.pictures) request.files = prompt.files;  // kept only once
+    if (request.pictures == prompt.pictures)
+      request.files = prompt.files;  // shares the stored copy
     prompt = {request.prompt, request.pictures, request.files};
   }
   changed_ = true;
   waiting_.push_back({std::move(request), kv});
   if (ports_.speculator != nullptr) ports_.speculator->start(waiting_.back().request, method);
-  if (status_.stopped != 0) stop();  // the other requests have been handed in
+  if (status_.stopped != 0) stop();  // hands in this request, too
 }
 
-// All requests that the verifier holds, finished or not, are on disk when it reports its stop.
+// When the verifier reports its stop, all requests that it holds are on disk, finished or not.
 void Verifier::stop() {
   upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {
@@ -248,10 +249,9 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the ordered moves: hands each request to another group, or back to the coordinator after
-/// storing its KV. For another group the KV stays in a parcel until it is pulled. A request whose
-/// KV is still arriving moves once the KV is there. A request that waits for an answer moves after
-/// it.
+/// Makes the ordered moves. A request goes to another group, which later pulls its KV from a
+/// parcel, or back to the coordinator after its KV was put into the store. A request moves later if
+/// its KV is still arriving, or if it waits for an environment's answer.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -293,13 +293,14 @@ void Verifier::let_go() {
   }
 }
 
-/// Whether this verifier holds a request of its batch, and not only races for it.
+/// Whether this verifier holds a request of its batch. It does not hold requests that it only races
+/// for, nor requests of the next training step.
 bool Verifier::holds(RequestId id) const {
   return !Pregeneration::owns(id) && !races_.races_for(id) &&
          std::ranges::find(given_up_, id) == given_up_.end();
 }
 
-/// All requests that this verifier holds: in the batch, waiting for room, or for an answer.
+/// Returns all requests that this verifier holds: in the batch, or waiting for room or an answer.
 std::vector<RunningRequest> Verifier::held() const {
   std::vector<RunningRequest> held = ports_.batcher.running();
   std::erase_if(held, [this](const RunningRequest& r) { return !holds(r.id); });
@@ -322,7 +323,7 @@ void Verifier::admit() {
   while (!waiting_.empty()) {
     Waiting& next = waiting_.front();
     const RequestId id = next.request.trajectory.id;
-    if (ports_.batcher.runs(id)) break;  // its race was given up, and is about to be removed
+    if (ports_.batcher.runs(id)) break;  // its copy from a race has yet to leave the batch
     const bool here = next.kv.positions > 0 && next.kv.group == options_.ranks;
     if (!ports_.batcher.admit(next.request, here ? next.kv.owner : OptionalIndex())) {
       if (make_way(id)) continue;
@@ -332,8 +333,8 @@ void Verifier::admit() {
     waiting_.pop_front();
     changed_ = true;
   }
-  // KV that another group keeps for a waiting request takes room there. Two groups in which nothing
-  // runs might each wait for room taken by the other's KV. So KV is declined and computed again.
+  // KV of waiting requests takes room in the groups that keep it. Two groups in which nothing runs
+  // might each wait for room that the other's KV takes. So KV is declined and computed again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }
@@ -358,7 +359,7 @@ void Verifier::step() {
     if (races_.races_for(id)) give_up(id);
     changed_ = true;
   }
-  if (step.empty()) {  // all requests wait for KV: only work in the cache is done
+  if (step.empty()) {  // all requests wait for KV: the step only moves or copies KV blocks
     (void)ports_.batcher.commit(ports_.group.run(step));
     meter_.wait();
     return;
@@ -369,7 +370,7 @@ void Verifier::step() {
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(result.sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(result);
-  // The seconds of pictures do not count: a step's cost is the cost of its rows.
+  // The cost of a step is the cost of its rows, so the time for pictures is left out.
   const double verified = ports_.clock.now();
   const double seconds = verified - drafted - result.picture_seconds;
   for (const engine::Committed& c : ports_.batcher.committed()) {
@@ -419,8 +420,8 @@ void Verifier::finish(const Trajectory& done) {
                           .reason = done.finish_reason});
 }
 
-/// Takes the requests whose turns ended out of the batch, and asks for answers. A racer's part ends
-/// with the turn: only the holder asks.
+/// Takes the requests whose turns have ended out of the batch, and asks for answers. Only the
+/// holder of a request asks, because a racer stops racing with the turn.
 void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;
@@ -449,7 +450,7 @@ void Verifier::end_turns() {
   }
 }
 
-/// Takes in the answers that have come. Each answer is written with the request's trajectory,
+/// Takes the answers that have come. Each answer is written to disk with the request's trajectory,
 /// because the environment does not give it again.
 void Verifier::go_on() {
   for (Conversations::Answered& answered : conversations_.take()) {
@@ -497,7 +498,7 @@ RankSummary Verifier::summary() const {
   return summary;
 }
 
-/// Reports the leases that are about to end, including leases of requests that have just come.
+/// Adds to the next status the leases that are about to end.
 void Verifier::announce() {
   for (const RequestId id : ports_.batcher.ending(options_.lease_notice)) {
     if (!holds(id)) continue;
@@ -509,7 +510,7 @@ void Verifier::announce() {
 void Verifier::publish(bool force) {
   constexpr double kStatusSeconds = 0.5;
   const double now = ports_.clock.now();
-  // The two periods are independent: a status must not put off the flush.
+  // Flushes and statuses have periods of their own: a status must not delay the flush.
   const bool flush =
       (!unflushed_.empty() || recorded_) && (force || now - last_flush_ >= options_.flush_seconds);
   const bool status_due = !force && now - last_status_ >= kStatusSeconds;
@@ -528,8 +529,8 @@ void Verifier::publish(bool force) {
       waiting_, [this](const Waiting& w) { return !races_.races_for(w.request.trajectory.id); }));
   status_.active = static_cast<std::int32_t>(status_.running.size()) - waits -
                    static_cast<std::int32_t>(conversations_.waiting());
-  // While a leased request waits for KV blocks, there is no room for another one. Races take no
-  // room: they are given up for leased requests.
+  // While a leased request waits for KV blocks, there is no room for another one. Requests that are
+  // only raced for take no room: they give way to leased requests.
   status_.room = waits == 0 ? options_.max_batch - status_.active : 0;
   status_.kv_room = upcoming_.running() ? upcoming_.blocks_free() : ports_.batcher.blocks_free();
   if (options_.races && ports_.speculator != nullptr)

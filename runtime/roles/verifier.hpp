@@ -1,4 +1,4 @@
-// The verifier: leads a group that generates the responses leased to it.
+// The verifier leads a group of ranks that generate the responses leased to the group.
 #pragma once
 
 #include <deque>
@@ -27,28 +27,28 @@
 
 namespace paceline::roles {
 
-/// The objects that a verifier works with. All references outlive it.
+/// The objects that a verifier works with. References outlive it.
 struct VerifierPorts {
   Mailbox& mailbox;
   const Clock& clock;
   engine::Batcher& batcher;
   Group& group;    ///< runs the steps
   KvShare& share;  ///< this rank's share of the group's KV
-  /// Null: plain decoding.
+  /// Makes drafts. Null: plain decoding without drafts.
   speculation::Speculator* speculator;
-  /// The drafter ranks among the speculator's drafters; null: no rank ever drafts.
+  /// The speculator's drafter that uses drafter ranks. Null: no rank ever drafts.
   speculation::RemoteDrafters* remote;
-  /// One of the speculator's drafters; null: there are no draft servers.
+  /// The speculator's drafter that uses draft servers. Null: there are no draft servers.
   speculation::DraftClient* siblings;
-  /// Null: the number of KV blocks never changes.
+  /// Resizes the pool of KV blocks. Null: its size never changes.
   speculation::ElasticMemory* memory;
-  /// One of the speculator's drafters; null: nothing is recorded.
+  /// The speculator's drafter that records training data for RADAR. Null: nothing is recorded.
   speculation::StopRecorder* recorder;
   TrajectorySink& trajectories;
   TelemetrySink& telemetry;
-  /// Null: responses are of one turn.
+  /// Answers the turns of conversations. Null: each response is a single turn.
   Environment* environment = nullptr;
-  /// Opens the place for responses to the next step's prompts.
+  /// Opens the sink for responses to the next training step's prompts.
   Pregeneration::Open pregenerated = {};
 };
 
@@ -57,39 +57,40 @@ struct VerifierOptions {
   std::uint32_t epoch = 0;   ///< epoch of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
-  /// Response tokens before a lease's end at which the coordinator is told that the end is near.
+  /// A lease is reported as about to end when at most this number of response tokens is left.
   std::uint32_t lease_notice = 0;
-  /// Finished responses are flushed at least this often (and before any idling).
+  /// Most seconds until a finished response is flushed. All are flushed before the verifier idles.
   double flush_seconds = 5;
-  policy::MoveCosts costs;  ///< decide how much of an arriving request's KV to transfer
+  policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
-  bool races = false;  ///< best-of-N: statuses tell which drafters draft for requests
+  bool races = false;  ///< best-of-N: statuses name the drafter of each request
   ConversationLimits conversations = {};
 };
 
-/// A turn is: apply messages, let requests go, take requests in, resize the pool of KV blocks, run
-/// one step, report the responses that ended. A step begins with drafts where there are any, made
-/// on the same rank (coupled speculation) or by drafter ranks (decoupled). The coordinator counts a
-/// response as finished only once it is on disk.
+/// In each turn the verifier applies messages, hands over requests that are to move, takes requests
+/// into the batch, resizes the pool of KV blocks, runs one step and reports the responses that
+/// ended. A step begins with drafts, if there are any, from the same rank (coupled speculation) or
+/// from drafter ranks (decoupled). The coordinator counts a response as finished only once it is on
+/// disk.
 ///
 /// Where responses are conversations, a response leaves the batch after each turn, and waits here
-/// for the environment's answer (conversations.hpp). Its trajectory is written with each answer,
-/// so that a resumed run does not ask for an answer again. A move waits for the answer.
+/// for the environment's answer (conversations.hpp). Its trajectory is written with each answer, so
+/// that a resumed run does not ask for an answer again. A request moves only after its answer.
 ///
-/// A rank that is to take another role goes on until the KV of requests that left has been pulled
-/// or declined. The coordinator ensures that the rank holds no request by then.
+/// A verifier that is to take another role goes on until other groups have pulled or declined the
+/// KV of requests that left. The coordinator ensures that the verifier holds no request by then.
 ///
-/// A request that is to move is offered to its new verifier, which holds it from then on. The new
-/// verifier pulls part of the KV, computes the rest, and decodes once it has both.
+/// A request that is to move is offered to its new verifier, which holds the request from then on.
+/// The new verifier pulls part of the KV, computes the rest, and decodes once it has both.
 ///
-/// For a race, a copy of the request is offered to a racer, and the request stays (races.hpp). The
-/// racer has the request in its batch like any other, but neither writes nor reports it. The racer
-/// gives the request up when requests that it holds need the room.
+/// In a race (races.hpp) the holder of a request offers a copy to another verifier, the racer. The
+/// racer has the copy in its batch like any other request, but does not write or report its
+/// response. The racer gives the race up when requests that it holds need the room.
 ///
-/// While the verifier has no request of this step it begins those of the next step that the
-/// coordinator sends (pregeneration.hpp). It drops them as it takes a request in, stops or ends, so
-/// that a request waits for one of their steps at most. Reports and telemetry of this step do not
-/// count them.
+/// While the verifier has no request of this training step, it runs requests of the next training
+/// step that the coordinator sends (pregeneration.hpp). They leave the batch when a request of this
+/// training step arrives, so this request waits for at most one decoding step of theirs. Reports
+/// and telemetry do not count them.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -101,7 +102,7 @@ class Verifier final : public protocol::Participant {
   [[nodiscard]] RankSummary summary() const;
 
  private:
-  /// A request without a place in the batch yet.
+  /// A request that has no place in the batch yet.
   struct Waiting {
     Admission request;
     policy::KeptKv kv;
@@ -146,16 +147,16 @@ class Verifier final : public protocol::Participant {
   Races races_;
   Conversations conversations_;
   Pregeneration upcoming_;
-  std::uint64_t pregenerated_told_ = 0;      ///< Pregenerated::requests, as last sent
-  std::vector<protocol::Move> moves_asked_;  ///< ordered, not yet made
-  std::vector<protocol::Race> races_asked_;  ///< ordered, not yet offered
-  std::vector<RequestId> given_up_;          ///< requests no longer raced for, still in the batch
+  std::uint64_t pregenerated_told_ = 0;      ///< Pregenerated::requests as last sent
+  std::vector<protocol::Move> moves_asked_;  ///< moves that are ordered, but not made yet
+  std::vector<protocol::Race> races_asked_;  ///< races that are ordered, but not offered yet
+  std::vector<RequestId> given_up_;          ///< requests in the batch whose races were given up
   protocol::Status status_;                  ///< the next status to send
   std::vector<RequestId> unflushed_;         ///< requests whose ended responses are not on disk yet
-  bool recorded_ = false;                    ///< answers were appended that are not on disk yet
+  bool recorded_ = false;                    ///< some appended answers are not on disk yet
   double last_flush_ = 0;
   double last_status_ = 0;
-  bool changed_ = true;  ///< room or activity changed since the last status
+  bool changed_ = true;  ///< room or activity has changed since the last status
   bool stop_asked_ = false;
   bool over_ = false;
   std::uint32_t heard_of_ = 0;             ///< epoch of the last placement received
@@ -164,7 +165,7 @@ class Verifier final : public protocol::Participant {
   std::uint64_t moved_ = 0;                         ///< RankSummary::moved
   std::uint64_t preempted_ = 0;                     ///< RankSummary::preempted
   std::uint64_t raced_ = 0;                         ///< RankSummary::raced
-  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] tokens that races foretell
+  std::vector<std::span<const TokenId>> foretold_;  ///< [decoding] Races::foretold()
 };
 
 }  // namespace paceline::roles

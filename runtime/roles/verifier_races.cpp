@@ -1,5 +1,5 @@
-// A verifier's races: requests that other groups race for, and requests of others that it races
-// for.
+// A verifier's part in races: other groups race for requests that it holds, and it races for
+// requests that other groups hold (races.hpp).
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@ namespace paceline::roles {
 
 using namespace protocol;
 
-/// Offers copies of requests to the groups that are to race for them.
+/// Offers copies of requests to other groups, as the coordinator ordered. These groups then race.
 void Verifier::let_race() {
   for (const Race& race : std::exchange(races_asked_, {})) {
     const auto waits = waiting(race.id);
@@ -35,14 +35,14 @@ void Verifier::let_race() {
       offer.request = waits->request;
     }
     offer.request.version = race.key;
-    offer.request.until = policy::kToTheEnd;  // the lease is the holder's alone
+    offer.request.until = policy::kToTheEnd;  // a racer has no lease, so it may go on to the end
     const std::size_t response = offer.request.trajectory.tokens.size();
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
     races_.offer(race.id, response, race.to.leader, race.key);
   }
 }
 
-/// Joins a race, unless this verifier stops, changes its role or has the request already.
+/// Joins a race, unless this verifier is stopping, is changing its role or has the request already.
 void Verifier::join(Offer offer) {
   const RequestId id = offer.request.trajectory.id;
   changed_ = true;
@@ -83,8 +83,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Takes the requests given up out of the batch. A request whose KV is arriving stays until the KV
-/// is there: its blocks are being written. Nothing is committed to it meanwhile.
+/// Takes requests whose races were given up out of the batch. A request whose KV is arriving stays
+/// until the KV is there, because its blocks are being written. It gets no tokens meanwhile.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {
@@ -98,8 +98,8 @@ void Verifier::remove_given_up() {
   }
 }
 
-/// Makes room for a request: gives up the race for this request, or the last race in the batch.
-/// Returns false where there is no race to give up.
+/// Makes room for request `id` by giving up a race: the race for this request if there is one,
+/// otherwise the latest race in the batch. Returns false if there is no race to give up.
 bool Verifier::make_way(RequestId id) {
   if (races_.races_for(id)) {
     give_up(id);

@@ -1,4 +1,4 @@
-// The watchdog: notices that a run makes no more progress.
+// The watchdog notices when a run makes no more progress.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace paceline::roles {
 
-/// The watchdog looks at the messages that the coordinator gets. When they show no progress for too
-/// long, a rank hangs: in a step, in a collective with a member that has gone, or because somebody
-/// stopped it. First the groups are to hand in all they can; then the run is to be given up.
+/// The watchdog looks at the messages that the coordinator gets. If these show no progress for too
+/// long, a rank hangs: in a step, in a collective with a rank that is gone, or because its process
+/// was stopped. Then look() returns `stop`, so that groups hand in what they can, and later
+/// `give_up`.
 ///
-/// The watch begins with the first report, for reading weights may take any time. Time during which
-/// nobody looked does not count: the job may have been suspended as a whole.
+/// The watch begins with the first report, because reading weights may take any time. Time during
+/// which nobody looked does not count, because the whole job may have been suspended.
 class Watchdog {
  public:
-  /// `limit`: seconds without progress; absent: it never gives up.
+  /// `limit`: most seconds without progress; absent: there is no limit.
   explicit Watchdog(std::optional<double> limit) : limit_(limit) {}
 
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
@@ -30,13 +31,13 @@ class Watchdog {
 
  private:
   std::optional<double> limit_;
-  double looked_ = 0;  ///< time of the last look
-  std::uint64_t changes_ = 0;
-  double quiet_ = 0;  ///< seconds since the last change
-  double grace_ = 0;  ///< seconds since the last change, or since `stop` if later
+  double looked_ = 0;          ///< time of the last look
+  std::uint64_t changes_ = 0;  ///< Coordinator::changes() at the last look
+  double quiet_ = 0;           ///< seconds since the last change
+  double grace_ = 0;           ///< seconds since the last change, or since `stop` if it was later
   bool stopping_ = false;
-  std::vector<std::uint64_t> heard_;  ///< [ranks]
-  std::vector<double> silent_;        ///< [ranks] seconds
+  std::vector<std::uint64_t> heard_;  ///< [ranks] Coordinator::heard() at the last look
+  std::vector<double> silent_;        ///< [ranks] seconds without a message
 };
 
 }  // namespace paceline::roles
