@@ -1,8 +1,8 @@
-// Names of sequences and blocks where each rank of a group has the KV of its own requests.
+// Names of sequences and blocks, for groups in which each rank has the KV of its own requests.
 //
 // Each rank owns a pool of its own, in which blocks and sequences have numbers from 0 on. The
 // group's leader does the bookkeeping of all pools. With n owners, block b of owner o has the name
-// n * b + o. Sequences are named in the same way, so that a name tells the owner. With one owner
+// n * b + o. Sequences are named in the same way, so that a name tells the owner. With one owner,
 // names and numbers are equal.
 #pragma once
 
@@ -24,7 +24,7 @@ struct BlockOwner {
 
   /// Replaces the numbers in the owner's work by names.
   void name_all(Work& work) const;
-  /// This owner's part of a group's work, with the numbers of its own pool. Overwrites `own`.
+  /// Sets `own` to this owner's part of a group's work, with the numbers of its own pool.
   void take(const Work& all, Work& own) const;
 };
 

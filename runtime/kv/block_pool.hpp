@@ -1,5 +1,5 @@
-// The pool of KV blocks, with the number of holders of each block. Bookkeeping only: the bytes are
-// the backend's.
+// The pool of KV blocks, with the number of holders of each block: sequences, prompts and parcels.
+// This is bookkeeping only; the bytes are the backend's.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace paceline::kv {
 
 /// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): new places for the blocks past
-/// the new end when the pool shrinks to `blocks` blocks. Entry i is the place, below `blocks`, that
-/// block `blocks` + i moves to; -1: the block is free. `holders`: [pool] holders of each block; at
-/// most `blocks` blocks are in use. Every move goes from above the new end to below it, so that no
+/// the new end when the pool shrinks to `blocks` blocks. Entry i is the place, below `blocks`, to
+/// which block `blocks` + i moves; -1: the block is free. `holders`: [pool] holders of each block;
+/// at most `blocks` blocks are in use. Every move goes from above the new end to below it. So no
 /// block is both source and target, and the moves may be made in any order.
 [[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
                                                          std::int32_t blocks);
@@ -26,8 +26,8 @@ class BlockPool {
   [[nodiscard]] std::int32_t available() const { return static_cast<std::int32_t>(free_.size()); }
   [[nodiscard]] std::int32_t used() const { return size() - available(); }
 
-  /// Returns a free block, with one holder from now on. Some block must be free: admission
-  /// guarantees it.
+  /// Returns a free block, with one holder from now on. Admission guarantees that some block is
+  /// free.
   [[nodiscard]] std::int32_t acquire();
   /// Adds a holder to a block in use.
   void share(std::int32_t block);
@@ -36,9 +36,9 @@ class BlockPool {
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
-  /// Changes the number of blocks; at most `blocks` may be in use. Blocks in use past the new end
-  /// move: returns plan_contraction(). Low blocks are acquired first and new ones last, so that few
-  /// blocks have to move when the pool shrinks again.
+  /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(), by
+  /// which blocks past the new end move. Low blocks are acquired first and new ones last, so that
+  /// few blocks have to move when the pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:

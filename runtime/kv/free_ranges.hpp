@@ -6,8 +6,8 @@
 
 namespace paceline::kv {
 
-/// Hands out the lowest places first, adjacent ones where possible: places taken together are read
-/// and written together, and the row's end stays free to be given back. Not thread-safe.
+/// Hands out the lowest places first, adjacent ones if possible. Places taken together are read and
+/// written together, and the memory of the row's free end can be given back. Not thread-safe.
 class FreeRanges {
  public:
   explicit FreeRanges(std::int32_t places);
@@ -16,7 +16,7 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes the lowest free range, up to `most` adjacent places. Empty where nothing is free.
+  /// Takes the lowest free range, up to `most` adjacent places. Empty if none is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
   /// Removes all places that are free now from the row.

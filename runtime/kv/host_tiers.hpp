@@ -29,7 +29,7 @@ class OutsideMemory {
 
 struct HostTiersOptions {
   std::size_t block_bytes = 0;
-  std::int32_t units = 0;
+  std::int32_t units = 0;                ///< blocks that host memory has room for
   std::optional<std::string> directory;  ///< where the file is made; absent: no disk
   /// Makes the copier of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
@@ -41,7 +41,7 @@ struct HostTiersOptions {
 /// the disk. Memory is taken from the system when it is first used.
 class HostTiers final : public TierDevice {
  public:
-  /// Throws IoError where no file can be made, or there is no address space for all units.
+  /// Throws IoError if no file can be made, or if there is no address space for all units.
   explicit HostTiers(HostTiersOptions options);
   /// Drops jobs that have not begun.
   ~HostTiers() override;
@@ -72,7 +72,7 @@ class HostTiers final : public TierDevice {
   HostTiersOptions options_;
   std::size_t stride_;
   std::shared_ptr<void> memory_;  ///< [units * stride]
-  std::int32_t touched_ = 0;      ///< units from this one on take no memory
+  std::int32_t touched_ = 0;      ///< units from this one on are unused, and take no memory
   std::optional<SlotFile> file_;
   std::shared_ptr<void> stage_;  ///< the disk thread's buffer, made when first needed
   std::size_t stage_bytes_ = 0;

@@ -1,4 +1,4 @@
-// The sequences of a verifier group, in the pools of its owners (block_owners.hpp).
+// The sequences of a verifier group, in the pools of the ranks that own them (block_owners.hpp).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace paceline::kv {
 
 /// Sequences in equal pools, one for each owner. A sequence is whole in one pool, and shares blocks
-/// only with sequences of this pool. Handles and blocks are names (BlockOwner), also in Work.
-/// Each function does the same as Sequences' function of this name, in one pool. Not thread-safe.
+/// only with sequences of this pool. Handles and blocks are names (BlockOwner), also in Work. Each
+/// function does the same as Sequences' function of the same name, in one pool. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.
@@ -60,7 +60,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes all pools to `blocks` blocks. If one cannot be, resizes none and returns false.
+  /// Resizes every pool to `blocks` blocks. Resizes none and returns false if any pool cannot.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together

@@ -40,7 +40,7 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// A block that prompts have in common becomes free only with the last of these prompts.
+/// idle_ is exact only while no prompts share blocks. A shared block is freed with the last one.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
@@ -57,7 +57,7 @@ std::int32_t Sequences::blocks_droppable() const {
   return idle;
 }
 
-/// Drops prompts that nobody uses until `blocks` blocks are free. Drops none if this could not free
+/// Drops prompts that nobody uses until `blocks` blocks are free. Drops none if that cannot free
 /// enough blocks.
 bool Sequences::make_room(std::int32_t blocks) {
   if (pool_.available() >= blocks) return true;
@@ -139,10 +139,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the prompt that has most blocks in common with an owner's prompt. Only the first `most`
-/// blocks count: the block of the last position is written again. `waits`: the owner may wait
-/// for blocks that are being computed. A prompt waits only for prompts that were opened before it,
-/// so no two prompts wait for each other.
+/// Finds the prompt with the most blocks in common with an owner's prompt. Only the first `most`
+/// blocks count, because the owner writes the block of the last position itself. `waits`: the owner
+/// may wait for blocks that are being computed. A prompt waits only for prompts that were opened
+/// before it, so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -166,8 +166,8 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Takes over the blocks that a prompt has in common with its source, once they are computed. If
-/// the source is paused, takes over the most blocks that some prompt has computed already.
+/// Takes over the blocks that a prompt has in common with its source, once they are computed. A
+/// paused source is replaced by the prompt that has computed the most of these blocks.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -199,7 +199,7 @@ std::optional<Handle> Sequences::branch(Handle of, std::int32_t length, std::int
   const Handle handle = take_handle();
   sequences_[of].branched = true;
   Sequence& s = sequences_[handle];
-  const Sequence& origin = sequences_[of];  // the vector may have grown
+  const Sequence& origin = sequences_[of];  // `from` may be invalid: the vector may have grown
   s.prompt_length = origin.prompt_length;
   s.length = length;
   s.table.clear();
@@ -244,7 +244,7 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// The block of the prompt's last position is copied when the sequence forks.
+// A fork overwrites the block of the prompt's last position, so own blocks begin after it.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
@@ -258,13 +258,13 @@ void Sequences::fork(Handle sequence) {
     put(sequence, index, s.prefix->blocks[index]);
   }
   copies_.push_back({s.prefix->blocks[last], s.table[last]});
-  s.length = s.prompt_length - 1;  // the last position runs again: its logits were not kept
+  s.length = s.prompt_length - 1;  // the last position runs again, because its logits were not kept
   s.waits = false;
 }
 
-// The prompt's KV is complete: siblings may fork from it, and the owner goes on in a copy of the
-// last block. Siblings copy the original: the owner's copy has yet to be made when a sibling
-// forks before the next pass.
+// The prompt's KV is complete. Siblings may fork from it, and the owner goes on in a copy of the
+// last block. Siblings copy the original, because a sibling may fork before the owner's copy is
+// made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -284,8 +284,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
 }
 
-/// The block that holds a row of the last pass. While the owner's copy of the prompt's last block
-/// is pending, the row lies in the original, for moves are done before copies.
+/// Returns the block that has a row of the last pass. While the owner's copy of the prompt's last
+/// block is pending, the row is in the original, because moves are done before copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
@@ -304,8 +304,8 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
   advance(sequence, 1);
 }
 
-// No pending move reads a slot that an earlier one has written: rows of a tree move in order of
-// position, each to a slot before its own.
+// A row with a pending move is still where the move reads it: rows of a draft tree move in order of
+// position, each to an earlier slot, so no move overwrites a slot that a later one reads.
 std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const {
   const Sequence& s = at(sequence);
   std::vector<Place> places;
@@ -332,7 +332,7 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
 }
 
 // A sibling that waits for the prompt takes over the computed blocks, and computes the rest. The
-// sibling's own blocks begin with the block of the prompt's last position.
+// block of the prompt's last position is not handed over: the sibling has one of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -353,7 +353,7 @@ void Sequences::hand_over_prompt(Handle sequence) {
   }
 }
 
-/// Ends the sequence's part in its prompt, and drops its moves. The caller gives its blocks back.
+/// Ends the sequence's part in its prompt, and drops its moves. The caller gives back its blocks.
 void Sequences::forget(Handle sequence) {
   Sequence& s = sequences_[sequence];
   std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
@@ -365,7 +365,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Copies into blocks that become free are dropped: such a block may be the next copy's target too.
+// Copies into blocks that become free are dropped, because such a block may be copied to again.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;
@@ -384,7 +384,7 @@ void Sequences::close(Handle sequence) {
 Parcel Sequences::detach(Handle sequence) {
   Sequence& s = at(sequence);
   if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
-  const bool half_done = s.owner && !s.prefix->ready;  // its heir has the computed part
+  const bool half_done = s.owner && !s.prefix->ready;  // a sibling gets the computed part
   Parcel parcel{{}, s.waits || half_done ? 0 : s.length};
   forget(sequence);
   const std::int32_t kept = blocks_for(parcel.positions, block_);

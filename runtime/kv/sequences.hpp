@@ -1,17 +1,17 @@
-// The places of sequences' KV in one pool of blocks, for the target's sequences or a draft model's.
-// Bookkeeping only: the bytes are the backend's. Moves and copies of bytes are handed over as work
-// to be done before the next forward pass.
+// Block tables: which blocks of one pool have the KV of each sequence, of the target or of a draft
+// model. This is bookkeeping only; the bytes are the backend's. Moves and copies of bytes are
+// handed over as work to be done before the next forward pass.
 //
-// The n responses to a prompt share its blocks. The first to be opened computes them; the others
-// wait for it and then fork: they share every block but the one that holds the prompt's last
-// position. Each copies this block, because each runs the last position again to sample from it. So
-// no shared block is ever written.
+// The n responses to a prompt are siblings and share its blocks. The first to be opened owns the
+// prompt and computes its blocks. The others wait for these blocks and then fork: they share every
+// block but the one that has the prompt's last position. Each sibling copies this block, because
+// each runs the last position again to sample from it. So nobody writes a shared block.
 //
-// Prompts that begin alike, for instance with one system prompt, share the full blocks of their
-// common beginning (edges of a radix tree, found by comparison). The first to be opened computes
-// these blocks. Prompts opened meanwhile wait for them as long as the first goes on computing.
+// Prompts with a common beginning, for instance the same system prompt, share the full blocks of
+// this beginning (edges of a radix tree, found by comparison). The prompt opened first computes
+// these blocks. Prompts opened meanwhile wait for the blocks while the first one goes on computing.
 //
-// A sequence may also branch off another one within its response: it shares the whole blocks before
+// A sequence may also branch off another one within its response. It shares the full blocks before
 // this point, and copies the block in which it goes on.
 #pragma once
 
@@ -40,7 +40,7 @@ struct TableEdit {
 };
 
 /// Work to be done before the next forward pass: edits to tables, then moves, then copies. A
-/// growing pool is resized before all of them, a shrinking pool after.
+/// growing pool is resized before this work, a shrinking pool after it.
 struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
@@ -61,7 +61,7 @@ struct Place {
   std::int32_t slot = 0;  ///< position within the block
 };
 
-/// KV blocks that are kept in use independently of sequences, to be sent or parked.
+/// KV blocks that stay in use independently of sequences, to be sent or stored.
 struct Parcel {
   std::vector<std::int32_t> blocks;  ///< [blocks_for(positions)]
   std::int32_t positions = 0;        ///< positions stored in the blocks
@@ -75,7 +75,7 @@ class Sequences {
   Sequences(std::int32_t blocks, std::int32_t block);
 
   /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
-  /// the pool: one more than its KV fills, because the prompt's last block is kept for siblings.
+  /// the pool. It takes one more than its KV fills: the prompt's last block is kept for siblings.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
@@ -83,37 +83,37 @@ class Sequences {
 
   /// Opens a sequence with room for `positions` positions, including its prompt. Siblings give the
   /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses are dropped to make room.
-  /// Where the pool is too full, returns nothing and changes nothing. `tokens`: the prompt's
-  /// tokens, by which it shares blocks with other prompts; empty: it shares none.
+  /// If the pool is too full, returns nothing and changes nothing. `tokens`: the prompt's tokens,
+  /// by which it shares blocks with other prompts; empty: it shares none.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
   /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, with
   /// room for `positions` positions. The first `length` positions must be computed, with no moves
-  /// pending, and `of` must stay open until the next work is done. Where the pool is too full, or
-  /// `of` does not hold a whole prompt yet, returns nothing and changes nothing.
+  /// pending, and `of` must stay open until the next work is done. If the pool is too full, or `of`
+  /// does not have its whole prompt yet, returns nothing and changes nothing.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
-  /// Grows an open sequence to room for `positions` positions in all. Returns false and changes
-  /// nothing where the pool is too full.
+  /// Grows an open sequence to room for `positions` positions in all. If the pool is too full,
+  /// returns false and changes nothing.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
   /// Gives the sequence's blocks back and drops its pending moves. A waiting sibling takes over a
-  /// prompt that is half computed. A complete prompt's KV stays until its blocks are needed.
+  /// half-computed prompt. A complete prompt's KV stays until its blocks are needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or the prompt's KV is still there.
   [[nodiscard]] bool knows(std::uint32_t prompt) const {
     return prefix_of_prompt_.contains(prompt);
   }
-  /// Whether the prompt's KV is complete: a sequence that is opened now forks from it.
+  /// Whether the prompt's KV is complete. Then a sequence that is opened forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
   /// Returns false while a sibling computes the prompt, or another prompt's sequence computes the
-  /// common beginning of both. The first call that returns true forks the sequence.
+  /// common beginning. The first call that returns true forks the sequence.
   [[nodiscard]] bool ready(Handle sequence);
-  /// Pauses a ready sequence, perhaps while its KV arrives, or lets it go on. Other prompts take
-  /// over the blocks that a paused sequence has computed, and wait for no more of its blocks.
+  /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
+  /// take over the blocks that a paused sequence has computed, and wait for no more of its blocks.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Positions whose KV is stored. Rows are computed for the positions from here on.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -122,17 +122,17 @@ class Sequences {
     return at(sequence).table;
   }
 
-  /// The places of positions [first, length()) of a sequence until the next work is done.
+  /// The places of positions [first, length()) of a sequence. Valid until the next work is done.
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
-  /// The first position from which on all blocks are the sequence's alone, now and later: KV that
-  /// was computed elsewhere may be put there. A multiple of block().
+  /// The first position from which on no other sequence uses the blocks, now or later. KV that was
+  /// computed elsewhere may be put there. A multiple of block().
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed, each in its place.
   void advance(Handle sequence, std::int32_t rows);
-  /// Makes the row computed at `position` (>= length) the row of the next position: accepted rows
-  /// of a draft tree move to where they belong. Call in order of position.
+  /// Makes the row computed at `position` (>= length()) the row of position length(). So accepted
+  /// rows of a draft tree move to their places. Call in order of position.
   void keep(Handle sequence, std::int32_t position);
   /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
   /// not one of a shared prompt, of another prompt or of a branch.
@@ -143,26 +143,26 @@ class Sequences {
   void take_work(Work& work);
   [[nodiscard]] bool has_work() const;
 
-  /// Closes the sequence but keeps the blocks of its stored positions, to be sent or parked. Its
-  /// work must have been taken and done. A parcel's KV is attached to another sequence by open(),
-  /// writing it into the blocks of table(), and advance().
+  /// Closes the sequence but keeps the blocks of its stored positions, to be sent or stored. Its
+  /// work must have been taken and done. To attach a parcel's KV to another sequence: open() it,
+  /// write the KV into the blocks of its table(), and advance() it.
   [[nodiscard]] Parcel detach(Handle sequence);
-  /// Keeps the full blocks of a sequence, to be sent while the sequence goes on: it writes none of
-  /// them again. Its work must have been taken and done.
+  /// Keeps the full blocks of a sequence, to be sent while the sequence goes on. The sequence
+  /// writes none of these blocks again. Its work must have been taken and done.
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes the pool to `blocks` blocks. The new size, and copies of blocks in use past a new end,
-  /// become work. Earlier work must have been taken and done. Prompts that nobody uses are dropped
-  /// to make room. Returns false and changes nothing if the other blocks in use are more than
-  /// `blocks`, or a parcel holds a block past the new end.
+  /// Resizes the pool to `blocks` blocks. The new size becomes work, and so do copies of blocks in
+  /// use past a new end. Earlier work must have been taken and done. Prompts that nobody uses are
+  /// dropped to make room. Returns false and changes nothing if more than `blocks` blocks would
+  /// stay in use, or if a parcel has a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
-  /// Blocks in use by prompts that nobody uses, which are freed when room is needed.
+  /// Blocks of prompts that nobody uses, which are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
   /// Positions that sequences took over from other prompts so far.
@@ -172,10 +172,10 @@ class Sequences {
   struct Prefix {
     std::uint32_t prompt = 0;
     std::vector<std::int32_t> blocks;  ///< blocks of all prompt positions, once computed
-    bool ready = false;
-    std::int32_t users = 0;       ///< open sequences of this prompt
-    std::vector<TokenId> tokens;  ///< empty: not to be shared with other prompts
-    Handle owner = 0;             ///< the sequence that computes the prompt, until it is ready
+    bool ready = false;                ///< all prompt positions are computed
+    std::int32_t users = 0;            ///< open sequences of this prompt
+    std::vector<TokenId> tokens;       ///< empty: not to be shared with other prompts
+    Handle owner = 0;                  ///< the sequence that computes the prompt, until it is ready
   };
   struct Sequence {
     bool open = false;
@@ -190,13 +190,13 @@ class Sequences {
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
     std::int32_t common = 0;             ///< number of full blocks in common with another prompt
-    bool grafts = false;                 ///< waits for these blocks
+    bool grafts = false;                 ///< waits for these blocks of `source`
     bool paused = false;                 ///< computes nothing for now
-    std::list<Prefix>::iterator source;  ///< the other prompt, while `grafts`
+    std::list<Prefix>::iterator source;  ///< the other prompt; valid while `grafts`
   };
   struct PendingMove {
     Handle sequence;
-    std::int32_t position;  ///< position of the moved row
+    std::int32_t position;  ///< new position of the moved row
     kernels::Backend::SlotMove move;
   };
 

@@ -57,7 +57,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     const ssize_t done =
         writes ? pwritev(fd_, &left[at], count, offset) : preadv(fd_, &left[at], count, offset);
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // O_DIRECT does not work
+    if (done < 0 && errno == EINVAL && direct_ && offset == begin) {  // O_DIRECT does not work here
       direct_ = false;
       fcntl(fd_, F_SETFL, 0);
       continue;
@@ -79,7 +79,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
   return {};
 }
 
-/// Drops a transfer's pages from the cache: they would take memory in addition to the KV pool's.
+/// Drops a transfer's pages from the cache, because they would take memory beyond the KV pool's.
 void SlotFile::leave_cache(std::int64_t offset, std::int64_t bytes, bool written) const {
   if (written) {
     sync_file_range(

@@ -11,15 +11,15 @@
 namespace paceline::kv {
 
 /// The file has no name in its directory, or loses its name at once, so that nothing stays even if
-/// the process is killed. Reads and writes bypass the page cache where the file system can do so:
-/// the cache would only keep blocks that have just left memory for lack of room. Used by one
+/// the process is killed. Reads and writes bypass the page cache if the file system allows it,
+/// because the cache would only keep blocks that just left memory for lack of room. Used by one
 /// thread.
 class SlotFile {
  public:
   /// Alignment of memory addresses and of slot sizes, in bytes.
   static constexpr std::size_t kAlignment = 4096;
 
-  /// `slot`: bytes of a slot. If no file can be made, throws IoError, naming the directory.
+  /// `slot`: bytes of a slot. Throws IoError, which names the directory, if no file can be made.
   SlotFile(const std::string& directory, std::size_t slot);
   ~SlotFile();
   SlotFile(const SlotFile&) = delete;

@@ -8,14 +8,14 @@
 namespace paceline::kv {
 namespace {
 
-/// The reserve is 1 / kReserveShare of memory, where there is a disk. With it a put finds room at
-/// once while the disk is being written.
+/// If there is a disk, 1 / kReserveShare of memory is kept free, so that a put finds room at once
+/// while other KV is being written to disk.
 constexpr std::int32_t kReserveShare = 8;
-/// Most jobs under way that go down, and most that come up ahead of need. With few jobs a request
-/// that waits for the disk is served soon. But the jobs must keep a disk busy while this rank is in
-/// a step. With 2 jobs a loaded machine wrote at 0.6 of its disk's bandwidth, with 4 at all of it.
+/// Most jobs under way that write to disk, and most that read from it ahead of need. With few jobs
+/// a request waits less for the disk. But the jobs must keep the disk busy during a step of this
+/// rank. On a loaded machine 2 jobs used 0.6 of the disk's bandwidth, and 4 jobs all of it.
 constexpr int kMostAhead = 4;
-/// Order of the first unforeseen key: keys that need() does not list come after all listed keys.
+/// Entry::order of the first key that need() does not list. Such keys come after all listed keys.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -147,7 +147,7 @@ void Store::settle() {
 
 void Store::advance() {
   for (;;) {
-    // One hold at a time: holds that each had a part of the room would wait for one another.
+    // Holds begin one by one: two that each had a part of the room would wait for one another.
     bool holding = false;
     std::int32_t lacking = 0;
     std::uint64_t soonest = UINT64_MAX;  // order of the first entry that waits for room
@@ -182,7 +182,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts the jobs of an operation that have room. Returns how many units the operation lacks.
+/// Starts jobs of an operation as far as there is room. Returns how many units it still lacks.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -190,7 +190,7 @@ std::int32_t Store::start(Ticket ticket, Operation& operation) {
     if (operation.kind == Kind::put) {
       lacking = start_put(ticket, operation);
     } else if (operation.first + operation.count > operation.entry->valid) {
-      operation.failed = true;  // damaged
+      operation.failed = true;  // some of the blocks were damaged
     } else if (operation.kind == Kind::get) {
       start_get(ticket, operation);
     } else {
@@ -203,7 +203,7 @@ std::int32_t Store::start(Ticket ticket, Operation& operation) {
 
 std::int32_t Store::start_put(Ticket ticket, Operation& operation) {
   Entry& entry = *operation.entry;
-  if (entry.valid < operation.first + operation.next) {  // damaged before
+  if (entry.valid < operation.first + operation.next) {  // a block before these was damaged
     operation.failed = true;
     return 0;
   }
@@ -231,7 +231,7 @@ void Store::start_get(Ticket ticket, Operation& operation) {
   while (operation.next < operation.count) {
     const std::int32_t first = operation.first + operation.next;
     const Block& begin = blocks[first];
-    if (begin.filling) return;  // the block comes up
+    if (begin.filling) return;  // the block is coming up
     const bool from_memory = begin.unit >= 0;
     std::vector<std::int32_t> index;
     for (std::int32_t i = first; i < operation.first + operation.count; ++i) {
@@ -254,7 +254,7 @@ std::int32_t Store::start_hold(Ticket ticket, Operation& operation) {
   while (operation.next < operation.count) {
     const std::int32_t first = operation.first + operation.next;
     const std::int32_t end = operation.first + operation.count;
-    if (blocks[first].filling) return 0;  // the block comes up
+    if (blocks[first].filling) return 0;  // the block is coming up
     std::vector<std::int32_t> index;
     if (blocks[first].unit >= 0) {
       for (std::int32_t i = first; i < std::min(end, first + size_.at_once); ++i) {
@@ -344,14 +344,14 @@ void Store::job_ended(TierJob job) {
     Block& block = entry.blocks[known.index[i]];
     block_ended(job, job.blocks[i], entry, block);
     if (job.kind == TierJob::Kind::come_up && known.ticket != 0 && job.blocks[i].good) {
-      block.came_up = false;  // the hold asked for it: not foreseen
+      block.came_up = false;  // the hold asked for it, so this was not ahead of need
       --counts_.came_up;
       ++counts_.from_disk;
     }
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // slots in use stay, and may be used again
+    if (down) slots_.drop_free();  // free slots are given up; slots in use may be used again
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that has no room in memory is computed again"
                                   : "; the KV is computed again"));
@@ -410,7 +410,7 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
 // ---- Eviction and bringing up.
 
 /// Frees units of entries whose order is `after` or later, the latest first. Units whose blocks are
-/// on disk too are freed at once, others after a write. Returns the number of units freed at once.
+/// also on disk are freed at once, others after a write. Returns how many were freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -421,7 +421,7 @@ std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   return units_.free() - before;
 }
 
-/// Frees units of one entry, its last blocks first. Returns how many units were freed, are being
+/// Frees units of one entry, from its last block on. Returns how many units were freed, are being
 /// freed, or can be freed soon.
 std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   std::vector<Block>& blocks = entry->blocks;
@@ -456,7 +456,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   return made;
 }
 
-/// Frees the slots of blocks that are in memory too. Returns whether there were any.
+/// Frees the slots of blocks that are in memory too. Returns whether any slot was freed.
 bool Store::free_copies() {
   bool any = false;
   for (const auto& [order, entry] : by_order_) {
@@ -469,13 +469,13 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Drops the entry that is needed last among entries that nobody uses. Null: all are in use.
+/// Drops and returns the entry that is needed last among unused entries. Null: all are in use.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
     if (entry->users > 0) continue;
     ++counts_.lost;
-    // A disk that failed has been warned of already.
+    // The user was warned already if the disk failed.
     if (!told_write_)
       warn_once(told_lost_,
                 "the KV pool has no room for the KV of all requests that wait; KV without room is "
@@ -486,8 +486,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Fails the latest operation that lacks room if no job is under way and no hold is left to let go,
-/// so that no room will come. Returns false if room may still come.
+/// Fails the latest operation that lacks room, if no room can come any more: no job is under way,
+/// and no hold is left to be let go. Returns false if room may still come.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {
@@ -506,7 +506,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// Brings up the entries that are needed first, as far as memory without the reserve holds them.
+/// Brings up the entries that are needed first, as many as fit in memory without the reserve.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;

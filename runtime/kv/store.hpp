@@ -1,7 +1,7 @@
-// A rank's part of the KV pool (Seer 4.2): KV of requests that wait for their next chunk, in two
-// tiers. KV is put into host memory. Where memory is short, the KV needed last goes down to a local
-// disk, and comes up again before it is needed. Bookkeeping and decisions only: a TierDevice moves
-// the bytes.
+// A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
+// lease, in two tiers. KV is first put into host memory. If memory is short, the KV that is needed
+// last goes down to a local disk, and comes up again in time. The store keeps books and decides; a
+// TierDevice moves the bytes. A unit is a block's place in memory, a slot its place on disk.
 #pragma once
 
 #include <cstddef>
@@ -27,62 +27,63 @@ struct StoreSize {
   std::int32_t at_once = 1;  ///< most blocks that one job moves
 };
 
-/// Counts in blocks. The first two are current, all others count since the store was made.
+/// Counts in blocks. The first two are current, the others cover the time since the store was made.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
   std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
   std::uint64_t most_in_memory = 0;
   std::uint64_t most_on_disk = 0;
-  std::uint64_t put = 0;          ///< stored
+  std::uint64_t put = 0;          ///< blocks stored
   std::uint64_t from_memory = 0;  ///< copied from memory, to this rank or others
   std::uint64_t from_disk = 0;    ///< copied from disk, to this rank or others
-  std::uint64_t foreseen = 0;     ///< the part of from_memory that had come up in time
+  std::uint64_t foreseen = 0;     ///< the part of from_memory that came up from disk in time
   std::uint64_t went_down = 0;    ///< written to disk
-  std::uint64_t came_up = 0;      ///< read from disk before they were wanted
-  std::uint64_t damaged = 0;      ///< failed their checksum
+  std::uint64_t came_up = 0;      ///< read from disk ahead of need
+  std::uint64_t damaged = 0;      ///< blocks whose checksum was wrong
   std::uint64_t lost = 0;         ///< keys, not blocks, that had no room in either tier
 };
 
-/// Stored KV by key. The blocks of a key are a request's block table, from its first block on. Each
-/// block's checksum is made when it is put and compared when it is taken. An entry loses a damaged
-/// block and all after it. A disk fault costs entries and one warning, no more. Not thread-safe.
+/// Stored KV by key. The blocks of a key are those of one request, in the order of its block table.
+/// Each block's checksum is made when the block is put, and compared when it is taken. If a block
+/// is damaged, its entry loses this block and all blocks after it. A disk fault costs only entries
+/// and causes one warning. Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
   /// The name of a put, get or hold; never used twice.
   using Ticket = std::uint64_t;
 
-  /// `warn`: tells the user. `device` outlives this.
+  /// `warn`: shows a message to the user. `device` outlives this.
   Store(TierDevice& device, const StoreSize& size, std::function<void(const std::string&)> warn);
 
-  /// Stores `blocks` as blocks `first` and following of the request's table. They replace all
-  /// stored blocks from `first` on. A put that lacks room waits: KV needed later goes down to disk
-  /// or, if the disk is full too, is lost. A put fails if it lacks room and its KV is needed last
-  /// of all, or if blocks before `first` are missing. Then nothing is stored under the key. The
-  /// caller leaves the blocks unchanged until the put has ended.
+  /// Stores `blocks` as the blocks from `first` on of the request's table. They replace all stored
+  /// blocks from `first` on. If there is no room, the put waits until KV that is needed later has
+  /// gone down to disk or, if the disk is full too, was dropped. A put fails if its KV is the one
+  /// needed last and has no room, or if blocks before `first` are missing. Then nothing is stored
+  /// under the key. The caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
-  /// Copies stored blocks to `blocks`. Fails where they are missing or damaged; the contents of
-  /// `blocks` are then undefined.
+  /// Copies stored blocks to `blocks`. Fails if some of them are missing or damaged; the contents
+  /// of `blocks` are then undefined.
   [[nodiscard]] Ticket get(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Brings all stored blocks from `first` on into memory, and keeps them there until let_go().
   /// Fails as get() does.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. Once the end was returned, the
-  /// ticket is forgotten. But the ticket of a hold() that succeeded is valid until let_go().
+  /// Whether an operation succeeded; nothing while it is under way. After its end was returned, its
+  /// ticket is no longer valid. Only the ticket of a successful hold() stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
-  /// The blocks of a hold() that succeeded, in their order.
+  /// The blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
   void let_go(Ticket hold);
 
-  /// Drops the KV of a key. Operations on it under way fail; held blocks stay until let_go().
+  /// Drops the KV of a key. Operations under way on this KV fail. Held blocks stay until let_go().
   void drop(Key key);
   /// Sets the order in which keys are needed. All other keys are needed later, in the order in
   /// which they were put. KV of the first keys is read from disk into memory as far as there is
   /// room.
   void need(std::span<const Key> keys);
 
-  /// Takes in the jobs that have ended, and starts the next ones. To be called whenever the device
+  /// Handles the jobs that have ended, and starts the next ones. To be called whenever the device
   /// wakes the caller.
   void settle();
   [[nodiscard]] bool has(Key key) const { return by_key_.contains(key); }
@@ -91,12 +92,12 @@ class Store {
 
  private:
   struct Block {
-    std::int32_t unit = -1;
-    std::int32_t slot = -1;
-    std::uint64_t sum = 0;
+    std::int32_t unit = -1;    ///< -1: not in memory
+    std::int32_t slot = -1;    ///< -1: not on disk
+    std::uint64_t sum = 0;     ///< checksum
     std::int32_t readers = 0;  ///< jobs that read the block
     bool filling = false;      ///< a job writes the unit
-    bool came_up = false;      ///< brought up from disk, and not taken since
+    bool came_up = false;      ///< brought up ahead of need, and not taken since
     [[nodiscard]] bool idle() const { return readers == 0 && !filling; }
   };
   struct Entry {
@@ -105,9 +106,9 @@ class Store {
     std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
-    std::int32_t valid = 0;     ///< blocks from this one on are freed as soon as nothing uses them
-    int users = 0;              ///< gets under way, and holds not yet let go
-    int holds = 0;              ///< complete holds among the users
+    std::int32_t valid = 0;     ///< number of valid blocks; later ones are freed once unused
+    int users = 0;              ///< number of gets under way, and of holds not yet let go
+    int holds = 0;              ///< successful holds among the users
     bool putting = false;
     bool listed = true;  ///< false: dropped or lost
   };
@@ -118,10 +119,10 @@ class Store {
     EntryRef entry;
     std::int32_t first = 0;
     std::int32_t count = 0;
-    std::int32_t next = 0;            ///< index of the first block without a job
+    std::int32_t next = 0;            ///< number of its blocks that have a job
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
     int jobs = 0;                     ///< jobs under way
-    bool begun = false;               ///< the hold counts as a user; holds begin one by one
+    bool begun = false;               ///< the hold has begun, and counts as a user
     bool failed = false;
     bool over = false;
   };
@@ -167,17 +168,17 @@ class Store {
 
   TierDevice& device_;
   StoreSize size_;
-  std::int32_t reserve_;  ///< units to be kept free
+  std::int32_t reserve_;  ///< number of units to be kept free
   std::function<void(const std::string&)> warn_;
   FreeRanges units_, slots_;
   std::unordered_map<Key, EntryRef> by_key_;
   std::map<std::uint64_t, EntryRef> by_order_;
-  std::unordered_map<Key, std::uint64_t> needed_;  ///< each key's place in need()'s list
+  std::unordered_map<Key, std::uint64_t> needed_;  ///< each key's index in need()'s list
   std::map<Ticket, Operation> operations_;
   std::map<std::uint64_t, Job> jobs_;  ///< by id
   Ticket next_ticket_ = 1;
   std::uint64_t next_job_ = 1, next_serial_ = 0;
-  std::int32_t going_down_ = 0;  ///< units that are about to be free
+  std::int32_t going_down_ = 0;  ///< units that are free once jobs under way have ended
   int down_jobs_ = 0, up_jobs_ = 0;
   StoreCounts counts_;
   bool told_damage_ = false, told_write_ = false, told_read_ = false, told_lost_ = false;

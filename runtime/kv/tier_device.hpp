@@ -1,4 +1,4 @@
-// The mover of the bytes of a rank's stored KV, between the tiers of a real or simulated host.
+// A device that moves a rank's stored KV between the tiers of a real or simulated host.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace paceline::kv {
 
-/// A job: blocks that all go one way. A `unit` is a stored block's place in host memory, a `slot`
-/// its place on disk, `outside` its place among the KV blocks with which the rank computes.
+/// A job moves blocks, all in one direction. A `unit` is a stored block's place in host memory, a
+/// `slot` its place on disk, `outside` its place among the KV blocks with which the rank computes.
 struct TierJob {
   enum class Kind : std::uint8_t {
-    take_in,        ///< from outside to units; sets their sums
+    take_in,        ///< from outside to units; sets the checksums
     give_out,       ///< from units to outside
-    check,          ///< bytes of units against their sums
+    check,          ///< compares the bytes of units with their checksums
     go_down,        ///< from units to consecutive slots
     come_up,        ///< from consecutive slots to units
     give_out_disk,  ///< from consecutive slots to outside
@@ -27,19 +27,19 @@ struct TierJob {
     std::int32_t slot = -1;
     std::byte* outside = nullptr;
     std::uint64_t sum = 0;  ///< checksum of the block's bytes
-    bool good = true;       ///< set by the job; false: the sum was wrong, or a read failed
+    bool good = true;       ///< set by the job; false: a wrong checksum, or a failed read
   };
   std::uint64_t id = 0;  ///< chosen by the caller
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
-  /// Set by the job: why the disk failed; empty: it did not. After a failed go_down the slots hold
-  /// nothing. After any other failed job no block is good.
+  /// Set by the job: why the disk failed; empty: the disk did not fail. After a failed go_down the
+  /// slots hold nothing. After any other job that failed, no block is good.
   std::string failure;
 };
 
-/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs that
-/// use the disk form one queue, and all other jobs another. Each queue is done in the order of
-/// start(). Used by one thread.
+/// Does jobs in the background, and wakes the caller whenever one has ended. Jobs that use the disk
+/// are in one queue, all other jobs in another. Each queue is done in the order of start(). Used by
+/// one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
