@@ -43,7 +43,7 @@ class BlockPool {
 
  private:
   std::vector<std::int32_t> holders_;  ///< [blocks]
-  std::vector<std::int32_t> free_;     ///< a stack: the block freed last is warm in cache
+  std::vector<std::int32_t> free_;     ///< a stack, because the block freed last is warm in cache
 };
 
 /// Number of blocks of `block` positions that hold `positions` positions.

@@ -19,12 +19,12 @@ class FreeRanges {
   /// Takes the lowest free range, up to `most` adjacent places. Empty if none is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
-  /// Removes all places that are free now from the row.
+  /// Removes from the row all places that are free now.
   void drop_free();
 
   [[nodiscard]] std::int32_t free() const { return free_; }
   [[nodiscard]] std::int32_t used() const { return places_ - free_; }
-  /// The end of the places in use: no place from there on is in use.
+  /// No place from this one on is in use.
   [[nodiscard]] std::int32_t end() const;
 
  private:

@@ -229,8 +229,8 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
-  /// Number of blocks of prefixes that nobody uses. A block that several prefixes share counts for
-  /// each of them.
+  /// Number of blocks of prompts that nobody uses. A block that several of these prompts share
+  /// counts for each of them.
   std::int32_t idle_ = 0;
   std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;

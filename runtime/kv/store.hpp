@@ -1,7 +1,7 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
 // lease, in two tiers. KV is first put into host memory. If memory is short, the KV that is needed
-// last goes down to a local disk, and comes up again in time. The store keeps books and decides; a
-// TierDevice moves the bytes. A unit is a block's place in memory, a slot its place on disk.
+// last goes down to a local disk, and comes up again in time. The store decides and starts jobs; a
+// TierDevice does the jobs. A unit is a block's place in memory, a slot its place on disk.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct StoreCounts {
   std::uint64_t lost = 0;         ///< keys, not blocks, that had no room in either tier
 };
 
-/// Stored KV by key. The blocks of a key are those of one request, in the order of its block table.
+/// Stored KV by key. A key's entry has the blocks of one request, in the order of its block table.
 /// Each block's checksum is made when the block is put, and compared when it is taken. If a block
 /// is damaged, its entry loses this block and all blocks after it. A disk fault costs only entries
 /// and causes one warning. Not thread-safe.

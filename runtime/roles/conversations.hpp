@@ -18,7 +18,7 @@ namespace paceline::roles {
 /// environment there of earlier turns. Not thread-safe.
 class Conversations {
  public:
-  /// `environment`: null where responses are of one turn; outlives this.
+  /// `environment`: null if each response is a single turn; outlives this.
   Conversations(Environment* environment, const ConversationLimits& limits)
       : environment_(environment), limits_(limits) {}
 

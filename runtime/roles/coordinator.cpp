@@ -249,7 +249,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). Other leases follow reports, and idle groups do not report.
+/// SelectInstance). Other leases follow reports, which idle groups do not send.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),

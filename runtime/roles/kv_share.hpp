@@ -57,8 +57,8 @@ class KvShare {
   void obey(const protocol::ForeseeKv& command);
   /// Notes which store operations have ended, and starts the sends that waited for stored KV.
   void settle();
-  /// Whether this rank's share of the key's command has ended complete; nothing while it is in
-  /// flight. After its end was returned, the command is forgotten.
+  /// Whether this rank's share of the command with this key is complete; nothing while it is in
+  /// flight. A command is forgotten after its end was returned.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
   /// Whether each rank of the group has the KV of its own requests.
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }

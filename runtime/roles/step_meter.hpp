@@ -30,8 +30,8 @@ class StepMeter {
   /// The step has ended.
   void end(const engine::StepResult& result, const engine::StepCounts& counts = {});
 
-  /// Sums over all steps of the seconds, bytes and counters of StepRecord and StepCounts; other
-  /// fields are 0.
+  /// Sums of the seconds, bytes and counters of all steps (StepRecord, StepCounts). Other fields
+  /// are 0.
   [[nodiscard]] const RankSummary& sums() const { return sums_; }
 
  private:

@@ -25,8 +25,8 @@ class Watchdog {
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
   /// Judges the run. To be called at least once a second. Returns `stop` only once.
   [[nodiscard]] Verdict look(double now, const Coordinator& coordinator);
-  /// Text for the user: for how long there was no progress, and which ranks the coordinator waits
-  /// for, the longest silent first.
+  /// Returns a text for the user: how long there was no progress, and for which ranks the
+  /// coordinator waits. The rank that has been silent longest comes first.
   [[nodiscard]] std::string report(const Coordinator& coordinator) const;
 
  private:
