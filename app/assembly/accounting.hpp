@@ -9,9 +9,9 @@
 
 namespace paceline::app {
 
-/// Prints a table for each role with the minimum, average and maximum over the role's ranks. Totals
-/// and the largest loss of time follow. `seconds`: time since the run began. `resident`: the job
-/// stays for further steps (--watch).
+/// Prints a table for each role, with the minimum, average and maximum of each figure over the
+/// role's ranks. Then prints totals and the largest loss of time. `seconds`: time since the run
+/// began. `resident`: the job waits for further training steps (--watch).
 void print_accounting(const Inputs& inputs, const Plan& plan,
                       std::span<const RankSummary> summaries, const roles::Progress& progress,
                       double seconds, bool resident);

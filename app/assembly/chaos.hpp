@@ -1,5 +1,5 @@
 // Disturbances that tests add to a job: random decisions, delayed messages and misbehaving ranks
-// (section `test` of the configuration). Only chaos.cpp uses runtime/chaos in app/.
+// (section `test` of the configuration). In app/, only chaos.cpp uses runtime/chaos.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace paceline::app {
 
-/// Returns a scheduler that makes the decisions in test.shuffle (moves, roles, races) at random and
-/// leaves all others to `scheduler`. Without any of these, returns `scheduler` itself.
+/// Returns a scheduler that makes the decisions named in test.shuffle (moves, roles, races) at
+/// random and leaves all others to `scheduler`. If none is named, returns `scheduler` itself.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> shuffled(
     const io::TestSection& test, const Plan& plan, std::unique_ptr<policy::Scheduler> scheduler);
 
@@ -22,12 +22,12 @@ namespace paceline::app {
 [[nodiscard]] std::unique_ptr<policy::DraftMemoryPolicy> draft_memory_policy(
     const io::TestSection& test, int leader);
 
-/// Returns a function that wraps a mailbox of `rank` to delay messages; null: none is delayed.
+/// Returns a function that wraps mailboxes of `rank` to delay messages; null: no delays.
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(
     const io::TestSection& test, int rank);
 
 /// Wraps `mailbox` in one that misbehaves; null: `how` is "none". `how`: value of
-/// test.faults.drafters or test.faults.draft_servers. `sleep`: called to stall, with seconds.
+/// test.faults.drafters or test.faults.draft_servers. `sleep`: sleeps for the given seconds.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test,
                                                    const std::string& how, Mailbox& mailbox,
                                                    std::function<void(double)> sleep);

@@ -65,7 +65,7 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // Any row of given responses may need logits, so all rows count as decoding, none as prefill.
+  // Logits may be needed at any row of given responses, so all rows count as decode rows.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }
@@ -91,7 +91,7 @@ std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi, const I
         (whole && (shuffles || (own >= 0 && placement.groups[own].tp == tp))) ||
         (plan.tail_groups.costs.contains(tp) && joins(machine, placement, rank, tp));
     const Communicator members = Communicator::split(member ? rank / tp : -1, rank);
-    // make_group() waits for the group's other ranks, so nothing before it may throw in this step.
+    // make_group() waits for the group's other ranks, so no earlier line of the lambda may throw.
     together(mpi, [&] {
       if (!member) return;
       fabric::MadeGroup& made = compute->groups[tp];
@@ -129,8 +129,8 @@ void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
   }
   if (role != Role::verifier && role != Role::drafter) return;
   if (!compute.draft_threads) compute.draft_threads = std::make_unique<ThreadPool>(compute.threads);
-  // A head needs the embeddings of all tokens. A drafter rank has none, and a verifier has only a
-  // part if its group divides the table. Such a rank loads the whole table here.
+  // A head needs the embeddings of all tokens. A drafter rank has no embedding table, and a
+  // verifier has only a part if its group divides the table. Such ranks load the whole table here.
   std::shared_ptr<const kernels::Embedding> embedding;
   if (compute.executor) embedding = compute.executor->embedding();
   if (embedding == nullptr && has_head(plan, role) && !has_own_embeddings(plan)) {

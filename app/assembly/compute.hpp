@@ -16,16 +16,16 @@
 namespace paceline::app {
 
 struct Compute {
-  // The rank keeps these members to its end. A rank that is always spare has no backend.
+  // These members outlast the rank's roles. A rank that is spare in the whole run has no backend.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
-  fabric::SingleRankGroup alone;              ///< this rank alone, for models that are not sharded
+  fabric::SingleRankGroup alone;              ///< a group of one, for models that are not sharded
   std::map<int, fabric::MadeGroup> groups;    ///< groups that the rank may belong to, by degree
-  std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters, while backend threads sleep
+  std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters when backend threads sleep
   std::unique_ptr<WeightStore> weights;
 
-  // take_place() makes these members. All ranks of verifier groups have an executor. Verifiers,
-  // which lead these groups, and drafter ranks have drafters.
+  // take_place() makes these members. All ranks of verifier groups have an executor. The leaders of
+  // these groups and drafter ranks have drafters.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
@@ -44,8 +44,8 @@ struct Compute {
 /// The rank's group of degree `tp`.
 [[nodiscard]] TensorParallelGroup& group_of(Compute& compute, int tp);
 
-/// Replaces the executor and drafters of the rank's last role by those of its role in `placement`.
-/// Not collective. Throws as their constructors do.
+/// Replaces the rank's executor and drafters by those that its role in `placement` needs. Not
+/// collective. Throws as their constructors do.
 void take_place(Compute& compute, const Inputs& inputs, const Plan& plan,
                 const policy::Placement& placement, int rank);
 

@@ -13,13 +13,13 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token's text differs. Padded vocabularies may differ in size.
+// Throws UsageError if a token has different texts in the two models. Their padding may differ.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;
   try {
     if (tokenizer != nullptr) other = io::Tokenizer::load(path);
-  } catch (const DataError&) {  // `other` stays empty, and only vocabulary sizes are compared
+  } catch (const DataError&) {  // only the sizes of the vocabularies are compared then
   }
   if (!other) {
     if (draft.vocab == model.vocab) return;
@@ -28,7 +28,7 @@ void require_same_tokens(const std::string& path, const ModelConfig& draft,
                     "a draft model must have the model's vocabulary",
                     path, draft.vocab, model.vocab));
   }
-  // Special tokens count as equal, because a base model only reserves them, under other names.
+  // All special tokens count as equal, because base models give other names to the same tokens.
   const auto text_of = [](const io::Tokenizer& t, TokenId id) {
     return t.is_special(id) ? std::string_view() : t.bytes_of(id);
   };

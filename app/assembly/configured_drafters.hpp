@@ -22,7 +22,7 @@ struct DraftHead {
   HeadConfig config;
   std::unique_ptr<io::Checkpoint> own;             ///< checkpoint of an EAGLE-3 or DFlash head
   std::unique_ptr<io::BorrowingSource> borrowing;  ///< `own` plus the target's output matrix
-  /// Source of the head's weights: `own`, `borrowing` or the target's checkpoint; null: absent.
+  /// The head's weights, from `own`, `borrowing` or the target's checkpoint; null: they are absent.
   const WeightSource* weights = nullptr;
   std::shared_ptr<const policy::StopNetwork> stop;  ///< network that ends drafts; null: none
 };
@@ -38,13 +38,14 @@ struct ConfiguredDrafter {
 };
 
 /// Reads and checks draft models and heads. Returns n-gram and suffix drafters first, then draft
-/// models, then a head. The plan keeps this order if costs are unknown. A head is last because
-/// drafter ranks mostly use the first drafter, and have no head if there are draft models. `path`,
-/// `target` and `tokenizer` (may be null) belong to the target, whose checkpoint must outlive the
-/// drafters. `absent`: null, or a list to which the names of missing weights are added; of such
-/// checkpoints only config.json is read. Throws UsageError if a draft model has another vocabulary
-/// or speculation.paths is too small for a stop network. Throws DataError if a head does not fit
-/// the target or the target has no next-token layer. Throws as reading a checkpoint does.
+/// models, then a head. The plan keeps this order if costs are unknown. Drafter ranks mostly use
+/// the first drafter, and have no head if there are draft models, so a head is last. `path`,
+/// `target` and `tokenizer` belong to the target, whose checkpoint must outlive the drafters.
+/// `tokenizer` may be null. `absent`: null, or a list to which the names of missing weights are
+/// added. Without weights, only the checkpoint's config.json is read. Throws UsageError if a draft
+/// model has another vocabulary or is listed twice, or if a head cannot stop or record drafts as
+/// its setting asks. Throws DataError if a head does not fit the target or the target has no
+/// next-token layer. Throws as reading a checkpoint does.
 [[nodiscard]] std::vector<ConfiguredDrafter> read_drafters(const io::SpeculationSection& settings,
                                                            const std::string& path,
                                                            const ModelCheckpoint& target,

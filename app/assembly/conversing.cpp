@@ -55,7 +55,7 @@ void prepare_environment(Inputs& inputs) {
   if (!inputs.config.converses()) return;
   require_tokenizer(inputs, "environment.method");
   (void)io::find_program(inputs.config.environment.command.front(), "environment");
-  for (const Prompt& prompt : inputs.prompts.prompts) {  // other ranks than 0 have no prompts
+  for (const Prompt& prompt : inputs.prompts.prompts) {  // only rank 0 has prompts
     inputs.scenes.push_back(
         io::prompt_members(prompt, io::ground_truth_json(prompt, inputs.config.reward.ground_truth),
                            *inputs.text.tokenizer, false));

@@ -31,7 +31,7 @@ struct EnvironmentPorts {
 [[nodiscard]] std::unique_ptr<Environment> make_environment(const Inputs& inputs,
                                                             EnvironmentPorts ports);
 
-/// Most tokens of one sampled turn of a conversation.
+/// Limit on the tokens of one sampled turn of a conversation.
 [[nodiscard]] std::int32_t turn_tokens(const Inputs& inputs);
 [[nodiscard]] ConversationLimits conversation_limits(const Inputs& inputs);
 

@@ -41,9 +41,9 @@ std::vector<Trajectory> work_list(const Inputs& inputs, std::span<const RequestI
 
 namespace {
 
-/// Estimate of the drafted rows that a step has for each request, by which the scheduler compares
-/// the speeds of groups. While groups advance unevenly, simulated runs have 1.2 to 2
-/// (specactor-lognormal.yaml on 32 GPUs).
+/// Estimated number of draft tokens that a step verifies for each request. The scheduler uses it to
+/// compare the speeds of groups. Simulated steps verified 1.2 to 2 tokens for each request when
+/// some groups were ahead of others (specactor-lognormal.yaml on 32 GPUs).
 constexpr double kDrafted = 2;
 
 policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {

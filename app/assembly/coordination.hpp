@@ -17,13 +17,13 @@
 
 namespace paceline::app {
 
-/// Lists all unfinished requests, prompt by prompt as in prompt_order(). `finished`: ids,
-/// ascending. `partial`: responses that earlier attempts began, which are moved to the list.
+/// Lists all unfinished requests, prompt by prompt in prompt_order(). `finished`: ids, ascending.
+/// `partial`: responses that earlier attempts began; they are moved to the list.
 [[nodiscard]] std::vector<Trajectory> work_list(const Inputs& inputs,
                                                 std::span<const RequestId> finished,
                                                 std::span<Trajectory> partial);
 
-/// Makes the scheduler, which decides which group gets which requests.
+/// Makes the scheduler that decides which group gets which requests.
 [[nodiscard]] std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs,
                                                                 const Machine& machine,
                                                                 const Plan& plan);
@@ -34,12 +34,12 @@ using ResponseTokens = std::map<RequestId, std::uint32_t>;
 /// io::read_recorded_run() does, and UsageError if the recorded run has none of this run's prompts.
 [[nodiscard]] ResponseTokens known_lengths(const Inputs& inputs);
 
-/// Makes the order of leases that schedule.policy asks for. Only policy oracle reads `lengths`.
+/// Makes the order in which schedule.policy leases requests. Only policy `oracle` reads `lengths`.
 [[nodiscard]] std::unique_ptr<policy::RequestOrder> make_order(const Inputs& inputs,
                                                                ResponseTokens lengths);
 
-/// Plans the chunks of responses. By default there are chunks only if, as `kv` tells, KV memory
-/// does not hold a full batch of longest sequences.
+/// Plans the chunks of responses. By default, responses have chunks only if KV memory (`kv`) does
+/// not hold a full batch of sequences of the greatest length.
 [[nodiscard]] policy::LeaseTerms plan_leases(const Inputs& inputs, const policy::KvPlan& kv);
 
 /// Describes the chunks, and the reason for their length, in a line for the user.

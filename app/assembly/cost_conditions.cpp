@@ -54,7 +54,7 @@ std::string difference(const CostTable& profile, const CostConditions& now,
   for (const ConfiguredDrafter& drafter : drafters) {
     const auto known = std::ranges::find(profile.drafters, drafter.name, &DrafterCosts::name);
     if (known == profile.drafters.end()) return fmt::format("it knows no drafter {}", drafter.name);
-    // Shapes are compared too: a drafter keeps its name when its checkpoint is replaced.
+    // Shapes are compared too, because a drafter keeps its name when its checkpoint is replaced.
     const std::string shape = shape_text(drafter, target);
     if (!known->model.empty() && known->model != shape)
       return fmt::format("drafter {} was measured with the model {}; {} has {}", drafter.name,

@@ -14,8 +14,8 @@ namespace paceline::app {
 /// Costs that are known before a run, from the cost profile in engine.profile.
 struct ProfiledCosts {
   CostConditions conditions;         ///< conditions of this run, with this rank's threads
-  std::optional<CostTable> profile;  ///< costs in engine.profile; nullopt: none is configured
-  std::string fault;                 ///< why the profile does not hold here; empty: it holds
+  std::optional<CostTable> profile;  ///< costs in engine.profile; nullopt: it is not set
+  std::string fault;                 ///< why `profile` does not hold; empty: it holds
 
   [[nodiscard]] bool profile_holds() const { return profile && fault.empty(); }
 };
@@ -29,9 +29,9 @@ struct ProfiledCosts {
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
 /// Returns a text for the user that says why `profile` does not hold; empty: it holds. A profile
-/// holds if its conditions equal `now` and it has every drafter in its present shape. `degrees`:
-/// tensor-parallel degrees of the groups. `target`: the dtype that the target computes in. `whose`:
-/// names the run of `now` in the text, for example "this run".
+/// holds if it has the conditions `now`, every drafter in its present shape, and the one degree of
+/// all groups. `degrees`: tensor-parallel degrees of the groups. `target`: the dtype that the
+/// target computes in. `whose`: names the run of `now` in the text, for example "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,
                                      std::span<const ConfiguredDrafter> drafters, DType target,
