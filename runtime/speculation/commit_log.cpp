@@ -5,13 +5,13 @@
 namespace paceline::speculation {
 namespace {
 
-/// Number of committed tokens with which the log is full.
+/// Number of committed tokens from which on the log is full.
 constexpr std::size_t kMostTokens = 4096;
 
 }  // namespace
 
-// Steps commit to nearly the same requests in the same order. So the search for a request's entry
-// begins at the entry after the one that was found last.
+// Consecutive steps commit to nearly the same requests in the same order. So the search for a
+// request's entry begins after the entry that was found last.
 void CommitLog::add(const engine::Committed& committed) {
   std::size_t seen = 0;
   for (; seen < requests_; ++seen, ++next_) {

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Most tokens kept for one server from requests that have ended or left. Further ones are dropped.
+/// Limit on the tokens kept for one server from requests that have ended or left. Others are lost.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -45,7 +45,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   Group& group = groups_[start.id.prompt];
   if (group.requests++ > 0) return;
   if (!known)
-    group.place = {};  // the drafter has forgotten the group, so the server must send all its texts
+    group.place = {};  // the drafter has forgotten the group, so the server must resend all texts
   group.place.group = start.id.prompt;
   due_ = true;  // other verifiers may have committed many tokens for siblings
 }
@@ -100,7 +100,7 @@ void DraftClient::add(DraftUpdate& update, RequestId id, std::uint64_t offset,
   update.tokens.insert(update.tokens.end(), tokens.begin(), tokens.end());
 }
 
-// A server whose mailbox is full is sent nothing. The tokens for it stay with their requests.
+// A server whose mailbox is full is sent nothing. The tokens for it wait for the next exchange.
 void DraftClient::exchange() {
   const double now = clock_.now();
   committed_ = 0;

@@ -28,7 +28,7 @@ struct RosterEntry {
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
   bool reserved = false;  ///< drafts only in races (races.hpp) and on trial (Speculator)
-  /// Decides after each level whether a draft gets another; null: drafts get the levels asked for.
+  /// Decides after each level whether a draft gets another level; null: drafts get all levels.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 

@@ -8,8 +8,8 @@ namespace paceline::speculation {
 namespace {
 
 constexpr double kWarnSeconds = 60;  // least seconds between two warnings of one kind
-/// Messages without usable drafts within a step after which the step's further messages are dropped
-/// unread. A rank that works well sends far fewer.
+/// After this many messages without usable drafts in one step, further messages of the step are
+/// dropped unread. A rank that works well sends far fewer.
 constexpr int kMostUseless = 1000;
 
 }  // namespace

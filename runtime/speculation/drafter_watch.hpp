@@ -10,27 +10,27 @@
 
 namespace paceline::speculation {
 
-/// Warns of each kind of trouble when it first happens, then at most once a minute. sum_up() tells
-/// the totals. Not thread-safe.
+/// Warns the user of each kind of trouble when it first happens, then at most once a minute. Not
+/// thread-safe.
 class DrafterWatch {
  public:
   using Warn = std::function<void(const std::string&)>;
   /// The worth of a message, from the lowest to the highest.
   enum class Worth : std::uint8_t { none, sign_of_life, drafts };
 
-  /// `patience`: seconds without an answer to a message after which the rank counts as silent. The
-  /// clock must outlive this object.
+  /// `patience`: the rank counts as silent when it has left a message unanswered for this number of
+  /// seconds. The clock must outlive this object.
   DrafterWatch(int rank, double patience, const Clock& clock, Warn warn);
 
-  /// Notes that a step of the verifier has ended. A flood ends with its step.
+  /// Notes that a step of the verifier has ended. This also ends a flood.
   void step_ended();
-  /// Notes whether the rank reads its messages. `reads` is false if its mailbox is full.
+  /// Notes whether the rank reads its messages. A rank with a full mailbox does not.
   void reads(bool reads);
   /// Notes that the rank was sent a message, which it must answer.
   void told();
 
-  /// Call for each message, before reading it. Counts the message and returns true if it belongs to
-  /// a flood. The caller then drops the message unread.
+  /// Call for each message before it is read. Returns true if the message belongs to a flood. The
+  /// caller then drops the message unread.
   [[nodiscard]] bool floods();
   /// Notes that a message, or a part of it, made no sense. `what`: follows "sends" in the warning.
   void nonsense(const char* what);

@@ -13,9 +13,9 @@ std::int32_t JoinedDraft::find(TokenId token, std::int32_t parent) const {
   return -1;
 }
 
-/// Index of the part that join() may copy as it is; parts.size(): there is none. A part may be
-/// copied if it is the only part. A chain may also be copied if all other parts are empty and its
-/// values do not rise, because sorting would not change its order.
+/// Index of a part that join() can copy unchanged; parts.size() if there is none. It has at most
+/// `most` tokens. It is the only part, or all others are empty and it is a chain. The values of
+/// such a chain must not rise, so that sorting would not change its order.
 std::size_t JoinedDraft::only_part(std::span<const DraftPart> parts, std::size_t most) {
   std::size_t only = parts.size();
   for (std::size_t p = 0; p < parts.size(); ++p) {

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Most committed tokens held for a rank that drafts by a head and does not read its messages. The
+/// Limit on the committed tokens held for a rank that drafts by a head and reads no messages. The
 /// features kept for 64 requests cover this number of positions.
 constexpr std::size_t kMostHeldTokens = 64 * draft::kMostKeptFeatures;
 
@@ -128,7 +128,7 @@ void RemoteDrafter::commit(RequestId id, std::span<const TokenId> tokens, double
       r.ahead.pop_front();
     } else if (known || taken) {
       refute(r, index + 1);
-      drop_drafts(r);  // the rest of the chain and its branches follow the refuted token
+      drop_drafts(r);  // the rest of the chain and the branches follow the refuted token
       if (taken) r.ahead = branch->ahead;
       counts_.foreseen += taken ? 1 : 0;
     }
@@ -255,8 +255,8 @@ void RemoteDrafter::open(Link& link, RequestId id) {
   mailbox_.send({r.rank, Address::Port::role}, encode(open));
 }
 
-/// Drops the commits that a rank has yet to be sent, except the ends of requests. The other
-/// requests will be opened at the rank anew.
+/// Drops the commits that were not sent to a rank yet, except ends of requests. Requests whose
+/// commits are dropped will be opened at the rank anew.
 void RemoteDrafter::hold_back(Link& link, RequestMap<RemoteRequest>& requests) {
   std::erase_if(link.commits.commits, [&](DraftCommit& commit) {
     if (commit.end != DraftEnd::goes_on) {
@@ -343,10 +343,9 @@ bool RemoteDrafter::extend(RemoteRequest& r, const DraftPiece& piece, const Draf
   return piece.known >= r.refuted && append(r, piece, drafts);
 }
 
-// A branch must leave the present chain. If a token was already committed at the place where the
-// branch leaves, the branch must leave by this token. If this token was the last refutation, the
-// branch may also have left the chain that the token refuted, because the branch's rank may not
-// know of the refutation yet.
+// A branch must leave the present chain. If the position at which it leaves is committed already,
+// the branch must have the committed token there. If this token was the last to refute a chain, the
+// branch may also leave the refuted chain, because the rank perhaps did not know of the refutation.
 bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   if (piece.leaves < committed) {
@@ -372,8 +371,8 @@ bool RemoteDrafter::extend_branch(RemoteRequest& r, const DraftPiece& piece, con
   return true;
 }
 
-/// Appends the tokens of a piece that lie past the committed text to r.ahead, if they continue it.
-/// If a committed token contradicts the piece, the rank's chain is refuted at this token.
+/// Appends a piece's tokens past the committed text to r.ahead, if they continue r.ahead. If a
+/// committed token contradicts the piece, the rank's chain is refuted at this token.
 bool RemoteDrafter::append(RemoteRequest& r, const DraftPiece& piece, const Drafts& drafts) {
   const auto committed = static_cast<std::int32_t>(r.response.size());
   const std::int32_t said = std::clamp(committed - piece.base, 0, piece.count);
@@ -427,8 +426,7 @@ void RemoteDrafter::propose(std::span<draft::DraftSlot> batch, double /*now*/,
   }
 }
 
-/// Adds the branches that leave the slot's chain to the slot's draft. The branch that leaves first
-/// is added first.
+/// Adds to the slot's draft the branches of its chain, in the order in which they leave the chain.
 void RemoteDrafter::add_branches(const RemoteRequest& r, draft::DraftSlot& slot) {
   const int chain = slot.count;
   const int most = std::min(slot.limits.max_tokens, slot.output.capacity());

@@ -25,7 +25,7 @@ namespace paceline::speculation {
 struct RemoteOptions {
   int vocab = 0;                      ///< token ids are below this
   protocol::DraftWindow window = {};  ///< a draft has at most most_ahead(window.most()) tokens
-  double patience = 2;                ///< seconds until a rank counts as silent (DrafterWatch)
+  double patience = 2;                ///< seconds; see DrafterWatch
   std::size_t feature_bytes = 0;      ///< bytes of a position's features; 0: the ranks read none
   policy::DrafterDeal deal = policy::DrafterDeal::by_request;
 };
@@ -34,15 +34,16 @@ struct RemoteOptions {
 /// arrived, and never waits: a request for which nothing has arrived gets no draft in this step.
 /// RemoteOptions::deal says which rank drafts for a request.
 ///
-/// A rank drafts a chain of tokens for each request, and perhaps branches, which leave the chain
-/// for another token. The chain is refuted if the target says another token than the chain. If a
-/// branch leaves the chain by the target's token, this branch then becomes the chain. The rank
-/// sends further tokens of this chain as tokens of the branch until it hears of the refutation. If
-/// propose() is asked for several paths, the draft is a tree of chain and branches.
+/// A rank drafts a chain of tokens for each request, and perhaps branches. A branch leaves the
+/// chain at some position, and has another token there. The chain is refuted when the target
+/// samples another token than the chain's. If a branch has the target's token at this position, the
+/// branch becomes the chain. Until the rank hears of the refutation, it sends further tokens of the
+/// new chain as tokens of the branch. If propose() is asked for several paths, the draft is a tree
+/// of the chain and the branches.
 ///
-/// A rank that drafts by a head (such as EAGLE-3) is sent the target's features (hidden states) as
-/// they are computed. Features that cannot be sent now are kept, up to the number of positions that
-/// a head would keep.
+/// A rank that drafts by a head (such as EAGLE-3) is sent the target's features (hidden states) of
+/// each step. Features that cannot be sent yet are kept, up to the number of positions that a head
+/// would keep.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
 /// and dropped. If a rank floods the verifier, most of its messages are dropped unread. If a rank
@@ -94,7 +95,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     float conditional;  ///< drafter's score of the token, given the tokens before it
   };
   struct Branch {
-    TokenId instead = 0;      ///< token by which the branch leaves the chain
+    TokenId instead = 0;      ///< token with which the branch leaves the chain
     std::deque<Ahead> ahead;  ///< drafted tokens after `instead`
   };
   struct RemoteRequest {
@@ -104,18 +105,18 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     bool wanted = true;         ///< false: no rank drafts for the request
     RequestSampling sampling;
     std::vector<TokenId> response;  ///< committed tokens
-    std::int32_t refuted = 0;       ///< response length after the token that last refuted the chain
+    std::int32_t refuted = 0;       ///< response length after the token that last refuted a chain
     std::int32_t before = 0;        ///< previous value of `refuted`
     std::deque<Ahead> ahead;        ///< the chain: drafted tokens after the committed text
-    std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves, past the committed text
-    draft::Features unsent;                   ///< features that `rank` has yet to be sent
+    std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves; past the committed text
+    draft::Features unsent;                   ///< features that were not sent to `rank` yet
     bool opened = false;                      ///< `rank` was sent the request (DraftOpen)
-    bool follows = false;                     ///< `rank` is also sent all commits since then
+    bool follows = false;                     ///< `rank` is also sent all later commits
   };
   struct Link {
     DrafterWatch watch;
     std::uint32_t since = 0;          ///< epoch of the placement that made the rank a drafter
-    protocol::DraftCommits commits;   ///< commits that the rank has yet to be sent
+    protocol::DraftCommits commits;   ///< commits that were not sent to the rank yet
     std::vector<RequestId> unopened;  ///< requests to open at the rank, for the first time or anew
     std::set<std::uint32_t> prompts;  ///< prompts that the rank was sent
     RequestId next_features;          ///< request whose features are sent first
@@ -154,7 +155,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   Counts counts_;
 };
 
-/// A verifier's RemoteDrafters. Ranks that use different drafters belong to different
+/// A verifier's RemoteDrafter objects. Ranks that use different drafters belong to different
 /// RemoteDrafters, because acceptance is measured for each RemoteDrafter. Not thread-safe.
 class RemoteDrafters {
  public:
@@ -162,7 +163,7 @@ class RemoteDrafters {
   explicit RemoteDrafters(std::int32_t group) : group_(group) {}
 
   /// Adds a RemoteDrafter for the ranks that draft for this group by `method`, an index among the
-  /// run's drafters. `method` absent: for the ranks that draft for all groups, by all drafters.
+  /// run's drafters. `method` absent: for the ranks that draft by all drafters for all groups.
   /// `drafter` must outlive this object.
   void add(RemoteDrafter& drafter, OptionalIndex method) {
     drafters_.push_back({&drafter, method});

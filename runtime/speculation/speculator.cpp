@@ -9,9 +9,9 @@ namespace {
 
 /// Steps with drafts from one trial to the next.
 constexpr std::uint64_t kTrialInterval = 32;
-/// If the drafter's state lags (LaggingState), a trial picks among the requests whose lag exceeds
-/// the smallest lag by at most this many tokens. Responses grow by this number between two trials,
-/// at 8 tokens a step. So at least the requests of the last two trials take turns.
+/// A drafter whose state lags (LaggingState) is tried only for requests whose lag exceeds the
+/// smallest lag by at most this many tokens. At 8 tokens a step, a response grows by this number
+/// between two trials. So the requests of the last two trials both qualify, and take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -57,7 +57,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // from an earlier stay
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits of an earlier stay
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,
@@ -147,7 +147,7 @@ void Speculator::leave(RequestId id) {
   requests_.erase(id);
 }
 
-/// Skips requests for which leave() was called although the batch still has them.
+/// Skips requests that have left the Speculator, although the batch still has them.
 void Speculator::observe(std::span<const engine::Computed> computed, engine::StepRunner& runner) {
   for (const engine::Computed& c : computed) {
     if (!requests_.contains(c.id)) continue;
@@ -229,8 +229,7 @@ void Speculator::choose_trial(std::span<const engine::Decoding> decoding) {
   trial_ = Trial{drafter, round % decoding.size()};
   const draft::LaggingState* state = roster_[drafter].drafter->capabilities().state;
   if (state == nullptr) return;
-  std::vector<std::pair<int, std::size_t>>
-      lags;  // a lag, and the index of its request in the batch
+  std::vector<std::pair<int, std::size_t>> lags;  // lag and index in the batch of each request
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     if (lengths_[i] > 0 && serves(drafter, *decoded_[i]))
       lags.emplace_back(state->lag(decoding[i].id), i);
@@ -285,7 +284,7 @@ void Speculator::ask(int drafter, std::span<const engine::Decoding> decoding) {
     Draft& other = other_[s];
     step_calls_ += static_cast<std::uint32_t>(slots_[s].calls);
     for (std::int32_t& parent : std::span(other.parents).subspan(other.foretold, slots_[s].count))
-      parent += other.foretold;  // the drafter counts its tokens without the foretold ones
+      parent += other.foretold;  // the drafter's indices leave out foretold tokens
     other.resize(other.foretold + slots_[s].count);
     calibrate(other);
     note_proposed(static_cast<std::size_t>(slot_request_[s]), other);
@@ -436,8 +435,8 @@ void Speculator::record(const engine::Committed& committed) {
   if (drafter && at != requests_.end()) at->second.drafted_by = drafter;
 }
 
-// Counts the draft's tokens, and gives the tokens that the target judged to the acceptance model. A
-// token was judged if all its ancestors were committed and the target sampled a token after them.
+// Counts the draft's tokens, and tells the acceptance model how the target judged them. The target
+// judged a token if all its ancestors were committed and a token was sampled after them.
 void Speculator::record(const Draft& draft, const engine::Committed& committed) {
   const auto foretold = static_cast<std::size_t>(draft.foretold);
   const auto batch = static_cast<std::uint32_t>(lengths_.size());
@@ -464,7 +463,7 @@ void Speculator::record(const Draft& draft, const engine::Committed& committed) 
 }
 
 // Tallies, for each level along the committed text, whether the draft's likeliest token was
-// committed. The last level is the first one at which no token of the draft was committed.
+// committed. The tally ends at the first level at which no token of the draft was committed.
 void Speculator::tally(const Draft& draft, const engine::Committed& committed) {
   DraftTally& tally = tallies_[draft.drafter];
   const std::vector<std::int32_t>& said = draft.on_text;

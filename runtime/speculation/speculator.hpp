@@ -1,5 +1,5 @@
-// Speculation on a verifier, the leader of a group of ranks with the target model: asks drafters
-// for drafts, and learns how often drafts are accepted.
+// Speculation on a verifier, which is the leader of a group of ranks with the target model. The
+// Speculator asks drafters for drafts, and learns how often the drafts are accepted.
 #pragma once
 
 #include <bit>
@@ -29,11 +29,12 @@
 namespace paceline::speculation {
 
 /// Counts of drafted and of accepted tokens by drafter, position in the draft, batch size and
-/// response length. The sizes and lengths are rounded down to powers of two. Used by one thread.
+/// response length. Batch sizes and response lengths are rounded down to powers of two. Used by one
+/// thread.
 class AcceptanceCounts {
  public:
-  /// Counts a verified token at `position` of a draft (1: right after the committed text). `batch`:
-  /// decoding requests of the step. `response`: response tokens of the request before the step.
+  /// Counts a verified token. `position`: 1 for a token right after the text that the drafter was
+  /// given. `batch`: decoding requests in the step. `response`: response tokens before the step.
   void add(int drafter, int position, std::uint32_t batch, std::uint32_t response, bool accepted) {
     Count& count = counts_[{drafter, position, std::bit_floor(batch), std::bit_floor(response)}];
     ++count.drafted;
@@ -58,7 +59,7 @@ class AcceptanceCounts {
 };
 
 struct SpeculatorOptions {
-  /// Most draft tokens of a step, summed over its requests; 0: no limit.
+  /// Largest number of draft tokens in a step, all requests together; 0: no limit.
   int step_tokens = 0;
 };
 
@@ -71,20 +72,20 @@ struct SpeculatorOptions {
 ///
 /// A drafter that runs ahead drafts on other ranks while the verifier computes a step, so its
 /// drafts delay no step. These drafts are verified together with the draft made here, as branches
-/// of one tree. The branch that agrees longest with the target counts (SpecActor, section 4.2: the
-/// best of N drafters).
+/// of one tree. The branch that agrees longest with the target is accepted (SpecActor, section 4.2:
+/// the best of N drafters).
 ///
 /// The expected acceptance of a token is its drafter's score, calibrated by how often the target
 /// accepted tokens with this score. Not thread-safe.
 class Speculator {
  public:
-  /// `roster`: has a drafter in each entry. The policy names drafters by index in the roster. The
+  /// `roster`: no entry lacks a drafter. The policy names drafters by index in the roster. The
   /// clock must outlive this object. Throws std::invalid_argument on an empty roster.
   Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
 
   [[nodiscard]] const DrafterRoster& roster() const { return roster_; }
-  /// Begins to draft for a request. `method`: index of its only drafter; absent: all may draft.
+  /// Begins to draft for a request. `method`: the only drafter to ask, by index; absent: all.
   void start(const Admission& request, OptionalIndex method = {});
   /// Forgets a request that is no longer generated here. start() may bring it back.
   void leave(RequestId id);
@@ -97,14 +98,14 @@ class Speculator {
   /// Returns one draft, perhaps empty, for each of `decoding`, or an empty span if nothing is
   /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
   /// step. `foretold`: empty, or [decoding] the next tokens that another group has already
-  /// committed for the same request (races.hpp). Each draft begins with as many foretold tokens as
-  /// it has room for, whatever the policy chooses, because they will almost certainly be accepted.
+  /// committed for the same request (races.hpp). Whatever the policy chooses, each draft begins
+  /// with foretold tokens, up to its room, because they will almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
-  /// Takes the tokens that the step committed after it verified the drafts, if there were any.
-  /// Forgets finished requests. Each drafter is told of the tokens before it is next asked for
-  /// drafts, or when all requests have finished. `seconds`: duration of the step without draft().
+  /// Takes the tokens that the step committed. Forgets finished requests. The drafters are told of
+  /// the tokens before they are next asked for drafts, and at the latest when no request is left.
+  /// `seconds`: duration of the step, draft() excluded.
   void commit(std::span<const engine::Committed> committed, double seconds);
 
   /// Duration of the last draft().
@@ -113,7 +114,7 @@ class Speculator {
   [[nodiscard]] std::uint32_t accepted() const { return step_accepted_; }
   /// Calls of draft models and heads in the last draft().
   [[nodiscard]] std::uint32_t draft_calls() const { return step_calls_; }
-  /// For each request with a draft so far: its last drafter, and this drafter's acceptance for it.
+  /// For each request that had a draft: its last drafter, and that drafter's expected acceptance.
   [[nodiscard]] std::vector<protocol::DraftedFor> drafted_for() const;
   [[nodiscard]] std::vector<AcceptanceCell> acceptance() const { return counts_.cells(); }
   /// [drafters] Tried and accepted tokens. Of the tokens of a draft tree that share a parent, only
@@ -131,17 +132,17 @@ class Speculator {
     std::vector<float> scores;          ///< [tokens] drafter's score of the path to the token
     std::vector<double> conditional;    ///< [tokens] path's score / score of the parent's path
     std::vector<double> values;         ///< [tokens] calibrated P(path to the token is accepted)
-    std::vector<std::int32_t> on_text;  ///< [levels] index of the draft token that was committed
+    std::vector<std::int32_t> on_text;  ///< [levels] index of the committed draft token
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
   struct SpeculatedRequest {
     Acceptance acceptance;
     OptionalIndex method;      ///< the only drafter of this request; absent: all may draft
-    OptionalIndex drafted_by;  ///< drafter of the last draft; absent: there was no draft yet
+    OptionalIndex drafted_by;  ///< drafter of the last verified draft; absent: none yet
   };
 
-  /// Probability that the next token that the drafter drafts for the request is accepted.
+  /// Probability that the target accepts the drafter's next token for the request.
   [[nodiscard]] double next_accepted(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] policy::DraftHope hope(const SpeculatedRequest& request, std::size_t drafter) const;
   [[nodiscard]] bool serves(std::size_t drafter, const SpeculatedRequest& request) const;
@@ -181,10 +182,10 @@ class Speculator {
   bool listens_ = false;  ///< some drafter runs ahead, and must be told of commits at once
   std::vector<std::byte> features_;
 
-  // State of the current step. Vectors are [decoding requests] unless their comments differ.
+  // State of the current step. Vectors are [decoding requests] unless noted otherwise.
   bool drafted_ = false;       ///< some draft was asked for
   bool asked_models_ = false;  ///< a drafter that can give memory back was asked
-  /// A later drafter is asked for this request even if its draft is not expected to be better.
+  /// A later drafter that is asked for a request although no better draft is expected of it.
   struct Trial {
     std::size_t drafter = 0;  ///< index in the roster, >= 1
     std::size_t request = 0;  ///< index in the batch
@@ -200,27 +201,27 @@ class Speculator {
   std::vector<policy::DraftHope> hopes_;  ///< [drafters, decoding requests]
   std::vector<int> longest_draft_;
   std::vector<int> lag_;
-  int most_tokens_ = 0;  ///< most draft tokens of one request
+  int most_tokens_ = 0;  ///< limit on the draft tokens of one request
   std::vector<int> lengths_;
   std::vector<std::int32_t> response_;
   std::vector<const SpeculatedRequest*> decoded_;
   std::vector<std::span<const TokenId>> foretold_;  ///< foretold tokens that the draft has room for
-  /// Entry 0: the best draft made here. After it: the drafts of drafters that run ahead.
+  /// [requests, drafts] Entry 0: the best draft made here. Then: drafts of drafters that run ahead.
   std::vector<std::vector<Draft>> drafts_;
   std::vector<std::size_t> beside_;  ///< number of drafts in drafts_ after entry 0
   /// All drafts that drafters proposed, verified or not, without scores and values.
   std::vector<std::vector<Draft>> proposed_;
   std::vector<std::size_t> proposals_;  ///< number of drafts in proposed_
   std::vector<double> expected_;        ///< expected accepted tokens of the best draft so far
-  std::vector<int> most_drafted_;       ///< most draft tokens that the request's draft may have
+  std::vector<int> most_drafted_;       ///< limit on the tokens of the request's draft
   std::vector<DraftPart> parts_;        ///< [drafts of one request]
   std::vector<JoinedDraft> joined_;
   std::vector<Draft> other_;                ///< [slots] drafts of the drafter that is being asked
   std::vector<draft::DraftSlot> slots_;     ///< [slots] requests for which this drafter is asked
   std::vector<std::int32_t> slot_request_;  ///< [slots] index in the batch
-  std::vector<double> values_;      ///< [tokens] Draft::values of all requests, without foretold
-  std::vector<int> offsets_;        ///< [requests + 1] index in values_ of the first token
-  std::vector<std::uint8_t> keep_;  ///< [tokens] 1: the token of values_ is verified
+  std::vector<double> values_;  ///< [tokens] values of all joined drafts, without foretold tokens
+  std::vector<int> offsets_;    ///< [requests + 1] where a request's values begin in values_
+  std::vector<std::uint8_t> keep_;  ///< [tokens] as in values_; 1: the token is verified
   std::vector<engine::DraftTree> trees_;
 };
 

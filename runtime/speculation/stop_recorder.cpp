@@ -34,8 +34,8 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// Draws the place of the request's first point from the next `every` tokens, so that the requests'
-/// points lie at different lengths.
+/// Draws the place of the request's first point from the next `every` tokens, so that points of
+/// several requests lie at different response lengths.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -89,7 +89,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Watch watch(pending.point);
   head_->propose({&whole, 1}, now, &watch);
   slot.calls = whole.calls;
-  // A tree with fewer levels is not recorded: the response or the KV cache has no room for more.
+  // A tree with fewer levels is not recorded. The response or the KV cache had no room for more.
   pending.tokens.resize(whole.count);
   pending.parents.resize(whole.count);
   scores.resize(whole.count);
@@ -162,7 +162,7 @@ const engine::Step& StopRecorder::with_questions(const engine::Step& step) {
 void StopRecorder::answered(std::span<const kernels::Sampled> sampled) {
   if (!pending_) return;
   Pending& p = *pending_;
-  std::vector<std::int32_t> path;  // the tree's tokens that the target says
+  std::vector<std::int32_t> path;  // the tree's tokens that the target samples
   std::vector<double> conditional(p.tokens.size(), 0.0);
   std::int32_t last = -1;
   for (std::int32_t token = 0; token < p.trees->size(); ++token) {

@@ -1,5 +1,5 @@
-// Records the data points on which RADAR's stop policy is trained, during a rollout (RADAR, section
-// 2.2, "Dataset"). A point describes one draft tree: see StopPoint.
+// Records, during a rollout, the data points on which RADAR's stop policy is trained (RADAR,
+// section 2.2, "Dataset"). A point describes one draft tree: see StopPoint.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@
 namespace paceline::speculation {
 
 struct StopRecorderOptions {
-  std::int32_t every = 0;  ///< fewest response tokens between two points of a request
-  std::int32_t most = 0;   ///< most tokens of a verified tree (policy::StoppedTrees)
+  std::int32_t every = 0;  ///< least number of response tokens between two points of a request
+  std::int32_t most = 0;   ///< limit on the tokens of a verified tree (policy::StoppedTrees)
   bool foreknows = false;  ///< the head drafts with the noise that the target samples with
 };
 
-/// Most tokens of a recorded draft: the tokens of the whole tree that have children.
+/// Limit on the tokens of a recorded draft, which are the whole tree's tokens that have children.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
 /// The recorder takes the place of a head among the drafters. For at most one request in a step, it
 /// lets the head grow a tree to its full depth, and drafts the tree's tokens that have children.
-/// Other requests get no draft. The step that verifies this draft also answers a question for each
-/// child: how probable is it under the target? From the answers the recorder computes the accepted
-/// length of each tree at which drafting could have stopped. Questions change no sample, so the
-/// run's responses are the same with and without a recorder.
+/// Other requests get no draft. The step that verifies this draft also answers questions: how
+/// probable is each token of the tree under the target, given its parent? From the answers the
+/// recorder computes how many tokens would be accepted if drafting stopped after each level.
+/// Questions change no sample, so the run's responses are the same with and without a recorder.
 ///
-/// If the head drafts with the target's own noise, acceptance is certain given the target's logits.
-/// Then no questions are asked, and each probability in the point is 0 or 1, as the samples show.
+/// If the head drafts with the target's own noise, acceptance is not random. No questions are asked
+/// then, and each probability in the point is 0 or 1, as the step's samples show.
 ///
-/// A point is recorded only if the response may have kCalls more tokens and no token is foretold.
+/// A point is recorded only if the draft has room for kCalls levels and no token is foretold.
 /// Points of a request that are more than kCalls tokens apart have no noise in common. Not
 /// thread-safe.
 class StopRecorder final : public draft::Drafter {
@@ -44,7 +44,7 @@ class StopRecorder final : public draft::Drafter {
   StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecorderOptions& options,
                TelemetrySink& telemetry);
 
-  /// Most questions of a step. A question is one more sample.
+  /// Limit on the questions of a step. Each question adds a sample to the step.
   [[nodiscard]] static std::int32_t most_questions(const StopRecorderOptions& options) {
     return options.foreknows ? 0 : StopPoint::kCalls * options.most;
   }
@@ -68,9 +68,9 @@ class StopRecorder final : public draft::Drafter {
   struct Progress {
     NoiseKey noise;
     std::int64_t tokens = 0;  ///< response tokens so far
-    std::int64_t due = 0;     ///< response tokens from which on the next point may be recorded
+    std::int64_t due = 0;     ///< number of response tokens from which on a point is due
   };
-  /// A point whose draft was made but not verified yet. Tokens are in the order in which they grew.
+  /// A point whose draft was made but not verified yet. Tokens are in drafting order.
   struct Pending {
     NoiseKey noise;
     StopPoint point;
