@@ -19,12 +19,12 @@ struct BlockOwner {
 
   [[nodiscard]] std::int32_t name(std::int32_t number) const { return number * owners + index; }
   [[nodiscard]] bool has(std::int32_t name) const { return name % owners == index; }
-  /// Returns the number, in this owner's pool, of a block or sequence that the owner has().
+  /// Returns the number in this owner's pool. The name must be one that the owner has().
   [[nodiscard]] std::int32_t number(std::int32_t name) const { return name / owners; }
 
-  /// Replaces the numbers in the owner's work by names.
+  /// Replaces all numbers in `work`, the work of this owner's pool, by names.
   void name_all(Work& work) const;
-  /// Sets `own` to this owner's part of a group's work, with the numbers of its own pool.
+  /// Sets `own` to the work in `all` that is for this owner's pool, with numbers in place of names.
   void take(const Work& all, Work& own) const;
 };
 

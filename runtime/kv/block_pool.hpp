@@ -1,5 +1,5 @@
-// The pool of KV blocks, with the number of holders of each block: sequences, prompts and parcels.
-// This is bookkeeping only; the bytes are the backend's.
+// The pool of KV blocks. It counts the holders of each block: sequences, prompts and parcels
+// (sequences.hpp). This is bookkeeping only; the bytes are the backend's.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace paceline::kv {
 
 /// The plan of a contraction (Nightjar, section 5.3, steps 1 and 2): new places for the blocks past
 /// the new end when the pool shrinks to `blocks` blocks. Entry i is the place, below `blocks`, to
-/// which block `blocks` + i moves; -1: the block is free. `holders`: [pool] holders of each block;
-/// at most `blocks` blocks are in use. Every move goes from above the new end to below it. So no
-/// block is both source and target, and the moves may be made in any order.
+/// which block `blocks` + i moves; -1: the block is free. `holders`: [pool] number of holders of
+/// each block; at most `blocks` blocks may have holders. Every move goes from above the new end to
+/// below it. So no block is both source and target, and the moves can be made in any order.
 [[nodiscard]] std::vector<std::int32_t> plan_contraction(std::span<const std::int32_t> holders,
                                                          std::int32_t blocks);
 
@@ -31,19 +31,19 @@ class BlockPool {
   [[nodiscard]] std::int32_t acquire();
   /// Adds a holder to a block in use.
   void share(std::int32_t block);
-  /// Removes a holder; the block is free when none is left.
+  /// Removes a holder; the block is free when no holder is left.
   void release(std::int32_t block);
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
-  /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(), by
-  /// which blocks past the new end move. Low blocks are acquired first and new ones last, so that
-  /// few blocks have to move when the pool shrinks again.
+  /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(): the
+  /// caller must move the blocks past the new end as it says. Free blocks are then acquired in
+  /// ascending order, so that few blocks have to move when a grown pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:
-  std::vector<std::int32_t> holders_;  ///< [blocks]
-  std::vector<std::int32_t> free_;     ///< a stack, because the block freed last is warm in cache
+  std::vector<std::int32_t> holders_;  ///< [blocks] number of holders
+  std::vector<std::int32_t> free_;     ///< a stack: the block freed last is likely to be cached
 };
 
 /// Number of blocks of `block` positions that hold `positions` positions.

@@ -6,8 +6,9 @@
 
 namespace paceline::kv {
 
-/// Hands out the lowest places first, adjacent ones if possible. Places taken together are read and
-/// written together, and the memory of the row's free end can be given back. Not thread-safe.
+/// Hands out the lowest places first, so that memory past the last place in use can be given back
+/// to the system. Places taken together are adjacent, so that one operation can access them. Not
+/// thread-safe.
 class FreeRanges {
  public:
   explicit FreeRanges(std::int32_t places);
@@ -16,7 +17,7 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes the lowest free range, up to `most` adjacent places. Empty if none is free.
+  /// Takes up to `most` adjacent places, from the lowest free range. Empty if no place is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
   /// Removes from the row all places that are free now.
@@ -24,14 +25,14 @@ class FreeRanges {
 
   [[nodiscard]] std::int32_t free() const { return free_; }
   [[nodiscard]] std::int32_t used() const { return places_ - free_; }
-  /// No place from this one on is in use.
+  /// Returns a place such that neither this place nor any place after it is in use.
   [[nodiscard]] std::int32_t end() const;
 
  private:
   std::int32_t places_;  ///< places in the row now
   std::int32_t free_;
   std::int32_t row_end_;                         ///< one past the last place of the original row
-  std::map<std::int32_t, std::int32_t> ranges_;  ///< free ranges, none adjacent: first place, count
+  std::map<std::int32_t, std::int32_t> ranges_;  ///< free ranges, no two adjacent: count by first
 };
 
 }  // namespace paceline::kv

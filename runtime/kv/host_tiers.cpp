@@ -16,19 +16,19 @@
 namespace paceline::kv {
 namespace {
 
-/// Least bytes past the last unit in use that are given back to the system. Giving back fewer
-/// bytes, and taking them again later, costs more than it gains.
+/// The memory past the last unit in use is given back to the system if it has at least this number
+/// of bytes. To give back less memory, and to take it again later, costs more than it gains.
 constexpr std::size_t kWorthTrimming = std::size_t{64} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Maps address space that takes no memory before it is touched. Returns null if none is left.
+/// Maps address space that takes no memory before it is touched. Returns null on failure.
 std::shared_ptr<void> map(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
-  madvise(at, bytes, MADV_HUGEPAGE);  // if this fails, memory is only slower
+  madvise(at, bytes, MADV_HUGEPAGE);  // a failure only makes the memory slower
   return {at, [bytes](void* memory) { munmap(memory, bytes); }};
 }
 

@@ -18,8 +18,8 @@
 
 namespace paceline::kv {
 
-/// Copies between host memory and the memory of a rank's KV blocks, which may be a device's. Used
-/// by one thread.
+/// Copies between host memory and a rank's KV blocks, which can be in a GPU's memory. Used by one
+/// thread.
 class OutsideMemory {
  public:
   virtual ~OutsideMemory() = default;
@@ -29,11 +29,11 @@ class OutsideMemory {
 
 struct HostTiersOptions {
   std::size_t block_bytes = 0;
-  std::int32_t units = 0;                ///< blocks that host memory has room for
-  std::optional<std::string> directory;  ///< where the file is made; absent: no disk
+  std::int32_t units = 0;                ///< number of blocks that fit in host memory
+  std::optional<std::string> directory;  ///< directory of the file; absent: no disk
   /// Makes the copier of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
-  /// Called on other threads whenever a job has ended.
+  /// Called by the threads of HostTiers whenever a job has ended.
   std::function<void()> wake;
 };
 

@@ -11,9 +11,10 @@
 
 namespace paceline::kv {
 
-/// Sequences in equal pools, one for each owner. A sequence is whole in one pool, and shares blocks
-/// only with sequences of this pool. Handles and blocks are names (BlockOwner), also in Work. Each
-/// function does the same as Sequences' function of the same name, in one pool. Not thread-safe.
+/// Sequences in pools of equal size, one for each owner. All blocks of a sequence, shared ones too,
+/// are in one pool. Handles and blocks are names (BlockOwner), also in Work. A function without a
+/// comment does what its namesake in Sequences does, in the pool of its argument or else in all
+/// pools. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.
@@ -28,7 +29,7 @@ class OwnedSequences {
   [[nodiscard]] std::optional<Handle> open(std::int32_t owner, std::uint32_t prompt,
                                            std::int32_t prompt_length, std::int32_t positions,
                                            std::span<const TokenId> tokens);
-  /// Whether the pool of `owner` has some sequence of this prompt, or still has the prompt's KV.
+  /// Whether the pool of `owner` has an open sequence of this prompt, or the prompt's KV.
   [[nodiscard]] bool knows(std::int32_t owner, std::uint32_t prompt) const {
     return pools_[owner].knows(prompt);
   }
@@ -60,13 +61,13 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes every pool to `blocks` blocks. Resizes none and returns false if any pool cannot.
+  /// Resizes every pool to `blocks` blocks. Resizes none and returns false if one of them cannot.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together
   [[nodiscard]] std::int32_t blocks_used() const;
   [[nodiscard]] std::int32_t blocks_idle() const;
-  /// Blocks of the owner's pool that are free, or are freed when they are needed.
+  /// Blocks of the owner's pool that are free, or will be freed when they are needed.
   [[nodiscard]] std::int32_t blocks_free(std::int32_t owner) const;
   [[nodiscard]] std::uint64_t positions_shared() const;
 
@@ -80,7 +81,7 @@ class OwnedSequences {
   [[nodiscard]] Parcel named(Parcel parcel, const BlockOwner& owner) const;
 
   std::vector<Sequences> pools_;  ///< [owners]
-  Work work_;                     ///< work of one pool
+  Work work_;                     ///< take_work()'s buffer for one pool
 };
 
 }  // namespace paceline::kv

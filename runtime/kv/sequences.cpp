@@ -26,11 +26,11 @@ void Sequences::leave(Prefix& prefix) {
   if (--prefix.users == 0) idle_ += static_cast<std::int32_t>(prefix.blocks.size());
 }
 
-/// Drops a prompt that nobody uses.
+/// Drops a prompt without open sequences.
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
-  std::vector<Handle> left;  // sequences that waited for its blocks
+  std::vector<Handle> left;  // sequences that wait for the prompt's blocks
   for (Handle handle = 0; handle < static_cast<Handle>(sequences_.size()); ++handle) {
     const Sequence& s = sequences_[handle];
     if (s.open && s.grafts && s.source == prefix) left.push_back(handle);
@@ -40,12 +40,12 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// idle_ is exact only while no prompts share blocks. A shared block is freed with the last one.
+/// idle_ is exact until prompts share blocks: a shared block is freed with the last of its prompts.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
 
-/// Number of blocks that become free if all prompts that nobody uses are dropped.
+/// Number of blocks that become free if all prompts without open sequences are dropped.
 std::int32_t Sequences::blocks_droppable() const {
   std::vector<std::int32_t> holders(pool_.size());
   std::int32_t idle = 0;
@@ -57,8 +57,8 @@ std::int32_t Sequences::blocks_droppable() const {
   return idle;
 }
 
-/// Drops prompts that nobody uses until `blocks` blocks are free. Drops none if that cannot free
-/// enough blocks.
+/// Drops prompts without open sequences until `blocks` blocks are free. Drops none if too few
+/// blocks can be freed.
 bool Sequences::make_room(std::int32_t blocks) {
   if (pool_.available() >= blocks) return true;
   if (pool_.available() + blocks_idle() < blocks) return false;
@@ -97,7 +97,7 @@ std::optional<Handle> Sequences::open(std::uint32_t prompt, std::int32_t prompt_
   const std::int32_t last = (prompt_length - 1) / block_;
   const std::int32_t needed =
       owner ? blocks_needed(positions, block_) : blocks_for(positions, block_) - last;
-  if (!owner) use(*known->second);  // or the prompt itself might be dropped to make room
+  if (!owner) use(*known->second);  // else make_room() might drop this prompt
   if (!make_room(needed)) {
     if (!owner) leave(*known->second);
     return std::nullopt;
@@ -139,10 +139,10 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the prompt with the most blocks in common with an owner's prompt. Only the first `most`
-/// blocks count, because the owner writes the block of the last position itself. `waits`: the owner
-/// may wait for blocks that are being computed. A prompt waits only for prompts that were opened
-/// before it, so no two prompts wait for each other.
+/// Finds the other prompt with which the prompt of `sequence`, its owner, has the greatest number
+/// of blocks in common. Only the first `most` blocks count, because the owner must compute the last
+/// position itself. `waits`: the owner can wait for blocks that are being computed. A prompt waits
+/// only for prompts that were opened before it, so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -155,7 +155,7 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
     const std::int32_t there = blocks_there(*other);
     const bool comes = waits && !other->ready && !sequences_[other->owner].paused;
     const std::int32_t blocks = std::min({common / block_, most, comes ? most : there});
-    // If two prompts have equally many blocks in common, a prompt with computed blocks is taken.
+    // Of prompts with equally many blocks in common, one that has computed them is preferred.
     const bool sooner =
         s.common > 0 && blocks == s.common && there >= blocks && blocks_there(*s.source) < blocks;
     if (blocks <= s.common && !sooner) continue;
@@ -166,8 +166,9 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Takes over the blocks that a prompt has in common with its source, once they are computed. A
-/// paused source is replaced by the prompt that has computed the most of these blocks.
+/// If the blocks that the sequence's prompt has in common with its source are computed, the
+/// sequence takes them over. Otherwise, if the source is paused, the prompt that has computed the
+/// greatest number of these blocks becomes the source.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -199,7 +200,7 @@ std::optional<Handle> Sequences::branch(Handle of, std::int32_t length, std::int
   const Handle handle = take_handle();
   sequences_[of].branched = true;
   Sequence& s = sequences_[handle];
-  const Sequence& origin = sequences_[of];  // `from` may be invalid: the vector may have grown
+  const Sequence& origin = sequences_[of];  // `from` is invalid if the vector has grown
   s.prompt_length = origin.prompt_length;
   s.length = length;
   s.table.clear();
@@ -262,8 +263,8 @@ void Sequences::fork(Handle sequence) {
   s.waits = false;
 }
 
-// The prompt's KV is complete. Siblings may fork from it, and the owner goes on in a copy of the
-// last block. Siblings copy the original, because a sibling may fork before the owner's copy is
+// The prompt's KV is complete. Siblings can fork from it, and the owner goes on in a copy of the
+// last block. Siblings copy the original, because a sibling can fork before the owner's copy is
 // made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
@@ -284,8 +285,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
   if (s.owner && !s.prefix->ready && s.length >= s.prompt_length) share_prompt(sequence);
 }
 
-/// Returns the block that has a row of the last pass. While the owner's copy of the prompt's last
-/// block is pending, the row is in the original, because moves are done before copies.
+/// Returns the block in which the last pass wrote the row of `position`. If a copy into the table's
+/// block is pending, this is the original block. Moves are done before copies, so moves use it too.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
@@ -304,8 +305,8 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
   advance(sequence, 1);
 }
 
-// A row with a pending move is still where the move reads it: rows of a draft tree move in order of
-// position, each to an earlier slot, so no move overwrites a slot that a later one reads.
+// A row whose move is pending is in its old slot. No other pending move overwrites this slot first,
+// because rows of a draft tree move in order of position, each to an earlier slot.
 std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const {
   const Sequence& s = at(sequence);
   std::vector<Place> places;
@@ -353,7 +354,7 @@ void Sequences::hand_over_prompt(Handle sequence) {
   }
 }
 
-/// Ends the sequence's part in its prompt, and drops its moves. The caller gives back its blocks.
+/// Ends the sequence's part in its prompt, and drops its moves. The caller gives back blocks.
 void Sequences::forget(Handle sequence) {
   Sequence& s = sequences_[sequence];
   std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
@@ -365,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Copies into blocks that become free are dropped, because such a block may be copied to again.
+// Pending copies into a block that becomes free are dropped: its next holder may need another copy.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

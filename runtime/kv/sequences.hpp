@@ -1,18 +1,18 @@
-// Block tables: which blocks of one pool have the KV of each sequence, of the target or of a draft
-// model. This is bookkeeping only; the bytes are the backend's. Moves and copies of bytes are
-// handed over as work to be done before the next forward pass.
+// Block tables: the blocks of one pool that have the KV of each sequence. The pool is the target's
+// or a draft model's. This is bookkeeping only; the bytes are the backend's. Moves and copies of
+// bytes are handed over as work to be done before the next forward pass.
 //
 // The n responses to a prompt are siblings and share its blocks. The first to be opened owns the
-// prompt and computes its blocks. The others wait for these blocks and then fork: they share every
-// block but the one that has the prompt's last position. Each sibling copies this block, because
-// each runs the last position again to sample from it. So nobody writes a shared block.
+// prompt and computes its blocks. The others wait for these blocks and then fork: they share all
+// blocks except the one that has the prompt's last position. Each of them copies this block,
+// because it runs the last position again to sample from it. So nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
-// this beginning (edges of a radix tree, found by comparison). The prompt opened first computes
-// these blocks. Prompts opened meanwhile wait for the blocks while the first one goes on computing.
+// this beginning, which is found by comparing tokens. The prompt opened first computes these
+// blocks. Prompts opened later wait for the blocks, unless the first prompt is paused.
 //
-// A sequence may also branch off another one within its response. It shares the full blocks before
-// this point, and copies the block in which it goes on.
+// A sequence can also begin as a branch of another sequence, at some point of the other's response.
+// The branch shares the full blocks before this point, and copies the block in which it goes on.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@
 
 namespace paceline::kv {
 
-/// The name of an open sequence: a small number, used again after close(), that can index the
-/// caller's own tables.
+/// The name of an open sequence: a small number that can index the caller's own tables. It is used
+/// again after close().
 using Handle = std::int32_t;
 
 /// A change to a sequence's block table: entry `index` is `block` from now on. A copy of the tables
@@ -45,7 +45,7 @@ struct Work {
   std::vector<TableEdit> edits;
   std::vector<kernels::Backend::SlotMove> moves;
   std::vector<kernels::Backend::BlockCopy> copies;
-  std::int32_t blocks = 0;  ///< blocks in the pool from now on; 0: as many as before
+  std::int32_t blocks = 0;  ///< size of the pool from now on; 0: the same as before
 
   void clear() {
     edits.clear();
@@ -75,23 +75,24 @@ class Sequences {
   Sequences(std::int32_t blocks, std::int32_t block);
 
   /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
-  /// the pool. It takes one more than its KV fills: the prompt's last block is kept for siblings.
+  /// the pool. Its KV fills one block less, but the prompt's last block exists twice
+  /// (share_prompt()).
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
   }
 
   /// Opens a sequence with room for `positions` positions, including its prompt. Siblings give the
-  /// same `prompt` and `prompt_length` (>= 1). Prompts that nobody uses are dropped to make room.
-  /// If the pool is too full, returns nothing and changes nothing. `tokens`: the prompt's tokens,
-  /// by which it shares blocks with other prompts; empty: it shares none.
+  /// same `prompt` and `prompt_length` (>= 1). The KV of prompts without open sequences is dropped
+  /// to make room. If the pool is too full, returns nothing and changes nothing. `tokens`: the
+  /// prompt's tokens; empty: the prompt shares no blocks with other prompts.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
   /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, with
-  /// room for `positions` positions. The first `length` positions must be computed, with no moves
-  /// pending, and `of` must stay open until the next work is done. If the pool is too full, or `of`
-  /// does not have its whole prompt yet, returns nothing and changes nothing.
+  /// room for `positions` positions. These `length` positions must be computed, no moves may be
+  /// pending, and `of` must stay open until the next work is done. Returns nothing and changes
+  /// nothing if the pool is too full, or if not all of the prompt is computed and within `length`.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
   /// Grows an open sequence to room for `positions` positions in all. If the pool is too full,
@@ -103,19 +104,19 @@ class Sequences {
   /// half-computed prompt. A complete prompt's KV stays until its blocks are needed.
   void close(Handle sequence);
 
-  /// Whether some sequence of this prompt is open, or the prompt's KV is still there.
+  /// Whether some sequence of this prompt is open, or the prompt's KV is kept.
   [[nodiscard]] bool knows(std::uint32_t prompt) const {
     return prefix_of_prompt_.contains(prompt);
   }
-  /// Whether the prompt's KV is complete. Then a sequence that is opened forks from it.
+  /// Whether the prompt's KV is complete, so that a sequence opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
   /// Returns false while a sibling computes the prompt, or another prompt's sequence computes the
-  /// common beginning. The first call that returns true forks the sequence.
+  /// common beginning. The first call that returns true gives it the shared blocks.
   [[nodiscard]] bool ready(Handle sequence);
   /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
-  /// take over the blocks that a paused sequence has computed, and wait for no more of its blocks.
+  /// share the blocks that a paused sequence has computed, but do not wait for further ones.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
-  /// Positions whose KV is stored. Rows are computed for the positions from here on.
+  /// Number of positions that have KV. The next row is computed for the position with this number.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
   /// The sequence's blocks in order of position. Valid until the next call that is not const.
   [[nodiscard]] std::span<const std::int32_t> table(Handle sequence) const {
@@ -125,44 +126,44 @@ class Sequences {
   /// The places of positions [first, length()) of a sequence. Valid until the next work is done.
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
-  /// The first position from which on no other sequence uses the blocks, now or later. KV that was
-  /// computed elsewhere may be put there. A multiple of block().
+  /// A position, multiple of block(). From there on the blocks are the sequence's own, and ready()
+  /// will not replace them, so KV that was computed elsewhere can be written into them.
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
   /// Counts the next `rows` positions as computed, each in its place.
   void advance(Handle sequence, std::int32_t rows);
-  /// Makes the row computed at `position` (>= length()) the row of position length(). So accepted
-  /// rows of a draft tree move to their places. Call in order of position.
+  /// Moves the row computed at `position` (>= length()) to position length(), and counts it as
+  /// computed. So accepted rows of a draft tree get to their places. Call in order of position.
   void keep(Handle sequence, std::int32_t position);
   /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
   /// not one of a shared prompt, of another prompt or of a branch.
   void roll_back(Handle sequence, std::int32_t length);
 
-  /// Hands over the work to be done before the next forward pass. Overwrites `work`, and uses its
-  /// memory again.
+  /// Hands over the work to be done before the next forward pass. Overwrites `work`, whose memory
+  /// is reused.
   void take_work(Work& work);
   [[nodiscard]] bool has_work() const;
 
-  /// Closes the sequence but keeps the blocks of its stored positions, to be sent or stored. Its
-  /// work must have been taken and done. To attach a parcel's KV to another sequence: open() it,
+  /// Closes the sequence but keeps the blocks that have its KV, to be sent or stored. All work must
+  /// have been taken and done. To attach a parcel's KV to another sequence: open() the sequence,
   /// write the KV into the blocks of its table(), and advance() it.
   [[nodiscard]] Parcel detach(Handle sequence);
   /// Keeps the full blocks of a sequence, to be sent while the sequence goes on. The sequence
-  /// writes none of these blocks again. Its work must have been taken and done.
+  /// writes none of these blocks again. All work must have been taken and done.
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes the pool to `blocks` blocks. The new size becomes work, and so do copies of blocks in
-  /// use past a new end. Earlier work must have been taken and done. Prompts that nobody uses are
-  /// dropped to make room. Returns false and changes nothing if more than `blocks` blocks would
-  /// stay in use, or if a parcel has a block past the new end.
+  /// Resizes the pool to `blocks` blocks. The next work has the new size, and copies of the blocks
+  /// in use past a new end. Earlier work must have been taken and done. The KV of prompts without
+  /// open sequences is dropped to make room. Returns false and changes nothing if more than
+  /// `blocks` blocks would stay in use, or if a parcel has a block past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
-  /// Blocks of prompts that nobody uses, which are freed when room is needed.
+  /// Blocks of prompts without open sequences, which are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
   /// Positions that sequences took over from other prompts so far.
@@ -171,11 +172,11 @@ class Sequences {
  private:
   struct Prefix {
     std::uint32_t prompt = 0;
-    std::vector<std::int32_t> blocks;  ///< blocks of all prompt positions, once computed
+    std::vector<std::int32_t> blocks;  ///< blocks of the whole prompt; empty until `ready`
     bool ready = false;                ///< all prompt positions are computed
     std::int32_t users = 0;            ///< open sequences of this prompt
-    std::vector<TokenId> tokens;       ///< empty: not to be shared with other prompts
-    Handle owner = 0;                  ///< the sequence that computes the prompt, until it is ready
+    std::vector<TokenId> tokens;       ///< empty: the prompt shares no blocks with others
+    Handle owner = 0;                  ///< sequence that computes the prompt; valid until `ready`
   };
   struct Sequence {
     bool open = false;
@@ -186,7 +187,7 @@ class Sequences {
     bool waits = false;     ///< waits for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings
     bool branched = false;  ///< is a branch, or has had branches
-    /// An owner's block for its copy of the prompt's last block; the siblings get the original.
+    /// An owner's block for its copy of the prompt's last block; siblings copy the original too.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
     std::int32_t common = 0;             ///< number of full blocks in common with another prompt
@@ -229,14 +230,14 @@ class Sequences {
   std::vector<Handle> free_;
   std::list<Prefix> prefixes_;  ///< least recently opened first
   std::unordered_map<std::uint32_t, std::list<Prefix>::iterator> prefix_of_prompt_;
-  /// Number of blocks of prompts that nobody uses. A block that several of these prompts share
-  /// counts for each of them.
+  /// Number of blocks of prompts without open sequences. A block that several of these prompts
+  /// share counts for each of them.
   std::int32_t idle_ = 0;
   std::uint64_t positions_shared_ = 0;
   std::vector<TableEdit> edits_;
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;
-  std::int32_t resized_ = 0;                                 ///< Work::blocks of the work to come
+  std::int32_t resized_ = 0;                                 ///< Work::blocks of the next work
   std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< number of parcels by block
 };
 

@@ -79,7 +79,7 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
   return {};
 }
 
-/// Drops a transfer's pages from the cache, because they would take memory beyond the KV pool's.
+/// Drops a transfer's pages from the page cache. They would take memory in addition to the KV pool.
 void SlotFile::leave_cache(std::int64_t offset, std::int64_t bytes, bool written) const {
   if (written) {
     sync_file_range(

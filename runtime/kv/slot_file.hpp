@@ -1,4 +1,4 @@
-// A file of equal slots on a local disk, which exists only while it is open.
+// A file of equal slots on a local disk. The file exists only while it is open.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,8 +12,8 @@ namespace paceline::kv {
 
 /// The file has no name in its directory, or loses its name at once, so that nothing stays even if
 /// the process is killed. Reads and writes bypass the page cache if the file system allows it,
-/// because the cache would only keep blocks that just left memory for lack of room. Used by one
-/// thread.
+/// because blocks are written when memory is short, and the cache would keep them in memory. Used
+/// by one thread.
 class SlotFile {
  public:
   /// Alignment of memory addresses and of slot sizes, in bytes.

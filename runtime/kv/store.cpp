@@ -11,11 +11,12 @@ namespace {
 /// If there is a disk, 1 / kReserveShare of memory is kept free, so that a put finds room at once
 /// while other KV is being written to disk.
 constexpr std::int32_t kReserveShare = 8;
-/// Most jobs under way that write to disk, and most that read from it ahead of need. With few jobs
-/// a request waits less for the disk. But the jobs must keep the disk busy during a step of this
-/// rank. On a loaded machine 2 jobs used 0.6 of the disk's bandwidth, and 4 jobs all of it.
+/// Greatest number of jobs under way that write to disk, and of jobs that read from it ahead of
+/// need. With few jobs a request waits less for the disk. But no job starts during a step of this
+/// rank, so the jobs under way must keep the disk busy. On a loaded machine 2 jobs used 0.6 of the
+/// disk's bandwidth, and 4 jobs used all of it.
 constexpr int kMostAhead = 4;
-/// Entry::order of the first key that need() does not list. Such keys come after all listed keys.
+/// Least Entry::order of keys that are not in need()'s list. They come after all keys in the list.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -147,10 +148,10 @@ void Store::settle() {
 
 void Store::advance() {
   for (;;) {
-    // Holds begin one by one: two that each had a part of the room would wait for one another.
+    // Holds begin one at a time: two that each had a part of the room would wait for each other.
     bool holding = false;
     std::int32_t lacking = 0;
-    std::uint64_t soonest = UINT64_MAX;  // order of the first entry that waits for room
+    std::uint64_t soonest = UINT64_MAX;  // least order of the entries that wait for room
     for (auto& [ticket, operation] : operations_) {
       const bool hold = operation.kind == Kind::hold;
       if (operation.over || (hold && holding)) continue;
@@ -161,15 +162,15 @@ void Store::advance() {
     }
     if (lacking == 0) break;
     if (make_room(lacking - going_down_, soonest) > 0) continue;
-    if (going_down_ > 0) break;                // the room is about to be there
-    if (goes_down() && !jobs_.empty()) break;  // blocks being put may go down afterwards
+    if (going_down_ > 0) break;                // jobs under way will make room
+    if (goes_down() && !jobs_.empty()) break;  // blocks that are being put can go down later
     if (make_room(lacking, 0) > 0) continue;
     if (going_down_ > 0) break;
     if (!goes_down()) {
       if (free_copies()) continue;
       const EntryRef lost = lose_last();
       if (lost != nullptr && lost->blocks.empty()) continue;
-      if (lost != nullptr) break;  // its units become free soon
+      if (lost != nullptr) break;  // its units become free when its jobs end
     }
     if (!fail_stuck()) break;
   }
@@ -182,7 +183,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts jobs of an operation as far as there is room. Returns how many units it still lacks.
+/// Starts jobs of an operation as far as there is room. Returns how many units it lacks.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -351,7 +352,7 @@ void Store::job_ended(TierJob job) {
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // free slots are given up; slots in use may be used again
+    if (down) slots_.drop_free();  // gives up the free slots; slots in use can be used again
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that has no room in memory is computed again"
                                   : "; the KV is computed again"));
@@ -410,7 +411,7 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
 // ---- Eviction and bringing up.
 
 /// Frees units of entries whose order is `after` or later, the latest first. Units whose blocks are
-/// also on disk are freed at once, others after a write. Returns how many were freed at once.
+/// also on disk are freed at once, others after a write to disk. Returns the number freed at once.
 std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   const std::int32_t before = units_.free();
   for (auto at = by_order_.rbegin(); at != by_order_.rend() && units > 0; ++at) {
@@ -421,8 +422,8 @@ std::int32_t Store::make_room(std::int32_t units, std::uint64_t after) {
   return units_.free() - before;
 }
 
-/// Frees units of one entry, from its last block on. Returns how many units were freed, are being
-/// freed, or can be freed soon.
+/// Frees units of one entry, from its last block backwards. Returns how many units were freed, are
+/// being freed, or can be freed soon.
 std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   std::vector<Block>& blocks = entry->blocks;
   std::int32_t made = 0;
@@ -430,7 +431,7 @@ std::int32_t Store::make_room_of(const EntryRef& entry, std::int32_t units) {
   while (end > 0 && made < units) {
     Block& last = blocks[end - 1];
     if (last.unit < 0 || !last.idle()) {
-      if (last.filling && entry->putting) ++made;  // the block can go down once it is put
+      if (last.filling && entry->putting) ++made;  // the block can go down when it has been put
       --end;
     } else if (last.slot >= 0) {
       free_unit(last);
@@ -469,13 +470,13 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Drops and returns the entry that is needed last among unused entries. Null: all are in use.
+/// Drops and returns the entry that is needed last, of those without users. Null: all have users.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
     if (entry->users > 0) continue;
     ++counts_.lost;
-    // The user was warned already if the disk failed.
+    // If writing to disk failed, the user has been warned already.
     if (!told_write_)
       warn_once(told_lost_,
                 "the KV pool has no room for the KV of all requests that wait; KV without room is "
@@ -486,8 +487,8 @@ Store::EntryRef Store::lose_last() {
   return nullptr;
 }
 
-/// Fails the latest operation that lacks room, if no room can come any more: no job is under way,
-/// and no hold is left to be let go. Returns false if room may still come.
+/// Fails the latest operation that waits for room, if no room can come: no job is under way, and no
+/// hold is left to be let go. Returns whether an operation was failed.
 bool Store::fail_stuck() {
   if (!jobs_.empty()) return false;
   for (const auto& [ticket, operation] : operations_) {

@@ -1,7 +1,8 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
-// lease, in two tiers. KV is first put into host memory. If memory is short, the KV that is needed
-// last goes down to a local disk, and comes up again in time. The store decides and starts jobs; a
-// TierDevice does the jobs. A unit is a block's place in memory, a slot its place on disk.
+// lease, in two tiers. KV is first put into host memory. If memory is short, the KV that will be
+// needed last goes down to a local disk. It comes up again ahead of need. The store decides and
+// starts jobs; a TierDevice does them. A unit is a block's place in memory, a slot its place on
+// disk.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +25,10 @@ namespace paceline::kv {
 struct StoreSize {
   std::int32_t memory = 0;
   std::int32_t disk = 0;     ///< 0: no disk
-  std::int32_t at_once = 1;  ///< most blocks that one job moves
+  std::int32_t at_once = 1;  ///< greatest number of blocks that one job moves
 };
 
-/// Counts in blocks. The first two are current, the others cover the time since the store was made.
+/// Counts in blocks: in_memory and on_disk at present, the others since the store was made.
 struct StoreCounts {
   std::uint64_t in_memory = 0;
   std::uint64_t on_disk = 0;  ///< including blocks that are also in memory
@@ -36,17 +37,17 @@ struct StoreCounts {
   std::uint64_t put = 0;          ///< blocks stored
   std::uint64_t from_memory = 0;  ///< copied from memory, to this rank or others
   std::uint64_t from_disk = 0;    ///< copied from disk, to this rank or others
-  std::uint64_t foreseen = 0;     ///< the part of from_memory that came up from disk in time
+  std::uint64_t foreseen = 0;     ///< part of from_memory that had come up ahead of need
   std::uint64_t went_down = 0;    ///< written to disk
   std::uint64_t came_up = 0;      ///< read from disk ahead of need
   std::uint64_t damaged = 0;      ///< blocks whose checksum was wrong
   std::uint64_t lost = 0;         ///< keys, not blocks, that had no room in either tier
 };
 
-/// Stored KV by key. A key's entry has the blocks of one request, in the order of its block table.
-/// Each block's checksum is made when the block is put, and compared when it is taken. If a block
-/// is damaged, its entry loses this block and all blocks after it. A disk fault costs only entries
-/// and causes one warning. Not thread-safe.
+/// Stored KV by key. A key's entry has the blocks of one request, in the order of the request's
+/// block table. Each block's checksum is made when the block is put, and compared when it is taken.
+/// If a block is damaged, its entry loses this block and all blocks after it. If the disk fails,
+/// the store only loses KV; it warns of the first failed write and read. Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
@@ -56,11 +57,11 @@ class Store {
   /// `warn`: shows a message to the user. `device` outlives this.
   Store(TierDevice& device, const StoreSize& size, std::function<void(const std::string&)> warn);
 
-  /// Stores `blocks` as the blocks from `first` on of the request's table. They replace all stored
-  /// blocks from `first` on. If there is no room, the put waits until KV that is needed later has
-  /// gone down to disk or, if the disk is full too, was dropped. A put fails if its KV is the one
-  /// needed last and has no room, or if blocks before `first` are missing. Then nothing is stored
-  /// under the key. The caller must not change the blocks until the put has ended.
+  /// Stores `blocks` as the blocks of the request's table from index `first` on. They replace all
+  /// blocks stored from this index on. If there is no room, the put waits until the KV needed last
+  /// has gone down to disk or, if the disk is full too, was dropped. It fails if its own KV is the
+  /// KV to drop, or if blocks before `first` are missing. Then nothing is stored under the key. The
+  /// caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Copies stored blocks to `blocks`. Fails if some of them are missing or damaged; the contents
   /// of `blocks` are then undefined.
@@ -69,8 +70,8 @@ class Store {
   /// Fails as get() does.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. After its end was returned, its
-  /// ticket is no longer valid. Only the ticket of a successful hold() stays valid until let_go().
+  /// Whether an operation succeeded; nothing while it is under way. The ticket is invalid when the
+  /// result has been returned; but a successful hold's ticket stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
@@ -78,9 +79,9 @@ class Store {
 
   /// Drops the KV of a key. Operations under way on this KV fail. Held blocks stay until let_go().
   void drop(Key key);
-  /// Sets the order in which keys are needed. All other keys are needed later, in the order in
-  /// which they were put. KV of the first keys is read from disk into memory as far as there is
-  /// room.
+  /// Sets the order in which keys will be needed. Keys that are not in the list come after it, in
+  /// the order in which they were first put. KV of the first keys in the list is read from disk
+  /// into memory as far as there is room.
   void need(std::span<const Key> keys);
 
   /// Handles the jobs that have ended, and starts the next ones. To be called whenever the device
@@ -106,8 +107,8 @@ class Store {
     std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
-    std::int32_t valid = 0;     ///< number of valid blocks; later ones are freed once unused
-    int users = 0;              ///< number of gets under way, and of holds not yet let go
+    std::int32_t valid = 0;     ///< number of valid blocks; others are freed when unused
+    int users = 0;              ///< number of gets under way and of holds not yet let go
     int holds = 0;              ///< successful holds among the users
     bool putting = false;
     bool listed = true;  ///< false: dropped or lost
@@ -178,7 +179,7 @@ class Store {
   std::map<std::uint64_t, Job> jobs_;  ///< by id
   Ticket next_ticket_ = 1;
   std::uint64_t next_job_ = 1, next_serial_ = 0;
-  std::int32_t going_down_ = 0;  ///< units that are free once jobs under way have ended
+  std::int32_t going_down_ = 0;  ///< units that jobs under way will free
   int down_jobs_ = 0, up_jobs_ = 0;
   StoreCounts counts_;
   bool told_damage_ = false, told_write_ = false, told_read_ = false, told_lost_ = false;

@@ -1,4 +1,5 @@
-// A device that moves a rank's stored KV between the tiers of a real or simulated host.
+// A device that moves a rank's stored KV between two tiers, a host's memory and disk, real or
+// modelled.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace paceline::kv {
 
-/// A job moves blocks, all in one direction. A `unit` is a stored block's place in host memory, a
-/// `slot` its place on disk, `outside` its place among the KV blocks with which the rank computes.
+/// A job moves or checks blocks. A `unit` is a stored block's place in host memory, a `slot` its
+/// place on disk. `outside` is one of the KV blocks with which the rank computes.
 struct TierJob {
   enum class Kind : std::uint8_t {
     take_in,        ///< from outside to units; sets the checksums
@@ -33,7 +34,7 @@ struct TierJob {
   Kind kind = Kind::take_in;
   std::vector<Block> blocks;
   /// Set by the job: why the disk failed; empty: the disk did not fail. After a failed go_down the
-  /// slots hold nothing. After any other job that failed, no block is good.
+  /// slots hold no valid data. After any other job that failed, no block is good.
   std::string failure;
 };
 
@@ -46,9 +47,9 @@ class TierDevice {
   virtual void start(TierJob job) = 0;
   /// The next job that has ended, if one has.
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
-  /// The memory of a unit, as long as the unit is in use.
+  /// The memory of a unit. Valid while the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// Returns the memory of all units from number `units` on to the system. None of them may be in
+  /// Gives the memory of units from number `units` on back to the system. None of them may be in
   /// use.
   virtual void trim(std::int32_t units) = 0;
   /// A handle that keeps the memory of all units alive.
