@@ -17,7 +17,7 @@ namespace {
 /// Share of the measuring time that goes to KV transfers.
 constexpr double kTransferShare = 0.1;
 
-/// Measures steps and drafts of the rank's group. Its leader measures, and its members follow.
+/// Measures steps and drafts of the rank's group. The leader measures; others take part in steps.
 CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget& budget) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
@@ -51,7 +51,7 @@ CostMeasurement measure_steps(const MeasuringRank& rank, const MeasurementBudget
 }
 
 /// Measures KV transfers between pairs of groups; nullopt: there is one group, or a transfer
-/// failed. All ranks get the same costs. `seconds`: time for measuring, on leaders.
+/// failed. All ranks get the same costs. `seconds`: time for measuring, known to leaders.
 std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, double seconds) {
   const policy::Placement& placement = rank.plan.layout.placement;
   const auto groups = static_cast<int>(placement.groups.size());
@@ -62,7 +62,7 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
   end.blocks = rank.plan.memory.kv.blocks;
   const bool divided = rank.inputs.attention() == AttentionLayout::data;
   const bool leads = placement.role(rank.mpi.rank()) == Role::verifier;
-  // With layout.attention: data, each rank has the KV of its requests, and only leaders measure.
+  // If `layout.attention` is `data`, a request's KV is on one rank, so leaders measure alone.
   if (rank.share != nullptr && peer < groups && (leads || !divided)) {
     end.share = rank.share;
     end.block_bytes = static_cast<double>(rank.compute.executor->kv_memory().shape.block_bytes());
@@ -82,8 +82,8 @@ std::optional<TransferCosts> measure_transfers_of(const MeasuringRank& rank, dou
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
     }
   };
-  rank.mpi.barrier();  // does not spin, because other ranks may still measure steps
-  // Only leaders know `seconds`. The mean over the receiving leaders counts.
+  rank.mpi.barrier();  // sleeps: spinning would slow down ranks that are measuring steps
+  // All ranks use the mean of `seconds` over the receiving leaders. Other ranks may not know it.
   const bool knows = end.receives && placement.role(rank.mpi.rank()) == Role::verifier;
   std::vector<double> budget{knows ? seconds : 0, knows ? 1.0 : 0};
   sum(budget);
@@ -124,11 +124,11 @@ bool wants_costs(const Inputs& inputs, const Plan& plan) {
 
 namespace {
 
-/// The costs of this rank's own group: the profile's if it holds, otherwise measured ones.
+/// The costs of this rank's own group, from the profile if it holds, otherwise measured now.
 CostTable own_costs(const MeasuringRank& rank, std::size_t responses) {
   const Inputs& inputs = rank.inputs;
   const Plan& plan = rank.plan;
-  // The number of full-batch steps if responses reach half of their greatest length on average.
+  // Assumes full batches, and responses that reach half of their limit of tokens on average.
   MeasurementBudget budget;
   budget.steps_foreseen = static_cast<double>(responses) * inputs.sizes.mean_max_tokens / 2 /
                           plan.layout.groups() / inputs.config.engine.max_batch;
@@ -162,7 +162,7 @@ CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses) {
     if (!table.transfer) costs[tp].transfer = own.transfer;
   }
   if (!rank.inputs.config.test.shuffles(io::Shuffle::roles)) return costs;
-  // Any rank may become a verifier, so all ranks get all tables.
+  // Any rank may become a verifier of any degree, so all ranks get all tables.
   const std::string text = placement.role(me) == Role::verifier ? io::cost_profile_text(own) : "";
   const auto all = rank.mpi.all_gather(std::as_bytes(std::span(text)));
   for (const policy::GroupRanks& group : placement.groups) {

@@ -26,9 +26,9 @@ struct MeasuringRank {
   const Clock& clock;
 };
 
-/// Measures on all groups at the same time, because groups also run at the same time. Measures KV
-/// transfers last, between pairs of groups. Each verifier gets the table of its own group; other
-/// ranks get only the costs of transfers. Collective over all ranks.
+/// Measures costs. All groups measure at the same time, because they also compute at the same time
+/// in a run. After that, pairs of groups measure KV transfers. Each verifier gets the table of its
+/// own group; other ranks get only the costs of transfers. Collective over all ranks.
 [[nodiscard]] CostMeasurement measure(const MeasuringRank& rank, const MeasurementBudget& budget);
 
 /// Whether any policy of this run reads costs.
@@ -37,11 +37,11 @@ struct MeasuringRank {
 /// Cost tables of verifier groups, by tensor-parallel degree.
 using CostsByDegree = std::map<int, CostTable>;
 
-/// The costs that a verifier's policies read: the profile's if it holds for this run, otherwise
-/// costs measured now. The tables of tail groups (tail_groups.hpp) are always included. If roles
-/// change at random, every rank gets the tables of all degrees. Empty if no policy reads costs.
-/// `responses`: number left to generate, the same on every rank, which limits the time for
-/// measuring. Collective over all ranks.
+/// The costs that a verifier's policies read; empty: they read none. They come from the profile if
+/// it holds for this run, and are measured now otherwise. Tables of the larger groups for the last
+/// requests (tail_groups.hpp) are added. If roles change at random, every rank gets the tables of
+/// all degrees. `responses`: number left to generate, the same on every rank. Fewer responses mean
+/// less time for measuring. Collective over all ranks.
 [[nodiscard]] CostsByDegree costs_of_run(const MeasuringRank& rank, std::size_t responses);
 
 /// The table of degree `tp`; an empty one if there is none.

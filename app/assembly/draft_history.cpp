@@ -13,8 +13,8 @@ namespace paceline::app {
 namespace {
 
 /// Every rollout multiplies the weight of earlier rollouts by this factor, so all rollouts together
-/// weigh as much as ten. Acceptance hardly changes over a hundred RL steps (SpecActor, sections 4.1
-/// and 6), so an average over ten is accurate. A lasting change is still learned soon.
+/// weigh at most as much as ten. Acceptance hardly changes over a hundred RL steps (SpecActor,
+/// sections 4.1 and 6), so an average over ten is accurate, and soon follows a lasting change.
 constexpr double kKeep = 0.9;
 
 DraftHistory read_kept(const io::RunConfig& config) {
@@ -23,8 +23,8 @@ DraftHistory read_kept(const io::RunConfig& config) {
   return std::filesystem::exists(path) ? io::read_draft_history(path) : DraftHistory();
 }
 
-/// Returns the history for a run with speculation.history. If there is a record of
-/// kSuffixWithHistory, it takes the place of the record of "suffix".
+/// Returns the history for a run with speculation.history: a record of kSuffixWithHistory, if any,
+/// takes the place of the record of "suffix".
 DraftHistory with_earlier_steps(const DraftHistory& history) {
   if (!history.knows(kSuffixWithHistory)) return history;
   std::vector<DraftRecord> records;

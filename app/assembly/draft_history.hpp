@@ -10,14 +10,15 @@
 
 namespace paceline::app {
 
-/// Name of the suffix drafter, in the history and in texts, if its trees began with responses of
-/// earlier steps (speculation.history). It has a record of its own, because its drafts are then
-/// accepted more often. A rank's drafts count under this name if the rank had such responses for
-/// most of them.
+/// Name of the suffix drafter, in the history and in the plan's text, if its trees began with
+/// responses of earlier steps (speculation.history). Such drafters have their own record, because
+/// more of their drafts are accepted. A rank's drafts count under this name if the rank had earlier
+/// responses for more than half of them.
 inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// Reads the history stored next to engine.profile; empty: there is none. If speculation.history is
-/// set, the suffix drafter gets the record of kSuffixWithHistory. Throws as reading the file does.
+/// set, the suffix drafter gets kSuffixWithHistory's record, if any. Throws as reading the file
+/// does.
 [[nodiscard]] DraftHistory earlier_drafts(const io::RunConfig& config);
 
 /// Sums the draft tokens tried and accepted on all ranks. `own`: the counts of this rank, from
@@ -27,9 +28,9 @@ inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// Adds `drafts` to the history next to engine.profile, if the profile holds for this run and
 /// speculation.keep_history is set. Without drafts the file stays unchanged. The first attempt at a
-/// rollout makes earlier rollouts count less. Resumed runs do not, since they belong to the same
-/// rollout. If two runs replace the file at the same moment, the drafts of one are lost. A failure
-/// gives only a warning, because the run's results are safe. Call on rank 0.
+/// rollout makes earlier rollouts count less. Later attempts do not, because they continue the same
+/// rollout. If two runs write the file at the same time, the drafts of one are lost. A failure only
+/// gives a warning, because the run's results are safe. Call on rank 0.
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt);
 

@@ -30,14 +30,14 @@ bool is_beside(const Inputs& inputs) {
   return inputs.config.speculation.history == io::SpeculationSection::kBeside;
 }
 
-/// Path at which runs of earlier steps are looked for. Call only if speculation.history is set.
+/// Path where runs of earlier steps are looked for. Call only if speculation.history is set.
 std::string history_path(const Inputs& inputs) {
   if (!is_beside(inputs)) return *inputs.config.speculation.history;
   return std::filesystem::path(inputs.config.output.directory + "/..").lexically_normal();
 }
 
-/// Most tokens of earlier responses that are read for one prompt. A rank has requests of at most
-/// max_batch prompts at once, whose earlier responses share half of its tree memory.
+/// Limit on the tokens of earlier responses that are read for one prompt. A rank has requests of at
+/// most max_batch prompts at a time. Their earlier responses share half of the rank's tree memory.
 std::size_t most_history(const Inputs& inputs) {
   return suffix_drafter(inputs)->max_memory / 2 / inputs.config.engine.max_batch /
          draft::SuffixTree::kTokenBytes;

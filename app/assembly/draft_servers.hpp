@@ -33,14 +33,14 @@ struct ServedPrompts {
   std::vector<std::uint32_t> samples;  ///< result of own_samples()
 };
 
-/// Gives all ranks these facts about the prompts, which only rank 0 has. Collective.
+/// Gives all ranks these facts, which rank 0 gets from the prompts. Collective.
 [[nodiscard]] ServedPrompts served_prompts(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                                            const Plan& plan);
-/// [prompts] Number of responses to each prompt; empty: prompts.samples to all. Call on rank 0.
+/// [prompts] Number of responses to a prompt; empty: prompts.samples for all. Call on rank 0.
 [[nodiscard]] std::vector<std::uint32_t> own_samples(const Inputs& inputs);
 
-/// Limits of a server's log. It may take as many bytes as all suffix trees of one rank. `samples`:
-/// result of own_samples().
+/// Limits of a server's log, which may take as many bytes as all suffix trees of one rank.
+/// `samples`: result of own_samples().
 [[nodiscard]] draft::LogLimits draft_log_limits(const Inputs& inputs,
                                                 const std::vector<std::uint32_t>& samples);
 
@@ -51,11 +51,11 @@ struct ServedPrompts {
                                                                    std::uint32_t epoch, int rank);
 
 /// The draft server of this rank, if the rank hosts one. The server has a thread of its own, so
-/// that server and rank do not wait for each other. The thread sleeps between messages. It ends
-/// with this object, after the last request. The server reads responses of earlier steps
-/// (speculation.history) piece by piece, so that messages and the end of the run wait for one piece
-/// at most. While the server opens a file, a write of the rank may wait, because HDF5 serves one
-/// thread at a time.
+/// that server and rank do not wait for each other. The thread sleeps between messages. Destroying
+/// this object ends the thread; do so after the last request. The server reads responses of earlier
+/// steps (speculation.history) piece by piece, so that messages and the end of the run wait for one
+/// piece at most. While the server opens a file, a write of the rank may wait, because HDF5 serves
+/// one thread at a time.
 class DraftServerThread {
  public:
   /// References must outlive this object. A fault in the thread ends the job.

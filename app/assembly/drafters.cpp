@@ -153,16 +153,16 @@ speculation::DrafterRoster drafter_roster(const Plan& plan, const CostTable* cos
     const auto at = std::ranges::find(costs->drafters, drafter.name, &DrafterCosts::name);
     if (at != costs->drafters.end()) entry.costs = *at;
   };
-  // Drafter ranks mostly use their first drafter, so their entry has its acceptance and costs.
+  // Drafter ranks mostly use drafter 0, so their entry has the acceptance and costs of drafter 0.
   if (plan.layout.drafters() > 0) add(Kind::ahead, 0, "drafter-ranks");
   bool has_model = false;
   for (const std::int32_t d : own_drafters(plan, Role::verifier)) {
     add(Kind::own, d, plan.drafters[d].name);
     if (plan.drafters[d].model == nullptr) continue;
-    // Only the first draft model, the best one by the draft ladder, drafts for all requests. Others
-    // draft only in races and on trial, because asking two models for one token costs both
-    // (SpecActor, section 4.2: the initial selection is one method). Without a cost profile there
-    // is no ladder, and no model is reserved.
+    // Given a cost profile, the first draft model is the best one by the draft ladder
+    // (draft_ladder.hpp). Only this model drafts for all requests. The others draft in races and on
+    // trial, because two models that draft the same token cost the time of both (SpecActor, section
+    // 4.2: the initial selection is one method).
     roster.back().reserved = plan.costs.profile_holds() && std::exchange(has_model, true);
   }
   for (const std::int32_t d : plan.best_of_n.tail_methods)

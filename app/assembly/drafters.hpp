@@ -30,21 +30,21 @@ struct PlannedDrafter {
 
 /// How ranks that have no requests left ("freed ranks") help other groups (SpecActor's best-of-N).
 struct BestOfNPlan {
-  /// Whether groups race: a group without requests also generates a response of another group, with
-  /// another drafter. Races need best_of_n, two groups and two drafters.
+  /// Whether groups race: a group without requests generates another group's response at the same
+  /// time, with another drafter. Races need best_of_n, two groups and two drafters.
   bool races = false;
-  int race_methods = 0;  ///< number of drafters for races: the first of drafter_roster()
+  int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
-  /// (policy/schedule/tail_drafters.hpp), except the model that drafts for them anyway. Empty:
-  /// freed ranks draft nothing, because best-of-N is off, mode is coupled, or costs are not known.
+  /// (tail_drafters.hpp), except the model that drafts for them anyway. Empty: freed ranks draft
+  /// nothing, because best-of-N is off, mode is coupled, costs are unknown, or no model is left.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
 /// Plans best-of-N. The plan must have its layout, drafters, costs and tail groups.
 [[nodiscard]] BestOfNPlan plan_best_of_n(const Inputs& inputs, const Plan& plan);
 
-/// Most tokens of each request's draft in a step of a full batch; 0: there are no drafters. With
-/// fewer requests, a draft may be longer.
+/// Limit on the tokens of one request's draft in a step of a full batch; 0: there are no drafters.
+/// With fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
 /// The window of a drafter rank (protocol::DraftWindow). `method`: the only drafter of a rank that
@@ -53,10 +53,10 @@ struct BestOfNPlan {
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 
-/// How requests are dealt to drafter ranks that use all drafters. If a suffix drafter is among
-/// them, all responses to a prompt go to one rank, because a suffix tree learns only from responses
-/// on its own rank. With four ranks and 16 responses to a prompt the deal hardly matters: in two
-/// simulations by_request took 1.029 and 0.973 times the seconds of by_prompt.
+/// How requests are dealt to drafter ranks that use all drafters. If there is a suffix drafter, all
+/// requests of a prompt go to one rank, because a suffix tree learns only from responses on its own
+/// rank. With four ranks and 16 responses to a prompt the deal hardly matters: in two simulations,
+/// runs with by_request took 1.029 and 0.973 times as long as with by_prompt.
 [[nodiscard]] policy::DrafterDeal drafter_deal(const Plan& plan);
 
 /// Options for recording draft trees; call only if record_stops is not 0.
@@ -72,7 +72,7 @@ struct BestOfNPlan {
 [[nodiscard]] std::vector<std::int32_t> read_layers(const Inputs& inputs, const Plan& plan);
 /// Whether the plan has a head with an embedding table of its own.
 [[nodiscard]] bool has_own_embeddings(const Plan& plan);
-/// Most tokens of a path that a draft model or head is asked for.
+/// Greatest length, in tokens, of a path that a draft model or head is asked for.
 [[nodiscard]] int longest_draft(const Inputs& inputs, const Plan& plan);
 /// Bytes of the target's features that the head reads for one token.
 [[nodiscard]] std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan);
@@ -85,16 +85,16 @@ void require_chains(const Inputs& inputs, const Plan& plan);
 /// Indices of the drafters that a rank makes for itself. `place`: a drafter rank's place, or null.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// Makes a verifier's roster, in which no entry has its drafter yet. First comes an entry for the
-/// layout's drafter ranks, if any, then the verifier's own drafters, then an entry for the freed
-/// ranks of each tail method. `costs`: null, or a table, which may lack drafters.
+/// Makes a verifier's roster, without RosterEntry::drafter. An entry for the layout's drafter
+/// ranks, if any, comes first. The verifier's own drafters follow, then an entry for each tail
+/// method. `costs`: null, or a table, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
 /// Names under which telemetry counts drafts: the roster's names and, if suffix trees begin with
-/// responses of earlier steps, one name for each age of these responses in steps ("history:3-4"). A
-/// draft from such a response counts as "suffix" too.
+/// responses of earlier steps, a name for each class of these responses' ages in steps
+/// ("history:3-4"). A draft from such a response counts as "suffix" too.
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -40,8 +40,8 @@ std::unique_ptr<policy::DynamicSampling> make_sampling(const Inputs& inputs,
   if (!inputs.config.prompts.enough) return nullptr;
   auto sampling = std::make_unique<policy::DynamicSampling>(undecided(inputs));
   for (const Reward& reward : earlier.rewards) sampling->scored(reward);
-  // Environments give rewards while responses are generated. A finished response without a reward
-  // will get none.
+  // Without a reward method, only environments give rewards, and only to unfinished responses. So a
+  // finished response without a reward will never have one.
   if (inputs.config.reward.method == io::RewardMethod::none) {
     for (const io::StoredResponse& entry : earlier.unscored.entries)
       sampling->scored({entry.id(), std::numeric_limits<float>::quiet_NaN()});
@@ -58,7 +58,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     if (outcome.lacking > 0) {
       const std::string what =
           fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
-      // Without these prompts too few may be left, or other prompts may count in their place.
+      // If these prompts are dropped, other prompts may take their places, or too few may be left.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
                           (reward.required == io::RewardsRequired::some && !sampling.enough());

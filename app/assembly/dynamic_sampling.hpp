@@ -13,10 +13,10 @@
 
 namespace paceline::app {
 
-/// Indices of prompts in the order in which they begin, which prompts.shuffle makes random.
+/// Indices of prompts in the order in which they begin, a random one if prompts.shuffle is set.
 [[nodiscard]] std::vector<std::uint32_t> prompt_order(const Inputs& inputs);
 
-/// Makes the policy and tells it the rewards that earlier attempts found; null: all prompts count.
+/// Makes the policy and reports the rewards of earlier attempts to it; null: all prompts count.
 [[nodiscard]] std::unique_ptr<policy::DynamicSampling> make_sampling(
     const Inputs& inputs, const io::ResumeState& earlier);
 
@@ -24,7 +24,7 @@ namespace paceline::app {
 /// function throws DataError if a prompt lacks a reward that reward.required asks for.
 [[nodiscard]] io::ChoosePrompts choose_prompts(const Inputs& inputs);
 
-/// Reads the unfinished responses to this run's prompts that another run left (prompts.begun), and
+/// Reads the unfinished responses that another run (prompts.begun) left for this run's prompts, and
 /// writes their fingerprint to the manifest; empty: there are none. Throws as io::read_left_over().
 [[nodiscard]] io::BegunResponses begun_responses(const Inputs& inputs, io::RunManifest& manifest);
 

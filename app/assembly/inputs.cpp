@@ -23,7 +23,7 @@
 namespace paceline::app {
 io::RunConfig read_config(const RunArguments& arguments, io::Purpose purpose) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (!arguments.output.empty()) {  // quoted, because the shell has already expanded it
+  if (!arguments.output.empty()) {  // quoted: the shell has expanded it already
     const std::string path = std::filesystem::absolute(arguments.output).string();
     overrides.push_back("output.directory=" + io::quote_yaml(io::path_text(path)));
   }
@@ -146,8 +146,8 @@ void read_models(Inputs& inputs, Standing& standing, bool plans) {
     require_tokenizer(inputs, "sampling.stop_strings");
 }
 
-// Returns the most tokens that a prompt may have beside a response in the context. Throws
-// UsageError if the settings leave room for only one of them.
+// Returns the greatest length of a prompt in tokens. Throws UsageError if the settings leave no
+// room in the context for a prompt or for a response.
 std::int32_t prompt_limit(const Inputs& inputs) {
   const std::int32_t context = inputs.target.config.max_position;
   const std::int32_t set = inputs.config.prompts.max_prompt_tokens;

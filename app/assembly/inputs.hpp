@@ -30,7 +30,7 @@ struct LoadedTokenizer {
   enum class State : std::uint8_t {
     read,
     absent,
-    unreadable,  ///< a tokenizer is there, but broken or not supported
+    unreadable,  ///< the tokenizer's files are broken or not supported
   };
   std::shared_ptr<const io::Tokenizer> tokenizer;  ///< null unless state is read
   State state = State::read;
@@ -42,7 +42,7 @@ struct RequestSizes {
   std::size_t responses = 0;          ///< number of all responses
   std::int32_t longest_prompt = 0;    ///< tokens
   std::int32_t longest_sequence = 0;  ///< tokens, prompt and response
-  double mean_max_tokens = 0;         ///< most tokens of a response, averaged over prompts
+  double mean_max_tokens = 0;         ///< limit on a response's tokens, averaged over prompts
   bool own_samples = false;           ///< some prompt sets its own number of responses
   std::int32_t largest_picture = 0;   ///< patches; 0: no prompt has pictures
 };
@@ -81,8 +81,8 @@ struct Inputs {
   [[nodiscard]] std::int32_t vocabulary() const {
     return priced ? priced->vocab : target.config.vocab;
   }
-  /// How the ranks of a group divide attention. Given responses are always scored with tensor
-  /// attention, because both layouts compute the same bits.
+  /// How the ranks of a group divide attention. Both layouts compute the same bits. Given responses
+  /// are always scored in the layout `tensor`.
   [[nodiscard]] AttentionLayout attention() const {
     return given ? AttentionLayout::tensor
                  : config.layout.attention.value_or(AttentionLayout::tensor);
@@ -119,7 +119,7 @@ struct Inputs {
 /// an error only when it is used.
 [[nodiscard]] io::ChatTemplate read_chat_template(const std::string& directory);
 
-/// Throws UsageError if there is no tokenizer, and DataError if it cannot be read. `what`: the
+/// Throws UsageError if the tokenizer is absent, and DataError if it is unreadable. `what`: the
 /// setting that needs a tokenizer, for example "sampling.stop_strings".
 void require_tokenizer(const Inputs& inputs, const char* what);
 
@@ -134,9 +134,9 @@ void require_tokenizer(const Inputs& inputs, const char* what);
 void read_prompts(Inputs& inputs, bool plans);
 
 /// Looks, in the target and in draft models, for output matrices (lm_head) that are stored although
-/// config.json ties them to the embeddings. If a stored matrix differs from the embeddings, it is
-/// used, as in transformers 5. Also finds whether a draft head's embeddings equal the target's: one
-/// table then serves both. Adds to Inputs::warnings. Collective; throws JobEnded.
+/// config.json ties them to the embeddings. A stored matrix that differs from the embeddings is
+/// used, as in transformers 5. Also finds whether a draft head's embeddings equal the target's, so
+/// that one table serves both. Adds to Inputs::warnings. Collective; throws JobEnded.
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 
 }  // namespace paceline::app

@@ -20,7 +20,7 @@ void check_kv_disk(const io::KvPoolSection& settings, const std::string& host);
 
 /// A rank's part of the pool.
 struct KvPart {
-  std::uint64_t memory = 0;  ///< bytes; 0: there is no pool
+  std::uint64_t memory = 0;  ///< bytes of host memory; 0: there is no pool
   int sharers = 1;           ///< ranks that share the node's disk
   bool on_device = false;    ///< the rank's KV is in a device's memory
 };
@@ -32,7 +32,7 @@ struct KvStorageEvents {
   std::function<void(const std::string&)> warn;
 };
 
-/// A rank's store. Destroy it after its users, and before the KV whose blocks it copies.
+/// A rank's store. Destroy the store after its users, and before the KV memory that it copies.
 struct KvStorage {
   std::unique_ptr<kv::HostTiers> tiers;
   std::unique_ptr<kv::Store> store;  ///< null: there is no pool

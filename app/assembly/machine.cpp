@@ -15,8 +15,8 @@
 namespace paceline::app {
 namespace {
 
-/// Architectures of GPUs that engine.backend: auto may choose, because tests/gpu/RESULTS.md has
-/// results for them. Whoever adds results there adds the architecture here.
+/// GPU architectures for which tests/gpu/RESULTS.md has results. If `engine.backend` is `auto`,
+/// only these are chosen. Whoever adds results there adds the architecture here.
 constexpr std::array<std::string_view, 1> kMeasuredDevices{"sm_90"};
 
 bool is_measured(std::string_view isa) {
@@ -25,7 +25,7 @@ bool is_measured(std::string_view isa) {
 
 /// Facts about a rank's GPU, sent to all ranks. Text is cut to fit.
 struct GpuFacts {
-  std::int32_t gpus = 0;  ///< usable GPUs that the rank sees
+  std::int32_t gpus = 0;  ///< GPUs that the rank sees; 0: it can use none
   char isa[16] = {};
   char name[64] = {};
   char why_none[192] = {};
@@ -54,15 +54,15 @@ GpuFacts look(int device, const kernels::GpuList& list) {
   }
   try {
     facts.free = kernels::free_gpu_memory(device);
-  } catch (const Error& error) {  // a GPU that does not work counts as none
+  } catch (const Error& error) {  // a GPU that does not work counts as no GPU
     facts.gpus = 0;
     put(facts.why_none, error.what());
   }
   return facts;
 }
 
-// Returns the best instruction set that all ranks have, if `setting` is auto. All ranks use the
-// same one, because the bits of results depend on it.
+// Returns the best instruction set that all ranks have if `setting` is auto, otherwise `setting`.
+// All ranks use the same set, because the bits of results depend on it.
 std::string common_isa(const fabric::MpiEnvironment& mpi, const std::string& setting) {
   if (setting != "auto") return setting;
   const std::vector<std::string> known{"amx_bf16", "avx512_bf16", "avx512", "avx2", "portable"};
@@ -81,7 +81,7 @@ BackendChoice choose_cpu(const fabric::MpiEnvironment& mpi, const io::EngineSect
 }
 
 // Chooses the CPU although there are GPUs, which `devices` describes. The CUDA backend was never
-// measured on such GPUs, so `auto` cannot know whether it is right and fast there.
+// measured on such GPUs, so `auto` cannot know whether the backend is right and fast there.
 BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnvironment& mpi,
                                 const io::EngineSection& engine,
                                 std::span<const fabric::RankFacts> facts) {
@@ -93,7 +93,7 @@ BackendChoice choose_cpu_beside(const std::string& devices, const fabric::MpiEnv
   return choice;
 }
 
-// Chooses GPUs of a planned machine, assumed to be like this machine's GPUs if it has any.
+// Chooses the GPUs of a planned machine. They are assumed to be like the GPUs in `here`, if any.
 BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuList& here,
                              int ranks_per_node) {
   std::uint64_t memory = machine.gpu_memory.value_or(0);
@@ -126,7 +126,7 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
 }
 
 // Chooses the backend for a planned machine. GPUs that the command line states are used, because
-// the user asks how a run would do on them. GPUs that only Slurm states are treated as in a job.
+// the user asks how a run would do on them. GPUs that only Slurm states are chosen as in a job.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

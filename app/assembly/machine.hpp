@@ -1,4 +1,4 @@
-// The machine that a job runs on or is planned for, with the compute backend, its GPU and the
+// The machine that a job runs on or is planned for: its ranks, the compute backend, and the GPU and
 // memory that each rank may use.
 #pragma once
 
@@ -28,17 +28,17 @@ struct BackendChoice {
 };
 
 /// Chooses the backend by engine.backend, engine.isa and the hardware of all ranks. `facts`:
-/// [ranks]. `planned`: the machine to plan for, or null. If `planned` does not state its GPUs, it
-/// is assumed to have the GPUs of this machine. Collective; throws UsageError on every rank.
+/// [ranks]. `planned`: the machine to plan for, or null. If `planned` states no GPUs, the planned
+/// machine is assumed to have the GPUs of this one. Collective; throws UsageError on every rank.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,
                                            const PlannedMachine* planned);
 
-/// The bytes of `free` GPU memory that a plan may use. CUDA contexts and workspaces need the rest.
+/// Part of `free` (bytes on a GPU) that a plan may use. CUDA contexts and workspaces need the rest.
 [[nodiscard]] std::uint64_t plannable_gpu_memory(std::uint64_t free);
 
-/// Makes the chosen backend. `threads`: this rank's CPU threads. A GPU backend ignores it.
+/// Makes the chosen backend. `threads`: this rank's CPU threads, which a GPU backend ignores.
 [[nodiscard]] std::unique_ptr<kernels::Backend> make_backend(const BackendChoice& choice,
                                                              int threads);
 
@@ -47,7 +47,7 @@ struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
   BackendChoice backend;                 ///< the same on every rank, except this rank's device
   int threads = 1;                       ///< threads of this rank; other ranks may differ
-  bool elsewhere = false;                ///< the job is planned for this machine, but does not run
+  bool elsewhere = false;                ///< the job only plans, for a machine other than its own
 };
 
 /// Finds the job's machine. `engine`: settings of the backend and of threads. `planned`: null, or
