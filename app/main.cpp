@@ -35,7 +35,7 @@ std::string footer() {
          "once.";
 }
 
-/// Refuses an empty name, which an unset variable of a shell script would pass.
+/// Refuses an empty name, which a shell script passes if its variable is not set.
 std::string not_empty(const std::string& text) {
   return text.empty() ? "expected a name, found nothing" : "";
 }
@@ -123,7 +123,7 @@ bool is_other_rank() {
   return false;
 }
 
-/// The error message, of one line, about wrong arguments.
+/// Returns a message of one line about wrong arguments.
 std::string misuse(const CLI::App& cli, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> commands =
       cli.get_subcommands([](const CLI::App* command) { return command->parsed(); });
@@ -266,7 +266,7 @@ int run(int argc, char** argv) {
     if (!is_other_rank()) {
       app::say("{}", misuse(cli, error));
     } else {
-      // A launcher ends all ranks when the first one fails, so rank 0 gets time to report first.
+      // A launcher ends all ranks when the first one fails, so this rank waits for rank 0's report.
       std::this_thread::sleep_for(std::chrono::seconds(1));
     }
     return static_cast<int>(ExitCode::usage);

@@ -23,7 +23,7 @@ struct RolloutArguments {
   RunArguments run;
   std::string watch;  ///< folder of requests (watch.hpp); empty: one rollout
 };
-/// Runs one rollout on all ranks of the job, or one rollout for each request. Collective.
+/// Runs one rollout on all ranks of the job; with `watch`, one for each request. Collective.
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
@@ -34,13 +34,13 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
 struct ProfileArguments {
   RunArguments run;
   std::string output;   ///< file to write
-  double seconds = 30;  ///< most seconds of measuring
+  double seconds = 30;  ///< limit on the seconds of measuring
 };
 /// Measures the costs of steps and drafts with the run's layout, and writes them to a file for
 /// engine.profile. Collective.
 ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& arguments);
 struct ScoreArguments {
-  RunArguments run;              ///< names the weights; its output directory is ignored
+  RunArguments run;              ///< the configuration names the weights; `output` is ignored
   std::string directory;         ///< directory of a finished run
   std::string name;              ///< scores-NAME.h5; empty: name of the model's directory
   bool keeps_routing = false;    ///< also write which experts each token uses
@@ -61,7 +61,7 @@ struct ReportArguments {
   std::string html;               ///< HTML file to write; empty: none
   std::string trace;              ///< trace file to write, if there is one run; empty: none
   bool json = false;              ///< print JSON
-  double pass = 0.5;              ///< least reward of a response that passes
+  double pass = 0.5;              ///< a response passes with at least this reward (pass@k)
 };
 /// Prints the rewards of finished or unfinished runs, and how their time, tokens and drafts were
 /// used. Needs no MPI.

@@ -61,8 +61,8 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
   }
 }
 
-/// Opens the log, on rank 0. If the run is complete, failure gives no warning, because the
-/// directory may be read-only by then.
+/// Opens the log, on rank 0. Does not warn of a failure if the run is complete, because the
+/// directory of a complete run may be read-only.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
       output.complete ? std::string("a complete run again")
@@ -118,11 +118,11 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   ProgressPrinter printer;
   roles::Watchdog watchdog(stall);
   PulsingLoop pulse;
-  std::string stalled;  // the watchdog's report, once the run has stalled
+  std::string stalled;  // the watchdog's report, when the run has stalled
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // From the first progress on, the watchdog notices stopped ranks, and the pulse need not.
+    // From the first progress on, the watchdog, not the pulse, looks for stopped ranks.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -161,7 +161,7 @@ struct Written {
 /// killed here, one of the files may exist.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // end of this attempt, if it generated responses
+  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated responses
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -233,7 +233,7 @@ void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, i
 }
 
 /// Does one rollout. `step`: the current step of a resident job; null: the job is not resident.
-/// `generated`: set as RunStep (watch.hpp) says.
+/// `generated`: see RunStep (watch.hpp).
 void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
               const ResidentStep* step, Standing& standing, bool& generated) {
   const SteadyClock clock;
@@ -343,7 +343,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
 
   const DraftHistory all_drafts = sum_drafts(mpi, plan, report.drafts);
   ScoringReport scoring = sum_scoring(mpi, report.scoring);
-  // With prompts.enough, responses without a score belong to prompts that the run does not keep.
+  // If `prompts.enough` is set, responses without a score belong to prompts that are not kept.
   if (complete && inputs.config.prompts.enough) scoring.tally.unscored = 0;
   together(mpi, [&] {
     if (!first) return;

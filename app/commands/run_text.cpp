@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kIdsInLine = 16;
 
-/// The directory of the tokenizer, from a run's recorded configuration; empty: it has no model.
+/// The tokenizer's directory, from a run's recorded configuration; empty: no model is configured.
 std::string tokenizer_path(const std::string& config) {
   std::string path;
   for (const io::YamlEntry& section : io::parse_yaml(config, "the run's configuration").entries) {

@@ -1,6 +1,6 @@
 // `paceline score`, in order: read the run, deal its prompts to the groups, compute, write one file
-// into the run's directory. All work is known from the start. So groups need no messages before the
-// file is written, and the ranks of a group plan equal steps without messages.
+// into the run's directory. All work is known from the start. So groups send no messages before the
+// file is written, and the ranks of a group plan the same steps without messages.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -104,8 +104,8 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   return path;
 }
 
-/// The first difference between the run's settings and this command's that can change a
-/// log-probability. Weights are expected to differ.
+/// The first setting that can change a log-probability and differs between the run and this
+/// command. Weights do not count, because they are expected to differ.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -240,9 +240,9 @@ std::vector<std::byte> record_of(const engine::ResponseScores& scores,
   return writer.take();
 }
 
-/// Computes the log-probabilities of a group's responses. `share`: the responses, by prompt and
-/// sample. `replayed`: experts to use; null: the router chooses them. `scored`: gets the results of
-/// the group; null except on its leader. `watch`: called between steps.
+/// Computes the log-probabilities of a group's responses. `share`: the responses, sorted by
+/// prompt and sample. `replayed`: experts to use; null: the router chooses them. `scored`: gets the
+/// group's results; null on ranks that do not lead a group. `watch`: called between steps.
 Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& executor,
                     TensorParallelGroup& group, const io::StoredRun& run,
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
@@ -304,7 +304,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
 }
 
 /// Writes the results of all groups on rank 0, and returns the sum of the groups' counts there.
-/// `scored`: results of this rank's group; null except on the group's leader. Collective.
+/// `scored`: results of this rank's group; null if the rank leads none. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {

@@ -25,7 +25,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kPrompts = 30;      ///< most lines of the overview, to fit a terminal
+constexpr std::size_t kPrompts = 30;      ///< greatest number of prompts in the overview
 constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in the overview
 
 class Show {
@@ -73,7 +73,7 @@ class Show {
     if (shown.empty()) fmt::print("\n{}: no response yet\n", which);
   }
 
-  /// Prints a line for each prompt. The prompt with the longest response is first.
+  /// Prints a line for each of the kPrompts prompts with the longest responses, the longest first.
   void print_overview() const {
     std::vector<std::size_t> order(run_.prompts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -118,8 +118,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // The line shows the user's question, because all prompts may begin with one system prompt. If
-    // there is no question, the first tokens are decoded, because the line has no room for more.
+    // The line shows the user's question instead of the prompt's start, which may be the same
+    // system prompt in all prompts. Without a question, it shows the prompt's start.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

@@ -137,8 +137,8 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the lower bounds and the real time of the simulation, on stderr: the table on stdout has
-/// only results that are equal in each simulation of a configuration.
+/// Prints the lower bounds and the real time of the simulation, on stderr. Results on stdout are
+/// the same in every simulation of a configuration.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "
@@ -205,13 +205,13 @@ ExitCode simulate(const SimulateArguments& arguments) {
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<io::RunConfig> configs;
-    // All configurations are read before the first simulation, because it may take hours.
+    // All configurations are read before the first simulation, because a simulation may take hours.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       RunArguments swept = arguments.run;
       swept.overrides.push_back(settings[i]);
       if (!swept.output.empty()) swept.output = directory_of(swept.output, i, settings[i]);
       configs.push_back(read_config(swept, io::Purpose::simulation));
-      // Without --output a sweep writes nothing: output.directory is the same for all values.
+      // Without --output a sweep writes nothing, because all values have the same output.directory.
       if (swept.output.empty()) configs.back().output.directory.clear();
     }
     for (std::size_t i = 0; i < settings.size(); ++i) {

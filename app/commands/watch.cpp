@@ -22,9 +22,9 @@
 namespace paceline::app {
 namespace {
 
-/// Pause between looks at the folder: short compared with a step, but no load for a file system.
+/// Pause between looks at the folder. It is short compared with a step, but spares the file system.
 constexpr std::chrono::milliseconds kPause(20);
-/// Pause between two polls of the reduction over all ranks, which is complete soon after kPause.
+/// Pause between two looks of a rank that waits for the other ranks' sights.
 constexpr std::chrono::milliseconds kPoll(2);
 
 /// The state that a rank sees. Rank 0 looks at the folder, and any rank may get a signal to stop.
@@ -67,8 +67,8 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws UsageError if a request sets neither weights nor prompts. Such a request may be half
-/// written, and would generate the same responses again. Throws on a wrong configuration first.
+/// Throws as read_config() does. Then throws UsageError if the request sets neither weights nor
+/// prompts. Such a request may be half written, and would generate the same responses again.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);
   constexpr std::array<std::string_view, 3> kSubjects{"model.path", "model.weight_version",
@@ -142,7 +142,7 @@ void watch(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
       set_last_words({});
       if (!of_the_request(ended.code)) throw;
       together(mpi, [&] {
-        // If all responses were generated and only rewards are missing, the output stays.
+        // The output stays if an earlier job began it, or if only rewards are missing.
         if (first) folder->refuse(step, ended.message, begun || generated);
       });
       continue;

@@ -10,7 +10,7 @@
 
 namespace paceline::app {
 
-/// Does the rollout of one training step. Sets `generated` on rank 0 once all responses are on
+/// Does the rollout of one training step. Sets `generated` on rank 0 when all responses are on
 /// disk. Collective; throws JobEnded.
 using RunStep = std::function<void(const RunArguments&, const ResidentStep& step, bool& generated)>;
 

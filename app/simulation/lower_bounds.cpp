@@ -13,9 +13,9 @@ namespace paceline::app {
 namespace {
 
 /// Number of longest requests for which Bounds::longest() computes the time. Shorter requests are
-/// left out: one could take longer only if far fewer of its draft tokens were accepted.
+/// left out. A shorter one could take longer only if far fewer of its draft tokens were accepted.
 constexpr std::size_t kLongest = 256;
-/// Most groups that one drafter rank serves, in Bounds::work().
+/// Limit on the groups that one drafter rank serves, in Bounds::work().
 constexpr int kMostGroups = 16;
 
 /// Positions attended to, summed over a request's sampled tokens. `before`: prompt tokens.

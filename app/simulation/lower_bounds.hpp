@@ -11,8 +11,8 @@ namespace paceline::app {
 /// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have the best
 /// tensor-parallel degree, speculation mode and draft window, and one drafter, whatever the
 /// configuration sets. An eager drafter rank (protocol::DraftWindow) is assumed to draft a branch
-/// for every second choice. Acceptance counts by its mean, and trees of heads count as chains. So a
-/// run may be faster than the bounds by luck, by several drafters at once, or by trees.
+/// for every second choice. Acceptance is taken at its mean, and a head's tree counts as a chain.
+/// So a run may be faster than the bounds by luck, by several drafters at once, or by trees.
 struct LowerBounds {
   double longest = 0;  ///< time of the response that takes longest, if it is alone on a group
   double work = 0;     ///< time of all tokens on all ranks, if each rank has its best batch size

@@ -35,7 +35,7 @@ struct PlannedMachine {
 [[nodiscard]] PlannedMachine with_slurm(PlannedMachine machine);
 
 /// [ranks] Facts about each rank of the machine. `here`: facts about this process. Throws
-/// UsageError if there are more than kMost ranks, or if not all nodes have equally many.
+/// UsageError if there are more than kMost ranks, or if they do not spread evenly over the nodes.
 [[nodiscard]] std::vector<fabric::RankFacts> facts_of(const PlannedMachine& machine,
                                                       const fabric::RankFacts& here);
 

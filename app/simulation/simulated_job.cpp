@@ -151,7 +151,7 @@ std::vector<int> nodes_of(const Machine& machine) {
   return nodes;
 }
 
-/// Most bytes of KV on a rank, if KV is not checked.
+/// Upper bound on the bytes of KV of a rank. Used only if KV is not checked (test.check_kv).
 std::size_t most_kv(const Inputs& inputs, const Plan& plan) {
   return kv_shape(inputs, 1, false).block_bytes() * (plan.memory.kv.blocks + plan.memory.kv_gain);
 }
@@ -165,8 +165,8 @@ double real_bytes_of_one(const Inputs& inputs) {
   return bytes(false) / bytes(inputs.config.test.check_kv);
 }
 
-/// Response lengths for policy oracle: from the run in schedule.lengths, or else the simulated
-/// ones.
+/// Response lengths for `schedule.policy: oracle`: from the run that schedule.lengths names, or
+/// from the workload if no run is named.
 ResponseTokens lengths_of(const SimulationSetup& simulation) {
   ResponseTokens lengths = known_lengths(simulation.inputs);
   if (!lengths.empty()) return lengths;
@@ -259,7 +259,7 @@ Job::Job(const SimulationSetup& simulation, std::uint32_t attempt, Finished& fin
   spread_faults();
 }
 
-/// Adds the draft servers, on the coordinator's host, because they mostly sleep too.
+/// Adds the draft servers. They share the coordinator's host, because they mostly sleep too.
 void Job::add_draft_servers() {
   const Inputs& inputs = simulation_.inputs;
   const Plan& plan = simulation_.plan;

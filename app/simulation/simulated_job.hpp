@@ -31,9 +31,9 @@ struct SimulatedAttempt {
 /// Finished responses on the simulated disk, which outlives an attempt.
 using Finished = std::map<RequestId, Trajectory>;
 
-/// Runs until every rank has reported its end, or the job is killed. Adds the responses that ranks
-/// write to `finished`. Does not generate responses that `finished` holds already. `attempt`:
-/// counts from 0. Throws Error (internal) if no rank can go on, and as the roles do.
+/// Runs until every rank has reported its end, or the job is killed. Adds to `finished` the
+/// responses that ranks write. Does not generate responses that are in `finished` already.
+/// `attempt`: counts from 0. Throws Error (internal) if no rank can go on, and as the roles do.
 SimulatedAttempt run_attempt(const SimulationSetup& simulation, std::uint32_t attempt,
                              Finished& finished);
 

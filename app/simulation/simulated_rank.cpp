@@ -72,7 +72,7 @@ void SimulatedRank::take(const policy::Placement& placement) {
       *blocks_, kv_, rank_ - leader, tp, roles::Recorder{&clock(), &telemetry_}, store_.get());
 }
 
-/// Makes a store with as many blocks as on a real machine, whose blocks may be larger than here.
+/// Makes a store with a real rank's number of blocks. The blocks themselves may be smaller here.
 void SimulatedRank::make_store(int tp) {
   const Inputs& inputs = around_.simulation.inputs;
   const Plan& plan = around_.simulation.plan;
@@ -91,7 +91,7 @@ void SimulatedRank::make_store(int tp) {
   const std::size_t modelled = kv_.shape.block_bytes();
   sim::TierOptions options;
   const double gpus = simulation.gpus_per_rank;
-  // As in a DGX H100: each GPU has PCIe 5.0 x16 to its host, and an NVMe drive on PCIe 4.0.
+  // Speeds of a DGX H100: each GPU has PCIe 5.0 x16 to its host, and an NVMe drive on PCIe 4.0.
   options.memory = {0, gpus * 50e9};
   options.disk_read = {100e-6, gpus * 6.5e9};
   options.disk_write = {100e-6, gpus * 4e9};

@@ -29,9 +29,9 @@ struct SimulatedSurroundings {
   std::function<void(const std::string&)> warn;
 };
 
-/// Shape of KV on a rank in a group of `tp`. If KV is not `looked_at`, that is, not checked, the
-/// shape is a real rank's. Otherwise it is smaller: one layer, with a key and a value of 4 bytes
-/// for each head and position.
+/// Shape of KV on a rank in a group of `tp`. `looked_at`: KV is checked (test.check_kv). The shape
+/// is then small: one layer, with a key and a value of 4 bytes for each head and position.
+/// Otherwise it is a real rank's.
 [[nodiscard]] kernels::KvShape kv_shape(const Inputs& inputs, int tp, bool looked_at);
 
 class SimulatedRank final : public RankMachine, public sim::Actor {

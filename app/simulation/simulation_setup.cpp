@@ -23,8 +23,8 @@
 namespace paceline::app {
 namespace {
 
-/// A dense model without pictures that stands in for the target, with the same layers and KV.
-/// Latent attention keeps one vector for a position, whole on every rank. It counts as one KV head.
+/// A dense model without pictures that stands in for the target, with the same layers and KV. With
+/// latent attention it has one KV head, because every rank keeps one whole vector for a position.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError(
@@ -84,8 +84,8 @@ Inputs read_shapes(io::RunConfig config) {
   return inputs;
 }
 
-/// The larger groups into which groups may join for the last requests, with costs by the GPU
-/// tables.
+/// The larger groups into which groups may merge for the run's last requests, with costs from
+/// simulation.gpu_tables.
 TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
                                  const policy::Placement& first) {
   TailGroups tail;
@@ -109,8 +109,7 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   return tail;
 }
 
-/// The larger groups into which groups may join for the last requests. The costs are from
-/// engine.tail_profile.
+/// Like tail_groups_by_tables(), but with costs from engine.tail_profile.
 TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
                                   const policy::Placement& first, const ProfiledCosts& costs) {
   TailGroups tail = read_tail_profile(inputs, machine, first, costs);
@@ -119,7 +118,7 @@ TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
 }
 
 /// Copies the workload's prompts and sizes into the inputs. `replayed`: the workload is a recorded
-/// run, from which max_tokens and the number of samples are taken too.
+/// run, whose number of samples and longest response are copied too.
 void take_workload(const sim::Workload& workload, bool replayed, Inputs& inputs) {
   io::RunConfig& config = inputs.config;
   if (replayed) {

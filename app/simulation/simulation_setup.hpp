@@ -1,4 +1,4 @@
-// Makes a simulated job from a configuration, as inputs.hpp and plan.hpp make a real job.
+// Makes a simulated job from a configuration, like inputs.hpp and plan.hpp for a real job.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace paceline::app {
 
 /// A job to be simulated. It has no weights, and its prompts come from the workload. Its cost
-/// profile counts as measured on the modelled machine.
+/// profile is assumed to have been measured on the modelled machine.
 struct SimulationSetup {
   Inputs inputs;
   Machine machine;  ///< the modelled machine

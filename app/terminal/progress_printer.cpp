@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// A bar, followed by as many of the first `parts` as fit into a line of the terminal.
+/// A line of the first `parts` that fit the terminal's width, after a bar if there is room left.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] { return fmt::format("{}", fmt::join(parts, ", ")); };

@@ -11,9 +11,9 @@
 
 namespace paceline::app {
 
-/// Shows progress. A terminal gets a bar that is redrawn. If stderr is no terminal, as under a
-/// launcher, it gets a line after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The run's
-/// log always gets these lines. The counts in a line add up to the total. Used by one thread.
+/// Shows progress. If stderr is a terminal, a bar is redrawn there. If not, for example under a
+/// launcher, a line is printed after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The
+/// run's log always gets these lines. The counts in a line add up to the total. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
@@ -31,7 +31,7 @@ class ProgressPrinter {
 
   bool terminal_;
   bool stopping_ = false;
-  double next_draw_ = 0;  ///< time at which the bar is redrawn, on a terminal
+  double next_draw_ = 0;  ///< time at which the bar is next redrawn, on a terminal
   double next_line_ = 0;  ///< time at which the next line is due
   double last_rate_time_ = 0;
   std::uint64_t last_tokens_ = 0;

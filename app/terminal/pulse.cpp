@@ -17,8 +17,8 @@ constexpr int kTag = 1;
 constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
-/// Least number of pauses between pulses within limits.stall. A pulse and its answer take two
-/// pauses.
+/// A pause between pulses is at most limits.stall divided by this number. A pulse and its answer
+/// take two pauses.
 constexpr double kPulses = 8;
 /// Seconds by which other ranks wait longer than rank 1, which ends the job if rank 0 is silent. If
 /// rank 1 has stopped as well, the other ranks end the job.
@@ -69,7 +69,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end of the job, all ranks wait here for rank 0's last pulse, so that pauses are short.
+  // At the end of the job all ranks wait here for rank 0's last pulse, so pauses are short then.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {
@@ -123,7 +123,6 @@ void Pulse::beat(std::uint8_t pulse) {
     Peer& peer = peers_[rank];
     if (peer.request != MPI_REQUEST_NULL) continue;
     peer.silent = 0;
-    // A synchronous send completes only when the rank has received the pulse.
     MPI_Issend(&pulse_, 1, MPI_BYTE, rank, kTag, comm_.get(), &peer.request);
   }
 }
@@ -144,7 +143,7 @@ bool Pulse::all_taken() {
   return all;
 }
 
-/// Receives pulses of rank 0. Returns true once the last pulse has come.
+/// Receives pulses of rank 0. Returns true if the last pulse has come.
 bool Pulse::listen() {
   silent_ += passed_;
   int heard = 0;

@@ -20,17 +20,18 @@ namespace paceline::app {
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
 /// a second. The send is synchronous: it completes when a thread of the other rank receives the
 /// pulse. This completion is the answer. A rank that has not heard from rank 0 for limits.stall
-/// seconds ends the job with exit code 70 and a message that names rank 0. Rank 0 does the same if
-/// a rank does not answer for so long. The work of a rank may take any time while its process is
-/// alive. Inside a PulsingLoop the loop must also keep turning. A rank does not count time in which
-/// its own thread did not run, because the whole job may have been suspended then.
+/// seconds ends the job with exit code 70 and a message that names rank 0. If a rank has not
+/// answered for this time, rank 0 ends the job with a message that names the rank. A rank's work
+/// may take any time, because the thread of its Pulse goes on. Only a PulsingLoop must keep
+/// turning. A rank does not count time in which its own thread did not run, because the whole job
+/// may have been suspended then.
 ///
-/// A process has one object of this class. With a single rank it does nothing.
+/// A process has one object of this class. In a job of one rank it does nothing.
 class Pulse {
  public:
   /// Collective. `advice`: end of the message about a stopped rank; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
-  /// Waits until rank 0's last pulse has come. Collective.
+  /// Waits until this rank, or on rank 0 every rank, has received rank 0's last pulse. Collective.
   ~Pulse();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
@@ -66,8 +67,8 @@ class Pulse {
   std::thread thread_;
 };
 
-/// Sets for how many seconds a rank may be silent (limits.stall); nullopt: for ever, which is also
-/// the default.
+/// Sets the seconds of silence after which a rank counts as stopped (limits.stall); nullopt, which
+/// is the default: never.
 void set_patience(std::optional<double> seconds);
 
 /// Ties rank 0's pulse to a loop while this object lives: there is no pulse while the loop makes no
@@ -79,7 +80,7 @@ class PulsingLoop {
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
   /// Counts a turn of the loop. `watches_others`: the loop itself notices a stopped rank, and knows
-  /// whether the stop matters. Rank 0's pulse then judges no other rank.
+  /// whether the stop matters. Rank 0's pulse then does not look for stopped ranks.
   void turn(bool watches_others);
 };
 

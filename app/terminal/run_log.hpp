@@ -1,8 +1,8 @@
 // The log of a run, DIR/paceline.log. It keeps the messages to the user for later readers. Programs
 // that read a run ignore it.
 //
-// One write appends the text of one call (terminal.hpp), so that ranks do not mix their lines, and
-// a killed run leaves whole lines. Each attempt appends a part of its own:
+// Each call of terminal.hpp appends its text with one write, so that ranks do not mix their lines,
+// and a killed run leaves whole lines. Each attempt appends a part of its own:
 //
 //   == start 2 of this run, 2026-01-31 18:04:12 UTC, 4 ranks
 //   ...
@@ -31,7 +31,7 @@ class RunLog {
   /// Opens the log on the rank that speaks for all. Appends `heading` (an example is at the top of
   /// this file) and the text so far. Returns the reason if the log cannot be opened, else "".
   [[nodiscard]] std::string open(const std::string& directory, const std::string& heading);
-  /// Joins the log on another rank, which then opens the file when it first has text for it.
+  /// Call on each other rank, which then opens the file when it first has text for the log.
   void join(const std::string& directory);
 
  private:

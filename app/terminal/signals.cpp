@@ -90,13 +90,13 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     while (true) ::pause();  // another thread reports the error
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // no mapped file: a fault of the program, which recurs on return
+  if (path.empty()) {  // no mapped file: the program itself is at fault, and fails again
     std::signal(signal, SIG_DFL);
     return;
   }
-  // A file that all ranks read fails on all of them, and one message is enough. Other ranks wait up
-  // to two seconds for a signal from the launcher, which comes after rank 0 has printed the message
-  // and ended.
+  // A file that all ranks read fails on all of them, and one message is enough. So ranks above 0
+  // wait up to two seconds for a signal from the launcher, which comes after rank 0 has printed the
+  // message and ended.
   const timespec moment = {.tv_sec = 0, .tv_nsec = 50'000'000};
   const bool stopping = g_first.load() != 0;
   for (int i = 0; g_rank.load() > 0 && i < 40; ++i) {

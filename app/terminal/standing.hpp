@@ -24,7 +24,7 @@ class Standing {
   [[nodiscard]] bool resident() const { return resident_; }
 
   /// The tokenizer of these files. It is loaded only if the files' texts differ from the previous
-  /// step's, which is rare in a training. Throws as Tokenizer::load() does.
+  /// step's, which is rare in one training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
   /// The model's end tokens in the previous step; nullopt in the first step. `now`: the end tokens
@@ -34,7 +34,7 @@ class Standing {
   }
 
   /// Costs from costs_of_run(), measured again only if ranks, roles, shapes or settings have
-  /// changed. New weights and prompts do not change costs. Collective.
+  /// changed. New weights of the same shapes and new prompts do not change costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
   /// The part of `text`, a step's banner and plan, that is new to the user. In the first step this

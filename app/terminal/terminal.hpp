@@ -12,7 +12,7 @@ namespace paceline::app {
 void write_to_user(std::string_view text) noexcept;
 /// Writes the text; safe in a signal handler.
 void write_from_handler(std::string_view text) noexcept;
-/// Writes text only on stderr and not in the log, for example a bar that is redrawn.
+/// Writes the text to stderr but not to the log, for example a bar that is redrawn.
 void draw(std::string_view text) noexcept;
 
 /// Number of columns of stderr's terminal; 80 if it is not known.
