@@ -52,7 +52,7 @@ struct Output {
   io::BegunResponses begun;  ///< on rank 0: responses that another run began (prompts.begun)
   std::uint32_t attempt = 0;
   bool complete = false;  ///< trajectories.h5 exists and is whole
-  std::size_t left = 0;   ///< responses still to generate
+  std::size_t left = 0;   ///< responses left to generate
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {

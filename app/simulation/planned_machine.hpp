@@ -11,7 +11,7 @@ namespace paceline::app {
 
 /// The planned machine. For an absent field the value of this machine is used.
 struct PlannedMachine {
-  static constexpr int kMost = 1 << 20;  ///< most nodes, ranks, cores or GPUs
+  static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
   std::optional<int> ranks;  ///< total, spread evenly over the nodes
   std::optional<int> nodes;

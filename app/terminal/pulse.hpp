@@ -72,7 +72,7 @@ class Pulse {
 void set_patience(std::optional<double> seconds);
 
 /// Ties rank 0's pulse to a loop while this object lives: there is no pulse while the loop makes no
-/// turn, for example while a file system hangs. Not for loops that wait for other ranks.
+/// turn, for example when a file system hangs. Not for loops that wait for other ranks.
 class PulsingLoop {
  public:
   PulsingLoop();

@@ -15,7 +15,7 @@ namespace paceline::speculation {
 /// them after each step would cost about 1 % of a plain step of a small model with 64 requests,
 /// because the step evicts the drafters' state from the CPU caches. The log also gathers the tokens
 /// of a request. A suffix tree inserts many tokens at once faster than one by one, because its
-/// nodes stay in the cache meanwhile. Not thread-safe.
+/// nodes then stay in the cache. Not thread-safe.
 class CommitLog {
  public:
   void add(const engine::Committed& committed);
