@@ -55,7 +55,7 @@ bool has_other_embeddings(const DraftHead& head, const io::Checkpoint* target) {
 }  // namespace
 
 void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
-  std::vector<std::uint8_t> own_head;  // [models_of()] 1: io::has_own_head()
+  std::vector<std::uint8_t> own_head;  // [models_of()] 1: a stored lm_head differs
   bool own_embeddings = false;
   DraftHead* head = head_of(inputs);
   together(mpi, [&] {

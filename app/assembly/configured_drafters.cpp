@@ -13,7 +13,7 @@
 namespace paceline::app {
 namespace {
 
-// Throws UsageError if a token has different texts in the two models. Their padding may differ.
+// Throws UsageError if a token has different texts in the vocabularies. Padded sizes may differ.
 void require_same_tokens(const std::string& path, const ModelConfig& draft,
                          const ModelConfig& model, const io::Tokenizer* tokenizer) {
   std::optional<io::Tokenizer> other;

@@ -1,4 +1,4 @@
-// The conditions under which costs were measured, and their comparison with those of a run.
+// Compares the conditions under which costs were measured with the conditions of a run.
 #pragma once
 
 #include <optional>
@@ -29,8 +29,8 @@ struct ProfiledCosts {
 [[nodiscard]] std::string shape_text(const ConfiguredDrafter& drafter, DType target);
 
 /// Returns a text for the user that says why `profile` does not hold; empty: it holds. A profile
-/// holds if it has the conditions `now`, every drafter in its present shape, and the one degree of
-/// all groups. `degrees`: tensor-parallel degrees of the groups. `target`: the dtype that the
+/// holds if it has the conditions `now`, every drafter in its present shape, and the degree that
+/// all groups have. `degrees`: tensor-parallel degrees of the groups. `target`: the dtype that the
 /// target computes in. `whose`: names the run of `now` in the text, for example "this run".
 [[nodiscard]] std::string difference(const CostTable& profile, const CostConditions& now,
                                      std::span<const int> degrees,

@@ -14,8 +14,8 @@
 
 namespace paceline::app {
 
-/// Parts of a rank with which it measures costs before its role begins. References must outlive the
-/// measurement.
+/// The parts of a rank that it needs to measure costs before its role begins. References must
+/// outlive the measurement.
 struct MeasuringRank {
   const fabric::MpiEnvironment& mpi;
   const Inputs& inputs;

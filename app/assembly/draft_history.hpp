@@ -1,5 +1,5 @@
-// The acceptance of drafts in earlier rollouts. A run reads it from a file when it starts, and
-// updates the file when it ends.
+// The acceptance of drafts in earlier rollouts. A run reads this history from a file at its start,
+// and updates the file at its end.
 #pragma once
 
 #include <span>

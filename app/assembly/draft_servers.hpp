@@ -1,5 +1,5 @@
 // The draft servers of a job: the choice of their ranks, and the thread of one server. A draft
-// server passes tokens that a verifier generates to the suffix drafters of other verifiers.
+// server collects the tokens that verifiers generate, for the suffix drafters of others.
 #pragma once
 
 #include <cstdint>

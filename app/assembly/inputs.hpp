@@ -77,7 +77,7 @@ struct Inputs {
   }
 
   /// Size of the vocabulary for which memory is planned. A simulation plans for the vocabulary of
-  /// `priced`, and draws tokens from the smaller one of `target`.
+  /// `priced`, and draws tokens from the smaller vocabulary of `target`.
   [[nodiscard]] std::int32_t vocabulary() const {
     return priced ? priced->vocab : target.config.vocab;
   }
@@ -112,7 +112,7 @@ struct Inputs {
                                 const io::StoredRun& run, bool gives_routing);
 
 /// The directory of the tokenizer and the chat template, by default the directory of the weights.
-/// generation_config.json may also be here, if it is not beside the weights.
+/// generation_config.json is read from here if the directory of the weights has none.
 [[nodiscard]] const std::string& tokenizer_directory(const io::RunConfig& config);
 
 /// Reads the chat template of a directory. A template that cannot be read or is not supported gives

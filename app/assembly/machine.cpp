@@ -126,7 +126,7 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
 }
 
 // Chooses the backend for a planned machine. GPUs that the command line states are used, because
-// the user asks how a run would do on them. GPUs that only Slurm states are chosen as in a job.
+// the user asks how a run would do on them. A job's rules hold for GPUs that only Slurm states.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

@@ -45,7 +45,7 @@ struct BackendChoice {
 /// All ranks of the job, and the backend and threads with which this rank computes.
 struct Machine {
   std::vector<fabric::RankFacts> ranks;  ///< [ranks] the same on every rank
-  BackendChoice backend;                 ///< the same on every rank, except this rank's device
+  BackendChoice backend;                 ///< the same on every rank, except for `device`
   int threads = 1;                       ///< threads of this rank; other ranks may differ
   bool elsewhere = false;                ///< the job only plans, for a machine other than its own
 };
