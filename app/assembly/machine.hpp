@@ -27,9 +27,9 @@ struct BackendChoice {
   [[nodiscard]] bool on_device() const { return device >= 0; }
 };
 
-/// Chooses the backend by engine.backend, engine.isa and the hardware of all ranks. `facts`:
-/// [ranks]. `planned`: the machine to plan for, or null. If `planned` states no GPUs, the planned
-/// machine is assumed to have the GPUs of this one. Collective; throws UsageError on every rank.
+/// Chooses the backend by engine.backend, engine.isa and `facts`, the hardware of each rank.
+/// `planned`: the machine to plan for, or null. If `planned` states no GPUs, the planned machine is
+/// assumed to have the GPUs of this one. Collective; a UsageError is thrown on all ranks.
 [[nodiscard]] BackendChoice choose_backend(const fabric::MpiEnvironment& mpi,
                                            const io::EngineSection& engine,
                                            std::span<const fabric::RankFacts> facts,

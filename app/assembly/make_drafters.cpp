@@ -26,11 +26,11 @@ draft::ModelDrafterOptions model_options(const Inputs& inputs, const Plan& plan,
   options.max_requests = inputs.config.engine.max_batch;
   options.kv_block = inputs.config.engine.kv_block;
   options.max_length = longest_draft(inputs, plan);
-  // A draft model ranks paths + 1 tokens, and a backend ranks at most kMaxRanked tokens. N-grams
-  // and suffix trees rank no tokens, so they may have more paths.
+  // A draft model asks the backend for the best paths + 1 tokens, and gets at most kMaxRanked.
+  // N-grams and suffix trees need no such tokens, so they may have more paths.
   options.paths = std::min(settings.paths.value_or(1), kernels::kMaxRanked - 1);
   options.prefill_chunk = inputs.config.engine.prefill_chunk;
-  // An MTP layer has no path of its own: the target's checkpoint contains it.
+  // An MTP layer has no directory of its own, because the target's checkpoint contains it.
   options.weights = setting.path.empty() ? inputs.config.model.path : setting.path;
   return options;
 }
@@ -50,9 +50,9 @@ std::unique_ptr<draft::Drafter> make_drafter(const Inputs& inputs, const Plan& p
     case io::DrafterMethod::mtp: {
       draft::ModelDrafterOptions options = model_options(inputs, plan, setting);
       options.kv_blocks = plan.memory.draft_blocks[which];
-      // EAGLE-3 and DFlash heads draft at any position, even if their config.json says 2048.
+      // Heads draft at any position, whatever max_position_embeddings in their config.json says.
       options.max_position = inputs.sizes.longest_sequence;
-      // On a drafter rank, a head drafts a single path and no tree.
+      // On a drafter rank, a head drafts a single path, not a tree.
       if (has_head(plan, Role::drafter)) options.paths = 1;
       if (!setting.noise) options.noise = draft::DraftNoise::greedy;
       return std::make_unique<draft::HeadDrafter>(
@@ -91,7 +91,7 @@ std::unique_ptr<speculation::Speculator> make_speculator(const Inputs& inputs, c
   const io::SpeculationSection& settings = inputs.config.speculation;
   if (roster.empty()) return nullptr;
   speculation::SpeculatorOptions options;
-  // The policy of draft lengths assumes zero cost for drafter ranks, and for draft models that
+  // The policy of draft lengths counts no cost for drafts of other ranks, nor for draft models that
   // draft only in best-of-N races or on trial (RosterEntry::reserved).
   costs.drafters.clear();
   for (speculation::RosterEntry& entry : roster) {

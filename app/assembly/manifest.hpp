@@ -1,4 +1,4 @@
-// The manifest of a run: it identifies the run in the output directory.
+// Makes the manifest of a run, which identifies the run in the output directory.
 #pragma once
 
 #include "app/assembly/inputs.hpp"
@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Returns which layers of the model have experts, and how many; empty if no layer has experts.
+/// Returns which layers have experts, how many experts each has, and how many a token uses.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
 /// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.

@@ -60,7 +60,7 @@ std::uint64_t logit_bytes(const Inputs& inputs, const Plan& plan, std::uint64_t 
       counted(most.max_draft, "token"), counted(most.max_batch, "request"), rows, gib));
 }
 
-/// The most rows that one request takes when the head drafts past the request's text.
+/// Greatest numbers of rows that one request takes in a pass in which the head drafts.
 kernels::PassRows head_rows(const Inputs& inputs, const Plan& plan) {
   return draft::rows_of_request(draft_head(plan)->config,
                                 inputs.config.speculation.paths.value_or(1),
@@ -77,8 +77,8 @@ std::uint64_t head_logit_bytes(const Inputs& inputs, const Plan& plan) {
          (draft_vocab(head) + (mapped ? inputs.vocabulary() : 0));
 }
 
-// Bytes on a device in addition to packed weights, the target's logits and KV. None are planned for
-// a host, which reads embeddings from mapped files. Its other buffers are small compared with the
+// Bytes on a device in addition to packed weights, the target's logits and KV. A host needs no such
+// plan: it reads embeddings from mapped files, and its other buffers are small compared with the
 // memory that plans leave free.
 std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
@@ -131,7 +131,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// The most groups for which one drafter rank drafts; 1 if there are no drafter ranks.
+/// Greatest number of groups for which one drafter rank drafts; 1 if there are no drafter ranks.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;
@@ -177,7 +177,7 @@ std::uint64_t draft_kv(const Inputs& inputs, const Plan& plan,
 }
 
 /// [drafters] KV blocks of a head for the draft tokens of a full batch; 0 for other drafters. Each
-/// token of a draft tree takes a KV position. The requests' texts need more blocks.
+/// token of a draft tree takes a KV position. plan_draft_blocks() adds blocks for texts.
 std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan) {
   const io::EngineSection& engine = inputs.config.engine;
   const io::SpeculationSection& settings = inputs.config.speculation;
@@ -198,11 +198,11 @@ std::vector<std::int32_t> drafted_blocks(const Inputs& inputs, const Plan& plan)
   return blocks;
 }
 
-/// Plans the KV blocks of each drafter: [drafters]. The blocks hold a full batch of the longest
-/// sequences, but no more positions than the target's KV. A drafter rank holds the batches of
-/// several groups, in at most half the memory that a verifier has for KV. `memory`: bytes for KV on
-/// a verifier; 0: unknown. `target`: KV blocks of the target. `longest`: KV blocks of the longest
-/// sequence.
+/// Plans the KV blocks of each drafter: [drafters]. A drafter's blocks hold the texts of a full
+/// batch at its longest, or as many positions as the target's KV if that is less. A drafter rank
+/// holds batches of several groups, but in at most half of a verifier's KV memory, or in what one
+/// sequence needs if that is more. `memory`: bytes for KV on a verifier; 0: unknown. `target`: KV
+/// blocks of the target. `longest`: KV blocks of the longest sequence.
 std::vector<std::int32_t> plan_draft_blocks(const Inputs& inputs, const Plan& plan,
                                             std::uint64_t memory, std::int32_t target,
                                             std::int64_t longest) {
@@ -265,8 +265,8 @@ std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role) 
 
 namespace {
 
-/// The most responses that suffix trees may know: all of the run and, with speculation.history, as
-/// many from each of kMostEarlierSteps earlier training steps.
+/// Greatest number of responses in suffix trees: all of the run and, if speculation.history is set,
+/// the same number from each of kMostEarlierSteps earlier training steps.
 std::uint64_t known_responses(const Inputs& inputs) {
   return inputs.sizes.responses * (inputs.config.speculation.history ? 1 + kMostEarlierSteps : 1);
 }
@@ -279,7 +279,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Counts the text of each active request and, for suffix trees, the known responses to its prompt.
+/// Counts the texts of active requests and, for suffix trees, known_tokens() up to max_memory.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =
@@ -317,8 +317,8 @@ std::string remedy(bool simulated, bool on_device) {
              : "take fewer ranks a node, nodes with more memory or a higher layout.verifier_tp";
 }
 
-/// Throws UsageError if weights and buffers do not fit into the `memory` bytes of a rank; 0:
-/// unknown. `taken`: bytes of weights and buffers together.
+/// Throws UsageError if weights and buffers do not fit into a rank's `memory` bytes (0: unknown).
+/// `taken`: bytes of weights and buffers together.
 void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t taken, int tp,
                   const std::string& remedy) {
   if (memory == 0 || taken < memory) return;
@@ -332,8 +332,8 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 
 }  // namespace
 
-// A picture's rows are seldom needed twice, because all responses to a prompt share its KV. In a
-// model of width 8,192, kBytes hold eight pictures of 1,024 rows in addition to the largest.
+// A picture's rows are seldom needed twice, because all responses to a prompt share the prompt's
+// KV. In a model of width 8,192, kBytes hold eight further pictures of 1,024 rows.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
@@ -344,8 +344,8 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes that pictures take where the rank computes. Kept rows are always in host memory. A device
-/// has only the rows of one pass and of the picture that its vision tower computes.
+/// Bytes that pictures take on the rank's device or, without a device, on the host. The host keeps
+/// rows. A device has only the rows of one pass and of the picture that its vision tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
   const TowerConfig& tower = *inputs.target.config.vision->tower;
@@ -387,7 +387,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
                               draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
-  // With data attention, a rank has KV of its own requests only, and plans for its part of a batch.
+  // If layout.attention is `data`, a rank has the KV of its part of a batch only.
   const int owners = inputs.owners(tp);
   // A drafter keeps KV for the same positions as the target, so each KV block of the target is
   // planned with one block of each drafter. Drafters draft for the requests of all `owners` ranks.
@@ -404,7 +404,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
       plan_draft_blocks(inputs, plan, room, owners * memory.kv.blocks, blocks_per_request);
   use.kv = shape.block_bytes() * memory.kv.blocks + draft_kv(inputs, plan, memory.draft_blocks);
   if (inputs.config.elastic()) {
-    // Only the group's leader has draft models, so its other ranks always have this memory free.
+    // Only the leader has draft models, so other ranks of the group always have this memory free.
     const std::uint64_t lent = weights_to_lend(inputs, plan) +
                                models_memory(inputs, plan, Role::verifier, memory.draft_blocks).kv;
     memory.kv_gain = static_cast<std::int32_t>(

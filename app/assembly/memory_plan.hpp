@@ -22,8 +22,8 @@ struct MemoryUse {
   std::uint64_t logits = 0;          ///< logits of the target and, on a host, of a head
   std::uint64_t device_buffers = 0;  ///< embeddings and other buffers; 0 on a host
   std::uint64_t features = 0;        ///< features, which are always in host memory
-  std::uint64_t pictures = 0;        ///< rows of pictures, and the buffers of the vision tower
-  std::uint64_t kv = 0;              ///< KV, including draft models and heads
+  std::uint64_t pictures = 0;        ///< output rows and buffers of the vision tower
+  std::uint64_t kv = 0;              ///< KV of the target, draft models and heads
 
   [[nodiscard]] std::uint64_t beside_kv() const {
     return weights + logits + device_buffers + features + pictures;
@@ -34,8 +34,8 @@ struct MemoryUse {
 struct MemoryPlan {
   MemoryUse use;
   policy::KvPlan kv;  ///< the target's KV on each rank of a group
-  /// KV blocks that a group gains while its draft models are suspended. They take the memory of the
-  /// draft models' KV and of weights that can be lent (lends()).
+  /// KV blocks that a group gains while its draft models are suspended. These blocks take the
+  /// memory of the draft models' KV and of weights that can be lent (lends()).
   std::int32_t kv_gain = 0;
   std::vector<std::int32_t> draft_blocks;  ///< [drafters] KV blocks of each drafter on a rank
   policy::KvPoolPlan kv_pool;              ///< host memory for KV of requests that wait
@@ -48,21 +48,21 @@ struct DrafterMemory {
 };
 /// Bytes that the draft models take on a rank of this role.
 [[nodiscard]] DrafterMemory draft_model_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Bytes that the head takes on a rank of this role. Unlike a draft model, it is never suspended.
+/// Bytes that the head takes on a rank of this role. A head is never suspended.
 [[nodiscard]] DrafterMemory head_memory(const Inputs& inputs, const Plan& plan, Role role);
 /// Bytes of host memory that features take on a rank of this role.
 [[nodiscard]] std::uint64_t feature_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// Estimates the most host memory, in bytes, for the texts of lookup drafters (n-grams, suffix
-/// trees) on a rank of this role. Plans do not set this memory aside, because most runs need less.
+/// Estimates how many bytes of host memory the texts of lookup drafters (n-grams, suffix trees)
+/// take at most on a rank of this role. Plans set no memory aside for texts: most runs need less.
 [[nodiscard]] std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role);
-/// The most bytes of host memory that a draft server takes for its responses; 0: no servers.
+/// Greatest number of bytes that a draft server takes for the responses it holds; 0: no servers.
 [[nodiscard]] std::uint64_t log_memory(const Inputs& inputs, const Plan& plan);
 
 /// Number of rows of the vision tower's output that a rank keeps; 0: no prompt has pictures.
 [[nodiscard]] std::int64_t kept_picture_rows(const Inputs& inputs);
 
-/// Plans a rank's memory, and gives KV all that is left. Needs all fields of `plan` except `memory`
-/// and `leases`. Throws UsageError if something does not fit.
+/// Plans a rank's memory. KV gets at most what other uses leave. Needs all fields of `plan` except
+/// `memory` and `leases`. Throws UsageError if something does not fit.
 [[nodiscard]] MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine,
                                      const Plan& plan);
 

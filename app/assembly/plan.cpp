@@ -55,9 +55,9 @@ void require_supported(const Inputs& inputs, const std::string& backend) {
   }
 }
 
-/// Reads engine.profile on rank 0 for all ranks. A profile that was measured under other conditions
-/// is not used, because wrong costs slow the run down. Then `fault` says what differs. Only rank
-/// 0's number of threads is compared. `placement`: the placement of the first layout.
+/// Reads engine.profile on rank 0 for all ranks. If the profile was measured under other
+/// conditions, `fault` says what differs, and the profile is not used: wrong costs slow a run down.
+/// Only rank 0's number of threads is compared. `placement`: the first layout's.
 ProfiledCosts read_profile(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                            const Machine& machine, const policy::Placement& placement) {
   ProfiledCosts costs;
@@ -152,7 +152,7 @@ Plan complete_plan(const Inputs& inputs, const Machine& machine,
 }
 
 Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Machine& machine) {
-  // A first layout fixes the tensor-parallel degree. Its costs decide on speculation.
+  // A first layout fixes the tensor-parallel degree, whose costs decide on speculation.
   policy::Placement first;
   together(mpi, [&] {
     require_supported(inputs, machine.backend.name);

@@ -1,4 +1,4 @@
-// The plan of a job: the decisions that follow from its inputs and machine. It never changes.
+// The plan of a job: the decisions that follow from its inputs and machine. A plan never changes.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ struct DraftServers {
   bool history = false;     ///< servers also hold responses of earlier training steps
 };
 
-/// The plan is equal on every rank, with two exceptions. Only rank 0 has the plans that
-/// `speculation` rejected, and costs.conditions has each rank's own number of threads.
+/// The plan is the same on every rank, with two exceptions. Only rank 0 has the fields of
+/// `speculation` for the user, and costs.conditions has each rank's own number of threads.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;

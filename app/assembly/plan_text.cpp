@@ -166,7 +166,7 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const DrafterMemory memory =
       draft_model_memory(inputs, plan, ahead ? Role::drafter : Role::verifier);
   if (memory.weights > 0) {
-    std::set<std::string> copies;  // texts differ if other ranks share some of the models
+    std::set<std::string> copies;  // several if unequal numbers of ranks share the models
     for (std::size_t d = 0; d < plan.drafters.size(); ++d) {
       if (plan.drafters[d].model != nullptr)
         copies.insert(copy_text(plan, {static_cast<std::int32_t>(d)}));

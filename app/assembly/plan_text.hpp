@@ -1,4 +1,4 @@
-// The banner and the plan of a run, for its user.
+// Texts for the user: the banner and the plan of a run.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {
 
 /// Whether this step can generate texts for the next step, and the next step drafts from them.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
-  // A batch records sampling masks for all its requests or none, in rows of this step's top_k ids.
+  // A batch records masks for all or none of its requests, with room for this step's top_k ids.
   const bool masks_fit = next.sampling.keep_masks == now.sampling.keep_masks &&
                          (!now.sampling.keep_masks || next.sampling.top_k <= now.sampling.top_k);
   return next.speculation.history == io::SpeculationSection::kBeside && !next.converses() &&
@@ -73,9 +73,8 @@ std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
   return std::make_unique<io::RunDirectory>(path, manifest, prompts, true);
 }
 
-/// Removes responses that the present step cannot generate, and shortens others, because its rotary
-/// table ends at the longest sequence of its own requests. Also removes responses to prompts with
-/// pictures.
+/// Removes or shortens responses that the present step cannot generate, because its rotary table
+/// ends at its own longest sequence. Also removes responses to prompts with pictures.
 void keep_possible(const Inputs& now, std::vector<Prompt>& prompts, std::vector<Trajectory>& work) {
   const std::int32_t longest = now.sizes.longest_sequence;
   const auto room = [&](const Prompt& prompt) {
@@ -145,7 +144,7 @@ void UpcomingStep::read(const io::StepRequest& request) {
   io::RunManifest manifest = manifest_;
   manifest.config_text = next.config.text;
   describe_requests(next, manifest);
-  // The next step drafts from tokens alone, so other data of its responses are not kept.
+  // The next step drafts from tokens alone, so other data of the responses are not kept.
   manifest.sampling.keep_masks = false;
   manifest.sampling.keep_routing = false;
   manifest.sampling.logprobs = 0;

@@ -42,11 +42,11 @@ struct ResidentStep {
 /// Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
-  /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by another thread
-  /// once there are requests. References must outlive this object.
+  /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search
+  /// thread as soon as there are requests. References must outlive this object.
   UpcomingStep(const ResidentStep& step, const Inputs& now, const io::RunManifest& manifest,
                std::function<void()> wake);
-  /// If the thread is reading a file, waits until it has read it.
+  /// If the search thread is reading a file, waits until it has finished.
   ~UpcomingStep() override;
   UpcomingStep(const UpcomingStep&) = delete;
   UpcomingStep& operator=(const UpcomingStep&) = delete;
@@ -70,7 +70,7 @@ class UpcomingStep final : public UpcomingRequests {
   std::deque<Trajectory> waiting_;  ///< requests not taken yet, in order of prompts
   PregeneratedRun run_;
   std::unique_ptr<io::RunDirectory> directory_;
-  std::jthread thread_;  ///< the last member, so that it is joined before others end
+  std::jthread thread_;  ///< the last member, so it is joined before others are destroyed
 };
 
 /// A rank's shard of pregenerated texts. If writing fails, warns and writes no more; the run goes
@@ -78,7 +78,7 @@ class UpcomingStep final : public UpcomingRequests {
 class PregeneratedShard final : public TrajectorySink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  /// `flush_seconds`: append() flushes if the last flush was at least so many seconds ago.
+  /// `flush_seconds`: append() flushes if this time has passed after the last flush.
   PregeneratedShard(const PregeneratedRun& run, int rank, const Clock& clock, double flush_seconds,
                     Warn warn);
   /// Writes the remaining texts.

@@ -42,8 +42,8 @@ policy::MoveCosts measured_moves(const CostTable& costs, const kernels::KvShape&
   return {costs, static_cast<double>(shape.block_bytes()) / shape.block};
 }
 
-/// Limits of a group's batcher. `tp`: its number of ranks. `converses`: an environment answers
-/// turns.
+/// Limits of a group's batcher. `tp`: number of ranks of the group. `converses`: whether an
+/// environment answers turns.
 engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int tp,
                                      bool converses) {
   const io::EngineSection& engine = inputs.config.engine;
@@ -55,14 +55,14 @@ engine::BatcherLimits batcher_limits(const Inputs& inputs, const Plan& plan, int
           .context = inputs.target.config.max_position,
           .growth = plan.leases.growth,
           .turn_tokens = converses ? turn_tokens(inputs) : 0,
-          // A head reads the target's features at each prompt position, so none may be skipped.
+          // A head reads the target's features at each prompt position, so all must be computed.
           .share_prefixes = read_layers(inputs, plan).empty(),
           .picture_merge =
               inputs.sizes.largest_picture > 0 ? inputs.target.config.vision->tower->merge : 0,
           .picture_rows = kept_picture_rows(inputs)};
 }
 
-/// Number of tokens that a request's lease still allows when the verifier reports the lease's end.
+/// Number of tokens left in a request's lease when the verifier reports that the lease will end.
 /// The coordinator answers within a step or two, so the request goes on without a pause.
 std::uint32_t lease_notice(const Inputs& inputs, const Plan& plan) {
   constexpr int kSteps = 4;
@@ -83,8 +83,8 @@ std::vector<int> members_of(const GroupRanks& group) {
   return members;
 }
 
-/// Seconds that a call of the first draft model takes on a drafter rank, by number of rows. The
-/// curve is empty if costs are not known, or if speculation.outcomes is off.
+/// Seconds that a call of the first draft model takes on a drafter rank, by number of rows. Empty
+/// if there is no draft model, if costs are not known, or if speculation.outcomes is off.
 CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
                       std::span<const std::int32_t> drafters) {
   if (!inputs.config.speculation.outcomes) return {};
@@ -97,7 +97,7 @@ CostCurve draft_calls(const Inputs& inputs, const Plan& plan,
   return {};
 }
 
-/// Seed with which a test chooses outcomes (outcomes.hpp) to draft for at random; 0: costs choose.
+/// Seed of a test that draws the branches to draft (outcomes.hpp) at random; 0: costs choose them.
 std::uint64_t outcome_seed(const io::TestSection& test, int rank) {
   return test.shuffles(io::Shuffle::outcomes) ? test.seed * 1000 + rank + 1 : 0;
 }
@@ -116,7 +116,7 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds to `drafts` the counts of tokens from the role's own drafters. Indices are those of
+  /// Adds the counts of tokens that the role's own drafters drafted. `drafts` has the indices of
   /// RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
@@ -248,7 +248,7 @@ class RankLife::VerifierPlace final : public Place {
   roles::Verifier verifier_;
 };
 
-/// The place of a group's rank that is not the leader. The rank follows the leader's commands.
+/// The place of a rank that follows the commands of its group's leader.
 class RankLife::MemberPlace final : public Place {
  public:
   MemberPlace(const policy::Placement& placement, const GroupRanks& ranks, RankMachine& machine)
@@ -296,7 +296,7 @@ class RankLife::DrafterPlace final : public Place {
     return drafters;
   }
 
-  std::unique_ptr<Mailbox> misbehaving_;  ///< replaces the machine's mailbox in tests; else null
+  std::unique_ptr<Mailbox> misbehaving_;  ///< in tests replaces the machine's mailbox; else null
   std::vector<std::int32_t> own_;
   roles::DrafterRank drafter_;
 };

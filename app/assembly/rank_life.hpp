@@ -21,11 +21,11 @@ class RankLife final : public protocol::Participant {
   ~RankLife() override;
 
   protocol::Turn turn() override;
-  /// True once the rank's summary is sent.
+  /// Whether the rank has sent its summary.
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] const policy::Placement& placement() const { return placement_; }
-  /// Counts of the tokens that the rank's own drafters drafted: [Plan::drafters], and one more
-  /// element for suffix drafters that had responses of earlier training steps.
+  /// Counts of the tokens that the rank's own drafters drafted. One element for each of
+  /// Plan::drafters, and one for suffix drafters that had responses of earlier training steps.
   [[nodiscard]] std::span<const DraftTally> drafts() const { return drafts_; }
 
  private:

@@ -28,8 +28,8 @@ class RankMachine {
   [[nodiscard]] virtual Mailbox& mailbox() = 0;
   [[nodiscard]] virtual TelemetrySink& telemetry() = 0;
 
-  /// Replaces weights, engine and KV by those that the rank needs for its role in `placement`. A
-  /// new machine already has those for the rank's first role. Never waits for another rank.
+  /// Replaces weights, engine and KV by the ones that the rank needs for its role in `placement`. A
+  /// new machine is ready for the rank's first role. Never waits for another rank.
   virtual void take(const policy::Placement& placement) = 0;
   /// Seconds spent loading weights so far, at the start and in take().
   [[nodiscard]] virtual double loading_seconds() const = 0;
@@ -41,7 +41,7 @@ class RankMachine {
   /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks for them.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// One of the rank's own_drafters(), by its index in plan.drafters. Call once for each role.
+  /// Hands out each of own_drafters() once in a role. `index`: into Plan::drafters.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
   /// The environment that answers a verifier's conversations; null: responses have a single turn.
   [[nodiscard]] virtual Environment* environment() { return nullptr; }

@@ -33,8 +33,8 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Tells the coordinator once of a signal to stop, because the signal may have reached only this
-/// rank.
+/// Tells the coordinator, a single time, that this rank got a signal to stop. The signal may have
+/// reached no other rank.
 class SignalRelay {
  public:
   SignalRelay(Mailbox& mailbox, int rank) : mailbox_(mailbox), rank_(rank) {}
@@ -52,7 +52,7 @@ class SignalRelay {
   bool told_ = false;
 };
 
-/// Waits for at most `seconds`. Messages are sent and received meanwhile.
+/// Waits for at most `seconds`, and sends and receives messages meanwhile.
 void rest(Mailbox& mailbox, double seconds) {
   (void)mailbox.wait(seconds);
   while (mailbox.poll()) {
@@ -99,10 +99,10 @@ class Rank final : public RankMachine {
     costs_ = standing.costs({mpi, inputs_, plan_, *compute_, kv_share_.get(), mailbox_, clock_},
                             attempt_.responses);
   }
-  /// Writes to the shard the rewards that scorers have returned. Writes every output.flush_seconds,
-  /// or more often if the coordinator waits for rewards (dynamic sampling).
+  /// Moves new rewards from the scorer to the shard every output.flush_seconds or, if the
+  /// coordinator waits for rewards (dynamic sampling), more often.
   void keep_rewards();
-  /// Waits for the rewards that are still missing, once no rank generates any more. Collective.
+  /// Waits for missing rewards after the end of generation. Collective.
   ScoringReport finish_rewards(const fabric::MpiEnvironment& mpi);
   /// Closes the shard after a fault, so that finished responses are on disk.
   void save() { shard_.reset(); }
@@ -130,14 +130,14 @@ class Rank final : public RankMachine {
     }
     return pregenerated_.get();
   }
-  /// Prints each distinct warning only once, also after changes of role.
+  /// Prints a warning if this rank has not printed the same text before, in any role.
   void warn(const std::string& text) override {
     if (warned_.insert(text).second) say("warning: rank {}: {}", rank_, text);
   }
   void sleep(double seconds) override {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
-  /// Closes everything but the shard, which may still get rewards.
+  /// Closes the environment and the pregenerated shard. `shard_` stays open for late rewards.
   void close() override {
     environment_.reset();
     pregenerated_.reset();
@@ -218,7 +218,7 @@ void Rank::keep_rewards() {
   if (rewards_choose_prompts() && !all.empty()) tell(std::move(all));
 }
 
-/// Sends the coordinator rewards that are on disk.
+/// Sends rewards to the coordinator. They are on disk already.
 void Rank::tell(std::vector<Reward> rewards) {
   mailbox_.send(Address::coordinator(), protocol::encode(protocol::Rewarded{std::move(rewards)}));
 }

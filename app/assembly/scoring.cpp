@@ -189,7 +189,7 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
   for (std::uint64_t round = 0;; ++round) {
     State own;
     if (scoring != nullptr) {
-      // pending() comes first: if the result is 0, settle() then takes every remaining score.
+      // pending() comes first: if it is 0, settle() takes every remaining score.
       own.pending = scoring->pending();
       (void)scoring->settle(keep);
     }
@@ -268,7 +268,7 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report) {
   const io::RewardSection& settings = inputs.config.reward;
   if (settings.method == io::RewardMethod::none) {
-    // The message advises no --resume, because environments never give missing rewards later.
+    // The message does not advise --resume: environments give no rewards later.
     if (!inputs.config.converses() || settings.required != io::RewardsRequired::all ||
         rewards == inputs.sizes.responses)
       return;

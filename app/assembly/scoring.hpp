@@ -27,8 +27,8 @@ void prepare_scoring(Inputs& inputs);
 /// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
-/// gives no score, throws UsageError, or only warns if reward.required is none. Does nothing unless
-/// reward.method is command.
+/// gives no score, throws UsageError or, with `reward.required: none`, only warns. Does nothing
+/// unless reward.method is `command`.
 void try_scorer(const Inputs& inputs);
 /// The line of plan_text() about how responses are scored; empty if they are not.
 [[nodiscard]] std::string scoring_text(const Inputs& inputs);
@@ -38,7 +38,7 @@ struct ScoringTally {
   std::array<std::uint64_t, 6> counts{};  ///< [ScoreOutcome] number of responses
   std::uint64_t failures = 0;             ///< number of times that a worker failed
   double reward_sum = 0;                  ///< sum of all rewards
-  double seconds = 0;                     ///< time of the last try to score each response, summed
+  double seconds = 0;                     ///< seconds of each response's last try, summed
   double overlapped_seconds = 0;          ///< the part of `seconds` before generation ended
   std::uint64_t late = 0;                 ///< responses not yet scored when generation ended
   double trailing_seconds = 0;            ///< from the end of generation to the end of scoring
@@ -98,8 +98,8 @@ class ScoringSink final : public TrajectorySink {
   Scoring& scoring_;
 };
 
-/// Passes responses on to `sink`. Once they are on disk, calls `tell` with the rewards that came
-/// with them.
+/// Passes responses on to `sink`. When flush() has put them on disk, calls `tell` with the rewards
+/// of finished responses.
 class TellingSink final : public TrajectorySink {
  public:
   using Tell = std::function<void(std::vector<Reward>)>;
@@ -127,7 +127,7 @@ class TellingSink final : public TrajectorySink {
                                              const io::Unscored& found);
 
 /// Waits, after generation, until all ranks' responses are scored or `stop` is true on some rank.
-/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for some seconds. Collective.
+/// `scoring`: null on a rank that scores nothing. `rest`: sleeps for the seconds given. Collective.
 void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const Scoring::Keep& keep,
                     const std::function<bool()>& stop, const std::function<void(double)>& rest);
 
@@ -138,8 +138,8 @@ void finish_scoring(const fabric::MpiEnvironment& mpi, Scoring* scoring, const S
 void print_scoring(const Inputs& inputs, const ScoringReport& report);
 
 /// Throws DataError if a finished run has fewer rewards than reward.required asks for. `rewards`:
-/// number of the run's rewards. An environment may give a response no reward, so rewards of
-/// environments are only enforced if reward.required is all.
+/// number of the run's rewards. Environments may give no reward for a response, so their rewards
+/// are required only if reward.required is `all`.
 void require_rewards(const Inputs& inputs, std::uint64_t rewards, const ScoringReport& report);
 
 /// Scores, on all ranks, the responses of a complete run that have no reward, and adds the rewards

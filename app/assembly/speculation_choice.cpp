@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kShown = 5;  ///< number of plans shown, besides each mode's best plan
 
-/// Mean positions that a request attends to while its response grows to half of max_tokens.
+/// Mean number of positions that a request attends to while its response grows to max_tokens / 2.
 double mean_context(const Inputs& inputs) {
   return inputs.sizes.longest_prompt + inputs.sizes.mean_max_tokens / 4;
 }
@@ -133,11 +133,11 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
         "speculation.mode: decoupled needs drafter ranks; set layout.drafters, because " + why_not);
   }
   choice.requests = static_cast<double>(inputs.sizes.responses);
-  // N-grams and suffix trees alone lead to drafter ranks only if the user asks for such ranks.
+  // N-grams and suffix trees draft on drafter ranks only if the user asks for drafter ranks.
   const bool asked =
       drafter_ranks.value_or(0) > 0 || speculation.mode == SpeculationMode::decoupled;
-  // Drafter ranks have a head only if the user asks for drafter ranks and there is no draft model,
-  // because the cost of sending features to the head's rank is not known.
+  // It is not known what sending features to a head on a drafter rank costs. So a head drafts there
+  // only if the user asks for drafter ranks and there is no draft model.
   const bool models = std::ranges::any_of(
       inputs.drafters, [](const auto& drafter) { return drafter.model != nullptr; });
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
@@ -165,7 +165,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                : ""));
   }
   choice.chosen = settled.front();
-  // `plans` has only the best windows, so it may lack a plan whose window the user has set.
+  // `plans` has only the best windows, and can lack a plan whose window the user has set.
   if (std::ranges::none_of(choice.plans,
                            [&](const auto& plan) { return same(plan, choice.chosen); })) {
     const auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
@@ -182,7 +182,7 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   if (choice.drafter_ranks > 0) choice.window = choice.chosen.window;
 }
 
-/// Orders drafters by the draft ladder if costs are known. Otherwise keeps their order.
+/// Sorts drafters by the draft ladder if costs are known. Otherwise keeps their order.
 void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
                     const DraftHistory& history, SpeculationChoice& choice) {
   choice.order.resize(inputs.drafters.size());

@@ -26,15 +26,15 @@ struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
   int window = 0;         ///< tokens that a drafter rank sends at a time
-  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, in asking order
-  std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, ordered as `order`
+  std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, first asked first
+  std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
   policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
-  std::vector<bool> known;                   ///< [methods] acceptance is known from earlier runs
+  std::vector<bool> known;  ///< [methods] whether acceptance is known from earlier runs
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first
   policy::LadderLoad load;                   ///< load for which the speedups hold
-  double requests = 0;                       ///< all responses of the job
+  double requests = 0;                       ///< number of responses in the job
 };
 
 /// Chooses drafter ranks by SpecActor's Algorithm 1, and the order of drafters by SpecActor's
@@ -43,12 +43,11 @@ struct SpeculationChoice {
 /// larger groups that the layout's groups may join into. Throws UsageError if the configuration
 /// asks for a choice that cannot be made.
 ///
-/// The initial selection (section 4.2) orders drafters by the draft ladder (draft_ladder.hpp):
-/// their speedups at the rates of `history`. N-grams and suffix trees come before models and heads,
-/// because lookups cost next to nothing, and speculation::Speculator asks a later drafter only if
-/// it expects a better draft. Within each of these two classes the ladder decides. If there are
-/// drafter ranks, the chosen plan's method comes first, because a drafter rank seldom asks its
-/// second drafter.
+/// The initial selection (section 4.2) sorts drafters by their speedups at the acceptance rates of
+/// `history`: the draft ladder (draft_ladder.hpp). But all n-grams and suffix trees come before
+/// models and heads. Lookups cost next to nothing, and speculation::Speculator asks a later drafter
+/// only if it expects a better draft from that one. If there are drafter ranks, the chosen plan's
+/// method comes first, because a drafter rank seldom asks its second drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
@@ -59,7 +58,7 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load on each of `groups` groups at the start of the run. Drafters are ranked for this load.
+/// The load with which drafters are compared: each group's at the start of the run.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.

@@ -15,10 +15,10 @@
 namespace paceline::app {
 namespace {
 
-/// Bytes a second at which a modelled GPU loads weights from its host: PCIe 5.0 x16.
+/// Bytes a second at which a modelled GPU loads weights from its host over PCIe 5.0 x16.
 constexpr double kHostBandwidth = 50e9;
-/// Bytes a second at which a real GPU loads weights, from files that its node caches. The figure is
-/// an estimate, because groups have not joined on real GPUs yet.
+/// Bytes a second at which a real GPU loads weights from files in the page cache. The figure is an
+/// estimate, not a measurement.
 constexpr double kFileBandwidth = 1e9;
 
 /// Text of engine.tail_profile; empty: there is none. `fault`: why the profile does not hold here.

@@ -1,5 +1,5 @@
-// Larger groups for a run's last requests: two neighbouring groups may join into one of twice their
-// tensor-parallel degree (policy/schedule/growth.hpp).
+// Larger groups for a run's last requests: two neighbouring groups may join into one group of twice
+// the tensor-parallel degree (policy/schedule/growth.hpp).
 #pragma once
 
 #include <map>
@@ -18,18 +18,18 @@ struct Inputs;
 struct Machine;
 struct Plan;
 
-/// Costs of the degrees into which groups may join. The same on every rank.
+/// The larger groups into which groups may join. The same on every rank.
 struct TailGroups {
-  std::map<int, CostTable> costs;  ///< cost tables by degree; empty: no groups join
+  std::map<int, CostTable> costs;  ///< cost table of each larger degree; empty: no groups join
   std::string explanation;         ///< text for the user; empty: nothing to tell
 
   [[nodiscard]] bool grow() const { return !costs.empty(); }
 };
 
-/// Degrees into which groups of the layout may join, ascending; each is twice the one before. None
-/// exceeds layout.tail_tp, the number of parts that the model can be cut into, or a node's ranks.
-/// Empty if requests never move (schedule.rebalance, schedule.policy: group) or if groups differ in
-/// degree.
+/// Degrees of the larger groups, ascending: twice the layout's degree, four times, and so on. No
+/// degree exceeds layout.tail_tp, the number of parts into which the model can be cut, the ranks of
+/// a node, or the ranks of all groups. Empty if requests never move (schedule.rebalance is false,
+/// or schedule.policy is `group`) or if the layout's groups differ in degree.
 [[nodiscard]] std::vector<int> tail_degrees(const Inputs& inputs, const Machine& machine,
                                             const policy::Placement& placement);
 
@@ -46,20 +46,20 @@ struct TailGroups {
                                            const policy::Placement& placement,
                                            const ProfiledCosts& costs);
 
-/// Whether the rank may get into a joined group of degree `tp`. A joined group lies on one node.
+/// Whether the rank can be in a larger group of degree `tp`. Such a group lies on one node.
 [[nodiscard]] bool joins(const Machine& machine, const policy::Placement& placement, int rank,
                          int tp);
 
-/// Removes the degrees into which no groups can join. Drafter ranks and borders between nodes may
-/// leave too few neighbouring groups.
+/// Removes degrees for which no groups can join. Drafter ranks and borders between nodes can leave
+/// too few neighbouring groups.
 void keep_possible(const Machine& machine, const policy::Placement& placement, TailGroups& tail);
 
 /// Options with which the scheduler joins groups. Without costs, no groups join.
 [[nodiscard]] policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,
                                                    const Plan& plan);
 
-/// Seconds in which a rank loads its weights for a group of degree `tp` onto its GPU. 0 without
-/// GPUs, because host memory has these weights from the start.
+/// Seconds in which a rank loads its weights for a group of degree `tp` onto its GPU. 0 if there
+/// are no GPUs, because host memory has these weights from the start.
 [[nodiscard]] double loading_seconds(const Inputs& inputs, const Machine& machine, int tp);
 
 }  // namespace paceline::app

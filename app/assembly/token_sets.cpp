@@ -53,9 +53,9 @@ std::vector<TokenId> stop_set(const ModelConfig& model, const SamplingParams& sa
   require_tokens("sampling.stop_ids", sampling.stop_ids, model);
   std::vector<TokenId> stops = sampling.stop_ids;
   if (!sampling.ignore_eos) stops.insert(stops.end(), model.eos.begin(), model.eos.end());
-  // If a stop string is the text of a special token, the token's id ends responses too, so that
-  // min_tokens can ban the id at first. The stop-string matcher still finds the text if several
-  // tokens spell it.
+  // If a stop string is the text of a special token, the token's id ends responses too, so that the
+  // id can be banned until a response has min_tokens tokens. If several tokens spell the same text,
+  // the stop-string matcher finds it.
   for (const std::string& text : sampling.stop_strings) {
     if (tokenizer == nullptr) break;
     const std::optional<TokenId> id = tokenizer->token_to_id(text);
@@ -161,7 +161,7 @@ bool ends_with(const Inputs& inputs, const TurnEnd& end) {
 
 std::string end_warnings(const Inputs& inputs) {
   const SamplingParams& sampling = inputs.config.sampling;
-  if (sampling.ignore_eos) return "";  // as the user asked
+  if (sampling.ignore_eos) return "";  // the user wants no end tokens
   const TurnEnd& turn = inputs.ends.turn;
   const std::string& path = inputs.config.model.path;
   if (inputs.ends.stops.empty() && sampling.stop_strings.empty()) {

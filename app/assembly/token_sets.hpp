@@ -19,25 +19,26 @@ struct Inputs;
 
 /// Every id that ends a response: sampling.stop_ids, special tokens among sampling.stop_strings
 /// and, unless sampling.ignore_eos is set, the model's end tokens. Ascending, without duplicates.
-/// `tokenizer` may be null. Throws UsageError on an id that is no token of the model.
+/// `tokenizer` may be null. Throws UsageError if one of sampling.stop_ids is no token of the model.
 [[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model,
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
 /// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
 /// sampling.allowed_ids is not empty, all ids outside that list. Unless sampling.unused_ids is
-/// keep, the result also has vocabulary rows without a token, and placeholders of images and the
-/// like, except ids that end a response. Without a tokenizer, no row is known to be unused. Throws
-/// UsageError on an id that is no token of the model, and if nothing is left to sample.
+/// `keep`, also vocabulary rows without a token, and placeholders of images and the like, except
+/// `stops` and the model's end tokens. Without a tokenizer, no row is known to be unused. Throws
+/// UsageError if an id is no token of the model, or if no token is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// The text with which a chat template ends an answer's turn, e.g. "<|im_end|>".
+/// The text with which a chat template ends an answer's turn, e.g. "<|im_end|>": a special token,
+/// or a line.
 struct TurnEnd {
   std::string text;             ///< empty: not known
-  std::vector<TokenId> tokens;  ///< tokens of `text`; only the first if it is special
+  std::vector<TokenId> tokens;  ///< tokens of `text`
   bool in_prompts = false;      ///< some prompt contains these tokens
 };
 [[nodiscard]] TurnEnd turn_end(const io::ChatTemplate& chat, const io::Tokenizer* tokenizer,

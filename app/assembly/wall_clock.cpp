@@ -35,7 +35,7 @@ std::optional<double> slurm_time_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
     const auto seconds = parse_number<std::int64_t>(end);
     const auto left = static_cast<double>(seconds.value_or(0) - std::time(nullptr));
-    // A time in the past belongs to another job, because this job is still running.
+    // This job is running, so a time in the past must belong to another job.
     if (left > 0) return left;
   }
   for (const char c : job) {

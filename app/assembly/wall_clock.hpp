@@ -1,4 +1,4 @@
-// Clocks, and the time that the job may still run.
+// Clocks, and the time limit of the job.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct TimeLimit {
   std::string origin;             ///< what sets the limit, or why there is none, for the user
 };
 
-/// Returns the setting if there is one, else the time that Slurm leaves the job
+/// Returns the setting limits.wall_clock, if given, or the time that Slurm leaves the job
 /// (SLURM_JOB_END_TIME, or squeue).
 [[nodiscard]] TimeLimit time_limit(std::optional<double> setting);
 

@@ -34,7 +34,7 @@ std::vector<policy::WeightHolder> holders(const Machine& machine) {
   return all;
 }
 
-/// Adds the weights that each rank needs for the layout, except vision towers.
+/// Adds the weights, except vision towers, that each rank needs now or in a later role.
 void add_weights(const Inputs& inputs, const Machine& machine, const Plan& plan,
                  std::vector<policy::WeightHolder>& all) {
   const policy::Placement& placement = plan.layout.placement;
@@ -96,7 +96,7 @@ std::vector<WeightCopy> weight_copies(const Inputs& inputs, const Machine& machi
   return policy::weight_copies(all);
 }
 
-/// Bytes of weights on the rank that has most. Ranks that share a copy count equal parts of it.
+/// Bytes of weights on the fullest rank. Ranks that share a copy count equal parts of it.
 std::uint64_t most_bytes(const Inputs& inputs, const Plan& plan,
                          const std::vector<WeightCopy>& copies) {
   std::vector<std::uint64_t> bytes(plan.layout.placement.ranks, 0);

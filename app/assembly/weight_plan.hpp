@@ -1,10 +1,9 @@
-// Plans which weights each rank has, and which ranks share one copy of them. Each node's memory
-// keeps all models, as in SpecActor (section 4.3, "Model scale").
+// Plans which weights each rank has, and which ranks share one copy of them.
 //
 // If the backend computes from host memory, ranks whose cores are in the same NUMA domains share
 // one copy of the weights that they all need (policy/place/weight_copies.hpp). If roles may change,
-// a rank has the weights of all roles that it may get. A draft model that is not shared may lend
-// the memory of its weights to KV.
+// such a rank has the weights of all roles that it may get, as in SpecActor (section 4.3, "Model
+// scale"). A draft model that is not shared may lend the memory of its weights to KV.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@ struct Plan;
 struct WeightPlan {
   bool on_device = false;                  ///< ranks load weights into devices, and share none
   std::vector<policy::WeightCopy> copies;  ///< all copies in the job
-  std::uint64_t most = 0;  ///< bytes on the rank with most; ranks of a copy count a part each
+  std::uint64_t most = 0;  ///< bytes on the fullest rank; ranks of a copy count a part each
 };
 
 /// Plans weights. Needs the plan's layout, drafters, tail groups and best-of-N.
@@ -42,7 +41,7 @@ struct WeightPlan {
                                           const DraftHead* head);
 /// Sum of drafter_bytes() over all configured drafters.
 [[nodiscard]] std::uint64_t drafter_bytes(const Inputs& inputs);
-/// Number of ranks that can share one copy, in the set of NUMA domains with the fewest ranks.
+/// Number of ranks that can share one copy: the least number over all sets of NUMA domains.
 [[nodiscard]] int weight_sharers(const Machine& machine);
 
 /// The head that `id` names; null: it names no head.
@@ -50,7 +49,7 @@ struct WeightPlan {
 /// Whether a rank can lend the memory of a copy to KV (speculation.elastic_memory). Only draft
 /// models can be lent. In host memory, the copy must have a single rank, and roles must not change.
 [[nodiscard]] bool lends(const Inputs& inputs, const Plan& plan, const policy::WeightCopy& copy);
-/// Bytes of draft models' weights that every verifier can lend to KV when it suspends its drafters.
+/// Bytes of draft models' weights that a verifier can lend to KV: the least over all verifiers.
 [[nodiscard]] std::uint64_t weights_to_lend(const Inputs& inputs, const Plan& plan);
 
 }  // namespace paceline::app

@@ -1,9 +1,10 @@
-// The weights that a rank computes with (planned in weight_plan.hpp). Loads other weights when the
-// rank's role changes.
+// Holds the weights that a rank computes with (planned in weight_plan.hpp), and loads other weights
+// when the rank's role changes.
 //
 // Ranks that share a copy map it, and each packs a part of it at the start. On a device, a rank
 // loads the weights of its role into the device's memory, from files that the node caches. Weights
-// that may lend their memory to KV are handed out for good, and loaded again when needed.
+// that may lend their memory to KV leave the store when first used, and are loaded again when
+// needed.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ namespace paceline::app {
 struct Inputs;
 struct Plan;
 
-/// A rank's weights. Used by one thread. References and the backend must outlive it.
+/// A rank's weights. Used by one thread. References and the backend must outlive this object.
 class WeightStore {
  public:
   /// `backend`: null on a rank that is always spare. If a rank cannot map a shared copy, it warns,
@@ -34,13 +35,13 @@ class WeightStore {
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);
 
-  /// Returns the weights `id`, which are loaded unless they are kept here. Throws as loading does.
+  /// Returns the weights `id`, and loads them unless they are kept here. Throws as loading does.
   [[nodiscard]] std::shared_ptr<const model::Weights> get(const policy::WeightsId& id);
-  /// Loads the weights part by part, one part a call. Returns null until all parts are loaded.
+  /// Like get(), but a call loads only one part. Returns null until all parts are loaded.
   [[nodiscard]] std::shared_ptr<const model::Weights> get_part(const policy::WeightsId& id);
-  /// Returns the weights of a head; otherwise as get().
+  /// Like get(), for a head.
   [[nodiscard]] std::shared_ptr<const model::HeadWeights> get_head(const policy::WeightsId& id);
-  /// Returns the weights of the target's tower; null: no prompt has pictures.
+  /// Returns the weights of the target's vision tower; null: no prompt has pictures.
   [[nodiscard]] std::shared_ptr<const model::TowerWeights> get_tower();
   /// Drops weights that get_part() has loaded in part.
   void drop_parts() { loading_.clear(); }
@@ -53,7 +54,7 @@ class WeightStore {
   }
   /// Seconds spent on loading so far, without waiting for other ranks.
   [[nodiscard]] double loading_seconds() const { return loading_seconds_; }
-  /// Bytes of the weights kept here. Of a shared copy, only this rank's part counts.
+  /// Bytes of the weights loaded at the start. Of a shared copy, only this rank's part counts.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Bytes of other ranks' parts in shared copies. Linux counts them in this rank's RSS too.
   [[nodiscard]] std::uint64_t bytes_of_others() const { return bytes_of_others_; }
@@ -80,7 +81,7 @@ class WeightStore {
   std::map<policy::WeightsId, fabric::SharedMemory>
       memory_;  ///< memory of shared copies; outlives their weights
   std::map<policy::WeightsId, Kept> kept_;
-  std::set<policy::WeightsId> lent_;  ///< weights in kept_ that the first caller gets for good
+  std::set<policy::WeightsId> lent_;  ///< weights that leave kept_ when they are first returned
   std::map<policy::WeightsId, model::WeightLoading> loading_;  ///< loads that get_part() has begun
   double loading_seconds_ = 0;
   std::uint64_t bytes_ = 0;

@@ -43,7 +43,7 @@ Spans spans_of(const RecordedTelemetry& run) {
   return spans;
 }
 
-/// Divides a step into phases. `written`: seconds within the step in which shards were written.
+/// Divides a step into phases. `written`: seconds of the step in which files were written.
 PhaseSeconds phases_of(const StepRecord& step, double written) {
   PhaseSeconds seconds;
   const double rows = std::max(1.0, static_cast<double>(step.prefill_tokens) + step.decode_tokens);
@@ -191,7 +191,7 @@ class Builder {
       RankFigures& figures = rank(role.rank);
       present_[{role.rank, role.attempt}] = true;
       const double begin = at(role.attempt, role.row.start);
-      // Of a later change of roles only loading counts. The rest is short, and counts as idle.
+      // A later change of roles adds only its loading. The rest is short, and counts as idle.
       double start = 0;
       if (role.row.epoch == 0) {
         const double written = writes_[{role.rank, role.attempt}].within(
@@ -273,7 +273,7 @@ class Builder {
     }
   }
 
-  /// Counts as idle the time of a rank's attempts that no other phase took.
+  /// Adds the rest of each rank's time, which no other phase took, to `idle`.
   void idle() {
     for (const auto& [key, unused] : present_) {
       const Span& span = spans_.at(key.second);
@@ -298,9 +298,9 @@ class Builder {
       double leased = -1;
       int moves = 0;
       bool stopped = false;
-      std::set<std::uint32_t> turns;            // lengths at turns' ends; a kill may repeat some
-      std::optional<double> turn_ended;         // when a turn ended that is not answered yet
-      std::optional<ResponseFigures> response;  // the last record; a kill may repeat some
+      std::set<std::uint32_t> turns;     // lengths at ends of turns; a resumed run repeats some
+      std::optional<double> turn_ended;  // end of a turn without an answer yet
+      std::optional<ResponseFigures> response;  // the last record; a resumed run can have several
     };
     std::map<RequestId, Known> known;
     for (const auto& [event, attempt, number] : run_.events) {
@@ -384,7 +384,7 @@ class Builder {
   Spans spans_;
   RunFigures figures_;
   double bin_seconds_ = 1;
-  std::map<std::uint32_t, std::size_t> index_;  ///< into figures_.ranks, by number
+  std::map<std::uint32_t, std::size_t> index_;  ///< indices into figures_.ranks, by rank
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> present_;   ///< by (rank, attempt)
   std::map<std::pair<std::uint32_t, std::uint32_t>, Writes> writes_;  ///< by (rank, attempt)
 };

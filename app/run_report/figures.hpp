@@ -1,7 +1,7 @@
 // Figures of a run for a report, computed from its telemetry alone.
 //
-// Attempts, the starts of a run, follow one another on one time line, without the pauses between
-// them. A rank's time is the time of the attempts in which it took part.
+// A run has an attempt for each of its starts. Attempts follow one another on one time line,
+// without the pauses between them. A rank's time is the time of the attempts in which it took part.
 #pragma once
 
 #include <array>
@@ -32,12 +32,12 @@ enum class Phase : std::uint8_t {
 inline constexpr int kPhases = 11;
 [[nodiscard]] const char* name_of(Phase phase);
 
-/// Seconds by phase. `prefill`, `decode` and `verify` divide a forward pass by their rows.
-/// `communication` is the time in a verifier group's collectives within forward passes and
-/// sampling, including the wait for other ranks. `other` is the bookkeeping in a step. `starting`
-/// and `loading` come before a rank's first step, and a change of roles may load more weights.
-/// `flush` is writing to files, within a step or outside. `idle` is waiting for requests, for
-/// messages or for the end of the run.
+/// Seconds by phase. `prefill`, `decode` and `verify` divide the time of a forward pass in
+/// proportion to their rows. `communication` is the time in a verifier group's collectives within
+/// forward passes and sampling, including the wait for other ranks. `other` is the bookkeeping in a
+/// step. `starting` and `loading` come before a rank's first step; a change of roles adds to
+/// `loading`. `flush` is writing to files. `idle` is waiting for requests, for messages or for the
+/// end of the run.
 struct PhaseSeconds {
   std::array<double, kPhases> of{};
   [[nodiscard]] double& operator[](Phase phase) { return of[static_cast<std::size_t>(phase)]; }
@@ -62,7 +62,7 @@ struct RankFigures {
 struct ResponseFigures {
   RequestId id;
   std::uint32_t tokens = 0;
-  double leased = 0;    ///< when a verifier group got it, seconds on the time line
+  double leased = 0;    ///< when a group first got the request, seconds on the time line
   double finished = 0;  ///< seconds on the time line
   int moves = 0;        ///< moves from one verifier group to another
   FinishReason reason = FinishReason::stop_id;
@@ -80,9 +80,9 @@ struct GroupFigures {
 /// Conversations: the turns of responses, and the waits for the environment's answers.
 struct TurnFigures {
   std::vector<std::uint64_t>
-      responses;  ///< [turns] number of responses with so many turns; empty: no conversations
+      responses;  ///< [turns] number of responses with this many turns; empty: no conversations
   std::vector<double>
-      waits;  ///< seconds from a turn's end to its answer, ascending; a last turn has no answer
+      waits;  ///< seconds from a turn's end to its answer, ascending; the last turn has no answer
   [[nodiscard]] double mean() const;  ///< mean turns of a response; 0: no conversations
 };
 
@@ -101,13 +101,13 @@ struct AcceptanceFigures {
   std::uint64_t accepted = 0;
 };
 
-/// Steps without prefill, of about the same number of requests.
+/// Steps without prefill that have about the same number of requests.
 struct StepFigures {
   std::uint32_t requests = 0;  ///< requests in a step, rounded down to a power of two
   std::uint64_t plain = 0;     ///< steps without drafts
   std::uint64_t drafted = 0;   ///< steps with drafts
-  double plain_seconds = 0;    ///< median of plain steps
-  double drafted_seconds = 0;  ///< median of steps with drafts
+  double plain_seconds = 0;    ///< median duration of steps without drafts
+  double drafted_seconds = 0;  ///< median duration of steps with drafts
 };
 
 /// The ranks of a host. Bytes are sums over these ranks.
@@ -123,8 +123,8 @@ struct RunFigures {
   /// The prompts that dynamic sampling kept for the run's file, by their numbers in the run,
   /// ascending. nullopt: the file has all prompts.
   std::optional<std::vector<std::uint32_t>> kept;
-  /// The number that `prompt` of the run has in the run's file, as `paceline show` takes it; "(5)"
-  /// if the file lacks prompt 5.
+  /// The number by which `paceline show` finds the run's prompt number `prompt` in the file; "(5)"
+  /// if the file lacks the run's prompt 5.
   [[nodiscard]] std::string number_of(std::uint32_t prompt) const;
 
   double seconds = 0;                      ///< wall time, all attempts together
@@ -137,7 +137,7 @@ struct RunFigures {
   std::uint64_t partial = 0;               ///< responses that were stopped and not resumed
   std::uint64_t moves = 0;                 ///< moves of requests between verifier groups
   std::uint64_t pregenerated = 0;          ///< tokens generated for the next training step's drafts
-  double pregenerating_seconds = 0;        ///< idle time spent on them, summed over ranks
+  double pregenerating_seconds = 0;        ///< idle time spent on these tokens, summed over ranks
   std::vector<RankFigures> ranks;          ///< in order of rank numbers
   std::vector<NodeFigures> nodes;          ///< most memory first
   std::vector<ResponseFigures> responses;  ///< in order of finishing
@@ -171,7 +171,8 @@ struct RunFigures {
 /// Computes the figures. `bins`: number of bins of the time lines, at least 1.
 [[nodiscard]] RunFigures figures_of(const RecordedTelemetry& run, int bins);
 
-/// Text for the user about the phase that took most of the ranks' time without generating tokens.
+/// Text for the user about the greatest loss of the ranks' time. Losses are all phases but prefill,
+/// decode and draft; of `verify`, only the share of refused drafts.
 [[nodiscard]] std::string largest_loss(const RunFigures& figures);
 
 }  // namespace paceline::app

@@ -47,7 +47,7 @@ double bin_seconds(const RunFigures& figures) {
 
 Axis time_axis(const RunFigures& figures) { return {0, figures.seconds, false, "seconds"}; }
 
-/// Marks the time in which the last tenth of the responses finished.
+/// Shades the time in which the last tenth of the responses finished.
 void mark_progress(Plot& plot, const RunFigures& figures, double top) {
   if (figures.responses.empty()) return;
   plot.box(figures.finished_by(0.9), 0, figures.finished_by(1), top, kTail);
@@ -59,7 +59,7 @@ void name_progress(Plot& plot, const RunFigures& figures) {
     plot.mark(figures.finished_by(share), fmt::format("{:.0f} %", 100 * share));
 }
 
-/// Points of a step line with one value for each bin.
+/// Points of a line that is level within each bin.
 template <typename Value>
 std::vector<std::pair<double, double>> steps_of(const RunFigures& figures, const Value& value) {
   std::vector<std::pair<double, double>> points;
@@ -78,13 +78,13 @@ double axis_top(const RunFigures& figures, const Value& value) {
   return most > 0 ? 1.05 * most : 1;
 }
 
-/// The phase that took most of a bin; nullopt: the rank was not in the job then.
+/// The phase that took the largest part of a bin; nullopt: the rank was not in the job then.
 std::optional<Phase> largest_phase(const PhaseSeconds& seconds) {
   if (!(seconds.sum() > 0)) return std::nullopt;
   return seconds.largest();
 }
 
-/// A row for each rank; each bin has the color of the phase that took most of it.
+/// A row for each rank. Each bin has the color of the phase that took the largest part of it.
 std::string rank_timeline(const RunFigures& figures) {
   const auto ranks = static_cast<double>(figures.ranks.size());
   if (figures.ranks.empty()) return "";

@@ -13,8 +13,8 @@ struct StoredRun;
 namespace paceline::app {
 
 struct ReportedPicture {
-  std::string name;      ///< file name or other place, and size in patches
-  std::string data_uri;  ///< the embedded picture; empty: `absence` says why not
+  std::string name;      ///< file name or other source, and size in patches
+  std::string data_uri;  ///< the embedded picture; empty: `absence` says why
   std::string absence;
 };
 
@@ -35,16 +35,15 @@ struct PicturedPrompt {
   std::uint64_t others = 0;                 ///< number of responses not shown
 };
 
-/// The first prompts of a run that contain pictures.
+/// The first prompts with pictures of a run.
 struct PicturedPrompts {
   std::vector<PicturedPrompt> prompts;
   std::uint64_t others = 0;  ///< number of further prompts with pictures, not shown
 };
 
-/// Reads the first 12 prompts of a stored run that contain pictures, each with its first two
-/// responses, finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1
-/// MiB in all. Only names a picture whose file is gone or was replaced. Throws IoError if responses
-/// cannot be read.
+/// Reads the first 12 prompts with pictures of a stored run, each with its first two responses,
+/// finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in
+/// all. Other pictures are only named, with the reason. Throws IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
 /// The section of the HTML report; empty: no prompt contains a picture.

@@ -1,5 +1,5 @@
-// Reports of runs in three forms: tables for a terminal, one JSON document for scripts, and one
-// HTML file with tables and plots, without scripts or links to other files.
+// Reports of runs in three forms: tables for a terminal, one JSON document for programs, and one
+// HTML file with tables and plots, without JavaScript or links to other files.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, why responses ended, the largest loss of time.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line about how much of an unfinished run is done; empty: it is complete, or unknown.
+/// A line about how much of an unfinished run is done; empty: the run is complete or not known.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
 /// One of several runs that a report compares.

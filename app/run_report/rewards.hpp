@@ -29,7 +29,7 @@ struct RewardFigures {
   struct Choice {
     std::uint64_t prompts = 0;
     std::uint64_t kept = 0;
-    std::uint64_t dropped = 0;  ///< the remaining prompts are left over
+    std::uint64_t dropped = 0;  ///< prompts neither kept nor dropped are left over
   };
   std::optional<Choice> choice;  ///< nullopt: no dynamic sampling, or the run is not complete
 
@@ -54,7 +54,7 @@ struct RewardFigures {
   std::uint64_t all_pass = 0;  ///< groups whose responses all pass
   std::uint64_t none_pass = 0;
 
-  /// About a tenth of the scored responses, in order of length; equal lengths are kept together.
+  /// A range of lengths with about a tenth of the scored responses.
   struct Length {
     std::uint32_t from = 0;  ///< tokens of the shortest
     std::uint32_t to = 0;    ///< tokens of the longest

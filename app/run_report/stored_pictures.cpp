@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t kPrompts = 12;
 constexpr std::size_t kResponses = 2;
-constexpr std::size_t kCharacters = 4000;  // most characters of a question, and of a response
-constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // of one picture's file
-constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // of all pictures' files
+constexpr std::size_t kCharacters = 4000;  // most bytes of a shown question or response
+constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // largest file of a picture
+constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // sum of all pictures' files
 
 /// The MIME type of a picture; empty: a format that is not shown.
 std::string_view type_of(std::span<const std::byte> file) {
@@ -33,7 +33,7 @@ std::string_view type_of(std::span<const std::byte> file) {
   return "";
 }
 
-/// Embeds pictures while there is room.
+/// Embeds pictures within the limits above.
 class Embedder {
  public:
   explicit Embedder(const io::StoredRun& run) : files_(run.prompts, run.paths.front()) {}

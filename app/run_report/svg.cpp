@@ -11,7 +11,7 @@ namespace {
 constexpr double kWidth = 800;
 constexpr double kLeft = 70;  // room for names and numbers of the y axis
 constexpr double kRight = 20;
-constexpr double kLegend = 5;  // left end of the legend, where all phases just fit
+constexpr double kLegend = 5;  // left end of the legend; the names of all phases then just fit
 constexpr double kTop = 34;    // room for the legend and words of marks
 constexpr double kBottom = 40;
 constexpr double kLetter = 6.6;  // about the width of a letter of height 12

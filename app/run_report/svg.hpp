@@ -23,20 +23,20 @@ struct Axis {
   [[nodiscard]] std::vector<double> ticks() const;
 };
 
-/// A picture as wide as its page. Later drawings cover earlier ones. Coordinates are in units of
-/// the axes.
+/// A plot as wide as its page. Later drawings cover earlier ones. Coordinates are in units of the
+/// axes.
 class Plot {
  public:
-  /// `height`: height of the plotting area; a picture is 800 units wide.
+  /// `height`: height of the plotting area; the whole plot is 800 units wide.
   Plot(Axis x, Axis y, double height);
 
   void line(const std::vector<std::pair<double, double>>& points, const std::string& color);
-  /// A box from one corner to the other.
+  /// A filled rectangle between two opposite corners.
   void box(double x0, double y0, double x1, double y1, const std::string& color);
-  /// Draws a vertical line with a word at its top, or lower if the word would meet that of the last
-  /// mark. Call for marks from left to right.
+  /// Draws a vertical line with a word at its top, or lower if the word would overlap the word of
+  /// the previous mark. Call for marks from left to right.
   void mark(double x, const std::string& word);
-  /// Writes a word left of the y axis at a value; the axis then has no ticks.
+  /// Writes a word left of the y axis at the value `y`. The axis then has no ticks.
   void name(double y, const std::string& word);
   /// Adds a color and its meaning to the legend above the plot, to the right of earlier entries.
   void legend(const std::string& color, const std::string& word);

@@ -36,7 +36,7 @@ std::string note_on_brackets(const RunFigures& figures) {
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Seconds of ranks in each phase: least, mean and most, and the rank with the most.
+/// Least, mean and greatest seconds of a rank in each phase, and the rank with the greatest.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
@@ -183,7 +183,7 @@ Table nodes(const RunFigures& figures) {
 
 /// A date in UTC, e.g. "2026-01-31 18:04:12".
 std::string date_of(double unix_seconds) {
-  constexpr double kLast = 253402300799;  // end of the year 9999; a later time is damaged
+  constexpr double kLast = 253402300799;  // end of the year 9999; damaged files exceed it
   if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }

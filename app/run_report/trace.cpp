@@ -12,7 +12,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr int kSteps = 0;  // thread numbers within a process
+constexpr int kSteps = 0;  // thread numbers within a process of the trace
 constexpr int kTransfers = 1;
 constexpr int kWrites = 2;
 
@@ -27,10 +27,10 @@ const char* name_of(WriteRecord::Kind kind) {
     case WriteRecord::Kind::final_telemetry:
       return "final telemetry";
   }
-  return "?";  // damaged
+  return "?";  // a damaged file
 }
 
-/// Returns the text with '?' for characters that JSON must escape. Only a damaged file has some.
+/// Returns the text with '?' for characters that JSON must escape (only in damaged files).
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -71,7 +71,7 @@ class Trace {
         process, thread, begin, 1e6 * seconds, arguments);
   }
 
-  /// Microseconds from the run's start to `time`, which is in seconds of the attempt.
+  /// Microseconds from the run's start to `time`, given in seconds from the attempt's start.
   [[nodiscard]] double at(std::uint32_t attempt, double time) const {
     const auto begin = begins_.find(attempt);
     return (begin == begins_.end() ? 0 : begin->second) + 1e6 * time;
@@ -89,7 +89,7 @@ class Trace {
     events_ += '}';
   }
 
-  std::map<std::uint32_t, double> begins_;  ///< microseconds, by attempt
+  std::map<std::uint32_t, double> begins_;  ///< [attempt] microseconds from the run's start
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> hosts_;  ///< (attempt, rank)
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> processes_;
   std::string events_;
@@ -115,7 +115,7 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    // A forward pass has many collectives, of which a step's record has only the sum of seconds.
+    // A step's record has only the sum of a pass's many collectives, so they get no slices.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),

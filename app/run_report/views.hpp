@@ -11,7 +11,7 @@ namespace paceline::app {
 /// Three tables: turns of responses, waits for answers, and KV that was stored meanwhile. A table
 /// without data has only its row of column names.
 [[nodiscard]] std::vector<Table> turn_tables(const RunFigures& figures);
-/// A plot of the number of responses by turns; empty: the run has no conversations.
+/// A plot of the number of responses by number of turns; empty: the run has no conversations.
 [[nodiscard]] std::string turns_of_responses(const TurnFigures& figures);
 /// A plot of each run's mean number of turns; empty: fewer than two runs have conversations.
 [[nodiscard]] std::string turn_curve(const std::vector<NamedRun>& runs);
@@ -23,7 +23,7 @@ namespace paceline::app {
 [[nodiscard]] std::vector<Table> reward_tables(const RewardFigures& figures);
 /// A plot of each run's mean reward, run by run; empty: fewer than two runs have rewards.
 [[nodiscard]] std::string reward_curve(const std::vector<NamedRun>& runs);
-/// A plot of the mean reward of responses of about the same length.
+/// A plot of mean rewards by response length; empty: no response is scored.
 [[nodiscard]] std::string reward_by_length(const RewardFigures& figures);
 
 }  // namespace paceline::app
