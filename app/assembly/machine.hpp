@@ -51,7 +51,7 @@ struct Machine {
 };
 
 /// Finds the job's machine. `engine`: settings of the backend and of threads. `planned`: null, or
-/// another machine, for which this job of one rank only plans. Collective; throws JobEnded.
+/// another machine, for which this job of one rank only makes a plan. Collective; throws JobEnded.
 [[nodiscard]] Machine find_machine(const fabric::MpiEnvironment& mpi,
                                    const io::EngineSection& engine,
                                    const PlannedMachine* planned = nullptr);

@@ -279,7 +279,7 @@ std::uint64_t known_tokens(const Inputs& inputs) {
 
 }  // namespace
 
-/// Counts the texts of active requests and, for suffix trees, known_tokens() up to max_memory.
+/// Counts texts of active requests. Suffix trees also hold known_tokens(), in at most max_memory.
 std::uint64_t text_memory(const Inputs& inputs, const Plan& plan, Role role) {
   const std::int64_t groups = role == Role::drafter ? groups_of_drafter(plan) : 1;
   const std::uint64_t requests =
@@ -333,7 +333,7 @@ void require_room(std::uint64_t memory, std::uint64_t weights, std::uint64_t tak
 }  // namespace
 
 // A picture's rows are seldom needed twice, because all responses to a prompt share the prompt's
-// KV. In a model of width 8,192, kBytes hold eight further pictures of 1,024 rows.
+// KV. In a model of width 8,192, kBytes hold eight pictures of 1,024 rows besides the largest one.
 std::int64_t kept_picture_rows(const Inputs& inputs) {
   if (inputs.sizes.largest_picture == 0) return 0;
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
@@ -344,8 +344,8 @@ std::int64_t kept_picture_rows(const Inputs& inputs) {
 
 namespace {
 
-/// Bytes that pictures take on the rank's device or, without a device, on the host. The host keeps
-/// rows. A device has only the rows of one pass and of the picture that its vision tower computes.
+/// Bytes that pictures take on the rank's device, or else on its host. Kept rows are on the host. A
+/// device has only the rows of one pass and of the picture that its tower computes.
 std::uint64_t picture_bytes(const Inputs& inputs, bool on_device) {
   if (inputs.sizes.largest_picture == 0) return 0;
   const TowerConfig& tower = *inputs.target.config.vision->tower;
@@ -387,7 +387,7 @@ MemoryPlan plan_memory(const Inputs& inputs, const Machine& machine, const Plan&
                               draft_kv(inputs, plan, drafted_blocks(inputs, plan));
   require_room(machine.backend.memory, use.weights, taken, tp, more);
   const std::uint64_t room = machine.backend.memory == 0 ? 0 : machine.backend.memory - taken;
-  // If layout.attention is `data`, a rank has the KV of its part of a batch only.
+  // If layout.attention is `data`, `owners` ranks divide a batch, each with KV for its part only.
   const int owners = inputs.owners(tp);
   // A drafter keeps KV for the same positions as the target, so each KV block of the target is
   // planned with one block of each drafter. Drafters draft for the requests of all `owners` ranks.

@@ -34,12 +34,12 @@ struct ResidentStep {
 };
 
 /// Finds the next step's request file, or its announcement (StepFolder::upcoming), and reads the
-/// step's prompts. The first take() starts a thread for this. Pregenerated texts go to a run
-/// directory (StepRequest::ahead), and texts that a killed attempt left there are continued. The
-/// request file stays, because the next step reads it again. If the file or the prompts cannot be
-/// read, this class only warns, and the next step reports the error. Prompts with pictures are left
-/// out. Responses that do not fit the present step's longest sequence are shortened or left out.
-/// Lives on rank 0.
+/// step's prompts. The first take() starts the search thread for this. Pregenerated texts go to a
+/// run directory (StepRequest::ahead), and texts that a killed attempt left there are continued.
+/// The request file stays, because the next step reads it again. If the file or the prompts cannot
+/// be read, this class only warns, and the next step reports the error. Prompts with pictures are
+/// left out. Responses that do not fit the present step's longest sequence are shortened or left
+/// out. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
   /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search

@@ -64,7 +64,7 @@ class Scoring {
 
   void submit(const Trajectory& response);
   /// Calls `keep` with each new reward, and returns the number of new rewards. `all`: null, or a
-  /// list to which the new rewards are added, and NaN for each response whose scoring has failed.
+  /// list that gets the new rewards, and NaN for each response whose scoring failed.
   std::size_t settle(const Keep& keep, std::vector<Reward>* all = nullptr);
   /// Call when no rank generates any more.
   void generation_over();

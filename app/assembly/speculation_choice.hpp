@@ -58,7 +58,7 @@ struct SpeculationChoice {
 [[nodiscard]] std::vector<PlannedDrafter> in_order(std::span<const ConfiguredDrafter> drafters,
                                                    const SpeculationChoice& choice);
 
-/// The load with which drafters are compared: each group's at the start of the run.
+/// The load at which drafters are compared: that of one of `groups` groups at the run's start.
 [[nodiscard]] policy::LadderLoad ladder_load(const Inputs& inputs, int groups);
 
 /// The draft ladder of these costs as lines of text; empty if nothing drafts.

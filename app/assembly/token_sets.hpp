@@ -26,16 +26,16 @@ struct Inputs;
 
 /// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
 /// sampling.allowed_ids is not empty, all ids outside that list. Unless sampling.unused_ids is
-/// `keep`, also vocabulary rows without a token, and placeholders of images and the like, except
-/// `stops` and the model's end tokens. Without a tokenizer, no row is known to be unused. Throws
-/// UsageError if an id is no token of the model, or if no token is left to sample.
+/// `keep`, the result also has vocabulary rows without a token, and placeholders of images and the
+/// like, except `stops` and the model's end tokens. Without a tokenizer, no row is known to be
+/// unused. Throws UsageError if an id is no token of the model, or if no token is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
                                                  const std::vector<TokenId>& stops);
 
-/// The text with which a chat template ends an answer's turn, e.g. "<|im_end|>": a special token,
-/// or a line.
+/// The text with which a chat template ends an answer's turn: a special token such as "<|im_end|>",
+/// or a line of text.
 struct TurnEnd {
   std::string text;             ///< empty: not known
   std::vector<TokenId> tokens;  ///< tokens of `text`

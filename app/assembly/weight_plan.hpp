@@ -1,9 +1,9 @@
 // Plans which weights each rank has, and which ranks share one copy of them.
 //
-// If the backend computes from host memory, ranks whose cores are in the same NUMA domains share
-// one copy of the weights that they all need (policy/place/weight_copies.hpp). If roles may change,
-// such a rank has the weights of all roles that it may get, as in SpecActor (section 4.3, "Model
-// scale"). A draft model that is not shared may lend the memory of its weights to KV.
+// If the backend computes from host memory, a rank has the weights of all roles that it may get, as
+// in SpecActor (section 4.3, "Model scale"). Ranks whose cores are in the same NUMA domains share
+// one copy of the weights that they all need (policy/place/weight_copies.hpp). A draft model that
+// is not shared may lend the memory of its weights to KV.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,7 @@
 //
 // Ranks that share a copy map it, and each packs a part of it at the start. On a device, a rank
 // loads the weights of its role into the device's memory, from files that the node caches. Weights
-// that may lend their memory to KV leave the store when first used, and are loaded again when
-// needed.
+// that may lend their memory to KV leave the store when first used, and are loaded again later.
 #pragma once
 
 #include <cstdint>

@@ -123,8 +123,8 @@ struct RunFigures {
   /// The prompts that dynamic sampling kept for the run's file, by their numbers in the run,
   /// ascending. nullopt: the file has all prompts.
   std::optional<std::vector<std::uint32_t>> kept;
-  /// The number by which `paceline show` finds the run's prompt number `prompt` in the file; "(5)"
-  /// if the file lacks the run's prompt 5.
+  /// The number that `prompt` of the run has in the run's file, for `paceline show`. The text "(5)"
+  /// if the file lacks prompt 5 of the run.
   [[nodiscard]] std::string number_of(std::uint32_t prompt) const;
 
   double seconds = 0;                      ///< wall time, all attempts together
@@ -150,7 +150,7 @@ struct RunFigures {
   TurnFigures turns;
   StoredKvFigures stored_kv;
 
-  /// Means over time bins of equal length; there are bins() bins.
+  /// Means over one time bin. All bins() bins are equally long.
   struct Bin {
     double requests = 0;  ///< requests in the batches of all verifier groups
     double tokens = 0;    ///< response tokens a second
@@ -171,8 +171,8 @@ struct RunFigures {
 /// Computes the figures. `bins`: number of bins of the time lines, at least 1.
 [[nodiscard]] RunFigures figures_of(const RecordedTelemetry& run, int bins);
 
-/// Text for the user about the greatest loss of the ranks' time. Losses are all phases but prefill,
-/// decode and draft; of `verify`, only the share of refused drafts.
+/// Text for the user about the greatest loss of the ranks' time. Losses are all phases except
+/// prefill, decode and draft. Of `verify`, only refused drafts are a loss.
 [[nodiscard]] std::string largest_loss(const RunFigures& figures);
 
 }  // namespace paceline::app

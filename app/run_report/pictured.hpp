@@ -1,4 +1,4 @@
-// Prompts of a run that contain pictures, with their responses, for a report in HTML.
+// A run's prompts with pictures, and their responses, for a report in HTML.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ struct PicturedPrompt {
   std::uint64_t others = 0;                 ///< number of responses not shown
 };
 
-/// The first prompts with pictures of a run.
+/// A run's first prompts with pictures.
 struct PicturedPrompts {
   std::vector<PicturedPrompt> prompts;
   std::uint64_t others = 0;  ///< number of further prompts with pictures, not shown
 };
 
-/// Reads the first 12 prompts with pictures of a stored run, each with its first two responses,
-/// finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in
-/// all. Other pictures are only named, with the reason. Throws IoError if responses cannot be read.
+/// Reads a stored run's first 12 prompts with pictures, each with its first two responses, finished
+/// or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in all. Other
+/// pictures are only named, with the reason. Throws IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
 /// The section of the HTML report; empty: no prompt contains a picture.

@@ -46,7 +46,7 @@ struct RewardFigures {
     double rate = 0;
     std::uint64_t prompts = 0;  ///< number of prompts with k or more scored responses
   };
-  std::vector<PassAt> pass;  ///< k rises by powers of two, up to the largest group
+  std::vector<PassAt> pass;  ///< k: 1, 2, 4 and so on, and the size of the largest group
   double threshold = 0;      ///< least reward that passes
 
   std::uint64_t groups = 0;    ///< prompts with two or more scored responses

@@ -115,7 +115,7 @@ std::string trace_of(const RecordedTelemetry& run) {
             step.requests, step.prefill_tokens, step.decode_tokens, step.drafted, step.accepted,
             step.kv_blocks_used));
     double next = begin;
-    // A step's record has only the sum of a pass's many collectives, so they get no slices.
+    // A step's record has only the total seconds of its collectives, so they get no slices.
     for (const auto& [name, seconds, communication] :
          {std::tuple("draft", step.draft_duration, 0.0),
           std::tuple("forward", step.forward_duration, step.sum_duration),
