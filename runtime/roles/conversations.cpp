@@ -34,7 +34,7 @@ std::vector<Conversations::Answered> Conversations::take() {
   if (environment_ == nullptr) return answered;
   for (const EnvironmentReply& reply : environment_->take()) {
     auto waiting = waiting_.extract(reply.id);
-    if (waiting.empty()) continue;  // the request was written at a stop
+    if (waiting.empty()) continue;  // stop() has returned the request
     Admission& request = waiting.mapped().request;
     const bool goes_on =
         take_reply(request.trajectory, reply, request.prompt.size(), limits_of(request));

@@ -13,20 +13,20 @@
 namespace paceline::roles {
 
 /// A response whose turn has ended leaves its batch and waits here for the environment's answer.
-/// Meanwhile its verifier goes on holding the request, and stores the request's KV as at the end of
-/// a lease. If a request moves to another verifier, its trajectory goes along, and tells the
-/// environment there of earlier turns. Not thread-safe.
+/// Meanwhile its verifier holds the request, and keeps the request's KV in the stores of the
+/// group's ranks. If the request moves to another verifier later, its trajectory goes along, and
+/// tells the environment there of earlier turns. Not thread-safe.
 class Conversations {
  public:
   /// `environment`: null if each response is a single turn; outlives this.
   Conversations(Environment* environment, const ConversationLimits& limits)
       : environment_(environment), limits_(limits) {}
 
-  /// Whether the response could go on after an answer to its last turn. Else its KV is useless.
+  /// Whether the limits allow the response to go on after an answer. If not, its KV is useless.
   [[nodiscard]] bool may_go_on(const Admission& request) const;
   /// Returns a new key for the KV of a waiting request. No key of the coordinator equals it.
   [[nodiscard]] std::uint64_t next_key() { return kOwnKeys | ++keys_; }
-  /// Asks the environment to answer the request's turn, which has ended.
+  /// Asks the environment to answer the request's turn, which has ended. `kv`: the stored KV.
   void ask(Admission request, const policy::KeptKv& kv);
   [[nodiscard]] bool waits(RequestId id) const { return waiting_.contains(id); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }

@@ -24,7 +24,7 @@ bool went_on(const Status& before, const Status& now) {
          !now.kept.empty() || !now.races_begun.empty() || !now.races_ended.empty();
 }
 
-/// The most tokens that any response may have.
+/// Greatest number of tokens that a response can have.
 std::uint32_t longest_response(std::span<const Prompt> prompts, const policy::LeaseTerms& terms) {
   std::int32_t most = prompts.empty() ? terms.max_tokens : 1;
   for (const Prompt& prompt : prompts) most = std::max(most, terms.most(prompt));
@@ -220,7 +220,7 @@ void Coordinator::on(int from, Returned returned) {
   finish_when_idle();
 }
 
-/// Lets rewards decide which prompts count, and stops the run once enough prompts count.
+/// Lets rewards decide which prompts count, and stops the run when enough prompts count.
 void Coordinator::on(const Rewarded& told) {
   ++changes_;
   for (const Reward& reward : told.rewards) options_.sampling->scored(reward);
@@ -249,7 +249,7 @@ void Coordinator::add_work() {
 }
 
 /// Leases waiting requests to all groups with room, in descending order of free KV blocks (Seer's
-/// SelectInstance). Other leases follow reports, which idle groups do not send.
+/// SelectInstance). Leases after each report are not enough: idle groups do not report.
 void Coordinator::lease_to_any() {
   std::vector<policy::GroupState> with_room;
   std::copy_if(run_.groups.begin(), run_.groups.end(), std::back_inserter(with_room),
@@ -258,8 +258,8 @@ void Coordinator::lease_to_any() {
   for (const policy::GroupState& group : with_room) lease_due(groups_.at(group.ranks.leader));
 }
 
-/// Leases requests to idle groups. They do not report, so this offers them the requests that did
-/// not fit when they last reported.
+/// Leases waiting requests to idle groups. Idle groups send no reports, so they are looked at when
+/// another group has reported.
 void Coordinator::lease_to_idle() {
   if (requests_.waiting().empty()) return;
   for (const policy::GroupState& group : run_.groups) {
@@ -367,9 +367,9 @@ void Coordinator::change_some() {
 }
 
 /// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching in the order of
-/// the request buffer). To save messages, this happens once in n reports, for n groups.
+/// the request buffer). With n groups this is done after every n-th report, to save messages.
 void Coordinator::foresee() {
-  constexpr std::size_t kOfAGroup = 16;  // requests per group: about its next leases
+  constexpr std::size_t kOfAGroup = 16;  // requests named per group: about its next leases
   if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, ForeseeKv> keys;  // by leader
@@ -386,7 +386,7 @@ void Coordinator::forget_stored(int leader) {
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Empties the groups that are to end, then tells the ranks their new places.
+/// Moves requests out of groups that are to end. When these are empty, tells ranks their places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);
@@ -440,7 +440,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// Before a stop, leases to one group all requests that came back, so that they get to disk.
+/// At a stop, leases to one group all requests that came back, so that it writes them to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });
@@ -498,7 +498,7 @@ Progress Coordinator::progress() const {
              .placements = placements_,
              .tokens = tokens_before_,
              .nonsense = nonsense_};
-  // A request that moves may be in two statuses or in none, so the counts are capped.
+  // A request that moves can be in two statuses or in none, so the counts are capped.
   std::size_t left = p.total - p.finished;
   const auto take = [&left](std::int32_t said) {
     const std::size_t taken = std::min(left, static_cast<std::size_t>(said));

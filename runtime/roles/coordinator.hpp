@@ -1,8 +1,8 @@
-// The coordinator holds the request table and the placement of ranks, and gives orders to verifier
-// groups. A lease gives a group a request until its response has a given length. A scheduler
-// chooses leases, moves of requests, races and changes of roles (protocol/messages.hpp explains all
-// of them). The coordinator also finds out when the run is over. It is a state machine without a
-// clock: it receives and sends messages, and its caller handles time and signals.
+// The coordinator holds the request table and the placement of ranks, and commands verifier groups.
+// A lease gives a request to a group until the response has a given length. A scheduler chooses
+// leases, moves of requests, races and changes of roles (explained in protocol/messages.hpp). The
+// coordinator also finds out when the run is over. It is a state machine without a clock: it
+// receives and sends messages, and its caller handles time and signals.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Progress {
   std::size_t unflushed = 0;        ///< responses that have ended, but are not on disk yet
   std::size_t active = 0;           ///< requests in a batch
   std::size_t partial = 0;          ///< requests handed in unfinished at a stop
-  std::size_t waiting = 0;          ///< requests that are not leased, or have no room in a batch
+  std::size_t waiting = 0;          ///< all others: not leased, or not in a batch
   int loading = 0;                  ///< groups that have yet to send their first report
   std::size_t moves = 0;            ///< moves of a request from one group to another
   std::size_t races = 0;            ///< races that have begun
@@ -44,8 +44,8 @@ struct Progress {
 };
 
 struct CoordinatorOptions {
-  std::uint64_t seed = 1;  ///< seed of the sampling noise of prompts without their own seed
-  policy::LeaseTerms terms{.max_tokens = 1024};  ///< most tokens of responses, KV blocks of leases
+  std::uint64_t seed = 1;  ///< noise seed for prompts that have no seed of their own
+  policy::LeaseTerms terms{.max_tokens = 1024};  ///< longest responses, KV blocks of leases
   /// Picture files of the prompts; null if no prompt has pictures. Outlives the coordinator.
   PictureSource* pictures = nullptr;
   /// Dynamic sampling, which decides from rewards which prompts begin and when the run is over. It
@@ -58,10 +58,10 @@ struct CoordinatorOptions {
 
 class Coordinator final : public protocol::Participant {
  public:
-  /// `work`: requests to generate. With dynamic sampling, the requests of a prompt lie together,
-  /// and prompts are in the order in which they may begin. `order`: the order of leases. `prompts`:
-  /// indexed by RequestId::prompt. `already_finished`: number of requests that earlier attempts
-  /// finished. References and prompts outlive this.
+  /// `work`: requests to generate. With dynamic sampling, requests of one prompt are adjacent, and
+  /// prompts are in the order in which they begin. `order`: the order of leases. `prompts`: indexed
+  /// by RequestId::prompt. `already_finished`: number of requests that earlier attempts finished.
+  /// References and prompts outlive this.
   Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler, policy::Placement placement,
               std::vector<Trajectory> work, std::unique_ptr<policy::RequestOrder> order,
               std::span<const Prompt> prompts, const CoordinatorOptions& options,
@@ -75,7 +75,7 @@ class Coordinator final : public protocol::Participant {
   [[nodiscard]] bool over() const override {
     return summaries_.size() == static_cast<std::size_t>(placement_.ranks);
   }
-  /// Whether all requests are finished, or dynamic sampling needs no more. Valid once over().
+  /// Whether all requests are finished, or dynamic sampling needs no more. Valid when over().
   [[nodiscard]] bool complete() const {
     return options_.sampling != nullptr ? options_.sampling->over() : requests_.complete();
   }
@@ -133,12 +133,12 @@ class Coordinator final : public protocol::Participant {
   policy::RequestTable requests_;
   KnownGroups groups_;
   std::optional<RoleChange> change_;
-  /// The scheduler's view of the run. A report updates only the entry of its group, because there
-  /// may be a thousand groups, each of which reports every few steps.
+  /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
+  /// because there can be a thousand groups, each of which reports every few steps.
   policy::RunState run_;
-  std::vector<Trajectory> unbegun_;  ///< requests that may not begin yet, the next one last
+  std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling, the next one last
   std::set<int> verifiers_;          ///< leaders of all groups, past ones included
-  std::size_t unforeseen_ = 0;       ///< reports since the groups were last sent ForeseeKv
+  std::size_t unforeseen_ = 0;       ///< reports since ForeseeKv was last sent
   std::size_t placements_ = 0;       ///< times that ranks changed roles
   std::uint64_t tokens_before_ = 0;  ///< response tokens made by groups that no longer exist
   bool stopping_ = false;

@@ -12,15 +12,15 @@ using namespace protocol;
 
 namespace {
 
-constexpr int kMostMessages = 256;  ///< most messages of a turn; fetches are answered at its end
-/// Approximate limit of an answer's tokens, which keeps it within a mailbox's window of 256 KiB.
+constexpr int kMostMessages = 256;  ///< in one turn; fetches are answered after them
+/// Approximate limit of an answer's tokens. With it an answer fits a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
 constexpr double kLookSeconds = 1;  ///< seconds between two looks for groups to forget
 
 }  // namespace
 
 // Updates are applied before fetches are answered and missing tokens are asked for. After a move
-// the new verifier's tokens may arrive first, and the old verifier's last tokens then fill the gap.
+// the new verifier's tokens can arrive before the old verifier's last ones, which fill the gap.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -105,7 +105,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first. Groups that lack some get equal shares.
+/// Adds texts of earlier training steps, newest first: equal shares of `most` tokens for the groups
+/// of which texts are left.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;
@@ -119,7 +120,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does one part of the search for earlier responses, or of reading them. Returns false if idle.
+/// Does a small part of finding or reading earlier responses. Returns false if none is left to do.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

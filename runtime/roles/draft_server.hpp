@@ -16,11 +16,11 @@
 
 namespace paceline::roles {
 
-/// The server applies updates with new tokens, and answers fetches of other verifiers' tokens. It
+/// Verifiers send updates with new tokens, and fetch the tokens of other verifiers. The server
 /// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
-/// messages, and serves until its driver stops. An answer has texts of this training step first,
-/// and then responses of earlier training steps to the same prompts. Each turn reads a part of
-/// them.
+/// messages, and serves until its driver stops. An answer to a fetch has texts of this training
+/// step first, and then responses of earlier training steps to the same prompts. In each turn the
+/// server reads a part of these earlier responses from disk.
 class DraftServer final : public protocol::Participant {
  public:
   /// References outlive this. `earlier`: responses of earlier training steps; null: there are none.
@@ -63,7 +63,7 @@ class DraftServer final : public protocol::Participant {
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< response index of the stretch after the gap
+    std::uint64_t offset = 0;  ///< response tokens before the stretch after the gap
   };
   std::map<RequestId, Teller> gaps_;  ///< by request: the last sender of tokens after a gap
   std::vector<draft::LoggedText> texts_;

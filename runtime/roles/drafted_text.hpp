@@ -17,9 +17,9 @@ struct DraftedChain {
   std::vector<TokenId> tokens;
   std::vector<float> scores;        ///< [tokens] score of each token, given the tokens before it
   std::vector<std::int32_t> by;     ///< [tokens] index of the drafter that found each token
-  std::vector<TokenId> runners_up;  ///< [tokens] that drafter's second choice; -1: none
+  std::vector<TokenId> runners_up;  ///< [tokens] second choice of the same drafter; -1: none
   std::size_t sent = 0;             ///< number of tokens that the verifier was sent
-  bool exhausted = false;           ///< no drafter finds more until the verifier's next message
+  bool exhausted = false;           ///< no drafter finds more before the verifier's next message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }
   [[nodiscard]] int unsent() const { return static_cast<int>(tokens.size() - sent); }
@@ -50,7 +50,7 @@ struct DraftedBranch {
 
 struct DraftedText {
   DraftedChain chain;
-  std::map<std::int32_t, DraftedBranch> branches;  ///< by response index where each leaves `chain`
+  std::map<std::int32_t, DraftedBranch> branches;  ///< by response index of `instead`
 
   [[nodiscard]] std::size_t branched() const {
     std::size_t tokens = 0;

@@ -23,7 +23,8 @@ constexpr double kSignSeconds = 0.5;
 /// could overflow fp32 in a head's first product.
 constexpr int kMostExponent = 96;
 
-/// A second choice weighs 1/e after kSecondMemory further ones. kSecondPrior: weight of the prior.
+/// In the share of right second choices an observation weighs 1/e after kSecondMemory further ones.
+/// kSecondPrior: weight of the prior, in observations.
 constexpr double kSecondMemory = 1000;
 constexpr double kSecondPrior = 20;
 
@@ -93,7 +94,7 @@ void DrafterRank::receive() {
   }
 }
 
-/// Applies or drops a message. Drafts may still come, if this rank was a verifier before.
+/// Applies or drops a message. Late Drafts, from this rank's time as a verifier, are dropped.
 void DrafterRank::take(const Envelope& envelope) {
   const bool trusted = envelope.from == Address::coordinator();
   std::optional<Message> message =
@@ -151,10 +152,10 @@ void DrafterRank::open(int from, const DraftOpen& open) {
                    clock_.now());
 }
 
-/// Takes the text that the rank missed while its mailbox was full. The verifier then opens the
-/// request again, but only the missed text must be computed. To compute the whole texts of all
-/// requests would take so long that the mailbox would fill up again. Returns false if the request
-/// must be opened anew: it has moved, or a drafter lacks the missed features.
+/// After the rank's mailbox was full, the verifier opens a request again. This function computes
+/// only the text that the rank missed. To compute the whole texts of all requests would take so
+/// long that the mailbox would fill up again. Returns false if the request must be opened anew: it
+/// has moved, or a drafter lacks the missed features.
 bool DrafterRank::goes_on(int from, const DraftOpen& open, OpenRequest& r) {
   const auto known = static_cast<std::size_t>(r.response);
   if (r.verifier != from || r.version != open.version || open.response.size() < known ||
@@ -200,7 +201,8 @@ void DrafterRank::tally(const DraftedChain& chain, std::size_t agreed,
 
 /// Compares drafted tokens with `tokens`, the response's last tokens. Tokens of the chain that were
 /// committed are removed. At the first difference the rest of the chain and all branches are
-/// dropped. But if a branch leaves the chain there by the committed token, it becomes the chain.
+/// dropped. But if a branch leaves the chain there by the committed token, this branch becomes the
+/// chain, and is compared with the tokens that follow.
 void DrafterRank::judge(OpenRequest& r, std::span<const TokenId> tokens) {
   for (;;) {
     DraftedChain& chain = r.ahead.chain;
@@ -405,7 +407,8 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter for drafts of the requests without any, and `branching_` to extend branches too.
+/// Asks a drafter to draft for the requests in `asked_`. The drafter `branching_` drafts branches
+/// too.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;
@@ -483,8 +486,9 @@ void DrafterRank::take_draft(const draft::DraftSlot& slot, std::int32_t drafter,
   summary_.drafted += static_cast<std::uint64_t>(slot.count);
 }
 
-/// Sends complete pieces, and shorter pieces that no drafter can extend. If the verifier has no
-/// drafted token of a request, a piece of any length is sent, so that the next step has a draft.
+/// Sends branches, complete pieces, and shorter pieces that no drafter can extend. If the verifier
+/// has no drafted token of a request, a piece of any length is sent, so that the next step has a
+/// draft.
 void DrafterRank::send_due() {
   std::map<int, Drafts> drafts;  // by verifier
   const auto send = [&](const OpenRequest& r, DraftedChain& chain, DraftPiece piece) {

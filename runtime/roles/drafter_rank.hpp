@@ -29,35 +29,35 @@ namespace paceline::roles {
 struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank in the placement
   protocol::DraftWindow window = {};
-  /// Number of tokens of a piece, the part of a draft that is sent at once. At most
+  /// Number of tokens of a piece, the part of a draft that is sent in one message. At most
   /// `window.tokens`. 0: `window.tokens`, or a single token if the rank is eager.
   int piece = 0;
-  int max_batch = 64;  ///< most rows of one call of a drafter
-  /// Seconds of a call that drafts one token a row, by number of rows, of the first drafter that
-  /// drafts branches. Without points no branches are drafted, unless `shuffle` is set.
+  int max_batch = 64;  ///< greatest number of rows in one call of a drafter
+  /// For the first drafter that drafts branches: seconds, by number of rows, of a call that drafts
+  /// one token in each row. Without points no branches are drafted, unless `shuffle` is set.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< seed of a random choice of branches; 0: no random choice
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
 };
 
 /// The rank drafts for its requests in turn, a few tokens in each call. The window limits how far
-/// the rank may run ahead of the tokens that a verifier has committed. Drafters are asked in order,
+/// the rank runs ahead of the tokens that a verifier has committed. Drafters are asked in order,
 /// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
 ///
 /// An eager rank (protocol::DraftWindow) also drafts branches where they pay
 /// (policy/length/outcomes.hpp). A branch leaves a request's chain for the drafter's second choice
-/// at one token. It serves one outcome of the verifier's step: the target samples this second
-/// choice. Then the branch becomes the chain, and the next step has a draft at once. Without a
-/// branch the next step has no draft, because the rank hears of the rejected token only when this
-/// step has begun. Where rows are cheap, the verifier tries branches in addition to the chain.
+/// at one token. It serves one outcome of a verifier's step: the target samples this second choice.
+/// Then the branch becomes the chain, and the verifier's next step has a draft. Without a branch
+/// the next step has no draft, because it begins before the rank has heard of the rejected token.
+/// If rows are cheap, the verifier verifies branches together with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
 /// position with target features the head goes on from its own features, and computes these rows
-/// again once the target's features have come. If features never come (a request moved, a mailbox
+/// again when the target's features have come. If features never come (a request moved, a mailbox
 /// was full), the head begins anew with the next features.
 ///
-/// Only the coordinator is trusted. Other senders may have been drafter ranks, which may send
-/// anything. Invalid contents are dropped and counted (RankSummary::invalid).
+/// Only the coordinator is trusted. Other senders may have been drafter ranks before, which can
+/// send anything. Invalid contents are dropped and counted (RankSummary::invalid).
 class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.
@@ -130,7 +130,7 @@ class DrafterRank final : public protocol::Participant {
     return static_cast<int>(r.ahead.chain.size()) >= protocol::most_ahead(window());
   }
   /// Whether drafters may be asked to extend the request's chain. They may not while a whole piece
-  /// is unsent, perhaps because the verifier's mailbox is full.
+  /// is unsent, for instance because the verifier's mailbox is full.
   [[nodiscard]] bool may_ask(const OpenRequest& r) const {
     return !at_limit(r) && !r.ahead.chain.exhausted && r.ahead.chain.unsent() < piece();
   }
@@ -146,7 +146,7 @@ class DrafterRank final : public protocol::Participant {
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   RequestMap<OpenRequest> requests_;
   std::map<int, Correspondence> verifiers_;
-  RequestId next_;             ///< first request of the next call: one call may not fit all
+  RequestId next_;             ///< first request of the next call, if not all fit in one call
   double held_up_since_ = -1;  ///< time since which the rank waits for verifiers; -1: not waiting
   bool over_ = false;
   std::optional<policy::Placement> next_place_;
@@ -154,7 +154,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share that is right where the first choice is wrong
+  policy::FadingShare second_choices_;  ///< share that is right if the first choice is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known

@@ -20,7 +20,7 @@ void Group::tell(const Message& command) {
   if (!members_.empty()) send(encode(command));
 }
 
-/// The first command is sent only once all members have their places, so no member misses it.
+/// The first command is sent only when all members have their places, so no member misses it.
 void Group::send(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));
@@ -89,7 +89,7 @@ Turn Member::turn() {
     if (receipt != Receipt::handled)
       throw std::logic_error("a group's member got a message meant for another role");
     if (over_) return turn;
-    report();  // here too, because steps may follow without a pause
+    report();  // here too, because steps can follow one another without a pause
   }
   report();
   return turn;

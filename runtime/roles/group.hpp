@@ -18,8 +18,8 @@ namespace paceline::roles {
 
 /// The leader's side of a group. Runs steps together with the members, and sends them commands as
 /// messages, in order. Only steps and ReadRouting have collectives, so members never wait in other
-/// commands. A command on KV has a key that no other command in flight has. Each member reports the
-/// end of its share of such a command (KvMoved).
+/// commands. A command on KV has a key that no other command in flight has. Each member does its
+/// share of such a command, and reports when the share has ended (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -28,8 +28,9 @@ class Group final : public engine::StepRunner {
         const std::vector<int>& members, std::uint32_t epoch);
 
   engine::StepResult run(const engine::Step& step) override;
-  /// Every rank of the group has the routed experts of all layers, so the leader reads its own. If
-  /// ranks have KV of their own requests, the owner of the places sends its experts to all ranks.
+  /// Every rank of the group has the routed experts of all layers, so the leader reads its own
+  /// copy. But if each rank has the KV of its own requests, the rank that owns the places sends
+  /// their experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// Features come from the leader, because every rank of the group has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
@@ -55,7 +56,8 @@ class Group final : public engine::StepRunner {
 /// Whether a message is the Lead of this epoch. From this message on its sender leads the group.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// A rank of a group other than the leader. Follows the leader's commands once it has got Lead.
+/// A rank of a group other than the leader. Follows the leader's commands after the message Lead,
+/// and drops messages before it.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: epoch of the placement that made the group. References outlive this.
@@ -64,7 +66,7 @@ class Member final : public protocol::Participant {
   protocol::Turn turn() override;
   [[nodiscard]] bool over() const override { return over_; }
   [[nodiscard]] std::optional<policy::Placement> next() const override { return next_; }
-  /// Sums over all steps, by the recorder's clock (StepMeter::sums).
+  /// Sums over all steps, timed by the recorder's clock (StepMeter::sums).
   [[nodiscard]] const RankSummary& sums() const { return meter_.sums(); }
 
  private:

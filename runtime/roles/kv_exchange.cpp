@@ -21,7 +21,7 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
   return kept;
 }
 
-/// The prompt's KV is stored too, because the next group may have no sibling that holds this KV.
+/// The prompt's KV is stored too, because the next group might have no sibling with this KV.
 policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
   if (kept.positions == 0) {

@@ -21,14 +21,14 @@
 
 namespace paceline::roles {
 
-/// A move of one request's KV, to or from another group or the ranks' stores. Like the handle of a
-/// transfer in NIXL, a move is prepared, posted, done and released. Stored KV is posted twice: into
-/// the stores, and out of them. Any other order throws std::logic_error.
+/// A move of one request's KV: to or from another group, or to or from the stores of this group.
+/// Like the handle of a transfer in NIXL, a move is prepared, posted, done and released. Stored KV
+/// is posted twice: into the stores, and out of them. Any other order throws std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
     copied,   ///< a copy of the KV of a request that another group races for
-    stored,   ///< KV of a request that waits to be leased again, to any group
+    stored,   ///< KV of a request that waits for its next lease or turn
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
@@ -55,7 +55,7 @@ struct KvMove {
     complete = true;
   }
   /// Notes the end of a rank's share. Returns whether this was the last share. Ignores ranks that
-  /// are not awaited, because a rank that was a drafter may have sent nonsense.
+  /// are not awaited, because a rank that was a drafter can have sent nonsense.
   [[nodiscard]] bool share_ended(int rank, bool share_complete) {
     if (awaited.erase(rank) == 0) return false;
     complete = complete && share_complete;
@@ -78,7 +78,7 @@ struct KvMove {
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
 /// that it wants. The KV of a request that arrives is pulled, or declined, once the request has a
 /// place in the batch. The KV of a request that waits for its next lease is stored. Every rank of
-/// the group has a share of a move, and reports its end. Not thread-safe.
+/// the group has a share of a move, and reports when the share has ended. Not thread-safe.
 class KvExchange {
  public:
   /// References outlive this. `share`: the leader's own share. `ranks`: ranks of this group.
@@ -107,15 +107,15 @@ class KvExchange {
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
   /// Gives the other group the KV that it wants. Throws std::logic_error if the KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the group that keeps the KV that nobody wants it. Does nothing if there is no KV.
+  /// Tells the group that keeps the KV to drop it. Does nothing if there is no KV.
   void decline(policy::KeptKv& kv);
   /// Fetches KV into the blocks of a request that has a place in the batch. Fetches only the
   /// positions for which a transfer is faster than computing them.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// Notes that a rank's share has ended. The last share completes the move: fetched KV has arrived
-  /// then, and the blocks of other KV are freed. Returns whether this was the last share. Does
-  /// nothing if the rank has no share in a move with this key.
+  /// Notes that a rank's share has ended. With the last share, fetched KV has arrived, and parcels
+  /// of other KV are released. Returns whether this was the last share. Does nothing if the rank
+  /// has no share in a move with this key.
   bool share_ended(int rank, const protocol::KvMoved& moved);
   /// Finds out which of the leader's shares have ended. Returns whether this ended any move.
   [[nodiscard]] bool settle();
@@ -123,8 +123,8 @@ class KvExchange {
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
   /// Whether the request's blocks are being written.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Frees parcels kept for groups without a place in `placement`, which hold no requests any more.
-  /// `ended`: these groups are gone. Before that they may still pull copies, so copies are kept.
+  /// Releases given KV that is kept for groups outside `placement`, because these groups hold no
+  /// requests any more. `ended`: these groups have ended, so copied KV is released too.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

@@ -58,7 +58,7 @@ void KvShare::forget_from(std::size_t bytes) {
     throw std::logic_error("KV memory shrinks to a size that it never had");
 }
 
-// The destructor may run after a fault, while other data has yet to be saved. So it throws nothing,
+// The destructor can run after a fault, when other data has yet to be saved. So it throws nothing,
 // and does not wait long for a peer that may be gone.
 KvShare::~KvShare() {
   std::string why = "a transfer does not end";
@@ -140,8 +140,8 @@ void KvShare::for_each_peer(const protocol::MoveKv& command, Each each) const {
     each(peer.leader + p, std::max(first, p * theirs), std::min(end, (p + 1) * theirs));
 }
 
-// In a block, the heads in common are adjacent within each layer's K and within its V, so each
-// gives one piece. If both ranks hold the same heads, or latent vectors, a block is one piece.
+// In a block, the heads in common are adjacent within each layer's K and within its V, so each K or
+// V gives one piece. If both ranks hold the same heads, or latent vectors, a block is one piece.
 void KvShare::exchange(const protocol::MoveKv& command,
                        std::span<const std::span<std::byte>> blocks, UnderWay& under_way) {
   const kernels::KvShape& shape = memory_.shape;
@@ -149,7 +149,7 @@ void KvShare::exchange(const protocol::MoveKv& command,
   for_each_peer(command, [&](int rank, int from, int to) {
     const bool whole = shape.latent() || (to - from == shape.kv_heads && tp_ == command.peer.tp);
     const int skipped = from - index_ * shape.kv_heads;
-    // A receiver gets a position's experts once, together with its first head.
+    // A receiver gets a position's experts only together with the first of the receiver's heads.
     const int receives = command.send != 0 ? heads_of(command.peer) : shape.kv_heads;
     const bool routing = !whole && shape.routed > 0 && from % receives == 0;
     std::vector<std::span<std::byte>> pieces;

@@ -24,8 +24,8 @@ namespace paceline::roles {
 /// block's positions, which are the same on all ranks. Groups of different sizes have different
 /// shares, so a rank exchanges heads with every rank of the other group that has some of the same
 /// heads. Experts are sent together with a receiver's first head. The store holds shares unchanged.
-/// If each rank has the KV of its own requests (AttentionLayout::data), its share is all of the
-/// blocks that it owns, and other groups see the rank as a group of one. Not thread-safe.
+/// If each rank has the KV of its own requests (AttentionLayout::data), a rank's share is the
+/// blocks that it owns, whole, and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
   /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks of the size in
@@ -33,15 +33,15 @@ class KvShare {
   /// of its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
-  /// Cancels transfers in flight, and waits at most a few seconds until they have ended. Memory
-  /// that the transport may still touch after that is never freed.
+  /// Cancels transfers in flight, and waits at most a few seconds until they have ended. If the
+  /// transport might use the memory after that, the memory is never freed.
   ~KvShare();
   KvShare(const KvShare&) = delete;
   KvShare& operator=(const KvShare&) = delete;
 
-  /// The caller calls shrink_before() before and grow_after() after each step, which may resize the
-  /// KV memory. The memory does not move. shrink_before() unregisters the memory that the step
-  /// gives back; no transfer in flight may use that memory.
+  /// To be called before and after each step, because a step can resize the KV memory. The memory
+  /// does not move. shrink_before() unregisters the memory that the step gives back; no transfer in
+  /// flight may use that memory.
   void shrink_before(const kv::Work& work);
   void grow_after(const kv::Work& work);
 

@@ -9,7 +9,7 @@ void Pregeneration::take(const PregeneratedRun& run, std::vector<Admission> requ
   if (!std::exchange(opened_, true)) sink_ = open_ ? open_(run) : nullptr;
   const std::vector<TokenId>* prompt = nullptr;
   for (Admission& request : requests) {
-    // Only the first of several siblings comes with their prompt.
+    // Of siblings, only the first has the prompt.
     if (!request.prompt.empty()) {
       prompt = &request.prompt;
     } else if (prompt != nullptr) {

@@ -1,4 +1,4 @@
-// A verifier's work for the next training step while this one has none for its group (BubbleSpec).
+// A verifier's work for the next training step, when this step has none for it (BubbleSpec).
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace paceline::roles {
 
 /// Generates responses to the next training step's prompts with the present weights, but with that
 /// step's noise and sampling. The next training step drafts from these texts; they never become its
-/// responses. These requests use the verifier's batch, but never together with requests of this
-/// training step: the verifier calls drop() before it takes a request of this training step in.
-/// Nobody drafts for requests of the next one. Not thread-safe.
+/// responses. Requests of the next step use the verifier's batch, but never together with requests
+/// of this training step: the verifier calls drop() before it takes in a request of this training
+/// step. They are decoded without drafts. Not thread-safe.
 class Pregeneration {
  public:
   /// Opens the sink for the responses. Returns null if they are not kept.
@@ -33,7 +33,7 @@ class Pregeneration {
   void take(const PregeneratedRun& run, std::vector<Admission> requests);
   /// Whether the requests in the batch are of the next training step.
   [[nodiscard]] bool running() const { return !running_.empty(); }
-  /// Whether the id, as the batch has it, belongs to the next training step.
+  /// Whether a request with this id, in the batch, is of the next training step.
   [[nodiscard]] static bool owns(RequestId id) { return (id.prompt & kUpcoming) != 0; }
   /// Runs one decoding step of the requests. The batch must have no request of this training step.
   /// Returns false if there is nothing to do.
@@ -65,8 +65,8 @@ class Pregeneration {
   TrajectorySink* sink_ = nullptr;
   bool opened_ = false;
   std::deque<Admission> waiting_;
-  std::map<RequestId, Admission> running_;  ///< requests in the batch, with empty responses
-  bool full_ = false;                       ///< no room, and no request has left since
+  std::map<RequestId, Admission> running_;  ///< requests in the batch, without their trajectories
+  bool full_ = false;                       ///< there was no room, and no request has left since
   std::int32_t blocks_free_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t tokens_ = 0;

@@ -18,18 +18,18 @@ namespace paceline::roles {
 /// The group to which the request is leased is the holder; the other groups are racers. In the
 /// paper the response of the first group to end is kept. Here the holder always ends the response
 /// and writes it. Trajectories do not depend on drafters, so racers commit the same tokens as the
-/// holder. The holder is therefore behind a racer only by one message and by the step that verifies
-/// the racer's tokens. A race can begin and end at any time without anyone's consent.
+/// holder. So the holder is behind a racer only by one message and by the step that verifies the
+/// racer's tokens. A race can begin and end at any time without anyone's consent.
 ///
-/// Racers send their tokens to the holder alone, which passes them on to other racers. Tokens from
+/// Racers send their tokens only to the holder, which passes them on to other racers. Tokens from
 /// other groups serve as drafts, so each of them is verified. Not thread-safe.
 class Races {
  public:
-  /// `vocab`: messages with token ids past it are dropped. The mailbox outlives this.
+  /// `vocab`: messages with token ids that are not below it are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
   /// Called by the holder when a group led by `racer` gets a copy of the request. `response`:
-  /// response tokens so far. `key`: key of the race.
+  /// number of response tokens so far. `key`: key of the race.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
   /// Called by a racer when the holder has offered the request, with `response` tokens so far.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
@@ -62,8 +62,9 @@ class Races {
     std::size_t own = 0;              ///< response tokens committed here
     std::vector<TokenId> ahead = {};  ///< tokens after these that another group committed
     bool held = true;                 ///< this verifier is the holder; false: it is a racer
-    std::vector<Other> others = {};   ///< a holder's racers; or a racer's holder, if not over
-    std::uint64_t key = 0;            ///< key of the race, if this verifier is a racer
+    /// For the holder: its racers. For a racer: the holder, until the holder has ended the race.
+    std::vector<Other> others = {};
+    std::uint64_t key = 0;  ///< key of the race, if this verifier is a racer
     [[nodiscard]] std::size_t known() const { return own + ahead.size(); }
   };
   void tell(RequestId id, RacedRequest& request, std::span<const TokenId> fresh);

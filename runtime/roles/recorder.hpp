@@ -1,4 +1,4 @@
-// The clock and the telemetry sink by which a rank's steps and transfers are recorded.
+// The clock and the telemetry sink with which a rank's steps and transfers are recorded.
 #pragma once
 
 #include "runtime/core/clock.hpp"
@@ -6,7 +6,7 @@
 
 namespace paceline::roles {
 
-/// Clock and sink outlive the recorder's users. Both are null where nothing is recorded.
+/// Clock and sink outlive the recorder's users. Both are null if nothing is recorded.
 struct Recorder {
   const Clock* clock = nullptr;
   TelemetrySink* telemetry = nullptr;

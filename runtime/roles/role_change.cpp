@@ -17,7 +17,7 @@ RoleChange::RoleChange(const policy::Placement& now, policy::Placement next)
 }
 
 RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const {
-  std::map<int, int> load;  // requests of groups that stay, by leader
+  std::map<int, int> load;  // number of requests of groups that stay, by leader
   for (const policy::GroupRanks& group : now_.groups) {
     if (!ends(group.leader)) load[group.leader] = requests.held_by(group.leader);
   }
@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // A planned race still needs its group. A running race ends with its group.
+  // A planned race may yet bring its group a request. A running race ends with its group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {
@@ -50,7 +50,7 @@ std::vector<RoleChange::Telling> RoleChange::tell() {
     if (now_.role(rank) != Role::verifier_member) tellings.push_back({rank, next_});
   }
   // Verifiers that stay read a drafter's messages as drafts, so they must part from the drafter
-  // before it takes another role. They hear of new drafters once the next placement is in force.
+  // before it takes another role. They hear of new drafters when the next placement is in force.
   policy::Placement meanwhile = next_;
   std::erase_if(meanwhile.drafters, [&](const policy::DrafterPlace& drafter) {
     return !policy::stays(drafter.rank, now_, next_);

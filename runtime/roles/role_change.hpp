@@ -11,10 +11,10 @@
 namespace paceline::roles {
 
 /// Ranks change roles in three steps. First, groups that are to end get no more leases. Their
-/// requests go to groups that stay, or back to the request table if no group stays (drain()). Then
-/// every rank that changes is told its new place, takes it and confirms it. Verifiers that stay
-/// confirm that they have parted from drafters that end (tell(), took()). Once all have confirmed,
-/// the next placement is in force (done()).
+/// requests go to groups that stay, or back to the request table if no group stays (drain()).
+/// Second, every rank that changes is told its new place, takes it and confirms it. Verifiers that
+/// stay confirm that they have parted from drafters that end (tell(), took()). Third, when all have
+/// confirmed, the next placement is in force (done()).
 ///
 /// This class says which messages are due; the coordinator sends them.
 class RoleChange {
@@ -24,12 +24,12 @@ class RoleChange {
   /// Whether some rank has another place in the next placement.
   [[nodiscard]] bool needed() const { return !changing_.empty(); }
   [[nodiscard]] const policy::Placement& next() const { return next_; }
-  /// Whether the group that `leader` leads now has no place in the next placement.
+  /// Whether the present group of `leader` ends with this change.
   [[nodiscard]] bool ends(int leader) const { return changing_.contains(leader); }
 
   struct Drain {
-    std::vector<policy::RequestMove> moves;  ///< moves to be ordered
-    bool done = false;  ///< groups that end hold no request, and no move brings them one
+    std::vector<policy::RequestMove> moves;  ///< moves to be commanded
+    bool done = false;                       ///< groups that end hold no request, and will get none
   };
   [[nodiscard]] Drain drain(const policy::RequestTable& requests) const;
 
@@ -37,8 +37,9 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// Returns the placement to send to each rank. A leader passes it on to its members. From then
-  /// on, ranks that change and verifiers that stay are awaited.
+  /// Returns the placements to send: to ranks that change, and to leaders that stay. Members are
+  /// left out, because their leaders pass the placement on. From then on, ranks that change
+  /// (members too) and leaders that stay are awaited.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
   /// Whether the rank has yet to confirm that it has taken its place, or parted from drafters.
@@ -47,7 +48,7 @@ class RoleChange {
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether `epoch` is the next placement's. New groups may report before all have confirmed.
+  /// Whether the next placement has this epoch. Its groups can report before all have confirmed.
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }

@@ -36,7 +36,7 @@ Turn Verifier::turn() {
   let_go();
   do {
     admit();
-  } while (kv_.settle());  // a transfer that has ended may have made room
+  } while (kv_.settle());  // a move that has ended can have made room
   const bool works = ports_.batcher.active() > 0 && !upcoming_.running();
   const std::uint64_t rows = meter_.sums().prefill_tokens + meter_.sums().decode_tokens;
   if (works) {
@@ -46,7 +46,7 @@ Turn Verifier::turn() {
     meter_.stop_waiting();
   }
   announce();
-  // A turn whose requests all wait for KV computes no rows, and has not worked.
+  // If all requests wait for KV, the turn computes no rows, and does not count as work.
   const bool worked = meter_.sums().prefill_tokens + meter_.sums().decode_tokens > rows;
   publish(!worked);
   over_ = next_ && kv_.idle() && unflushed_.empty() && !recorded_ && given_up_.empty();
@@ -67,7 +67,7 @@ void Verifier::event(RequestId id, RequestEventKind kind, std::size_t tokens) {
 }
 
 void Verifier::receive() {
-  constexpr int kMostMessages = 4096;  // a bound, so that a flood does not hold up decoding
+  constexpr int kMostMessages = 4096;  // a bound, so that many messages do not hold up decoding
   for (int n = 0; n < kMostMessages && !over_; ++n) {
     const std::optional<Envelope> envelope = ports_.mailbox.poll();
     if (!envelope) return;
@@ -174,7 +174,7 @@ void Verifier::renew(const Renew& renew) {
 }
 
 void Verifier::become(policy::Placement placement) {
-  // The coordinator sends a placement a second time once all ranks have taken their places.
+  // The coordinator sends a placement a second time when all ranks have taken their places.
   const bool all_have_places = placement.epoch == heard_of_;
   kv_.part_from(placement, all_have_places);
   for (Waiting& waiting : waiting_) {
@@ -198,7 +198,7 @@ void Verifier::become(policy::Placement placement) {
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   upcoming_.drop();
-  // A holder does not race. The old holder's message that ends the race may come later.
+  // A new holder stops racing. The old holder's message that ends the race can come later.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -216,7 +216,7 @@ void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalInde
   if (status_.stopped != 0) stop();  // hands in this request, too
 }
 
-// When the verifier reports its stop, all requests that it holds are on disk, finished or not.
+// When the verifier reports its stop, all its responses are on disk, finished or not.
 void Verifier::stop() {
   upcoming_.end();
   for (Trajectory& partial : ports_.batcher.stop()) {
@@ -249,9 +249,10 @@ void Verifier::stop() {
   publish(true);
 }
 
-/// Makes the ordered moves. A request goes to another group, which later pulls its KV from a
-/// parcel, or back to the coordinator after its KV was put into the store. A request moves later if
-/// its KV is still arriving, or if it waits for an environment's answer.
+/// Makes the moves that the coordinator has commanded. A request goes to another group, which later
+/// pulls its KV from a parcel, or back to the coordinator while its KV goes into the store. A
+/// request moves later if its KV is still on the way here, or if it waits for an environment's
+/// answer.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -334,7 +335,8 @@ void Verifier::admit() {
     changed_ = true;
   }
   // KV of waiting requests takes room in the groups that keep it. Two groups in which nothing runs
-  // might each wait for room that the other's KV takes. So KV is declined and computed again.
+  // might each lack the room that KV for the other takes. So such a group declines KV and computes
+  // it again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }
@@ -370,7 +372,7 @@ void Verifier::step() {
       ports_.group.run(ports_.recorder != nullptr ? ports_.recorder->with_questions(step) : step);
   if (ports_.recorder != nullptr) ports_.recorder->answered(result.sampled);
   std::vector<Trajectory> finished = ports_.batcher.commit(result);
-  // The cost of a step is the cost of its rows, so the time for pictures is left out.
+  // The speculator learns what rows cost, so the time for pictures is left out.
   const double verified = ports_.clock.now();
   const double seconds = verified - drafted - result.picture_seconds;
   for (const engine::Committed& c : ports_.batcher.committed()) {
@@ -421,7 +423,7 @@ void Verifier::finish(const Trajectory& done) {
 }
 
 /// Takes the requests whose turns have ended out of the batch, and asks for answers. Only the
-/// holder of a request asks, because a racer stops racing with the turn.
+/// holder of a request asks, because a racer's race ends with the turn.
 void Verifier::end_turns() {
   const std::vector<RequestId> over = ports_.batcher.take_turns();
   if (over.empty()) return;

@@ -1,4 +1,4 @@
-// The verifier leads a group of ranks that generate the responses leased to the group.
+// The verifier leads a group of ranks, which generates responses to the requests leased to it.
 #pragma once
 
 #include <deque>
@@ -57,9 +57,9 @@ struct VerifierOptions {
   std::uint32_t epoch = 0;   ///< epoch of the placement that made the group
   std::int32_t max_batch = 64;
   std::int32_t kv_block = 16;
-  /// A lease is reported as about to end when at most this number of response tokens is left.
+  /// A lease is reported as about to end when it has at most this number of response tokens left.
   std::uint32_t lease_notice = 0;
-  /// Most seconds until a finished response is flushed. All are flushed before the verifier idles.
+  /// Seconds between two flushes of finished responses. All are flushed before the verifier idles.
   double flush_seconds = 5;
   policy::MoveCosts costs;  ///< decide how much of an arriving request's KV is transferred
   std::int32_t vocab = 0;
@@ -70,27 +70,27 @@ struct VerifierOptions {
 /// In each turn the verifier applies messages, hands over requests that are to move, takes requests
 /// into the batch, resizes the pool of KV blocks, runs one step and reports the responses that
 /// ended. A step begins with drafts, if there are any, from the same rank (coupled speculation) or
-/// from drafter ranks (decoupled). The coordinator counts a response as finished only once it is on
+/// from drafter ranks (decoupled). The coordinator counts a response as finished only when it is on
 /// disk.
 ///
-/// Where responses are conversations, a response leaves the batch after each turn, and waits here
-/// for the environment's answer (conversations.hpp). Its trajectory is written with each answer, so
-/// that a resumed run does not ask for an answer again. A request moves only after its answer.
+/// If responses are conversations, a response leaves the batch after each turn, and waits here for
+/// the environment's answer (conversations.hpp). Its trajectory is written with each answer, so
+/// that a resumed run does not ask for an answer again. Meanwhile the request does not move.
 ///
 /// A verifier that is to take another role goes on until other groups have pulled or declined the
-/// KV of requests that left. The coordinator ensures that the verifier holds no request by then.
+/// KV of requests that left. A verifier that holds requests is not given another role.
 ///
-/// A request that is to move is offered to its new verifier, which holds the request from then on.
-/// The new verifier pulls part of the KV, computes the rest, and decodes once it has both.
+/// A request that is to move is offered to its new verifier. From the offer on the new verifier
+/// holds the request. It pulls part of the KV, computes the rest, and then decodes.
 ///
 /// In a race (races.hpp) the holder of a request offers a copy to another verifier, the racer. The
 /// racer has the copy in its batch like any other request, but does not write or report its
 /// response. The racer gives the race up when requests that it holds need the room.
 ///
 /// While the verifier has no request of this training step, it runs requests of the next training
-/// step that the coordinator sends (pregeneration.hpp). They leave the batch when a request of this
-/// training step arrives, so this request waits for at most one decoding step of theirs. Reports
-/// and telemetry do not count them.
+/// step that the coordinator sends (pregeneration.hpp). When a request of this training step
+/// arrives, these requests leave the batch after at most one decoding step. Statuses and step
+/// records do not count them.
 class Verifier final : public protocol::Participant {
  public:
   Verifier(const VerifierPorts& ports, const VerifierOptions& options);
@@ -148,8 +148,8 @@ class Verifier final : public protocol::Participant {
   Conversations conversations_;
   Pregeneration upcoming_;
   std::uint64_t pregenerated_told_ = 0;      ///< Pregenerated::requests as last sent
-  std::vector<protocol::Move> moves_asked_;  ///< moves that are ordered, but not made yet
-  std::vector<protocol::Race> races_asked_;  ///< races that are ordered, but not offered yet
+  std::vector<protocol::Move> moves_asked_;  ///< moves commanded, but not made yet
+  std::vector<protocol::Race> races_asked_;  ///< races commanded, but not offered yet
   std::vector<RequestId> given_up_;          ///< requests in the batch whose races were given up
   protocol::Status status_;                  ///< the next status to send
   std::vector<RequestId> unflushed_;         ///< requests whose ended responses are not on disk yet

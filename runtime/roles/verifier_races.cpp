@@ -9,7 +9,7 @@ namespace paceline::roles {
 
 using namespace protocol;
 
-/// Offers copies of requests to other groups, as the coordinator ordered. These groups then race.
+/// Offers copies of requests to other groups, as the coordinator has commanded. They then race.
 void Verifier::let_race() {
   for (const Race& race : std::exchange(races_asked_, {})) {
     const auto waits = waiting(race.id);
@@ -35,7 +35,7 @@ void Verifier::let_race() {
       offer.request = waits->request;
     }
     offer.request.version = race.key;
-    offer.request.until = policy::kToTheEnd;  // a racer has no lease, so it may go on to the end
+    offer.request.until = policy::kToTheEnd;  // a racer has no lease, so it can go on to the end
     const std::size_t response = offer.request.trajectory.tokens.size();
     ports_.mailbox.send({race.to.leader, Address::Port::role}, encode(std::move(offer)));
     races_.offer(race.id, response, race.to.leader, race.key);

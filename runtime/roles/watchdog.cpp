@@ -7,8 +7,8 @@
 namespace paceline::roles {
 namespace {
 
-constexpr double kLongestGap = 1;  // most seconds that count between two looks
-constexpr double kGrace = 10;      // seconds that groups have to hand in their requests
+constexpr double kLongestGap = 1;  // greatest number of seconds that counts between two looks
+constexpr double kGrace = 10;      // seconds in which groups are to hand in their requests
 constexpr std::size_t kMostNamed = 8;
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace paceline::roles {
 
 /// The watchdog looks at the messages that the coordinator gets. If these show no progress for too
 /// long, a rank hangs: in a step, in a collective with a rank that is gone, or because its process
-/// was stopped. Then look() returns `stop`, so that groups hand in what they can, and later
+/// was stopped. Then look() returns `stop`, so that groups hand in their requests, and later
 /// `give_up`.
 ///
 /// The watch begins with the first report, because reading weights may take any time. Time during
@@ -23,7 +23,7 @@ class Watchdog {
   explicit Watchdog(std::optional<double> limit) : limit_(limit) {}
 
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
-  /// Judges the run. To be called at least once a second. Returns `stop` only once.
+  /// Judges the run. To be called at least once a second. Returns `stop` at most one time.
   [[nodiscard]] Verdict look(double now, const Coordinator& coordinator);
   /// Returns a text for the user: how long there was no progress, and for which ranks the
   /// coordinator waits. The rank that has been silent longest comes first.
@@ -34,7 +34,7 @@ class Watchdog {
   double looked_ = 0;          ///< time of the last look
   std::uint64_t changes_ = 0;  ///< Coordinator::changes() at the last look
   double quiet_ = 0;           ///< seconds since the last change
-  double grace_ = 0;           ///< seconds since the last change, or since `stop` if it was later
+  double grace_ = 0;           ///< seconds since the last change or `stop`, whichever was later
   bool stopping_ = false;
   std::vector<std::uint64_t> heard_;  ///< [ranks] Coordinator::heard() at the last look
   std::vector<double> silent_;        ///< [ranks] seconds without a message
