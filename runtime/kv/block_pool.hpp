@@ -36,14 +36,14 @@ class BlockPool {
   [[nodiscard]] bool held(std::int32_t block) const { return holders_[block] > 0; }
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
-  /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(): the
-  /// caller must move the blocks past the new end as it says. Free blocks are then acquired in
+  /// Changes the number of blocks; at most `blocks` may be in use. Returns the plan_contraction()
+  /// by which the caller must move blocks past the new end. Free blocks are then acquired in
   /// ascending order, so that few blocks have to move when a grown pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:
   std::vector<std::int32_t> holders_;  ///< [blocks] number of holders
-  std::vector<std::int32_t> free_;     ///< a stack: the block freed last is likely to be cached
+  std::vector<std::int32_t> free_;     ///< a stack: the last freed block is likely in the CPU cache
 };
 
 /// Number of blocks of `block` positions that hold `positions` positions.

@@ -31,8 +31,9 @@ class FreeRanges {
  private:
   std::int32_t places_;  ///< places in the row now
   std::int32_t free_;
-  std::int32_t row_end_;                         ///< one past the last place of the original row
-  std::map<std::int32_t, std::int32_t> ranges_;  ///< free ranges, no two adjacent: count by first
+  std::int32_t row_end_;  ///< one past the last place of the original row
+  std::map<std::int32_t, std::int32_t>
+      ranges_;  ///< free ranges, none adjacent: count by first place
 };
 
 }  // namespace paceline::kv

@@ -13,8 +13,8 @@ namespace paceline::kv {
 
 /// Sequences in pools of equal size, one for each owner. All blocks of a sequence, shared ones too,
 /// are in one pool. Handles and blocks are names (BlockOwner), also in Work. A function without a
-/// comment does what its namesake in Sequences does, in the pool of its argument or else in all
-/// pools. Not thread-safe.
+/// comment does what its namesake in Sequences does, in the pool of its sequence or parcel, or else
+/// in all pools. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.

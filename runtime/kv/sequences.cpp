@@ -139,9 +139,9 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
   return sequences_[prefix.owner].length / block_;
 }
 
-/// Finds the other prompt with which the prompt of `sequence`, its owner, has the greatest number
-/// of blocks in common. Only the first `most` blocks count, because the owner must compute the last
-/// position itself. `waits`: the owner can wait for blocks that are being computed. A prompt waits
+/// Finds the other prompt that has the greatest number of blocks in common with the prompt that
+/// `sequence` computes. Only the first `most` blocks count, because `sequence` must compute the
+/// last position itself. `waits`: it can wait for blocks that are being computed. A prompt waits
 /// only for prompts that were opened before it, so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];

@@ -5,7 +5,8 @@
 // The n responses to a prompt are siblings and share its blocks. The first to be opened owns the
 // prompt and computes its blocks. The others wait for these blocks and then fork: they share all
 // blocks except the one that has the prompt's last position. Each of them copies this block,
-// because it runs the last position again to sample from it. So nobody writes a shared block.
+// because it runs the last position again to sample from it. The owner, too, goes on in a copy. So
+// nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
 // this beginning, which is found by comparing tokens. The prompt opened first computes these

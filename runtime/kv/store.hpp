@@ -70,8 +70,8 @@ class Store {
   /// Fails as get() does.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. The ticket is invalid when the
-  /// result has been returned; but a successful hold's ticket stays valid until let_go().
+  /// Whether an operation succeeded; nothing while it is under way. When the result has been
+  /// returned, the ticket is invalid; only a successful hold's ticket stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;

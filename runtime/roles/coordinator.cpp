@@ -369,7 +369,7 @@ void Coordinator::change_some() {
 /// Tells groups which stored KV will be wanted next (Seer, section 5: prefetching in the order of
 /// the request buffer). With n groups this is done after every n-th report, to save messages.
 void Coordinator::foresee() {
-  constexpr std::size_t kOfAGroup = 16;  // requests named per group: about its next leases
+  constexpr std::size_t kOfAGroup = 16;  // requests per group: roughly those of its next leases
   if (requests_.given_back().empty() || ++unforeseen_ < run_.groups.size()) return;
   unforeseen_ = 0;
   std::map<int, ForeseeKv> keys;  // by leader

@@ -105,8 +105,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first: equal shares of `most` tokens for the groups
-/// of which texts are left.
+/// Adds texts of earlier training steps, newest first. Groups that have texts left get equal shares
+/// of `most` tokens.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;

@@ -18,7 +18,7 @@ struct DraftedChain {
   std::vector<float> scores;        ///< [tokens] score of each token, given the tokens before it
   std::vector<std::int32_t> by;     ///< [tokens] index of the drafter that found each token
   std::vector<TokenId> runners_up;  ///< [tokens] second choice of the same drafter; -1: none
-  std::size_t sent = 0;             ///< number of tokens that the verifier was sent
+  std::size_t sent = 0;             ///< number of tokens sent to the verifier
   bool exhausted = false;           ///< no drafter finds more before the verifier's next message
 
   [[nodiscard]] std::size_t size() const { return tokens.size(); }

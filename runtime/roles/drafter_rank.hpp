@@ -56,8 +56,8 @@ struct DrafterOptions {
 /// again when the target's features have come. If features never come (a request moved, a mailbox
 /// was full), the head begins anew with the next features.
 ///
-/// Only the coordinator is trusted. Other senders may have been drafter ranks before, which can
-/// send anything. Invalid contents are dropped and counted (RankSummary::invalid).
+/// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
+/// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).
 class DrafterRank final : public protocol::Participant {
  public:
   /// `drafters`: not empty. References outlive this.

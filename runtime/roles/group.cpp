@@ -20,7 +20,7 @@ void Group::tell(const Message& command) {
   if (!members_.empty()) send(encode(command));
 }
 
-/// The first command is sent only when all members have their places, so no member misses it.
+/// The first command is sent only when all members have their places, so no member misses Lead.
 void Group::send(std::span<const std::byte> bytes) {
   if (!std::exchange(leads_, true)) {
     for (const Address member : members_) mailbox_.send(member, encode(Lead{epoch_}));

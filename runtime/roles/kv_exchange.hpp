@@ -1,5 +1,5 @@
-// A verifier's part in moves of KV: of requests that leave for another group, that arrive from
-// another group, or that wait for their next lease (messages.hpp explains moves).
+// A verifier's part in moves of KV, for requests that leave for another group, arrive from another
+// group, or wait for their next lease (messages.hpp explains moves).
 #pragma once
 
 #include <cstdint>
@@ -76,8 +76,8 @@ struct KvMove {
 };
 
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
-/// that it wants. The KV of a request that arrives is pulled, or declined, once the request has a
-/// place in the batch. The KV of a request that waits for its next lease is stored. Every rank of
+/// that it wants. The KV of a request that arrives is pulled, or declined, when the request has got
+/// a place in the batch. The KV of a request that waits for its next lease is stored. Every rank of
 /// the group has a share of a move, and reports when the share has ended. Not thread-safe.
 class KvExchange {
  public:

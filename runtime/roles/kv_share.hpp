@@ -28,9 +28,9 @@ namespace paceline::roles {
 /// blocks that it owns, whole, and other groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks of the size in
-  /// `memory`; null: nothing is ever stored. `leader`: the leader's rank, if each rank has the KV
-  /// of its own requests; absent: each rank has a part of all KV. References outlive this.
+  /// `index`: index of this rank in its group of `tp` ranks. `store`: of blocks as large as those
+  /// in `memory`; null: nothing is stored. `leader`: the leader's rank, if each rank has the KV of
+  /// its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits at most a few seconds until they have ended. If the

@@ -19,7 +19,7 @@ namespace paceline::roles {
 /// step's noise and sampling. The next training step drafts from these texts; they never become its
 /// responses. Requests of the next step use the verifier's batch, but never together with requests
 /// of this training step: the verifier calls drop() before it takes in a request of this training
-/// step. They are decoded without drafts. Not thread-safe.
+/// step. Requests of the next step have no drafts. Not thread-safe.
 class Pregeneration {
  public:
   /// Opens the sink for the responses. Returns null if they are not kept.

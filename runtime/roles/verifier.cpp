@@ -85,7 +85,7 @@ void Verifier::receive() {
 }
 
 /// Applies or drops a message. If there are drafter ranks, only the coordinator is trusted: every
-/// other sender may have been a drafter rank, and drafter ranks may send anything.
+/// other sender may have been a drafter rank, and drafter ranks can send anything.
 void Verifier::take(const Envelope& envelope) {
   const bool trusted = ports_.remote == nullptr || envelope.from == Address::coordinator();
   std::optional<Message> message =

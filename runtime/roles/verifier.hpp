@@ -75,7 +75,7 @@ struct VerifierOptions {
 ///
 /// If responses are conversations, a response leaves the batch after each turn, and waits here for
 /// the environment's answer (conversations.hpp). Its trajectory is written with each answer, so
-/// that a resumed run does not ask for an answer again. Meanwhile the request does not move.
+/// that a resumed run does not ask for an answer again. The request does not move while it waits.
 ///
 /// A verifier that is to take another role goes on until other groups have pulled or declined the
 /// KV of requests that left. A verifier that holds requests is not given another role.
