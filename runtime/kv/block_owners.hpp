@@ -12,7 +12,6 @@
 
 namespace paceline::kv {
 
-/// One of the owners of a group's KV.
 struct BlockOwner {
   std::int32_t index = 0;
   std::int32_t owners = 1;

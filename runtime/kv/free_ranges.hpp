@@ -32,8 +32,8 @@ class FreeRanges {
   std::int32_t places_;  ///< places in the row now
   std::int32_t free_;
   std::int32_t row_end_;  ///< one past the last place of the original row
-  std::map<std::int32_t, std::int32_t>
-      ranges_;  ///< free ranges, none adjacent: count by first place
+  /// Free ranges, no two of them adjacent: number of places by first place.
+  std::map<std::int32_t, std::int32_t> ranges_;
 };
 
 }  // namespace paceline::kv

@@ -76,7 +76,6 @@ void Sequences::put(Handle sequence, std::int32_t index, std::int32_t block) {
   if (block >= 0) edits_.push_back({sequence, index, block});
 }
 
-/// Returns the handle of a new, open sequence.
 Handle Sequences::take_handle() {
   if (free_.empty()) {
     free_.push_back(static_cast<Handle>(sequences_.size()));

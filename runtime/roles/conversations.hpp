@@ -32,7 +32,6 @@ class Conversations {
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   /// Renews a waiting request's lease, until its response has `until` tokens.
   void renew(RequestId id, std::uint32_t until) { waiting_.at(id).request.until = until; }
-  /// Adds the requests that wait to `held`.
   void add_held(std::vector<RunningRequest>& held) const;
 
   /// A request whose turn was answered: it goes on, or has ended.

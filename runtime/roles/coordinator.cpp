@@ -323,7 +323,6 @@ void Coordinator::lease_to(KnownGroup& group, const policy::LeaseOrder& order) {
   send(group.ranks.leader, Lease{std::move(request), lease.request.kv});
 }
 
-/// Returns the files of a prompt's pictures, which are sent with the prompt.
 std::vector<PictureBytes> Coordinator::files_of(std::uint32_t prompt) {
   std::vector<PictureBytes> files;
   const std::size_t pictures = prompts_[prompt].pictures.size();

@@ -26,9 +26,7 @@ class StepMeter {
   void wait();
   /// The batch is empty, so the rank waits for no KV.
   void stop_waiting() { waits_since_ = -1; }
-  /// The step computes rows.
   void go_on();
-  /// The step has ended.
   void end(const engine::StepResult& result, const engine::StepCounts& counts = {});
 
   /// Sums of the seconds, bytes and counters of all steps (StepRecord, StepCounts). Other fields
