@@ -61,7 +61,7 @@ Coordinator::Coordinator(Mailbox& mailbox, policy::Scheduler& scheduler,
 }
 
 Turn Coordinator::turn() {
-  constexpr int kMostMessages = 4096;  // a bound, so that the caller gets to the watchdog
+  constexpr int kMostMessages = 4096;  // limits a turn, so that the caller's watchdog can look
   Turn turn;
   for (int n = 0; n < kMostMessages; ++n) {
     const std::optional<Envelope> envelope = mailbox_.poll();
@@ -385,7 +385,7 @@ void Coordinator::forget_stored(int leader) {
   if (!keys.empty()) send(leader, DropKv{std::move(keys)});
 }
 
-/// Moves requests out of groups that are to end. When these are empty, tells ranks their places.
+/// Moves requests out of groups that are to end. When none is left, tells ranks their new places.
 void Coordinator::drain() {
   if (!change_ || change_->told()) return;
   const RoleChange::Drain drain = change_->drain(requests_);
@@ -439,7 +439,7 @@ void Coordinator::adopt() {
   finish_when_idle();
 }
 
-/// At a stop, leases to one group all requests that came back, so that it writes them to disk.
+/// At a stop, leases all returned requests to one group, which writes them to disk.
 void Coordinator::save_returned() {
   const auto some = std::find_if(groups_.begin(), groups_.end(),
                                  [this](const auto& group) { return !ends(group.first); });

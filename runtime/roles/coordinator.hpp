@@ -25,7 +25,7 @@
 
 namespace paceline::roles {
 
-/// Everything the coordinator knows of the run's progress. Each request counts in exactly one of
+/// All that the coordinator knows about the run's progress. Each request counts in exactly one of
 /// `finished`, `unflushed`, `active`, `partial` and `waiting`.
 struct Progress {
   std::size_t total = 0;     ///< requests of the run, including requests finished before a resume
@@ -45,7 +45,7 @@ struct Progress {
 
 struct CoordinatorOptions {
   std::uint64_t seed = 1;  ///< noise seed for prompts that have no seed of their own
-  policy::LeaseTerms terms{.max_tokens = 1024};  ///< longest responses, KV blocks of leases
+  policy::LeaseTerms terms{.max_tokens = 1024};  ///< length limit of responses, KV blocks of leases
   /// Picture files of the prompts; null if no prompt has pictures. Outlives the coordinator.
   PictureSource* pictures = nullptr;
   /// Dynamic sampling, which decides from rewards which prompts begin and when the run is over. It
@@ -136,7 +136,7 @@ class Coordinator final : public protocol::Participant {
   /// The scheduler's view of the run. A report updates only the entry of the group that sent it,
   /// because there can be a thousand groups, each of which reports every few steps.
   policy::RunState run_;
-  std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling, the next one last
+  std::vector<Trajectory> unbegun_;  ///< requests held back by dynamic sampling; the next is last
   std::set<int> verifiers_;          ///< leaders of all groups, past ones included
   std::size_t unforeseen_ = 0;       ///< reports since ForeseeKv was last sent
   std::size_t placements_ = 0;       ///< times that ranks changed roles

@@ -15,12 +15,12 @@ namespace {
 constexpr int kMostMessages = 256;  ///< in one turn; fetches are answered after them
 /// Approximate limit of an answer's tokens. With it an answer fits a mailbox's window of 256 KiB.
 constexpr std::size_t kMostTokens = std::size_t{48} << 10;
-constexpr double kLookSeconds = 1;  ///< seconds between two looks for groups to forget
+constexpr double kLookSeconds = 1;  ///< seconds between two looks for logs to forget
 
 }  // namespace
 
-// Updates are applied before fetches are answered and missing tokens are asked for. After a move
-// the new verifier's tokens can arrive before the old verifier's last ones, which fill the gap.
+// Updates are applied before fetches are answered, and before the server asks for missing tokens:
+// after a move the old verifier's tokens can arrive after the new verifier's, and fill the gap.
 Turn DraftServer::turn() {
   Turn turn;
   const auto the_first_server = [this](const Address& from, const EarlierFound&) {
@@ -105,8 +105,8 @@ void DraftServer::answer(Asker& asker) {
   mailbox_.send(asker.at, encode(answer));
 }
 
-/// Adds texts of earlier training steps, newest first. Groups that have texts left get equal shares
-/// of `most` tokens.
+/// Adds texts of earlier training steps, newest first, `most` tokens in all. Prompts that have such
+/// texts left get equal shares.
 void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   if (earlier_ == nullptr) return;
   std::vector<draft::LogPlace*> lacking;

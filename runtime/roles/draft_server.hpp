@@ -1,5 +1,5 @@
 // The grouped draft server keeps the tokens that all verifiers have generated, so that a verifier
-// can draft from siblings that were generated elsewhere (Seer, section 4.4 and table 3).
+// can draft from other verifiers' responses to the same prompt (Seer, section 4.4 and table 3).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace paceline::roles {
 
 /// Verifiers send updates with new tokens, and fetch the tokens of other verifiers. The server
 /// affects the acceptance of drafts, but never a response. It trusts no sender, drops invalid
-/// messages, and serves until its driver stops. An answer to a fetch has texts of this training
+/// messages, and serves until its caller stops. An answer to a fetch has texts of this training
 /// step first, and then responses of earlier training steps to the same prompts. In each turn the
 /// server reads a part of these earlier responses from disk.
 class DraftServer final : public protocol::Participant {
@@ -55,7 +55,7 @@ class DraftServer final : public protocol::Participant {
   draft::GroupLogs logs_;
   EarlierResponses* earlier_;
   std::vector<int> servers_;
-  double looked_ = 0;  ///< time at which the server last looked for groups to forget
+  double looked_ = 0;  ///< time at which the server last looked for logs to forget
   std::uint64_t nonsense_ = 0;
 
   // State of the turn under way.
@@ -63,7 +63,7 @@ class DraftServer final : public protocol::Participant {
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< response tokens before the stretch after the gap
+    std::uint64_t offset = 0;  ///< response tokens before the end of the gap
   };
   std::map<RequestId, Teller> gaps_;  ///< by request: the last sender of tokens after a gap
   std::vector<draft::LoggedText> texts_;

@@ -31,7 +31,7 @@ constexpr double kSecondPrior = 20;
 /// Weight of the newest interval in the average time between two DraftCommits.
 constexpr double kNewest = 0.05;
 
-/// Whether all exponents are in range. In bf16 and fp32 a value's upper 16 bits have its exponent.
+/// Whether all exponents are in range. In bf16 and fp32 a value's upper 16 bits hold its exponent.
 bool in_range(std::span<const std::byte> values, DType type) {
   constexpr int kBias = 127;
   const std::size_t size = size_of(type);
@@ -366,7 +366,7 @@ std::size_t DrafterRank::requests_of_call() const {
 }
 
 /// Drafts for as many requests as fit a call, beginning where the last call ended. Returns whether
-/// drafters were asked. Even if they found nothing, the next call may ask for other requests.
+/// drafters were asked. If they found nothing, the next call can be for other requests.
 bool DrafterRank::draft() {
   asked_.clear();
   bool held_up = false;
@@ -407,8 +407,8 @@ bool DrafterRank::draft() {
   return true;
 }
 
-/// Asks a drafter to draft for the requests in `asked_`. The drafter `branching_` drafts branches
-/// too.
+/// Asks a drafter to draft for the requests in `asked_`. Drafter number `branching_` also drafts
+/// branches.
 void DrafterRank::ask(std::int32_t drafter) {
   const std::size_t branches = drafter == branching_ ? outcomes_.size() : 0;
   if (asked_.empty() && branches == 0) return;

@@ -33,8 +33,8 @@ struct DrafterOptions {
   /// `window.tokens`. 0: `window.tokens`, or a single token if the rank is eager.
   int piece = 0;
   int max_batch = 64;  ///< greatest number of rows in one call of a drafter
-  /// For the first drafter that drafts branches: seconds, by number of rows, of a call that drafts
-  /// one token in each row. Without points no branches are drafted, unless `shuffle` is set.
+  /// Seconds of a call in which the first drafter that can draft branches drafts one token in each
+  /// row, by number of rows. If this is empty, branches are drafted only if `shuffle` is set.
   CostCurve calls = {};
   std::uint64_t shuffle = 0;     ///< seed of a random choice of branches; 0: no random choice
   DType features = DType::bf16;  ///< type of the target's features, if a drafter reads them
@@ -44,12 +44,12 @@ struct DrafterOptions {
 /// the rank runs ahead of the tokens that a verifier has committed. Drafters are asked in order,
 /// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
 ///
-/// An eager rank (protocol::DraftWindow) also drafts branches where they pay
+/// An eager rank (DraftWindow::eager) also drafts branches where they pay
 /// (policy/length/outcomes.hpp). A branch leaves a request's chain for the drafter's second choice
 /// at one token. It serves one outcome of a verifier's step: the target samples this second choice.
 /// Then the branch becomes the chain, and the verifier's next step has a draft. Without a branch
 /// the next step has no draft, because it begins before the rank has heard of the rejected token.
-/// If rows are cheap, the verifier verifies branches together with the chain.
+/// A verifier for which rows are cheap verifies branches together with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
 /// position with target features the head goes on from its own features, and computes these rows
@@ -154,7 +154,7 @@ class DrafterRank final : public protocol::Participant {
   std::vector<DraftTally> tallies_;
   std::int32_t branching_ = -1;  ///< index of the drafter that drafts branches; -1: none does
   policy::AcceptanceModel acceptance_;
-  policy::FadingShare second_choices_;  ///< share that is right if the first choice is wrong
+  policy::FadingShare second_choices_;  ///< share that is right where the first is wrong
   std::uint32_t drawn_ = 0;             ///< random numbers drawn
   double answered_ = -1;                ///< time of the last DraftCommits; -1: none yet
   double between_answers_ = 0;          ///< average seconds between DraftCommits; 0: not known

@@ -17,9 +17,9 @@
 namespace paceline::roles {
 
 /// The leader's side of a group. Runs steps together with the members, and sends them commands as
-/// messages, in order. Only steps and ReadRouting have collectives, so members never wait in other
-/// commands. A command on KV has a key that no other command in flight has. Each member does its
-/// share of such a command, and reports when the share has ended (KvMoved).
+/// messages. Only steps and ReadRouting have collectives, so members never wait in other commands.
+/// A command that moves, stores or restores KV has a key that no other command in flight has. Each
+/// member does its share of such a command, and reports when the share has ended (KvMoved).
 class Group final : public engine::StepRunner {
  public:
   /// `members`: the group's other ranks, in order. `epoch`: epoch of the placement that made the
@@ -28,9 +28,9 @@ class Group final : public engine::StepRunner {
         const std::vector<int>& members, std::uint32_t epoch);
 
   engine::StepResult run(const engine::Step& step) override;
-  /// Every rank of the group has the routed experts of all layers, so the leader reads its own
-  /// copy. But if each rank has the KV of its own requests, the rank that owns the places sends
-  /// their experts to all ranks.
+  /// Every rank stores, next to its KV, the experts to which tokens were routed, so the leader
+  /// reads its own copy. But if each rank has the KV of its own requests only, the rank that owns
+  /// the KV in these places sends the experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
   /// Features come from the leader, because every rank of the group has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
@@ -56,8 +56,8 @@ class Group final : public engine::StepRunner {
 /// Whether a message is the Lead of this epoch. From this message on its sender leads the group.
 [[nodiscard]] bool leads(const Envelope& envelope, std::uint32_t epoch);
 
-/// A rank of a group other than the leader. Follows the leader's commands after the message Lead,
-/// and drops messages before it.
+/// A member obeys the leader of its group. Messages that come before the leader's message Lead are
+/// dropped.
 class Member final : public protocol::Participant {
  public:
   /// `epoch`: epoch of the placement that made the group. References outlive this.

@@ -19,7 +19,7 @@ struct KnownGroup {
   policy::GroupRanks ranks;
   protocol::Status status;                 ///< the last status that the group sent
   bool there = false;                      ///< whether a status has come
-  std::optional<policy::MoveCosts> costs;  ///< costs of moves to the group, as it reported them
+  std::optional<policy::MoveCosts> costs;  ///< costs of moves to this group, from its report
   /// A lease or a renewal that the group's last status does not count yet.
   struct Order {
     int requests = 0;

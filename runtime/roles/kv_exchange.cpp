@@ -21,7 +21,7 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
   return kept;
 }
 
-/// The prompt's KV is stored too, because the next group might have no sibling with this KV.
+/// The prompt's KV is stored too: the next lease can be in a group without this KV.
 policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
   const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
   if (kept.positions == 0) {
@@ -154,7 +154,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// KV that was put into the store stays there. Any other move is released when it is done.
+/// When KV is in the store, its move is prepared again, to take it out. Other moves are released.
 bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;
@@ -170,7 +170,7 @@ bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   return true;
 }
 
-/// Ends a move that is not in flight. If a request awaits the KV, it now has the KV or computes it.
+/// Ends a move that is not in flight. A request that awaits the KV now has it, or computes it.
 void KvExchange::release(Moves::iterator at) {
   auto& [key, move] = *at;
   const bool done = move.state == State::done;

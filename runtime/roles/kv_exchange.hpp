@@ -1,5 +1,6 @@
-// A verifier's part in moves of KV, for requests that leave for another group, arrive from another
-// group, or wait for their next lease (messages.hpp explains moves).
+// A verifier's part in moves of KV (messages.hpp explains moves). A request can leave for another
+// group, arrive from another group, or wait for its next lease. In a race (races.hpp), another
+// group generates the same response at the same time, and gets a copy of the request's KV.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,17 @@ namespace paceline::roles {
 
 /// A move of one request's KV: to or from another group, or to or from the stores of this group.
 /// Like the handle of a transfer in NIXL, a move is prepared, posted, done and released. Stored KV
-/// is posted twice: into the stores, and out of them. Any other order throws std::logic_error.
+/// is posted twice: into the stores, and out of them. Other changes of state throw
+/// std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
-    copied,   ///< a copy of the KV of a request that another group races for
+    copied,   ///< a copy of a request's KV, for the other group of a race
     stored,   ///< KV of a request that waits for its next lease or turn
     fetched,  ///< KV from another group, for a request of this group
   };
   enum class State : std::uint8_t {
-    prepared,  ///< the KV waits until somebody wants a part of it
+    prepared,  ///< the KV waits until a group wants a part of it
     posted,    ///< the group's ranks are storing, sending or receiving the KV
     done,      ///< every rank's share has ended
     released,  ///< no KV is kept any more, and the move is erased
@@ -42,7 +44,7 @@ struct KvMove {
   kv::Parcel parcel = {};      ///< blocks that keep the KV until it is sent or stored
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
   std::int32_t positions = 0;  ///< number of positions of stored or fetched KV
-  OptionalIndex owner = {};    ///< index of the only rank with the KV; absent: each has a part
+  OptionalIndex owner = {};    ///< index of the one rank with the KV; absent: each has a part
   std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and who wants it
   bool declined = false;                      ///< nobody will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
@@ -55,7 +57,7 @@ struct KvMove {
     complete = true;
   }
   /// Notes the end of a rank's share. Returns whether this was the last share. Ignores ranks that
-  /// are not awaited, because a rank that was a drafter can have sent nonsense.
+  /// are not awaited: they may have been drafters, and drafters can send anything.
   [[nodiscard]] bool share_ended(int rank, bool share_complete) {
     if (awaited.erase(rank) == 0) return false;
     complete = complete && share_complete;
@@ -76,12 +78,12 @@ struct KvMove {
 };
 
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
-/// that it wants. The KV of a request that arrives is pulled, or declined, when the request has got
-/// a place in the batch. The KV of a request that waits for its next lease is stored. Every rank of
+/// that it wants. When a request that arrives has got a place in the batch, its KV is pulled or
+/// declined. The KV of a request that waits for its next lease is stored. Every rank of
 /// the group has a share of a move, and reports when the share has ended. Not thread-safe.
 class KvExchange {
  public:
-  /// References outlive this. `share`: the leader's own share. `ranks`: ranks of this group.
+  /// References outlive this. `share`: this rank's share of the group's KV. `ranks`: this group.
   /// `costs`: decide how much KV is transferred, and how much is computed again.
   KvExchange(Mailbox& mailbox, engine::Batcher& batcher, Group& group, KvShare& share,
              const policy::GroupRanks& ranks, const policy::MoveCosts& costs, std::int32_t kv_block)
@@ -98,33 +100,33 @@ class KvExchange {
                       KvMove::Kind kind);
   /// Stores the KV of a request that waits for its next lease, or its next turn.
   policy::KeptKv store(std::uint64_t key, kv::Parcel parcel);
-  /// Tells the stores in which order KV will be wanted.
+  /// Tells the stores of this group in which order stored KV will be wanted.
   void foresee(const protocol::ForeseeKv& order) { command(order); }
-  /// Forgets the KV kept under the key, because nobody will want it. Does nothing if none is kept.
+  /// Forgets the KV kept under the key, which no group will want. Does nothing if none is kept.
   void forget(std::uint64_t key);
 
   /// Whether KV is kept under the key for the group that `leader` leads, or stored for any group.
   [[nodiscard]] bool kept_for(std::uint64_t key, int leader) const;
-  /// Gives the other group the KV that it wants. Throws std::logic_error if the KV is not kept.
+  /// Sends a group the KV that it wants. Throws std::logic_error if the KV is not kept.
   void on(const protocol::Pull& pull);
-  /// Tells the group that keeps the KV to drop it. Does nothing if there is no KV.
+  /// Tells the group that keeps `kv` to drop it. Does nothing if `kv` has no positions.
   void decline(policy::KeptKv& kv);
   /// Fetches KV into the blocks of a request that has a place in the batch. Fetches only the
   /// positions for which a transfer is faster than computing them.
   void fetch(RequestId id, policy::KeptKv kv);
 
-  /// Notes that a rank's share has ended. With the last share, fetched KV has arrived, and parcels
-  /// of other KV are released. Returns whether this was the last share. Does nothing if the rank
-  /// has no share in a move with this key.
+  /// Notes that a rank's share of a move has ended. The last share ends the move: fetched KV has
+  /// arrived, and a parcel is released. Returns whether this was the last share. Does nothing if
+  /// the rank has no share in a move with this key.
   bool share_ended(int rank, const protocol::KvMoved& moved);
   /// Finds out which of the leader's shares have ended. Returns whether this ended any move.
   [[nodiscard]] bool settle();
-  /// Positions of KV that have arrived so far.
+  /// Number of positions whose KV has been fetched so far.
   [[nodiscard]] std::uint64_t fetched() const { return fetched_; }
-  /// Whether the request's blocks are being written.
+  /// Whether a move is writing KV into the request's blocks.
   [[nodiscard]] bool arriving(RequestId id) const;
-  /// Releases given KV that is kept for groups outside `placement`, because these groups hold no
-  /// requests any more. `ended`: these groups have ended, so copied KV is released too.
+  /// Releases given KV whose receiver is not in `placement`: such a group holds no requests any
+  /// more. If `ended` is true, such groups no longer run races either, and copied KV is released.
   void part_from(const policy::Placement& placement, bool ended);
   /// Whether no KV is kept, stored or arriving.
   [[nodiscard]] bool idle() const { return moves_.empty(); }

@@ -20,17 +20,17 @@
 
 namespace paceline::roles {
 
-/// A rank's share of a block is the KV of its attention heads, and the routed experts of the
-/// block's positions, which are the same on all ranks. Groups of different sizes have different
-/// shares, so a rank exchanges heads with every rank of the other group that has some of the same
-/// heads. Experts are sent together with a receiver's first head. The store holds shares unchanged.
-/// If each rank has the KV of its own requests (AttentionLayout::data), a rank's share is the
-/// blocks that it owns, whole, and other groups see the rank as a group of one. Not thread-safe.
+/// A rank's share of a block is the KV of the rank's attention heads, and the experts to which the
+/// block's positions were routed. Every rank has all these experts. Groups of different sizes have
+/// different shares, so a rank exchanges heads with every rank of the other group that has some of
+/// the same heads. A receiver gets experts with its first head. If each rank has the KV of its own
+/// requests (AttentionLayout::data), a rank's share is all of the blocks that it owns, and other
+/// groups see the rank as a group of one. Not thread-safe.
 class KvShare {
  public:
-  /// `index`: index of this rank in its group of `tp` ranks. `store`: of blocks as large as those
-  /// in `memory`; null: nothing is stored. `leader`: the leader's rank, if each rank has the KV of
-  /// its own requests; absent: each rank has a part of all KV. References outlive this.
+  /// `index`: index of this rank in its group of `tp` ranks. `store`: has blocks as large as
+  /// those in `memory`; null: nothing is stored. `leader`: the leader's rank, if each rank has the
+  /// KV of its own requests; absent: each rank has a part of all KV. References outlive this.
   KvShare(BlockTransport& transport, const engine::KvMemory& memory, int index, int tp,
           const Recorder& recorder = {}, kv::Store* store = nullptr, OptionalIndex leader = {});
   /// Cancels transfers in flight, and waits at most a few seconds until they have ended. If the
@@ -57,8 +57,8 @@ class KvShare {
   void obey(const protocol::ForeseeKv& command);
   /// Notes which store operations have ended, and starts the sends that waited for stored KV.
   void settle();
-  /// Whether this rank's share of the command with this key is complete; nothing while it is in
-  /// flight. A command is forgotten after its end was returned.
+  /// Returns nothing while this rank's share of the command with this key is in flight. After that
+  /// returns, once only, whether the share is complete, and forgets the command.
   [[nodiscard]] std::optional<bool> ended(std::uint64_t key);
   /// Whether each rank of the group has the KV of its own requests.
   [[nodiscard]] bool divided() const { return owner_.owners > 1; }
@@ -77,7 +77,7 @@ class KvShare {
   struct UnderWay {
     std::vector<Part> parts;
     bool failed = false;
-    std::optional<kv::Store::Ticket> stored;  ///< the store's put, get or hold
+    std::optional<kv::Store::Ticket> stored;  ///< ticket of the store's put, get or hold
     KvPoolRecord record;                      ///< telemetry of the store's operation
     std::optional<protocol::MoveKv> waits;    ///< a send that waits for stored KV to be in memory
     bool held = false;                        ///< the hold has succeeded, and the send has begun
@@ -89,7 +89,7 @@ class KvShare {
     return memory_.block(owner_.number(name));
   }
   [[nodiscard]] OptionalIndex owner_of(std::span<const std::int32_t> blocks) const;
-  /// Whether this rank has KV of the owner. `owner` is absent if every rank has a part of the KV.
+  /// Whether this rank has KV that `owner` owns. Absent: every rank has a part of the KV.
   [[nodiscard]] bool has(OptionalIndex owner) const { return !owner || *owner == owner_.index; }
   void exchange(const protocol::MoveKv& command, std::span<const std::span<std::byte>> blocks,
                 UnderWay& under_way);

@@ -45,7 +45,7 @@ class Pregeneration {
 
   /// Number of requests that have ended, or for which there was no room.
   [[nodiscard]] std::uint64_t done() const { return done_; }
-  /// Free KV blocks when the batch was last empty; meaningful while running().
+  /// Number of KV blocks that were free when the batch was last empty; valid while running().
   [[nodiscard]] std::int32_t blocks_free() const { return blocks_free_; }
   [[nodiscard]] std::uint64_t tokens() const { return tokens_; }  ///< generated so far
   [[nodiscard]] double seconds() const { return seconds_; }       ///< spent in step()

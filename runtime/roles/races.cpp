@@ -10,7 +10,7 @@ void Races::offer(RequestId id, std::size_t response, int racer, std::uint64_t k
   if (!request.held || request.own != response)
     throw std::logic_error("a race for a request that is not held here as it is offered");
   request.others.push_back({racer, key, response});
-  tell(id, request, {});  // sends tokens that other racers have committed
+  tell(id, request, {});  // tells the racer what other racers have committed
 }
 
 void Races::join(RequestId id, std::size_t response, int holder, std::uint64_t key) {

@@ -18,20 +18,20 @@ namespace paceline::roles {
 /// The group to which the request is leased is the holder; the other groups are racers. In the
 /// paper the response of the first group to end is kept. Here the holder always ends the response
 /// and writes it. Trajectories do not depend on drafters, so racers commit the same tokens as the
-/// holder. So the holder is behind a racer only by one message and by the step that verifies the
-/// racer's tokens. A race can begin and end at any time without anyone's consent.
+/// holder. So the holder lags a racer by at most one message and one step, which verifies the
+/// racer's tokens. A group can leave a race at any time.
 ///
 /// Racers send their tokens only to the holder, which passes them on to other racers. Tokens from
 /// other groups serve as drafts, so each of them is verified. Not thread-safe.
 class Races {
  public:
-  /// `vocab`: messages with token ids that are not below it are dropped. The mailbox outlives this.
+  /// Messages with token ids of `vocab` or more are dropped. The mailbox outlives this.
   Races(Mailbox& mailbox, std::int32_t vocab) : mailbox_(mailbox), vocab_(vocab) {}
 
   /// Called by the holder when a group led by `racer` gets a copy of the request. `response`:
   /// number of response tokens so far. `key`: key of the race.
   void offer(RequestId id, std::size_t response, int racer, std::uint64_t key);
-  /// Called by a racer when the holder has offered the request, with `response` tokens so far.
+  /// Called by a racer that takes the offer of a request. `response`: number of tokens offered.
   void join(RequestId id, std::size_t response, int holder, std::uint64_t key);
   /// Whether this verifier only races for the request, and another group holds it.
   [[nodiscard]] bool races_for(RequestId id) const;
@@ -46,7 +46,7 @@ class Races {
 
   /// Takes tokens that another group committed. Returns true if the holder has ended the race.
   [[nodiscard]] bool hear(int from, const protocol::RaceCommit& news);
-  /// Next tokens, committed by other groups. Valid until the next call that is not const.
+  /// The request's next tokens, from other groups. Valid until the next call that is not const.
   [[nodiscard]] std::span<const TokenId> foretold(RequestId id) const;
   /// Number of tokens of this verifier's requests that racers committed before this verifier did.
   [[nodiscard]] std::uint64_t gained() const { return gained_; }
@@ -60,7 +60,7 @@ class Races {
   };
   struct RacedRequest {
     std::size_t own = 0;              ///< response tokens committed here
-    std::vector<TokenId> ahead = {};  ///< tokens after these that another group committed
+    std::vector<TokenId> ahead = {};  ///< tokens after the `own` ones, from another group
     bool held = true;                 ///< this verifier is the holder; false: it is a racer
     /// For the holder: its racers. For a racer: the holder, until the holder has ended the race.
     std::vector<Other> others = {};

@@ -27,7 +27,7 @@ RoleChange::Drain RoleChange::drain(const policy::RequestTable& requests) const 
     if (to != load.end()) ++to->second;
     drain.done = drain.done && (to != load.end() || destination == policy::kToTable);
   }
-  // A planned race may yet bring its group a request. A running race ends with its group.
+  // A race that has not begun can bring its group a request. A running race ends with its group.
   for (const auto& [key, race] : requests.races())
     drain.done = drain.done && (race.running || !ends(race.group));
   for (const auto& [id, request] : requests.leased()) {

@@ -13,8 +13,8 @@ namespace paceline::roles {
 /// Ranks change roles in three steps. First, groups that are to end get no more leases. Their
 /// requests go to groups that stay, or back to the request table if no group stays (drain()).
 /// Second, every rank that changes is told its new place, takes it and confirms it. Verifiers that
-/// stay confirm that they have parted from drafters that end (tell(), took()). Third, when all have
-/// confirmed, the next placement is in force (done()).
+/// stay confirm that they have parted from drafters that end (tell(), took()). Third, when all of
+/// them have confirmed, the next placement is in force (done()).
 ///
 /// This class says which messages are due; the coordinator sends them.
 class RoleChange {
@@ -38,8 +38,8 @@ class RoleChange {
     policy::Placement placement;
   };
   /// Returns the placements to send: to ranks that change, and to leaders that stay. Members are
-  /// left out, because their leaders pass the placement on. From then on, ranks that change
-  /// (members too) and leaders that stay are awaited.
+  /// left out, because their leaders pass the placement on. After the call, awaits() is true for
+  /// ranks that change (members too) and for leaders that stay.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
   /// Whether the rank has yet to confirm that it has taken its place, or parted from drafters.
@@ -48,7 +48,7 @@ class RoleChange {
   void took(int rank) { awaited_.erase(rank); }
   [[nodiscard]] bool done() const { return told_ && awaited_.empty(); }
 
-  /// Whether the next placement has this epoch. Its groups can report before all have confirmed.
+  /// Whether the next placement has this epoch. Its groups can report before done().
   [[nodiscard]] bool begins(std::uint32_t epoch) const { return told_ && epoch == next_.epoch; }
   /// The groups that the next placement adds.
   [[nodiscard]] KnownGroups& new_groups() { return new_groups_; }

@@ -198,7 +198,7 @@ void Verifier::become(policy::Placement placement) {
 
 void Verifier::enqueue(Admission request, const policy::KeptKv& kv, OptionalIndex method) {
   upcoming_.drop();
-  // A new holder stops racing. The old holder's message that ends the race can come later.
+  // A racer that becomes the holder stops racing. The old holder's last RaceCommit can come later.
   if (!method && races_.races_for(request.trajectory.id)) give_up(request.trajectory.id);
   KnownPrompt& prompt = prompts_[request.trajectory.id.prompt];
   if (request.prompt.empty()) {
@@ -250,9 +250,8 @@ void Verifier::stop() {
 }
 
 /// Makes the moves that the coordinator has commanded. A request goes to another group, which later
-/// pulls its KV from a parcel, or back to the coordinator while its KV goes into the store. A
-/// request moves later if its KV is still on the way here, or if it waits for an environment's
-/// answer.
+/// pulls its KV from a parcel, or back to the coordinator while its KV goes into the store. The
+/// move is put off if the request's KV is arriving, or if an environment's answer is awaited.
 void Verifier::let_go() {
   for (const Move& move : std::exchange(moves_asked_, {})) {
     const auto waits = waiting(move.id);
@@ -334,9 +333,9 @@ void Verifier::admit() {
     waiting_.pop_front();
     changed_ = true;
   }
-  // KV of waiting requests takes room in the groups that keep it. Two groups in which nothing runs
-  // might each lack the room that KV for the other takes. So such a group declines KV and computes
-  // it again.
+  // A group keeps KV until the KV is pulled or declined. If nothing runs in two groups, each might
+  // lack room because it keeps KV for the other. So a group in which nothing runs declines the KV
+  // of its waiting requests, and computes it again.
   if (ports_.batcher.active() > 0) return;
   for (Waiting& waiting : waiting_) kv_.decline(waiting.kv);
 }

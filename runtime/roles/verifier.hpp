@@ -80,7 +80,7 @@ struct VerifierOptions {
 /// A verifier that is to take another role goes on until other groups have pulled or declined the
 /// KV of requests that left. A verifier that holds requests is not given another role.
 ///
-/// A request that is to move is offered to its new verifier. From the offer on the new verifier
+/// A request that is to move is offered to its new verifier. From the offer on, the new verifier
 /// holds the request. It pulls part of the KV, computes the rest, and then decodes.
 ///
 /// In a race (races.hpp) the holder of a request offers a copy to another verifier, the racer. The

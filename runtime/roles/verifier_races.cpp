@@ -9,7 +9,7 @@ namespace paceline::roles {
 
 using namespace protocol;
 
-/// Offers copies of requests to other groups, as the coordinator has commanded. They then race.
+/// Begins the races that the coordinator has commanded: offers a copy of each request.
 void Verifier::let_race() {
   for (const Race& race : std::exchange(races_asked_, {})) {
     const auto waits = waiting(race.id);
@@ -83,8 +83,8 @@ void Verifier::end_race(RequestId id) {
   if (ports_.speculator != nullptr) ports_.speculator->leave(id);
 }
 
-/// Takes requests whose races were given up out of the batch. A request whose KV is arriving stays
-/// until the KV is there, because its blocks are being written. It gets no tokens meanwhile.
+/// Takes requests whose races were given up out of the batch. A request stays there, and gets no
+/// tokens, as long as its KV is arriving, because its blocks are being written.
 void Verifier::remove_given_up() {
   for (const RequestId id : std::exchange(given_up_, {})) {
     if (kv_.arriving(id)) {

@@ -7,7 +7,7 @@
 namespace paceline::roles {
 namespace {
 
-constexpr double kLongestGap = 1;  // greatest number of seconds that counts between two looks
+constexpr double kLongestGap = 1;  // a longer time between two looks counts as this many seconds
 constexpr double kGrace = 10;      // seconds in which groups are to hand in their requests
 constexpr std::size_t kMostNamed = 8;
 

@@ -19,7 +19,7 @@ namespace paceline::roles {
 /// which nobody looked does not count, because the whole job may have been suspended.
 class Watchdog {
  public:
-  /// `limit`: most seconds without progress; absent: there is no limit.
+  /// `limit`: allowed seconds without progress; absent: there is no limit.
   explicit Watchdog(std::optional<double> limit) : limit_(limit) {}
 
   enum class Verdict : std::uint8_t { goes_on, stop, give_up };
