@@ -26,7 +26,7 @@ namespace paceline::app {
 [[nodiscard]] std::function<std::unique_ptr<Mailbox>(Mailbox&)> delaying(
     const io::TestSection& test, int rank);
 
-/// Wraps `mailbox` in a mailbox that misbehaves; null: `how` is "none". `how`: value of
+/// Returns a misbehaving mailbox around `mailbox`, or null if `how` is "none". `how`: value of
 /// test.faults.drafters or test.faults.draft_servers. `sleep`: sleeps for the given seconds.
 [[nodiscard]] std::unique_ptr<Mailbox> misbehaving(const io::TestSection& test,
                                                    const std::string& how, Mailbox& mailbox,

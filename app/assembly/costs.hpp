@@ -38,7 +38,7 @@ struct MeasuringRank {
 using CostsByDegree = std::map<int, CostTable>;
 
 /// The costs that a verifier's policies read; empty: they read none. They come from the profile if
-/// it holds for this run, and are measured now otherwise. Tables of the larger groups for the last
+/// it holds for this run. Otherwise they are measured now. Tables of the larger groups for the last
 /// requests (tail_groups.hpp) are added. If roles change at random, every rank gets the tables of
 /// all degrees. `responses`: number left to generate, the same on every rank. Fewer responses mean
 /// less time for measuring. Collective over all ranks.

@@ -1,5 +1,5 @@
-// The drafters of a plan: which rank has which, and how a verifier's roster lists them. Verifiers
-// draft for themselves, or ranks with the role drafter ("drafter ranks") draft ahead for them.
+// The drafters of a plan: which rank has which, and the list of a verifier's drafters (its roster).
+// Verifiers draft for themselves, or ranks with the role drafter ("drafter ranks") draft for them.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct BestOfNPlan {
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
-  /// (tail_drafters.hpp), except the model that drafts for them anyway. Empty: freed ranks draft
-  /// nothing, because best-of-N is off, mode is coupled, costs are unknown, or no model is left.
+  /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty: no freed rank
+  /// drafts, because best-of-N is off, the mode is coupled, costs are unknown or no model is left.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
@@ -47,8 +47,8 @@ struct BestOfNPlan {
 /// With fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// The window of a drafter rank (protocol::DraftWindow). `method`: the only drafter of a rank that
-/// drafts for one group; absent: the rank uses all drafters, for all groups. A rank that drafts for
+/// The window of a drafter rank (protocol::DraftWindow). `method`: index of the only drafter of a
+/// rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank with
 /// one group sends each token at once, so the window only limits how far the rank runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
@@ -63,8 +63,8 @@ struct BestOfNPlan {
 [[nodiscard]] speculation::StopRecorderOptions stop_recording(
     const io::SpeculationSection& settings);
 
-/// Whether ranks of this role have the draft models: drafter ranks, or verifiers if the layout has
-/// no drafter ranks.
+/// Whether ranks of this role have the draft models. Drafter ranks have them. Verifiers have them
+/// if the layout has no drafter ranks.
 [[nodiscard]] bool has_draft_models(const Plan& plan, Role role);
 /// The plan's draft head; null: no drafter is a head. A plan has at most one.
 [[nodiscard]] const DraftHead* draft_head(const Plan& plan);
@@ -85,15 +85,15 @@ void require_chains(const Inputs& inputs, const Plan& plan);
 /// Indices of the drafters that a rank makes for itself. `place`: a drafter rank's place, or null.
 [[nodiscard]] std::vector<std::int32_t> own_drafters(const Plan& plan, Role role,
                                                      const policy::DrafterPlace* place = nullptr);
-/// Makes a verifier's roster, without RosterEntry::drafter. An entry for the layout's drafter
-/// ranks, if any, comes first. The verifier's own drafters follow, then an entry for each tail
+/// Makes a verifier's roster, without the drafter objects. An entry for the layout's drafter ranks,
+/// if any, comes first. The verifier's own drafters follow, then an entry for each tail
 /// method. `costs`: null, or a table, which may lack drafters.
 [[nodiscard]] speculation::DrafterRoster drafter_roster(const Plan& plan,
                                                         const CostTable* costs = nullptr);
 /// Names of the roster's entries.
 [[nodiscard]] std::vector<std::string> drafter_names(const Plan& plan);
 /// Names under which telemetry counts drafts: the roster's names and, if suffix trees begin with
-/// responses of earlier steps, a name for each class of these responses' ages in steps
+/// responses of earlier steps, a name for each range of these responses' ages in steps
 /// ("history:3-4"). A draft from such a response counts as "suffix" too.
 [[nodiscard]] std::vector<std::string> counted_drafters(const Inputs& inputs, const Plan& plan);
 

@@ -27,7 +27,7 @@ void prepare_scoring(Inputs& inputs);
 /// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
-/// gives no score, throws UsageError or, with `reward.required: none`, only warns. Does nothing
+/// gives no score, throws UsageError or, if reward.required is `none`, only warns. Does nothing
 /// unless reward.method is `command`.
 void try_scorer(const Inputs& inputs);
 /// The line of plan_text() about how responses are scored; empty if they are not.

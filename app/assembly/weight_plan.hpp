@@ -23,7 +23,7 @@ struct Plan;
 struct WeightPlan {
   bool on_device = false;                  ///< ranks load weights into devices, and share none
   std::vector<policy::WeightCopy> copies;  ///< all copies in the job
-  std::uint64_t most = 0;  ///< bytes on the fullest rank; ranks of a copy count a part each
+  std::uint64_t most = 0;  ///< bytes on the fullest rank; a shared copy is divided evenly
 };
 
 /// Plans weights. Needs the plan's layout, drafters, tail groups and best-of-N.

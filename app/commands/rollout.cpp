@@ -122,7 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // From the first progress on, the watchdog, not the pulse, looks for stopped ranks.
+    // After the first progress the watchdog looks for stopped ranks, and the pulse does not.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -313,7 +313,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // Ends the wait for rewards if the run is stopped, or if no further reward can matter.
+    // Whether the wait for rewards ends: the run is stopped, or no further reward can matter.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||

@@ -94,7 +94,7 @@ struct Outcome {
 /// directory is not writable, so that the user learns of the error before the work.
 std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
-  // A path that ends with a slash has no filename(), so its parent's is used.
+  // A path that ends with a slash has no filename(), so the filename() of its parent is used.
   const fs::path model = fs::path(inputs.config.model.path).lexically_normal();
   const fs::path last = model.has_filename() ? model.filename() : model.parent_path().filename();
   const std::string path =
@@ -248,7 +248,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if it has stop ids of its own
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if the prompt sets stop ids
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));

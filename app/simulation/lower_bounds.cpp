@@ -12,8 +12,8 @@
 namespace paceline::app {
 namespace {
 
-/// Number of longest requests for which Bounds::longest() computes the time. Shorter requests are
-/// left out. A shorter one could take longer only if far fewer of its draft tokens were accepted.
+/// Bounds::longest() computes the times of only this number of requests, the longest. A shorter
+/// request could take longer only if far fewer of its draft tokens were accepted.
 constexpr std::size_t kLongest = 256;
 /// Limit on the groups that one drafter rank serves, in Bounds::work().
 constexpr int kMostGroups = 16;
@@ -109,8 +109,8 @@ class Bounds {
     return simulation_.workload->acceptance.methods;
   }
 
-  /// Highest speed of each of b requests of a group, in tokens a second. `groups`: number of groups
-  /// that a drafter rank serves; 0: there is no drafter rank.
+  /// Highest speed of a request in a group that runs `b` requests, in tokens a second. `groups`:
+  /// number of groups that a drafter rank serves; 0: there is no drafter rank.
   template <class Rate>
   [[nodiscard]] double pace(const CostTable& table, double b, double context, int groups,
                             const Rate& rate) const {
@@ -134,7 +134,7 @@ class Bounds {
     return best;
   }
 
-  /// Highest speed of each of b requests with an eager drafter rank, in tokens a second. A step
+  /// Like pace(), for an eager drafter rank, which sends each drafted token at once. A step
   /// verifies a chain that was drafted during the previous step. At each token of the chain it also
   /// verifies a branch that begins with the drafter's second choice for this token. `second`:
   /// probability that the second choice is right if the first is wrong. If both are wrong, no draft

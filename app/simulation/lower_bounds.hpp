@@ -10,11 +10,11 @@ namespace paceline::app {
 /// Estimated lower bounds, in seconds, for any schedule on the run's ranks. They follow from the
 /// cost tables and the speeds of speculation_speed.hpp. Each request is assumed to have the best
 /// tensor-parallel degree, speculation mode and draft window, and one drafter, whatever the
-/// configuration sets. An eager drafter rank (protocol::DraftWindow) is assumed to draft a branch
-/// for every second choice. Acceptance is taken at its mean, and a head's tree counts as a chain.
-/// So a run may be faster than the bounds by luck, by several drafters at once, or by trees.
+/// configuration sets. An eager drafter rank, which sends each token at once, also drafts a branch
+/// from its second choice for each token. Acceptance has its mean value, and a head's tree counts
+/// as a chain. So a run can be faster than the bounds by luck, several drafters or trees.
 struct LowerBounds {
-  double longest = 0;  ///< time of the response that takes longest, if it is alone on a group
+  double longest = 0;  ///< time of the slowest response, if it is alone on a group
   double work = 0;     ///< time of all tokens on all ranks, if each rank has its best batch size
   [[nodiscard]] double larger() const { return longest > work ? longest : work; }
 };

@@ -9,7 +9,7 @@
 
 namespace paceline::app {
 
-/// The planned machine. For an absent field the value of this machine is used.
+/// The planned machine. An absent field has the value of this machine.
 struct PlannedMachine {
   static constexpr int kMost = 1 << 20;  ///< limit on nodes, ranks, cores and GPUs
 
@@ -20,8 +20,8 @@ struct PlannedMachine {
   std::optional<std::uint64_t> host_memory;  ///< bytes of a node
   std::optional<int> gpus;                   ///< GPUs of a node
   std::optional<std::uint64_t> gpu_memory;   ///< bytes of each GPU
-  /// The command line describes the machine, not only Slurm's environment. Weights and tokenizer
-  /// need not exist then.
+  /// The command line, and not only Slurm's environment, describes the machine. If so, weights and
+  /// tokenizer need not exist.
   bool stated = false;
   bool gpus_stated = false;  ///< the command line says that GPUs compute
 

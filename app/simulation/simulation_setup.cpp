@@ -24,7 +24,7 @@ namespace paceline::app {
 namespace {
 
 /// A dense model without pictures that stands in for the target, with the same layers and KV. With
-/// latent attention it has one KV head, because every rank keeps one whole vector for a position.
+/// latent attention it has one KV head, because every rank keeps each position's vector whole.
 ModelConfig modelled(const ModelConfig& priced, const Auto<std::int32_t>& context) {
   if (!context && priced.max_position == 0)
     throw UsageError(
