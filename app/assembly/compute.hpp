@@ -16,7 +16,8 @@
 namespace paceline::app {
 
 struct Compute {
-  // These members outlast the rank's roles. A rank that is spare in the whole run has no backend.
+  // These members stay when the rank's role changes. A spare rank, which does nothing, has no
+  // backend if roles never change during the run.
   int threads = 1;
   std::unique_ptr<kernels::Backend> backend;
   fabric::SingleRankGroup alone;              ///< a group of one, for models that are not sharded
@@ -24,8 +25,8 @@ struct Compute {
   std::unique_ptr<ThreadPool> draft_threads;  ///< used by drafters when backend threads sleep
   std::unique_ptr<WeightStore> weights;
 
-  // take_place() makes these members. All ranks of verifier groups have an executor. The leaders of
-  // these groups and drafter ranks have drafters.
+  // take_place() makes these members for the rank's role. Each rank of a verifier group has an
+  // executor. The group's leader has drafters, and so has a drafter rank.
   std::unique_ptr<engine::Executor> executor;
   /// The rank's own drafters, by their indices in plan.drafters.
   std::map<std::int32_t, std::unique_ptr<draft::Drafter>> drafters;
@@ -33,10 +34,10 @@ struct Compute {
 
 [[nodiscard]] engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan);
 
-/// Makes everything that the rank's place in the layout needs. Also makes the tensor-parallel
-/// groups that the rank may belong to: its group of the layout, and larger groups that may form for
-/// the last requests. If roles change at random (test.shuffle), makes a group of each degree of the
-/// layout. Collective; throws JobEnded.
+/// Makes what the rank needs for its role in the layout, and the tensor-parallel groups to which it
+/// can belong: its group in the layout, and larger groups that can form for the last requests. If
+/// roles change at random (test.shuffle), also a group of each degree in the layout. Collective;
+/// throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,
                                                     const Plan& plan);

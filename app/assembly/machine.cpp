@@ -125,8 +125,8 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   return choice;
 }
 
-// Chooses the backend for a planned machine. GPUs that the command line states are used, because
-// the user asks how a run would do on them. A job's rules hold for GPUs that only Slurm states.
+// Chooses the backend for a planned machine. GPUs stated on the command line are used even if such
+// GPUs were never measured. If only Slurm states GPUs, the rules of a real job decide.
 BackendChoice choose_elsewhere(const fabric::MpiEnvironment& mpi, const io::EngineSection& engine,
                                std::span<const fabric::RankFacts> facts,
                                const PlannedMachine& machine) {

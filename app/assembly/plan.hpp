@@ -26,8 +26,8 @@ struct DraftServers {
   bool history = false;     ///< servers also hold responses of earlier training steps
 };
 
-/// The plan is the same on every rank, with two exceptions. Only rank 0 has the fields of
-/// `speculation` for the user, and costs.conditions has each rank's own number of threads.
+/// The plan is the same on every rank, with two exceptions. SpeculationChoice has fields that only
+/// rank 0 sets, and costs.conditions has the rank's own number of threads.
 struct Plan {
   policy::Layout layout;
   ProfiledCosts costs;
@@ -41,7 +41,7 @@ struct Plan {
   policy::LeaseTerms leases;
 };
 
-/// Plans a run. The inputs must outlive the plan. Collective; throws JobEnded.
+/// Plans a run. Collective; throws JobEnded on all ranks. The inputs must outlive the plan.
 [[nodiscard]] Plan make_plan(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                              const Machine& machine);
 
@@ -50,18 +50,18 @@ struct Plan {
 [[nodiscard]] Plan plan_given(const fabric::MpiEnvironment& mpi, const Inputs& inputs,
                               const Machine& machine);
 
-/// Gives ranks their roles. `degree`: tensor-parallel degrees of the groups, used if
-/// layout.verifier_tp is `auto`; empty: the ranks' memory decides. `drafters`: number of drafter
-/// ranks. `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
+/// Gives ranks their roles. `degree`: tensor-parallel degrees of the groups if layout.verifier_tp
+/// is `auto`; if empty, the ranks' memory decides. `drafters`: number of drafter ranks.
+/// `drafters_reason`: why this number; empty: layout.drafters sets it. Throws as
 /// policy::plan_layout() does.
 [[nodiscard]] policy::Layout lay_out(const Inputs& inputs, const Machine& machine,
                                      const std::vector<std::int32_t>& degree,
                                      std::optional<int> drafters,
                                      const std::string& drafters_reason);
 
-/// Makes a whole plan from the costs, the larger groups for the last requests, and the choice of
-/// speculation. `degree`: as in lay_out(). Throws UsageError if memory is too small, if more draft
-/// servers are asked for than there are ranks, or if drafter ranks would draft trees.
+/// Makes a whole plan. Its parts `costs`, `tail_groups` and `speculation` were made before.
+/// `degree`: as in lay_out(). Throws UsageError if memory is too small, if more draft servers are
+/// asked for than there are ranks, or if drafter ranks would draft trees.
 [[nodiscard]] Plan complete_plan(const Inputs& inputs, const Machine& machine,
                                  const std::vector<std::int32_t>& degree, ProfiledCosts costs,
                                  TailGroups tail_groups, SpeculationChoice speculation);

@@ -18,7 +18,7 @@
 
 namespace paceline::app {
 
-/// The work of one attempt: one start of a run that may be resumed.
+/// The work of one attempt. A run has one attempt, and another one each time it is resumed.
 struct Attempt {
   std::uint32_t number = 0;    ///< number of the attempt in the output directory
   std::size_t responses = 0;   ///< number of responses still to be generated

@@ -26,7 +26,7 @@ namespace {
 struct Row {
   std::string name;
   double seconds = 0;  ///< virtual seconds of all attempts together
-  double tail = 0;     ///< virtual seconds in which the last attempt's last 10 % of responses ended
+  double tail = 0;     ///< virtual seconds for the last 10 % of responses, in the last attempt
   std::uint64_t tokens = 0;
   std::vector<double> busy;  ///< [verifiers, drafters] mean busy share of time; -1: no such ranks
   std::size_t moves = 0, races = 0;
@@ -137,8 +137,8 @@ void print(const std::vector<Row>& rows) {
   }
 }
 
-/// Prints the lower bounds and the real time of the simulation, on stderr. Results on stdout are
-/// the same in every simulation of a configuration.
+/// Prints the lower bounds of the rollout's time, and the simulation's real time. Uses stderr,
+/// because stdout must be the same in every simulation of a configuration.
 void account(const Row& row) {
   const SimulatedAttempt& a = row.last;
   say("{}{}, {}; {:.2f} s of real time, {} turns ({:.0f} a second); coordinator: {} messages, "

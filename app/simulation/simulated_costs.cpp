@@ -47,9 +47,9 @@ CostTable of_another_degree(CostTable costs, int tp) {
 
 namespace {
 
-/// Costs of n-gram and suffix-tree drafters on a verifier's CPU. They were measured with the
-/// embedded models, whose texts are short (`paceline profile` on a Zen 4 core). The first token
-/// costs a search. The next tokens cost little, because they follow the match that was found.
+/// Costs of n-gram and suffix-tree drafters on a verifier's CPU. `paceline profile` measured them
+/// on a Zen 4 core with the embedded models, whose texts are short. A draft's first token costs a
+/// search. Its next tokens cost little, because they follow the match that was found.
 DrafterCosts lookup_costs(const ConfiguredDrafter& drafter) {
   const bool tree = drafter.setting.method == io::DrafterMethod::suffix;
   const double first = tree ? 2e-6 : 0.5e-6;

@@ -8,8 +8,8 @@
 namespace paceline::app {
 namespace {
 
-/// The sections of a configuration's text that costs depend on. Paths of drafters are removed,
-/// because weights of the same shape cost the same.
+/// The sections of a configuration's text with the settings that decide what steps and drafts cost.
+/// Paths of drafters are removed, because weights of the same shape cost the same.
 std::string cost_settings(const io::RunConfig& config) {
   const std::string& text = config.text;
   std::string settings;

@@ -1,4 +1,4 @@
-// The free places in a row of equal places.
+// Keeps track of the free places in a row of equal places, for instance slots of a file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class FreeRanges {
     std::int32_t first = 0;
     std::int32_t count = 0;
   };
-  /// Takes up to `most` adjacent places, from the lowest free range. Empty if no place is free.
+  /// Takes up to `most` adjacent places from the lowest free range; none if no place is free.
   [[nodiscard]] Range take(std::int32_t most);
   void give(std::int32_t place);
   /// Removes from the row all places that are free now.

@@ -1,4 +1,4 @@
-// The two tiers of a real host: memory of this process, and a file on a local disk.
+// The two tiers of stored KV on a real host: memory of this process, and a file on a local disk.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +31,7 @@ struct HostTiersOptions {
   std::size_t block_bytes = 0;
   std::int32_t units = 0;                ///< number of blocks that fit in host memory
   std::optional<std::string> directory;  ///< directory of the file; absent: no disk
-  /// Makes the copier of each thread; empty: the rank's KV blocks are in host memory.
+  /// Makes the OutsideMemory of each thread; empty: the rank's KV blocks are in host memory.
   std::function<std::unique_ptr<OutsideMemory>()> outside;
   /// Called by the threads of HostTiers whenever a job has ended.
   std::function<void()> wake;
@@ -46,11 +46,11 @@ class HostTiers final : public TierDevice {
   /// Drops jobs that have not begun.
   ~HostTiers() override;
 
-  /// Bytes that a block of `block_bytes` takes in either tier.
+  /// Bytes that a block of `block_bytes` bytes takes in each tier.
   [[nodiscard]] static std::size_t stride(std::size_t block_bytes);
 
   void start(TierJob job) override;
-  /// Rethrows an exception of either thread.
+  /// Rethrows an exception that ended one of the threads.
   [[nodiscard]] std::optional<TierJob> ended() override;
   [[nodiscard]] std::span<std::byte> unit(std::int32_t unit) override;
   void trim(std::int32_t units) override;

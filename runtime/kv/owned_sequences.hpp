@@ -13,8 +13,8 @@ namespace paceline::kv {
 
 /// Sequences in pools of equal size, one for each owner. All blocks of a sequence, shared ones too,
 /// are in one pool. Handles and blocks are names (BlockOwner), also in Work. A function without a
-/// comment does what its namesake in Sequences does, in the pool of its sequence or parcel, or else
-/// in all pools. Not thread-safe.
+/// comment does what its namesake in Sequences does: in the pool of its sequence or parcel, or in
+/// all pools if it has no such argument. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.
@@ -61,13 +61,13 @@ class OwnedSequences {
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes every pool to `blocks` blocks. Resizes none and returns false if one of them cannot.
+  /// Resizes every pool to `blocks` blocks. If one pool cannot, resizes none and returns false.
   [[nodiscard]] bool resize(std::int32_t blocks);
 
   [[nodiscard]] std::int32_t blocks() const;  ///< blocks of all pools together
   [[nodiscard]] std::int32_t blocks_used() const;
   [[nodiscard]] std::int32_t blocks_idle() const;
-  /// Blocks of the owner's pool that are free, or will be freed when they are needed.
+  /// Number of blocks of the owner's pool that are free, or are freed when they are needed.
   [[nodiscard]] std::int32_t blocks_free(std::int32_t owner) const;
   [[nodiscard]] std::uint64_t positions_shared() const;
 

@@ -26,7 +26,7 @@ void Sequences::leave(Prefix& prefix) {
   if (--prefix.users == 0) idle_ += static_cast<std::int32_t>(prefix.blocks.size());
 }
 
-/// Drops a prompt without open sequences.
+/// Drops the KV of a prompt without open sequences.
 void Sequences::drop(std::list<Prefix>::iterator prefix) {
   idle_ -= static_cast<std::int32_t>(prefix->blocks.size());
   for (const std::int32_t block : prefix->blocks) pool_.release(block);
@@ -40,7 +40,7 @@ void Sequences::drop(std::list<Prefix>::iterator prefix) {
   for (const Handle handle : left) find_source(handle, sequences_[handle].common, false);
 }
 
-/// idle_ is exact until prompts share blocks: a shared block is freed with the last of its prompts.
+/// If prompts share blocks, idle_ is too large: it counts a shared block for each of its prompts.
 std::int32_t Sequences::blocks_idle() const {
   return positions_shared_ == 0 ? idle_ : blocks_droppable();
 }
@@ -140,8 +140,8 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
 
 /// Finds the other prompt that has the greatest number of blocks in common with the prompt that
 /// `sequence` computes. Only the first `most` blocks count, because `sequence` must compute the
-/// last position itself. `waits`: it can wait for blocks that are being computed. A prompt waits
-/// only for prompts that were opened before it, so no two prompts wait for each other.
+/// last position itself. `waits`: blocks that are being computed count too. A prompt waits only for
+/// prompts that were opened before it, so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -165,9 +165,9 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// If the blocks that the sequence's prompt has in common with its source are computed, the
-/// sequence takes them over. Otherwise, if the source is paused, the prompt that has computed the
-/// greatest number of these blocks becomes the source.
+/// Does nothing if the sequence has no source: another prompt with which it has blocks in common.
+/// If the source has computed all of these blocks, the sequence takes them over. If not, and if the
+/// source is paused, find_source() looks for another source.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -244,7 +244,8 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// A fork overwrites the block of the prompt's last position, so own blocks begin after it.
+// The prompt's blocks are shared, and the last one is overwritten by a copy of the original. An
+// owner whose prompt is incomplete shares only its first `common` blocks.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
   return (s.owner && !s.prefix->ready ? s.common : last_block(s) + 1) * block_;
@@ -262,9 +263,9 @@ void Sequences::fork(Handle sequence) {
   s.waits = false;
 }
 
-// The prompt's KV is complete. Siblings can fork from it, and the owner goes on in a copy of the
-// last block. Siblings copy the original, because a sibling can fork before the owner's copy is
-// made.
+// Called when the owner has computed the whole prompt, so that siblings can fork. The owner goes on
+// in a copy of the last block. Siblings copy the original too, because they can fork before the
+// owner's copy is made.
 void Sequences::share_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   Prefix& prefix = *s.prefix;
@@ -285,7 +286,8 @@ void Sequences::advance(Handle sequence, std::int32_t rows) {
 }
 
 /// Returns the block in which the last pass wrote the row of `position`. If a copy into the table's
-/// block is pending, this is the original block. Moves are done before copies, so moves use it too.
+/// block is pending, the row is in the block to be copied. Moves use this block too, because they
+/// precede copies.
 std::int32_t Sequences::written_block(const Sequence& s, std::int32_t position) const {
   const std::int32_t block = s.table.at(position / block_);
   const auto copy = std::ranges::find_if(copies_, [&](const auto& c) { return c.to == block; });
@@ -304,8 +306,7 @@ void Sequences::keep(Handle sequence, std::int32_t position) {
   advance(sequence, 1);
 }
 
-// A row whose move is pending is in its old slot. No other pending move overwrites this slot first,
-// because rows of a draft tree move in order of position, each to an earlier slot.
+// While a row's move is pending, the row is in the slot from which it will be moved.
 std::vector<Place> Sequences::places(Handle sequence, std::int32_t first) const {
   const Sequence& s = at(sequence);
   std::vector<Place> places;
@@ -331,8 +332,8 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// A sibling that waits for the prompt takes over the computed blocks, and computes the rest. The
-// block of the prompt's last position is not handed over: the sibling has one of its own.
+// Makes a sibling that waits for the prompt its new owner. The sibling takes over the prompt's
+// blocks except the last one, because the sibling has a last block of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -353,7 +354,7 @@ void Sequences::hand_over_prompt(Handle sequence) {
   }
 }
 
-/// Ends the sequence's part in its prompt, and drops its moves. The caller gives back blocks.
+/// Closes the sequence except for its table's blocks, which the caller must give back or keep.
 void Sequences::forget(Handle sequence) {
   Sequence& s = sequences_[sequence];
   std::erase_if(moves_, [&](const PendingMove& m) { return m.sequence == sequence; });
@@ -365,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Pending copies into a block that becomes free are dropped: its next holder may need another copy.
+// Drops pending copies into blocks that become free, because the next holders must not get them.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

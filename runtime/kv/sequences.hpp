@@ -1,12 +1,12 @@
-// Block tables: the blocks of one pool that have the KV of each sequence. The pool is the target's
-// or a draft model's. This is bookkeeping only; the bytes are the backend's. Moves and copies of
-// bytes are handed over as work to be done before the next forward pass.
+// Block tables: a table lists the blocks of a pool that hold the KV of one sequence. The pool is
+// the target's or a draft model's. This is bookkeeping only; the bytes are the backend's. Moves and
+// copies of bytes are handed over as work to be done before the next forward pass.
 //
-// The n responses to a prompt are siblings and share its blocks. The first to be opened owns the
-// prompt and computes its blocks. The others wait for these blocks and then fork: they share all
-// blocks except the one that has the prompt's last position. Each of them copies this block,
-// because it runs the last position again to sample from it. The owner, too, goes on in a copy. So
-// nobody writes a shared block.
+// The n responses to a prompt are siblings and share the prompt's blocks. The sibling that is
+// opened first is the owner: it computes these blocks. The others wait for them and then fork. A
+// fork shares all prompt blocks except the one with the prompt's last position. It copies this
+// block, the original, because it computes the last position again to sample after it. The owner,
+// too, goes on in a copy of the original. So nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
 // this beginning, which is found by comparing tokens. The prompt opened first computes these
@@ -28,8 +28,8 @@
 
 namespace paceline::kv {
 
-/// The name of an open sequence: a small number that can index the caller's own tables. It is used
-/// again after close().
+/// The number of an open sequence, small enough to index the caller's own tables. After close(),
+/// another sequence can get the same number.
 using Handle = std::int32_t;
 
 /// A change to a sequence's block table: entry `index` is `block` from now on. A copy of the tables
@@ -75,25 +75,25 @@ class Sequences {
   /// `blocks`: number of blocks in the pool. `block`: positions per block.
   Sequences(std::int32_t blocks, std::int32_t block);
 
-  /// Blocks of `block` positions that a sequence of `positions` positions takes when it is alone in
-  /// the pool. Its KV fills one block less, but the prompt's last block exists twice
-  /// (share_prompt()).
+  /// Number of blocks of `block` positions that a sequence of `positions` positions takes when it
+  /// is alone in the pool. One of them is a copy of the prompt's last block: the sequence goes on
+  /// in the copy, and the original is kept for siblings.
   [[nodiscard]] static constexpr std::int32_t blocks_needed(std::int64_t positions,
                                                             std::int32_t block) {
     return blocks_for(positions, block) + 1;
   }
 
   /// Opens a sequence with room for `positions` positions, including its prompt. Siblings give the
-  /// same `prompt` and `prompt_length` (>= 1). The KV of prompts without open sequences is dropped
-  /// to make room. If the pool is too full, returns nothing and changes nothing. `tokens`: the
+  /// same `prompt` and `prompt_length` (>= 1). Drops the KV of prompts without open sequences if
+  /// room is needed. If the pool is too full, returns nothing and changes nothing. `tokens`: the
   /// prompt's tokens; empty: the prompt shares no blocks with other prompts.
   [[nodiscard]] std::optional<Handle> open(std::uint32_t prompt, std::int32_t prompt_length,
                                            std::int32_t positions,
                                            std::span<const TokenId> tokens = {});
-  /// Opens a sequence that begins with the first `length` positions of `of`, prompt included, with
-  /// room for `positions` positions. These `length` positions must be computed, no moves may be
-  /// pending, and `of` must stay open until the next work is done. Returns nothing and changes
-  /// nothing if the pool is too full, or if not all of the prompt is computed and within `length`.
+  /// Opens a sequence with room for `positions` positions, as a branch that begins with the first
+  /// `length` positions of `of`. These must be computed, no moves may be pending, and `of` must
+  /// stay open until the next work is done. Returns nothing and changes nothing if the pool is too
+  /// full, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
   /// Grows an open sequence to room for `positions` positions in all. If the pool is too full,
@@ -101,8 +101,8 @@ class Sequences {
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
-  /// Gives the sequence's blocks back and drops its pending moves. A waiting sibling takes over a
-  /// half-computed prompt. A complete prompt's KV stays until its blocks are needed.
+  /// Gives the sequence's blocks back and drops its pending moves. If its prompt is incomplete, a
+  /// waiting sibling goes on with it. A complete prompt's KV stays until its blocks are needed.
   void close(Handle sequence);
 
   /// Whether some sequence of this prompt is open, or the prompt's KV is kept.
@@ -111,11 +111,11 @@ class Sequences {
   }
   /// Whether the prompt's KV is complete, so that a sequence opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// Returns false while a sibling computes the prompt, or another prompt's sequence computes the
-  /// common beginning. The first call that returns true gives it the shared blocks.
+  /// Returns false while a sibling computes the prompt, or another prompt's owner the common
+  /// beginning. When these blocks are computed, puts them into the table and returns true.
   [[nodiscard]] bool ready(Handle sequence);
   /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
-  /// share the blocks that a paused sequence has computed, but do not wait for further ones.
+  /// share the blocks that a paused sequence has computed, but do not wait for its later blocks.
   void pause(Handle sequence, bool paused) { at(sequence).paused = paused; }
   /// Number of positions that have KV. The next row is computed for the position with this number.
   [[nodiscard]] std::int32_t length(Handle sequence) const { return at(sequence).length; }
@@ -127,17 +127,17 @@ class Sequences {
   /// The places of positions [first, length()) of a sequence. Valid until the next work is done.
   [[nodiscard]] std::vector<Place> places(Handle sequence, std::int32_t first) const;
 
-  /// A position, multiple of block(). From there on the blocks are the sequence's own, and ready()
-  /// will not replace them, so KV that was computed elsewhere can be written into them.
+  /// The first position, a multiple of block(), from which on the blocks are the sequence's own.
+  /// ready() does not replace these blocks, so KV computed elsewhere can be written into them.
   [[nodiscard]] std::int32_t own_from(Handle sequence) const;
 
-  /// Counts the next `rows` positions as computed, each in its place.
+  /// Counts the next `rows` positions as computed. Their KV must be in their places already.
   void advance(Handle sequence, std::int32_t rows);
-  /// Moves the row computed at `position` (>= length()) to position length(), and counts it as
-  /// computed. So accepted rows of a draft tree get to their places. Call in order of position.
+  /// Moves the row computed at `position` (>= length()) to position length(), and counts this
+  /// position as computed. For the accepted rows of a draft tree, in ascending order of `position`.
   void keep(Handle sequence, std::int32_t position);
   /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
-  /// not one of a shared prompt, of another prompt or of a branch.
+  /// not shared with siblings, another prompt's sequences or branches.
   void roll_back(Handle sequence, std::int32_t length);
 
   /// Hands over the work to be done before the next forward pass. Overwrites `work`, whose memory
@@ -149,22 +149,23 @@ class Sequences {
   /// have been taken and done. To attach a parcel's KV to another sequence: open() the sequence,
   /// write the KV into the blocks of its table(), and advance() it.
   [[nodiscard]] Parcel detach(Handle sequence);
-  /// Keeps the full blocks of a sequence, to be sent while the sequence goes on. The sequence
-  /// writes none of these blocks again. All work must have been taken and done.
+  /// Makes a parcel of a sequence's full blocks, to be sent while the sequence goes on. The
+  /// sequence writes none of these blocks again. All work must have been taken and done.
   [[nodiscard]] Parcel share(Handle sequence);
   void release(const Parcel& parcel);
 
-  /// Resizes the pool to `blocks` blocks. The next work has the new size, and copies of the blocks
-  /// in use past a new end. Earlier work must have been taken and done. The KV of prompts without
-  /// open sequences is dropped to make room. Returns false and changes nothing if more than
-  /// `blocks` blocks would stay in use, or if a parcel has a block past the new end.
+  /// Resizes the pool to `blocks` blocks. The next work sets this size and, if the pool shrinks,
+  /// copies blocks in use to free places before the new end. Earlier work must have been taken and
+  /// done. Drops the KV of prompts without open sequences if room is needed. Returns false and
+  /// changes nothing if more than `blocks` blocks would stay in use, or if a parcel has a block
+  /// past the new end.
   [[nodiscard]] bool resize(std::int32_t blocks);
   /// Whether resize() would succeed now.
   [[nodiscard]] bool can_resize(std::int32_t blocks) const;
 
   [[nodiscard]] std::int32_t blocks() const { return pool_.size(); }
   [[nodiscard]] std::int32_t blocks_used() const { return pool_.used(); }
-  /// Blocks of prompts without open sequences, which are freed when room is needed.
+  /// Number of blocks of prompts without open sequences, which are freed when room is needed.
   [[nodiscard]] std::int32_t blocks_idle() const;
   [[nodiscard]] std::int32_t block() const { return block_; }
   /// Positions that sequences took over from other prompts so far.
@@ -183,12 +184,12 @@ class Sequences {
     bool open = false;
     std::int32_t prompt_length = 0;
     std::int32_t length = 0;
-    /// Blocks by position. While the sequence waits, -1 for all prompt blocks except the last.
+    /// In order of position. While the sequence waits, all prompt blocks except the last are -1.
     std::vector<std::int32_t> table;
     bool waits = false;     ///< waits for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings
     bool branched = false;  ///< is a branch, or has had branches
-    /// An owner's block for its copy of the prompt's last block; siblings copy the original too.
+    /// Block to which an owner will copy the prompt's last block, to go on in the copy; -1: none.
     std::int32_t spare = -1;
     std::list<Prefix>::iterator prefix;
     std::int32_t common = 0;             ///< number of full blocks in common with another prompt
@@ -239,7 +240,7 @@ class Sequences {
   std::vector<PendingMove> moves_;
   std::vector<kernels::Backend::BlockCopy> copies_;
   std::int32_t resized_ = 0;                                 ///< Work::blocks of the next work
-  std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< number of parcels by block
+  std::unordered_map<std::int32_t, std::int32_t> parceled_;  ///< [block] number of parcels
 };
 
 }  // namespace paceline::kv

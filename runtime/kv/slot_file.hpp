@@ -25,8 +25,8 @@ class SlotFile {
   SlotFile(const SlotFile&) = delete;
   SlotFile& operator=(const SlotFile&) = delete;
 
-  /// Writes or reads slots from `first` on. `pieces`: memory of whole slots, in order. Returns an
-  /// error text; empty: all slots were transferred.
+  /// Write or read consecutive slots from `first` on. `pieces`: memory of whole slots, in order.
+  /// Return an error text; empty: all slots were transferred.
   [[nodiscard]] std::string write(std::int32_t first, std::span<const iovec> pieces);
   [[nodiscard]] std::string read(std::int32_t first, std::span<const iovec> pieces);
 

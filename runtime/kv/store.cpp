@@ -11,10 +11,10 @@ namespace {
 /// If there is a disk, 1 / kReserveShare of memory is kept free, so that a put finds room at once
 /// while other KV is being written to disk.
 constexpr std::int32_t kReserveShare = 8;
-/// Greatest number of jobs under way that write to disk, and of jobs that read from it ahead of
+/// Limit on the jobs under way that write to disk, and limit on the jobs that read from it ahead of
 /// need. With few jobs a request waits less for the disk. But no job starts during a step of this
-/// rank, so the jobs under way must keep the disk busy. On a loaded machine 2 jobs used 0.6 of the
-/// disk's bandwidth, and 4 jobs used all of it.
+/// rank, so the jobs under way must keep the disk busy until the step ends. On a loaded machine 2
+/// jobs used 60 % of the disk's bandwidth, and 4 jobs used all of it.
 constexpr int kMostAhead = 4;
 /// Least Entry::order of keys that are not in need()'s list. They come after all keys in the list.
 constexpr std::uint64_t kUnforeseen = std::uint64_t{1} << 63;
@@ -148,7 +148,7 @@ void Store::settle() {
 
 void Store::advance() {
   for (;;) {
-    // Holds begin one at a time: two that each had a part of the room would wait for each other.
+    // Holds begin one at a time. Two holds that each had a part of the room would block each other.
     bool holding = false;
     std::int32_t lacking = 0;
     std::uint64_t soonest = UINT64_MAX;  // least order of the entries that wait for room
@@ -183,7 +183,7 @@ void Store::advance() {
   counts_.most_on_disk = std::max(counts_.most_on_disk, counts_.on_disk);
 }
 
-/// Starts jobs of an operation as far as there is room. Returns how many units it lacks.
+/// Starts jobs of an operation as far as there is room. Returns how many units are lacking for it.
 std::int32_t Store::start(Ticket ticket, Operation& operation) {
   std::int32_t lacking = 0;
   if (operation.entry != nullptr && !operation.entry->listed) operation.failed = true;
@@ -352,7 +352,7 @@ void Store::job_ended(TierJob job) {
     if (!job.blocks[i].good) good = std::min(good, known.index[i]);
   }
   if (!job.failure.empty()) {
-    if (down) slots_.drop_free();  // gives up the free slots; slots in use can be used again
+    if (down) slots_.drop_free();  // free slots are given up; slots now in use can be used again
     warn_once(down ? told_write_ : told_read_,
               job.failure + (down ? "; KV that has no room in memory is computed again"
                                   : "; the KV is computed again"));
@@ -470,7 +470,7 @@ bool Store::free_copies() {
   return any;
 }
 
-/// Drops and returns the entry that is needed last, of those without users. Null: all have users.
+/// Drops and returns the entry needed last among entries without users; null: all have users.
 Store::EntryRef Store::lose_last() {
   for (auto at = by_order_.rbegin(); at != by_order_.rend(); ++at) {
     const EntryRef entry = at->second;
@@ -507,7 +507,7 @@ void Store::keep_reserve() {
   if (goes_down()) make_room(reserve_ - units_.free() - going_down_, 0);
 }
 
-/// Brings up the entries that are needed first, as many as fit in memory without the reserve.
+/// Brings up the entries that are needed first: as many entries as memory minus the reserve holds.
 void Store::bring_up() {
   std::int32_t room = size_.memory - reserve_;
   std::uint64_t last = 0;
@@ -565,8 +565,8 @@ void Store::list(const EntryRef& entry) {
   by_order_.emplace(entry->order, entry);
 }
 
-/// Drops an entry: its blocks are freed as soon as nothing uses them, and operations under way with
-/// it fail.
+/// Drops an entry. Its blocks are freed as soon as nothing uses them. Operations that are under way
+/// on the entry fail.
 void Store::unlist(const EntryRef& entry) {
   if (!std::exchange(entry->listed, false)) return;
   by_key_.erase(entry->key);

@@ -1,6 +1,6 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
 // lease, in two tiers. KV is first put into host memory. If memory is short, the KV that will be
-// needed last goes down to a local disk. It comes up again ahead of need. The store decides and
+// needed last goes down to a local disk, and comes up again ahead of need. The store decides and
 // starts jobs; a TierDevice does them. A unit is a block's place in memory, a slot its place on
 // disk.
 #pragma once
@@ -45,9 +45,9 @@ struct StoreCounts {
 };
 
 /// Stored KV by key. A key's entry has the blocks of one request, in the order of the request's
-/// block table. Each block's checksum is made when the block is put, and compared when it is taken.
-/// If a block is damaged, its entry loses this block and all blocks after it. If the disk fails,
-/// the store only loses KV; it warns of the first failed write and read. Not thread-safe.
+/// block table. A block's checksum is made when the block is put, and compared when it is read. If
+/// a block is damaged, its entry loses this block and all blocks after it. If the disk fails, only
+/// stored KV is lost, and the user is warned of the first failed write and read. Not thread-safe.
 class Store {
  public:
   using Key = std::uint64_t;
@@ -59,9 +59,9 @@ class Store {
 
   /// Stores `blocks` as the blocks of the request's table from index `first` on. They replace all
   /// blocks stored from this index on. If there is no room, the put waits until the KV needed last
-  /// has gone down to disk or, if the disk is full too, was dropped. It fails if its own KV is the
-  /// KV to drop, or if blocks before `first` are missing. Then nothing is stored under the key. The
-  /// caller must not change the blocks until the put has ended.
+  /// has gone down to disk or, if the disk is full too, was dropped. The put fails if its own KV
+  /// would have to be dropped, or if blocks before `first` are missing. Nothing is then stored
+  /// under the key. The caller must not change the blocks until the put has ended.
   [[nodiscard]] Ticket put(Key key, std::int32_t first, std::vector<std::byte*> blocks);
   /// Copies stored blocks to `blocks`. Fails if some of them are missing or damaged; the contents
   /// of `blocks` are then undefined.
@@ -70,8 +70,8 @@ class Store {
   /// Fails as get() does.
   [[nodiscard]] Ticket hold(Key key, std::int32_t first);
 
-  /// Whether an operation succeeded; nothing while it is under way. When the result has been
-  /// returned, the ticket is invalid; only a successful hold's ticket stays valid until let_go().
+  /// Whether an operation succeeded; nothing while it is under way. The ticket is invalid after its
+  /// result was returned, but a successful hold's ticket stays valid until let_go().
   [[nodiscard]] std::optional<bool> ended(Ticket ticket);
   /// The blocks of a successful hold(), in their order.
   [[nodiscard]] std::vector<std::span<std::byte>> held(Ticket hold) const;
@@ -98,7 +98,7 @@ class Store {
     std::uint64_t sum = 0;     ///< checksum
     std::int32_t readers = 0;  ///< jobs that read the block
     bool filling = false;      ///< a job writes the unit
-    bool came_up = false;      ///< brought up ahead of need, and not taken since
+    bool came_up = false;      ///< brought up ahead of need, and not read since
     [[nodiscard]] bool idle() const { return readers == 0 && !filling; }
   };
   struct Entry {
@@ -107,7 +107,7 @@ class Store {
     std::uint64_t order = 0;    ///< key in by_order_: entries are needed in this order
     std::vector<Block> blocks;  ///< blocks of the request's table
     std::int32_t size = 0;      ///< number of blocks put, damaged ones included
-    std::int32_t valid = 0;     ///< number of valid blocks; others are freed when unused
+    std::int32_t valid = 0;     ///< number of valid blocks; later ones are freed when unused
     int users = 0;              ///< number of gets under way and of holds not yet let go
     int holds = 0;              ///< successful holds among the users
     bool putting = false;
@@ -120,7 +120,7 @@ class Store {
     EntryRef entry;
     std::int32_t first = 0;
     std::int32_t count = 0;
-    std::int32_t next = 0;            ///< number of its blocks that have a job
+    std::int32_t next = 0;            ///< number of its blocks that were given to jobs
     std::vector<std::byte*> outside;  ///< [count] the caller's blocks; empty for a hold
     int jobs = 0;                     ///< jobs under way
     bool begun = false;               ///< the hold has begun, and counts as a user

@@ -1,5 +1,5 @@
-// A device that moves a rank's stored KV between two tiers, a host's memory and disk, real or
-// modelled.
+// A device, real or modelled, that moves a rank's stored KV between two tiers: the memory of its
+// host and a disk.
 #pragma once
 
 #include <cstddef>
@@ -39,18 +39,18 @@ struct TierJob {
 };
 
 /// Does jobs in the background, and wakes the caller whenever one has ended. Jobs that use the disk
-/// are in one queue, all other jobs in another. Each queue is done in the order of start(). Used by
-/// one thread.
+/// are in one queue, all other jobs in another. Each queue's jobs are done in the order of start().
+/// Used by one thread.
 class TierDevice {
  public:
   virtual ~TierDevice() = default;
   virtual void start(TierJob job) = 0;
-  /// The next job that has ended, if one has.
+  /// Returns the next job that has ended, if there is one.
   [[nodiscard]] virtual std::optional<TierJob> ended() = 0;
   /// The memory of a unit. Valid while the unit is in use.
   [[nodiscard]] virtual std::span<std::byte> unit(std::int32_t unit) = 0;
-  /// Gives the memory of units from number `units` on back to the system. None of them may be in
-  /// use.
+  /// Gives the memory of the units with numbers from `units` on back to the system. None of them
+  /// may be in use.
   virtual void trim(std::int32_t units) = 0;
   /// A handle that keeps the memory of all units alive.
   [[nodiscard]] virtual std::shared_ptr<void> memory() = 0;

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Limit on the tokens kept for one server from requests that have ended or left. Others are lost.
+/// Limit on the tokens kept for one server from requests that have ended or left. More are lost.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace
@@ -83,7 +83,7 @@ void DraftClient::end(RequestId id, bool ended, double now) {
   --group.requests;
   group.used = now;
   requests_.erase(at);
-  due_ = due_ || requests_.empty();  // without requests there may be no later told()
+  due_ = due_ || requests_.empty();  // without requests, this told() might be the last
 }
 
 void DraftClient::told() {
@@ -155,7 +155,7 @@ void DraftClient::receive(int from, std::span<const std::byte> message) {
     ++counts_.invalid;
     return;
   }
-  // An answer may be for an earlier client on this rank, and is then dropped.
+  // An answer for an earlier client on this rank is dropped.
   const auto awaited = [&](Address, const DraftTexts& texts) {
     return texts.client == options_.name && server->ticket != 0 && texts.ticket == server->ticket;
   };

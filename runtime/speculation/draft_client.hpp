@@ -21,14 +21,15 @@ struct DraftClientOptions {
   std::vector<int> servers;   ///< ranks with a draft server; prompts are dealt to them in turn
   draft::LogClient name = 0;  ///< no other client of the run has or had this name
   std::int32_t vocab = 0;     ///< token ids are below this
-  /// Tokens that a request gets, on average, between two exchanges with the servers. A larger
-  /// number saves messages, but siblings' tokens come later. Compared with verifiers that share one
-  /// tree, up to 3 % fewer draft tokens are accepted with 32, 6 to 11 % fewer with 128.
+  /// The client exchanges tokens with the servers when its requests have got this number of tokens
+  /// each, on average. A larger number saves messages, but siblings' tokens come later. Compared
+  /// with one tree for all verifiers, up to 3 % fewer draft tokens are accepted with 32, and 6 to
+  /// 11 % fewer with 128.
   int exchange_tokens = 32;
-  /// Limit on the tokens of earlier training steps in the servers' answers to one exchange. The
-  /// drafter takes about 0.5 us for each, so 4096 tokens delay an engine step by about 2 ms.
+  /// Limit on the tokens from responses of earlier training steps in all answers to one exchange.
+  /// The drafter takes about 0.5 us per token, so 4096 tokens delay an engine step by about 2 ms.
   int earlier_tokens = 4096;
-  /// Seconds after which a group of siblings is forgotten if none of its requests is here.
+  /// A group of siblings is forgotten when none of its requests was here for this many seconds.
   double ttl = 3600;
 };
 
@@ -65,7 +66,7 @@ class DraftClient final : public draft::Drafter {
     std::uint64_t fetches = 0;       ///< answered fetches
     double fetch_seconds = 0;        ///< sum over fetches, from asking until the answer was read
     std::uint64_t heard = 0;         ///< tokens that came with answers
-    std::uint64_t most_behind = 0;   ///< largest number of tokens that a server had for this client
+    std::uint64_t most_behind = 0;   ///< largest number of tokens that a fetch found missing here
     std::uint64_t invalid = 0;       ///< messages and DraftStretches that made no sense
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }

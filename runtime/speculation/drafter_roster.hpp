@@ -27,7 +27,8 @@ struct RosterEntry {
   /// Probability that a token of the drafter is accepted, as estimated before the run.
   double acceptance = policy::kUnknownAcceptance;
   std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
-  bool reserved = false;  ///< drafts only in races (races.hpp) and on trial (Speculator)
+  /// Drafts only on trial (Speculator) and where groups race to generate one response (races.hpp).
+  bool reserved = false;
   /// Decides after each level whether a draft gets another level; null: drafts get all levels.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built

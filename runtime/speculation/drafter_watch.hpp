@@ -55,7 +55,7 @@ class DrafterWatch {
   double unanswered_since_ = -1;  ///< time of the first unanswered message; -1: all are answered
   bool silent_ = false;
   bool reads_ = true;
-  int useless_ = 0;  ///< messages without usable drafts since the last step
+  int useless_ = 0;  ///< messages without usable drafts since step_ended()
   Trouble silences_, overflows_, nonsense_, floods_;
 };
 

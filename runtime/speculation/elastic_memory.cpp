@@ -44,7 +44,7 @@ bool ElasticMemory::turn(std::size_t waiting) {
 
 void ElasticMemory::expand() {
   const double start = ports_.clock.now();
-  // The models are suspended before the pool grows, because memory may not hold both.
+  // The models are suspended before the pool grows, because memory might be too small for both.
   for (draft::MemoryGiver* giver : givers_) giver->suspend();
   (void)ports_.runner.run(ports_.batcher.kv_work());
   if (!ports_.batcher.resize(blocks_ + gain_)) throw std::logic_error("a KV pool that cannot grow");

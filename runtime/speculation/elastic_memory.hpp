@@ -27,8 +27,8 @@ struct ElasticMemoryPorts {
 /// An expansion suspends the draft models, which frees their memory, and grows the target's pool of
 /// KV blocks into this memory. A contraction moves all blocks in use below the pool's first size,
 /// and shrinks the pool to this size. Before each of the next steps a part of the models is loaded,
-/// so decoding goes on meanwhile. The models draft again when all parts are loaded. Every rank of
-/// the group resizes its share of the pool in the same step (kv::Work). Not thread-safe.
+/// so decoding goes on meanwhile. The models draft again when all parts are loaded. All ranks of
+/// the group resize their parts of the pool in the same step (kv::Work). Not thread-safe.
 class ElasticMemory {
  public:
   /// `blocks`: KV blocks of the pool at first. `gain`: blocks that an expansion adds.

@@ -13,14 +13,14 @@ namespace paceline::speculation {
 /// Returns the stop network's input for a level of a draft (`frontier`: GrowingDraft::frontier).
 [[nodiscard]] policy::StopNetwork::Confidences confidences(std::span<const float> frontier);
 
-/// Decides by a stop network and the noise of the draft's request whether the draft grows. A draft
-/// that stops at its first level has only the few tokens that would be expanded next. RADAR's
-/// published program drafts the 59 likeliest tokens in this case, but the compute backends here
-/// find only the tokens to expand. Not thread-safe.
+/// Decides at random whether a draft grows, by a stop network's probability and the noise of the
+/// draft's request. A draft that stops at its first level has only the few tokens that would be
+/// expanded next. RADAR's published program drafts the 59 likeliest tokens in this case, but the
+/// compute backends here find only the tokens to expand. Not thread-safe.
 class LearnedStop final : public draft::Levels {
  public:
   explicit LearnedStop(std::shared_ptr<const policy::StopNetwork> network);
-  /// No draft has more than kMostExpansions + 1 levels.
+  /// Lets no draft have more than kMostExpansions + 1 levels.
   void judge(int level, std::span<draft::GrowingDraft> drafts) override;
 
  private:

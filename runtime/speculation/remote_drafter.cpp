@@ -201,9 +201,8 @@ void RemoteDrafter::tell(int rank, Link& link) {
   if (said) link.watch.told();
 }
 
-/// Sends unsent features of requests whose commits the rank is sent (RemoteRequest::follows). If
-/// the mailbox becomes full, the next call goes on with the same request. Returns whether anything
-/// was sent.
+/// Sends the unsent features of requests for which RemoteRequest::follows is set. If the mailbox
+/// becomes full, the next call goes on with the same request. Returns whether anything was sent.
 bool RemoteDrafter::send_features(int rank, Link& link) {
   const Address to{rank, Address::Port::role};
   const std::size_t row = options_.feature_bytes;

@@ -108,7 +108,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
     std::int32_t refuted = 0;       ///< response length after the token that last refuted a chain
     std::int32_t before = 0;        ///< previous value of `refuted`
     std::deque<Ahead> ahead;        ///< the chain: drafted tokens after the committed text
-    std::map<std::int32_t, Branch> branches;  ///< by DraftPiece::leaves; past the committed text
+    std::map<std::int32_t, Branch> branches;  ///< by the response index at which they leave
     draft::Features unsent;                   ///< features that were not sent to `rank` yet
     bool opened = false;                      ///< `rank` was sent the request (DraftOpen)
     bool follows = false;                     ///< `rank` is also sent all later commits
@@ -156,7 +156,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
 };
 
 /// A verifier's RemoteDrafter objects. Ranks that use different drafters belong to different
-/// RemoteDrafters, because acceptance is measured for each RemoteDrafter. Not thread-safe.
+/// objects, because acceptance is measured for each object. Not thread-safe.
 class RemoteDrafters {
  public:
   /// `group`: rank of the verifier, the leader of its group.

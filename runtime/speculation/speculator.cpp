@@ -10,8 +10,8 @@ namespace {
 /// Steps with drafts from one trial to the next.
 constexpr std::uint64_t kTrialInterval = 32;
 /// A drafter whose state lags (LaggingState) is tried only for requests whose lag exceeds the
-/// smallest lag by at most this many tokens. At 8 tokens a step, a response grows by this number
-/// between two trials. So the requests of the last two trials both qualify, and take turns.
+/// smallest lag by at most this many tokens. A response that gets 8 tokens a step grows by this
+/// number between two trials. So the requests of the last two trials both qualify, and take turns.
 constexpr int kTrialLag = 256;
 
 std::vector<double> priors(const DrafterRoster& roster) {
@@ -57,7 +57,7 @@ void Speculator::Draft::resize(int count) {
 
 void Speculator::start(const Admission& request, OptionalIndex method) {
   const double now = clock_.now();
-  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits of an earlier stay
+  if (log_.has(request.trajectory.id)) log_.tell(roster_, now);  // commits of an earlier stay here
   for (std::size_t k = 0; k < roster_.size(); ++k) {
     roster_[k].drafter->start(
         {request.trajectory.id, request.prompt, request.trajectory.tokens, request.noise,

@@ -79,7 +79,7 @@ struct SpeculatorOptions {
 /// accepted tokens with this score. Not thread-safe.
 class Speculator {
  public:
-  /// `roster`: no entry lacks a drafter. The policy names drafters by index in the roster. The
+  /// `roster`: each entry has a drafter. The policy names drafters by index in the roster. The
   /// clock must outlive this object. Throws std::invalid_argument on an empty roster.
   Speculator(DrafterRoster roster, std::unique_ptr<policy::DraftLengthPolicy> policy,
              const draft::DraftLimits& limits, const Clock& clock, SpeculatorOptions options = {});
@@ -99,7 +99,7 @@ class Speculator {
   /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
   /// step. `foretold`: empty, or [decoding] the next tokens that another group has already
   /// committed for the same request (races.hpp). Whatever the policy chooses, each draft begins
-  /// with foretold tokens, up to its room, because they will almost certainly be accepted.
+  /// with foretold tokens, as far as it has room, because they will almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
       std::span<const std::span<const TokenId>> foretold = {});
@@ -132,7 +132,7 @@ class Speculator {
     std::vector<float> scores;          ///< [tokens] drafter's score of the path to the token
     std::vector<double> conditional;    ///< [tokens] path's score / score of the parent's path
     std::vector<double> values;         ///< [tokens] calibrated P(path to the token is accepted)
-    std::vector<std::int32_t> on_text;  ///< [levels] index of the committed draft token
+    std::vector<std::int32_t> on_text;  ///< [levels] index of the draft's committed token
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Most tokens of a tree: each level has kStates tokens with children, each with kStates children.
+/// Limit on the tokens of a tree: kStates in level 1, and kStates children of each recorded token.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
-/// Stores the stop network's input at each level in a point, and never stops a draft.
+/// Stores in a point what the stop network would read at each level. Never stops a draft.
 class Watch final : public draft::Levels {
  public:
   explicit Watch(StopPoint& point) : point_(point) {
@@ -34,8 +34,8 @@ StopRecorder::StopRecorder(std::unique_ptr<draft::Drafter> head, const StopRecor
                            TelemetrySink& telemetry)
     : head_(std::move(head)), options_(options), telemetry_(telemetry) {}
 
-/// Draws the place of the request's first point from the next `every` tokens, so that points of
-/// several requests lie at different response lengths.
+/// The noise key decides after which of the next `every` tokens the request's first point is due,
+/// so that first points of several requests lie at different response lengths.
 void StopRecorder::start(const draft::DraftStart& request, double now) {
   head_->start(request, now);
   Progress progress;
@@ -76,7 +76,7 @@ void StopRecorder::propose(std::span<draft::DraftSlot> batch, double now,
   if (recorded != batch.end()) record(*recorded, now);
 }
 
-/// Lets the head grow the tree, and writes the tokens that have children to the slot.
+/// Lets the head grow a tree. The tree's tokens that have children become the slot's draft.
 void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Pending pending;
   pending.noise = requests_.at(slot.id).noise;
@@ -89,12 +89,12 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   Watch watch(pending.point);
   head_->propose({&whole, 1}, now, &watch);
   slot.calls = whole.calls;
-  // A tree with fewer levels is not recorded. The response or the KV cache had no room for more.
   pending.tokens.resize(whole.count);
   pending.parents.resize(whole.count);
   scores.resize(whole.count);
   pending.trees.emplace(pending.parents, scores, options_.most);
   const policy::StoppedTrees& trees = *pending.trees;
+  // Fewer than kCalls levels are not recorded. The response or the KV cache had no room for more.
   if (whole.count == 0 || trees.depth(whole.count - 1) < kCalls) return;
 
   std::vector<std::int32_t> place(pending.tokens.size(), -1);  // [tokens] index in the draft, or -1
@@ -110,8 +110,8 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's samples that follow the committed text and each token of the draft. Returns
-/// false if the step does not verify this draft, because another drafter's draft was chosen.
+/// Finds the step's samples that follow the committed text and the draft's tokens. Returns false if
+/// the step verifies another drafter's draft instead.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first = std::ranges::find(step.samples, p.noise, &engine::StepSample::noise);

@@ -1,5 +1,6 @@
 // Records, during a rollout, the data points on which RADAR's stop policy is trained (RADAR,
-// section 2.2, "Dataset"). A point describes one draft tree: see StopPoint.
+// section 2.2, "Dataset"). A point (StopPoint) says how many tokens of one draft tree would be
+// accepted if drafting stopped after each of its levels.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +23,22 @@ struct StopRecorderOptions {
   bool foreknows = false;  ///< the head drafts with the noise that the target samples with
 };
 
-/// Limit on the tokens of a recorded draft, which are the whole tree's tokens that have children.
+/// Limit on the tokens of a recorded draft: kStates in each level of the tree except the last.
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
 /// The recorder takes the place of a head among the drafters. For at most one request in a step, it
-/// lets the head grow a tree to its full depth, and drafts the tree's tokens that have children.
+/// lets the head grow a tree to its full depth. Its draft is the tree's tokens that have children.
 /// Other requests get no draft. The step that verifies this draft also answers questions: how
 /// probable is each token of the tree under the target, given its parent? From the answers the
-/// recorder computes how many tokens would be accepted if drafting stopped after each level.
-/// Questions change no sample, so the run's responses are the same with and without a recorder.
+/// recorder computes the point. Questions change no sample, so the run's responses are the same
+/// with and without a recorder.
 ///
 /// If the head drafts with the target's own noise, acceptance is not random. No questions are asked
 /// then, and each probability in the point is 0 or 1, as the step's samples show.
 ///
-/// A point is recorded only if the draft has room for kCalls levels and no token is foretold.
-/// Points of a request that are more than kCalls tokens apart have no noise in common. Not
-/// thread-safe.
+/// A point is recorded only if there is room for kCalls levels and no token is foretold
+/// (Speculator). Points of a request that are more than kCalls tokens apart have no noise in
+/// common. Not thread-safe.
 class StopRecorder final : public draft::Drafter {
  public:
   /// `telemetry` must outlive this object.
