@@ -30,7 +30,7 @@ struct DrafterOptions {
   policy::DrafterPlace place;  ///< place of this rank in the placement
   protocol::DraftWindow window = {};
   /// Number of tokens of a piece, the part of a draft that is sent in one message. At most
-  /// `window.tokens`. 0: `window.tokens`, or a single token if the rank is eager.
+  /// `window.tokens`. 0: `window.tokens`, or one token if the rank is eager (see DrafterRank).
   int piece = 0;
   int max_batch = 64;  ///< greatest number of rows in one call of a drafter
   /// Seconds of a call in which the first drafter that can draft branches drafts one token in each
@@ -44,17 +44,17 @@ struct DrafterOptions {
 /// the rank runs ahead of the tokens that a verifier has committed. Drafters are asked in order,
 /// each for the requests for which earlier drafters found nothing. A draft is a chain of tokens.
 ///
-/// An eager rank (DraftWindow::eager) also drafts branches where they pay
-/// (policy/length/outcomes.hpp). A branch leaves a request's chain for the drafter's second choice
-/// at one token. It serves one outcome of a verifier's step: the target samples this second choice.
-/// Then the branch becomes the chain, and the verifier's next step has a draft. Without a branch
-/// the next step has no draft, because it begins before the rank has heard of the rejected token.
-/// A verifier for which rows are cheap verifies branches together with the chain.
+/// A rank is eager if one call drafts for all its requests (DraftWindow::eager). Then it also
+/// drafts branches where they pay (policy/length/outcomes.hpp). A branch leaves a request's chain
+/// for the drafter's second choice at one token, in case the target samples this second choice. If
+/// so, the branch becomes the chain, and the verifier's next step has a draft. Without a branch the
+/// next step has no draft, because it begins before the rank has heard of the rejected token. A
+/// verifier for which rows are cheap verifies branches together with the chain.
 ///
 /// A head, such as EAGLE's, drafts from the target's features, which verifiers send. Past the last
-/// position with target features the head goes on from its own features, and computes these rows
-/// again when the target's features have come. If features never come (a request moved, a mailbox
-/// was full), the head begins anew with the next features.
+/// position with target features the head goes on from its own features, and computes these
+/// positions again when the target's features have come. If features never come (a request moved, a
+/// mailbox was full), the head begins anew with the next features.
 ///
 /// Only the coordinator is trusted. Other senders may have been drafter ranks, and drafter ranks
 /// can send anything. Invalid contents are dropped and counted (RankSummary::invalid).

@@ -32,7 +32,7 @@ class Group final : public engine::StepRunner {
   /// reads its own copy. But if each rank has the KV of its own requests only, the rank that owns
   /// the KV in these places sends the experts to all ranks.
   [[nodiscard]] std::vector<std::int16_t> read_routing(std::span<const kv::Place> places) override;
-  /// Features come from the leader, because every rank of the group has the whole residual stream.
+  /// The leader reads its own features, because every rank has the whole residual stream.
   [[nodiscard]] std::size_t feature_bytes() const override { return runner_.feature_bytes(); }
   void read_features(std::span<const std::int32_t> rows, std::span<std::byte> out) override {
     runner_.read_features(rows, out);

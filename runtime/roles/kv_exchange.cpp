@@ -154,7 +154,7 @@ bool KvExchange::settle() {
   return any;
 }
 
-/// When KV is in the store, its move is prepared again, to take it out. Other moves are released.
+/// KV in the store waits to be taken out, so its move is prepared again. Other moves are released.
 bool KvExchange::share_ended(int rank, const protocol::KvMoved& moved) {
   const auto at = moves_.find(moved.key);
   if (at == moves_.end() || !at->second.share_ended(rank, moved.complete != 0)) return false;

@@ -23,9 +23,9 @@
 namespace paceline::roles {
 
 /// A move of one request's KV: to or from another group, or to or from the stores of this group.
-/// Like the handle of a transfer in NIXL, a move is prepared, posted, done and released. Stored KV
-/// is posted twice: into the stores, and out of them. Other changes of state throw
-/// std::logic_error.
+/// Each rank of this group moves its own share of the KV. Like the handle of a transfer in NIXL, a
+/// move is prepared, posted, done and released. Stored KV is posted twice: into the stores, and out
+/// of them. Other changes of state throw std::logic_error.
 struct KvMove {
   enum class Kind : std::uint8_t {
     given,    ///< KV of a request that left for another group
@@ -45,8 +45,8 @@ struct KvMove {
   policy::GroupRanks to = {};  ///< group that may pull given or copied KV
   std::int32_t positions = 0;  ///< number of positions of stored or fetched KV
   OptionalIndex owner = {};    ///< index of the one rank with the KV; absent: each has a part
-  std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and who wants it
-  bool declined = false;                      ///< nobody will want the KV
+  std::optional<protocol::Pull> wanted = {};  ///< the wanted part, and the group that wants it
+  bool declined = false;                      ///< no group will want the KV
   std::optional<RequestId> request{};         ///< this group's request that gets the wanted part
   std::set<int> awaited = {};                 ///< ranks whose shares are in flight
   bool complete = false;                      ///< no share of the posted move has failed
@@ -57,7 +57,7 @@ struct KvMove {
     complete = true;
   }
   /// Notes the end of a rank's share. Returns whether this was the last share. Ignores ranks that
-  /// are not awaited: they may have been drafters, and drafters can send anything.
+  /// are not awaited: the report may be a former drafter's, and drafters can send anything.
   [[nodiscard]] bool share_ended(int rank, bool share_complete) {
     if (awaited.erase(rank) == 0) return false;
     complete = complete && share_complete;
@@ -79,8 +79,8 @@ struct KvMove {
 
 /// The KV of a request that leaves is kept in a parcel until the other group has pulled the part
 /// that it wants. When a request that arrives has got a place in the batch, its KV is pulled or
-/// declined. The KV of a request that waits for its next lease is stored. Every rank of
-/// the group has a share of a move, and reports when the share has ended. Not thread-safe.
+/// declined. The KV of a request that waits for its next lease is stored. Every rank of the group
+/// reports when its share of a move has ended. Not thread-safe.
 class KvExchange {
  public:
   /// References outlive this. `share`: this rank's share of the group's KV. `ranks`: this group.
