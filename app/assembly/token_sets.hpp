@@ -18,17 +18,17 @@ namespace paceline::app {
 struct Inputs;
 
 /// Every id that ends a response: sampling.stop_ids, special tokens among sampling.stop_strings
-/// and, unless sampling.ignore_eos is set, the model's end tokens. Ascending, without duplicates.
+/// and, if sampling.ignore_eos is false, the model's end tokens. Ascending, without duplicates.
 /// `tokenizer` may be null. Throws UsageError if one of sampling.stop_ids is no token of the model.
 [[nodiscard]] std::vector<TokenId> stop_set(const ModelConfig& model,
                                             const SamplingParams& sampling,
                                             const io::Tokenizer* tokenizer);
 
 /// Ids that are never sampled (SamplingParams::masked): sampling.banned_ids and, if
-/// sampling.allowed_ids is not empty, all ids outside that list. Unless sampling.unused_ids is
-/// `keep`, the result also has vocabulary rows without a token, and placeholders of images and the
-/// like, except `stops` and the model's end tokens. Without a tokenizer, no row is known to be
-/// unused. Throws UsageError if an id is no token of the model, or if no token is left to sample.
+/// sampling.allowed_ids is not empty, all ids outside that list. If sampling.unused_ids is not
+/// `keep`, vocabulary rows without a token and placeholders of media are added; `stops` and the
+/// model's end tokens are not. Without a tokenizer, no row is known to be unused. Throws UsageError
+/// if an id is no token of the model, or if no token is left to sample.
 [[nodiscard]] std::vector<TokenId> masked_tokens(const ModelConfig& model,
                                                  const SamplingParams& sampling,
                                                  const io::Tokenizer* tokenizer,
