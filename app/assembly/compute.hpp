@@ -36,7 +36,7 @@ struct Compute {
 
 /// Makes what the rank needs for its role in the layout, and the tensor-parallel groups to which it
 /// can belong: its group in the layout, and larger groups that can form for the last requests. If
-/// roles change at random (test.shuffle), also a group of each degree in the layout. Collective;
+/// roles change at random (test.shuffle), makes a group of each degree in the layout. Collective;
 /// throws JobEnded.
 [[nodiscard]] std::unique_ptr<Compute> make_compute(const fabric::MpiEnvironment& mpi,
                                                     const Inputs& inputs, const Machine& machine,

@@ -34,7 +34,7 @@ struct Plan {
   SpeculationChoice speculation;
   std::vector<PlannedDrafter> drafters;  ///< in the order in which a rank asks them
   BestOfNPlan best_of_n;
-  TailGroups tail_groups;
+  TailGroups tail_groups;  ///< larger groups for the last requests
   DraftServers draft_servers;
   WeightPlan weights;
   MemoryPlan memory;

@@ -140,8 +140,8 @@ std::int32_t Sequences::blocks_there(const Prefix& prefix) const {
 
 /// Finds the other prompt that has the greatest number of blocks in common with the prompt that
 /// `sequence` computes. Only the first `most` blocks count, because `sequence` must compute the
-/// last position itself. `waits`: blocks that are being computed count too. A prompt waits only for
-/// prompts that were opened before it, so no two prompts wait for each other.
+/// last position itself. If `waits`, blocks that are being computed count too. A prompt waits only
+/// for prompts that were opened before it, so no two prompts wait for each other.
 void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   Sequence& s = sequences_[sequence];
   s.common = 0;
@@ -165,9 +165,9 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
   graft(sequence);
 }
 
-/// Does nothing if the sequence has no source: another prompt with which it has blocks in common.
-/// If the source has computed all of these blocks, the sequence takes them over. If not, and if the
-/// source is paused, find_source() looks for another source.
+/// Does nothing if the sequence does not wait for blocks of another prompt, its source. If the
+/// source has computed these blocks, the sequence takes them over. If not, and if the source is
+/// paused, find_source() looks for another source.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -244,7 +244,7 @@ bool Sequences::ready(Handle sequence) {
   return !s.waits && !s.grafts;
 }
 
-// The prompt's blocks are shared, and the last one is overwritten by a copy of the original. An
+// The prompt's blocks in the table are shared ones, and a copy will overwrite the last of them. An
 // owner whose prompt is incomplete shares only its first `common` blocks.
 std::int32_t Sequences::own_from(Handle sequence) const {
   const Sequence& s = at(sequence);
@@ -332,8 +332,8 @@ void Sequences::roll_back(Handle sequence, std::int32_t length) {
   s.length = length;
 }
 
-// Makes a sibling that waits for the prompt its new owner. The sibling takes over the prompt's
-// blocks except the last one, because the sibling has a last block of its own.
+// Hands the prompt over to a sibling that waits for it. The sibling becomes the owner. It gets the
+// prompt's blocks except the last one, because it has a last block of its own.
 void Sequences::hand_over_prompt(Handle sequence) {
   Sequence& s = sequences_[sequence];
   for (Handle other = 0; other < static_cast<Handle>(sequences_.size()); ++other) {
@@ -366,7 +366,7 @@ void Sequences::forget(Handle sequence) {
   free_.push_back(sequence);
 }
 
-// Drops pending copies into blocks that become free, because the next holders must not get them.
+// Drops pending copies into blocks that become free: their next holders must not get the copies.
 void Sequences::give_back(std::span<const std::int32_t> blocks) {
   for (const std::int32_t block : blocks) {
     if (block < 0) continue;

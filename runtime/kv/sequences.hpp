@@ -3,14 +3,15 @@
 // copies of bytes are handed over as work to be done before the next forward pass.
 //
 // The n responses to a prompt are siblings and share the prompt's blocks. The sibling that is
-// opened first is the owner: it computes these blocks. The others wait for them and then fork. A
-// fork shares all prompt blocks except the one with the prompt's last position. It copies this
-// block, the original, because it computes the last position again to sample after it. The owner,
-// too, goes on in a copy of the original. So nobody writes a shared block.
+// opened first is the owner: it computes these blocks. The others wait for them and then fork: each
+// shares all prompt blocks except the last one. It copies this block, the original, because it
+// computes the prompt's last position again to sample after it. The owner, too, goes on in a copy
+// of the original. So nobody writes a shared block.
 //
 // Prompts with a common beginning, for instance the same system prompt, share the full blocks of
-// this beginning, which is found by comparing tokens. The prompt opened first computes these
-// blocks. Prompts opened later wait for the blocks, unless the first prompt is paused.
+// this beginning, which is found by comparing tokens. The owner of the prompt opened first computes
+// these blocks. Owners of later prompts wait for the blocks, except while the first owner is
+// paused.
 //
 // A sequence can also begin as a branch of another sequence, at some point of the other's response.
 // The branch shares the full blocks before this point, and copies the block in which it goes on.
@@ -96,8 +97,8 @@ class Sequences {
   /// full, if the prompt's KV is incomplete, or if `length` is less than the prompt's length.
   [[nodiscard]] std::optional<Handle> branch(Handle of, std::int32_t length,
                                              std::int32_t positions);
-  /// Grows an open sequence to room for `positions` positions in all. If the pool is too full,
-  /// returns false and changes nothing.
+  /// Gives an open sequence room for `positions` positions in all. If the pool is too full, returns
+  /// false and changes nothing.
   [[nodiscard]] bool reserve(Handle sequence, std::int32_t positions);
   /// Positions that the sequence has room for.
   [[nodiscard]] std::int32_t reserved(Handle sequence) const;
@@ -111,8 +112,8 @@ class Sequences {
   }
   /// Whether the prompt's KV is complete, so that a sequence opened now forks from it.
   [[nodiscard]] bool holds_prompt(std::uint32_t prompt) const;
-  /// Returns false while a sibling computes the prompt, or another prompt's owner the common
-  /// beginning. When these blocks are computed, puts them into the table and returns true.
+  /// Returns false while another sequence computes blocks that this one will share. When these
+  /// blocks are computed, puts them into the table and returns true.
   [[nodiscard]] bool ready(Handle sequence);
   /// Pauses a ready sequence, for instance while its KV arrives, or lets it go on. Other prompts
   /// share the blocks that a paused sequence has computed, but do not wait for its later blocks.
@@ -134,10 +135,10 @@ class Sequences {
   /// Counts the next `rows` positions as computed. Their KV must be in their places already.
   void advance(Handle sequence, std::int32_t rows);
   /// Moves the row computed at `position` (>= length()) to position length(), and counts this
-  /// position as computed. For the accepted rows of a draft tree, in ascending order of `position`.
+  /// position as computed. Call it for the accepted rows of a draft tree, in order of `position`.
   void keep(Handle sequence, std::int32_t position);
   /// Forgets positions from `length` on. The block of position `length` must be the sequence's own:
-  /// not shared with siblings, another prompt's sequences or branches.
+  /// not shared with siblings, with branches or with other prompts.
   void roll_back(Handle sequence, std::int32_t length);
 
   /// Hands over the work to be done before the next forward pass. Overwrites `work`, whose memory
@@ -184,7 +185,7 @@ class Sequences {
     bool open = false;
     std::int32_t prompt_length = 0;
     std::int32_t length = 0;
-    /// In order of position. While the sequence waits, all prompt blocks except the last are -1.
+    /// Blocks by position. While the sequence waits, all prompt blocks except the last are -1.
     std::vector<std::int32_t> table;
     bool waits = false;     ///< waits for a sibling that computes the prompt
     bool owner = false;     ///< computes the prompt for its siblings

@@ -21,7 +21,7 @@
 
 namespace paceline::kv {
 
-/// Sizes of the tiers, in blocks of the rank's share of KV.
+/// Sizes of the tiers, in KV blocks, of which each rank stores its own part.
 struct StoreSize {
   std::int32_t memory = 0;
   std::int32_t disk = 0;     ///< 0: no disk

@@ -47,7 +47,7 @@ void DraftClient::start(const draft::DraftStart& start, double now) {
   if (!known)
     group.place = {};  // the drafter has forgotten the group, so the server must resend all texts
   group.place.group = start.id.prompt;
-  due_ = true;  // other verifiers may have committed many tokens for siblings
+  due_ = true;  // other verifiers might have committed many tokens for siblings
 }
 
 void DraftClient::commit(RequestId id, std::span<const TokenId> tokens, double now) {
@@ -83,7 +83,7 @@ void DraftClient::end(RequestId id, bool ended, double now) {
   --group.requests;
   group.used = now;
   requests_.erase(at);
-  due_ = due_ || requests_.empty();  // without requests, this told() might be the last
+  due_ = due_ || requests_.empty();  // without requests, the next told() might be the last
 }
 
 void DraftClient::told() {

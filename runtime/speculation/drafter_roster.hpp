@@ -29,7 +29,7 @@ struct RosterEntry {
   std::optional<DrafterCosts> costs = {};  ///< costs on the ranks that draft; absent: unknown
   /// Drafts only on trial (Speculator) and where groups race to generate one response (races.hpp).
   bool reserved = false;
-  /// Decides after each level whether a draft gets another level; null: drafts get all levels.
+  /// Decides after each level of a draft tree whether the next is drafted; null: all are drafted.
   std::shared_ptr<draft::Levels> levels = {};
   std::unique_ptr<draft::Drafter> drafter = {};  ///< null until the verifier's role is built
 

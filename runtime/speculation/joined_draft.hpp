@@ -21,8 +21,8 @@ struct DraftPart {
 /// The joined draft tree. The next join() replaces it and reuses its memory. Not thread-safe.
 class JoinedDraft {
  public:
-  /// Makes the tree of the `most` tokens with the highest values. Of equal values, it takes the
-  /// earlier. A token's ancestors are in the tree too, because their values are not lower.
+  /// Makes the tree of the `most` tokens with the highest values. Ties go to the earlier token. A
+  /// token's ancestors are in the tree too, because their values are not lower.
   void join(std::span<const DraftPart> parts, std::size_t most);
   /// Drops each token t with keep[t] = 0. Descendants of a dropped token must be dropped too.
   void keep(std::span<const std::uint8_t> keep);

@@ -7,7 +7,7 @@
 namespace paceline::speculation {
 namespace {
 
-/// Steps with drafts from one trial to the next.
+/// Number of steps with drafts from one trial to the next.
 constexpr std::uint64_t kTrialInterval = 32;
 /// A drafter whose state lags (LaggingState) is tried only for requests whose lag exceeds the
 /// smallest lag by at most this many tokens. A response that gets 8 tokens a step grows by this
@@ -142,7 +142,7 @@ void Speculator::leave(RequestId id) {
   log_.tell(roster_, now);
   for (const RosterEntry& entry : roster_) {
     entry.drafter->leave(id, now);
-    entry.drafter->told();  // at once, because there may be no further step
+    entry.drafter->told();  // at once, because this might be the last step
   }
   requests_.erase(id);
 }
@@ -366,7 +366,7 @@ void Speculator::calibrate(Draft& draft) const {
   }
 }
 
-// Joins each request's drafts to one tree, and cuts the tree to the tokens that the policy keeps.
+// Joins each request's drafts into one tree, and cuts the tree to the tokens that the policy keeps.
 // Foretold tokens always stay.
 void Speculator::select() {
   const std::size_t requests = lengths_.size();

@@ -27,18 +27,18 @@ struct StopRecorderOptions {
 inline constexpr std::int32_t kMostRecordedRows = (StopPoint::kCalls - 1) * StopPoint::kStates;
 
 /// The recorder takes the place of a head among the drafters. For at most one request in a step, it
-/// lets the head grow a tree to its full depth. Its draft is the tree's tokens that have children.
-/// Other requests get no draft. The step that verifies this draft also answers questions: how
-/// probable is each token of the tree under the target, given its parent? From the answers the
-/// recorder computes the point. Questions change no sample, so the run's responses are the same
-/// with and without a recorder.
+/// lets the head grow a tree to its full depth. The tree's tokens that have children become the
+/// request's draft. Other requests get no draft. The step that verifies this draft also answers
+/// questions: how probable is each token of the tree under the target, given its parent? From the
+/// answers the recorder computes the point. Questions change no sample, so the run's responses are
+/// the same with and without a recorder.
 ///
 /// If the head drafts with the target's own noise, acceptance is not random. No questions are asked
 /// then, and each probability in the point is 0 or 1, as the step's samples show.
 ///
 /// A point is recorded only if there is room for kCalls levels and no token is foretold
-/// (Speculator). Points of a request that are more than kCalls tokens apart have no noise in
-/// common. Not thread-safe.
+/// (Speculator::draft()). Points of a request that are more than kCalls tokens apart have no noise
+/// in common. Not thread-safe.
 class StopRecorder final : public draft::Drafter {
  public:
   /// `telemetry` must outlive this object.
