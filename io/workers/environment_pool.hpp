@@ -37,7 +37,6 @@ struct EnvironmentRun {
 /// time. A conversation stays with the worker that had its first turn, the first of those with
 /// fewest conversations. A worker may lack earlier turns, because another died or the conversation
 /// came from another rank. It is then told these first (`replay`), with their recorded answers.
-/// recorded.
 /// Replaces a worker that fails (WorkerCrew), and tries the turn again, environment.attempts times
 /// in all; then the conversation fails. It also fails when a worker says so (`error`), or gives an
 /// answer that cannot be encoded, has ids outside the vocabulary or of pictures, or has no room in

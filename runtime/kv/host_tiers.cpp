@@ -51,7 +51,7 @@ HostTiers::HostTiers(HostTiersOptions options)
   const std::size_t bytes = stride_ * static_cast<std::size_t>(options_.units);
   memory_ = map(bytes);
   if (memory_ == nullptr && bytes > 0)
-    throw IoError(fmt::format("kv_pool.memory: the system has no {} bytes of addresses: {}", bytes,
+    throw IoError(fmt::format("kv_pool.memory: cannot reserve {} bytes of address space: {}", bytes,
                               std::strerror(errno)));
   if (options_.directory) file_.emplace(*options_.directory, stride_);
   copies_.thread = std::thread([this] { work(copies_); });

@@ -33,8 +33,8 @@ SlotFile::SlotFile(const std::string& directory, std::size_t slot)
     : directory_(directory), slot_(slot) {
   fd_ = open_nameless(directory);
   if (fd_ < 0)
-    throw IoError(
-        fmt::format("{}: no file can be made there: {}", directory, std::strerror(errno)));
+    throw IoError(fmt::format("{}: cannot create the KV pool's file in this directory: {}",
+                              directory, std::strerror(errno)));
   direct_ = fcntl(fd_, F_SETFL, O_DIRECT) == 0;
 }
 
@@ -64,11 +64,16 @@ std::string SlotFile::transfer(bool writes, std::int32_t first, std::span<const 
     }
     if (done <= 0) {
       return fmt::format("{} the KV file in {} failed: {}", writes ? "writing" : "reading",
-                         directory_, done < 0 ? std::strerror(errno) : "it is too short");
+                         directory_,
+                         done < 0 ? std::strerror(errno)
+                         : writes ? "nothing was written"
+                                  : "it is too short");
     }
     offset += done;
     if (direct_ && offset % static_cast<std::int64_t>(kAlignment) != 0)
-      return fmt::format("the KV file in {} cannot grow", directory_);
+      return fmt::format("{} the KV file in {} stopped in the middle of a block{}",
+                         writes ? "writing" : "reading", directory_,
+                         writes ? " (is the disk full?)" : "");
     auto rest = static_cast<std::size_t>(done);
     while (at < left.size() && rest >= left[at].iov_len) rest -= left[at++].iov_len;
     if (rest == 0) continue;

@@ -354,7 +354,8 @@ void Store::job_ended(TierJob job) {
   if (!job.failure.empty()) {
     if (down) slots_.drop_free();  // free slots are given up; slots now in use can be used again
     warn_once(down ? told_write_ : told_read_,
-              job.failure + (down ? "; KV that has no room in memory is computed again"
+              job.failure + (down ? "; KV that fits neither in kv_pool.memory nor in the rest of "
+                                    "the file is dropped and computed again"
                                   : "; the KV is computed again"));
   }
   if (known.ticket != 0) {
@@ -377,8 +378,8 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
       return;
     case come_up:
       block.filling = false;
-      block.came_up = true;
-      ++counts_.came_up;
+      block.came_up = done.good;
+      if (done.good) ++counts_.came_up;
       break;
     case go_down:
       --block.readers;
@@ -393,12 +394,12 @@ void Store::block_ended(const TierJob& job, const TierJob::Block& done, Entry& e
     case give_out:
     case check:
       --block.readers;
-      ++counts_.from_memory;
-      if (std::exchange(block.came_up, false)) ++counts_.foreseen;
+      if (done.good) ++counts_.from_memory;
+      if (std::exchange(block.came_up, false) && done.good) ++counts_.foreseen;
       break;
     case give_out_disk:
       --block.readers;
-      ++counts_.from_disk;
+      if (done.good) ++counts_.from_disk;
       break;
   }
   if (done.good) return;
@@ -478,9 +479,10 @@ Store::EntryRef Store::lose_last() {
     ++counts_.lost;
     // If writing to disk failed, the user has been warned already.
     if (!told_write_)
-      warn_once(told_lost_,
-                "the KV pool has no room for the KV of all requests that wait; KV without room is "
-                "computed again (kv_pool.memory, kv_pool.disk, kv_pool.disk_size)");
+      warn_once(
+          told_lost_,
+          "the KV pool is too small for the KV of all waiting requests; KV that does not fit is "
+          "computed again (raise kv_pool.memory or kv_pool.disk_size, or set kv_pool.disk)");
     unlist(entry);
     return entry;
   }

@@ -70,8 +70,9 @@ KvShare::~KvShare() {
   } catch (const std::exception& error) {
     why = error.what();
   }
-  std::fprintf(stderr, "warning: KV of %zu bytes is not freed: %s\n", memory_.bytes.size(),
-               why.c_str());
+  std::fprintf(stderr,
+               "warning: %zu bytes of KV memory stay allocated until the process ends: %s\n",
+               memory_.bytes.size(), why.c_str());
   static auto* const held = new std::vector<std::shared_ptr<void>>;  // until the process ends
   held->push_back(memory_.owner);
   if (store_ != nullptr) held->push_back(store_->device().memory());

@@ -38,17 +38,18 @@ Watchdog::Verdict Watchdog::look(double now, const Coordinator& coordinator) {
 std::string Watchdog::report(const Coordinator& coordinator) const {
   std::vector<int> ranks = coordinator.awaited();
   std::ranges::stable_sort(ranks, [&](int a, int b) { return silent_[a] > silent_[b]; });
-  std::string text = "no progress for " + duration_text(quiet_) + "; last messages:";
+  std::string text = "no progress for " + duration_text(quiet_);
   for (std::size_t i = 0; i < std::min(kMostNamed, ranks.size()); ++i) {
     const int rank = ranks[i];
     const policy::Placement& placement = coordinator.placement();
     const Role role = placement.role(rank);
     text +=
-        (i > 0 ? ", " : " ") + std::string("rank ") + std::to_string(rank) + " (" + name_of(role);
+        (i > 0 ? ", rank " : "; waiting for rank ") + std::to_string(rank) + " (" + name_of(role);
     const int tp = role == Role::verifier ? placement.groups[placement.group(rank)].tp : 1;
     if (tp > 1)
       text += " of ranks " + std::to_string(rank) + " to " + std::to_string(rank + tp - 1);
-    text += heard_[rank] == 0 ? ") never" : ") " + duration_text(silent_[rank]) + " ago";
+    text += heard_[rank] == 0 ? "; no message yet)"
+                              : "; last message " + duration_text(silent_[rank]) + " ago)";
   }
   if (ranks.size() > kMostNamed)
     text += " and " + std::to_string(ranks.size() - kMostNamed) + " others";

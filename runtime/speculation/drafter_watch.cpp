@@ -29,7 +29,7 @@ void DrafterWatch::step_ended() {
 
 void DrafterWatch::reads(bool reads) {
   if (!reads && reads_)
-    trouble(overflows_, "does not read its messages; it is sent no more until it does");
+    trouble(overflows_, "does not read its messages; no more are sent until it does");
   reads_ = reads;
 }
 
@@ -73,7 +73,7 @@ void DrafterWatch::sum_up() const {
   add(floods_, "messages in floods");
   add(silences_, "silences");
   add(overflows_, "times with a full mailbox");
-  if (!text.empty()) warn("in all: " + text);
+  if (!text.empty()) warn_("drafter rank " + std::to_string(rank_) + ", totals: " + text);
 }
 
 void DrafterWatch::trouble(Trouble& what, const std::string& text) {

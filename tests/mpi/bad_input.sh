@@ -53,7 +53,7 @@ PY
 refuses "draft model whose tokens mean something else" 64 "token 70 is .* in .*, but .* in the model" 1 \
   --set "speculation.drafters=[{method: model, path: $work/other-tokens}]"
 
-refuses "a KV pool's disk that is not there" 64 "kv_pool.disk: .*$work/nowhere: no file can be made there" 2 \
+refuses "a KV pool's disk that is not there" 64 "kv_pool.disk: .*$work/nowhere: cannot create the KV pool's file in this directory" 2 \
   --set kv_pool.disk="$work/nowhere"
 refuses "a KV pool's disk without memory" 64 "kv_pool.disk: .*kv_pool.memory" 1 --set kv_pool.disk="$work" \
   --set kv_pool.memory=none

@@ -30,7 +30,7 @@ run "memory and disk" 2 "${tiers[@]}"
 counted "bytes on disk at one time" pool_most_disk
 counted "bytes that came from there" pool_disk_bytes
 run "a pool without room for all" 2 "${tiers[@]}" --set kv_pool.disk_size=1MiB --set engine.kv_memory=1MiB
-warned "it says so" "the KV pool has no room"
+warned "it says so" "the KV pool is too small"
 if mount -t tmpfs -o size=1m tmpfs "$work/small" 2>/dev/null; then
   run "a full disk" 2 "${tiers[@]}" --set kv_pool.disk="$work/small" --set kv_pool.disk_size=1GiB
   warned "it says so" "No space left on device"

@@ -136,7 +136,7 @@ also='^paceline: rank 0: messages: lost rank'
 leader="rank 0, which leads the job, has not been heard from for .s .limits.stall.: .*--resume"
 stopped "rank 0 is stopped" 0 "rank 1: $leader" 3
 stopped "rank 0 is stopped, TP 2" 0 "rank 1: $leader" 2 --set layout.verifier_tp=2
-stopped "another rank is stopped" 1 "no progress for .*: rank 1 .verifier." 2
+stopped "another rank is stopped" 1 "no progress for .*; waiting for rank 1 .verifier; " 2
 
 # Before there is anything to report: rank 0 waits for a pipe, the others for rank 0.
 mkfifo "$work/profile.yaml"

@@ -230,7 +230,9 @@ TEST(Store, ADamagedBlockEndsTheEntryBeforeIt) {
       } else {
         EXPECT_EQ(world.get(1, 4), Values{});
       }
-      EXPECT_EQ(world.store.counts().damaged, 1U);
+      const StoreCounts& counts = world.store.counts();
+      EXPECT_EQ(counts.damaged, 1U);
+      EXPECT_EQ(counts.from_memory + counts.from_disk, 3U) << "the damaged block does not count";
       EXPECT_EQ(world.get(1, 3), Values{});
       EXPECT_EQ(world.get(1, 2), (Values{11, 12}));
       EXPECT_EQ(world.warned.size(), 1U);
@@ -238,6 +240,19 @@ TEST(Store, ADamagedBlockEndsTheEntryBeforeIt) {
       EXPECT_EQ(world.get(1, 3), (Values{11, 12, 23}));
     }
   }
+}
+
+TEST(Store, DamagedBlocksThatAreReadAheadOfNeedDoNotCount) {
+  World world(8, 100);
+  for (const Store::Key key : {1, 2, 3, 4, 5}) EXPECT_TRUE(world.put(key, Values(3, key)));
+  for (int slot = 0; slot < 100; ++slot) {
+    if (world.tiers.on_disk(slot) == 5) world.tiers.on_disk(slot) ^= 1;
+  }
+  const std::vector<Store::Key> order{5};
+  world.store.need(order);
+  world.rest();
+  EXPECT_GT(world.store.counts().damaged, 0U);
+  EXPECT_EQ(world.store.counts().came_up, 0U);
 }
 
 TEST(Store, ADiskThatFailsCostsWhatIsThereAndOneWarningEach) {
@@ -253,6 +268,7 @@ TEST(Store, ADiskThatFailsCostsWhatIsThereAndOneWarningEach) {
   for (Store::Key key = 1; key < 20; ++key) there += world.get(key, 3) == Values(3, key) ? 1 : 0;
   EXPECT_GE(there, 2) << "memory goes on";
   EXPECT_LE(there, 3);
+  EXPECT_EQ(world.store.counts().from_disk, 0U) << "no block was read";
   EXPECT_EQ(world.warned.size(), 2U) << "one of writing, one of reading";
 }
 

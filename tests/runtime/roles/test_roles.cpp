@@ -316,7 +316,7 @@ TEST(Roles, DraftersThatMisbehaveChangeNothingAndAreTold) {
       }
       if (how == chaos::Misbehaviour::garbage) {
         EXPECT_TRUE(says(outcome, "they are dropped"));
-        EXPECT_TRUE(says(outcome, " in all: "));
+        EXPECT_TRUE(says(outcome, ", totals: "));
         EXPECT_GT(outcome.remote.invalid, 100U);
       }
     }

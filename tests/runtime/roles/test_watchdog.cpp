@@ -63,8 +63,8 @@ TEST_F(WatchdogTest, ARunThatStandsStillIsStoppedAndThenGivenUp) {
   EXPECT_EQ(wait(11), Verdict::stop);
   const std::string report = watchdog.report(*coordinator);
   EXPECT_EQ(report,
-            "no progress for 1m00s; last messages: rank 0 (verifier) 4m20s ago, rank 1 "
-            "(verifier) 10s ago");
+            "no progress for 1m00s; waiting for rank 0 (verifier; last message 4m20s ago), rank 1 "
+            "(verifier; last message 10s ago)");
   coordinator->stop();
   EXPECT_EQ(wait(8), Verdict::goes_on);
   protocol::Status stopped;
@@ -91,7 +91,7 @@ TEST_F(WatchdogTest, AtTheEndItNamesTheRanksThatDidNotReport) {
   EXPECT_EQ(wait(59), Verdict::goes_on);
   EXPECT_EQ(wait(2), Verdict::stop);
   EXPECT_EQ(watchdog.report(*coordinator),
-            "no progress for 1m00s; last messages: rank 2 (drafter) never");
+            "no progress for 1m00s; waiting for rank 2 (drafter; no message yet)");
 }
 
 TEST_F(WatchdogTest, TimeInWhichTheWholeJobSleptDoesNotCount) {

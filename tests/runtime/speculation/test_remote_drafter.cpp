@@ -450,7 +450,8 @@ TEST_F(RemoteDrafterTest, WhatMakesNoSenseIsCountedAndDropped) {
   EXPECT_EQ(warnings.size(), 2U);
   remote.close();
   ASSERT_EQ(warnings.size(), 3U);
-  EXPECT_NE(warnings[2].find("in all: 19 messages or drafts without sense"), std::string::npos);
+  EXPECT_NE(warnings[2].find("drafter rank 1, totals: 19 messages or drafts without sense"),
+            std::string::npos);
 }
 
 TEST_F(RemoteDrafterTest, OfAFloodMostIsNotRead) {
