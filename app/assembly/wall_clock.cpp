@@ -14,7 +14,7 @@
 namespace paceline::app {
 namespace {
 
-// squeue prints the time left as [D-]HH:MM:SS or MM:SS, or a word ("UNLIMITED", "INVALID").
+// Parses a time left as squeue prints it: [D-]HH:MM:SS or MM:SS.
 std::optional<double> parse_time_left(const std::string& text) {
   double days = 0;
   std::string clock = text;
@@ -31,23 +31,34 @@ std::optional<double> parse_time_left(const std::string& text) {
   return std::nullopt;
 }
 
-std::optional<double> slurm_time_left(const std::string& job) {
+// Returns the time left of a job as squeue prints it, which may be a word ("UNLIMITED", "INVALID").
+// Returns an empty text if squeue is absent or fails.
+std::string squeue_time_left(const std::string& job) {
+  for (const char c : job) {
+    if (c < '0' || c > '9') return "";
+  }
+  FILE* pipe =
+      popen(fmt::format("squeue --noheader --format=%L --jobs={} 2>/dev/null", job).c_str(), "r");
+  if (pipe == nullptr) return "";
+  char line[64] = {};
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  pclose(pipe);
+  return read ? line : "";
+}
+
+TimeLimit slurm_limit(const std::string& job) {
+  constexpr const char* kOrigin = "Slurm's time limit";
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {  // Unix time
     const auto seconds = parse_number<std::int64_t>(end);
     const auto left = static_cast<double>(seconds.value_or(0) - std::time(nullptr));
     // This job is running, so a time in the past must belong to another job.
-    if (left > 0) return left;
+    if (left > 0) return {left, kOrigin};
   }
-  for (const char c : job) {
-    if (c < '0' || c > '9') return std::nullopt;
-  }
-  FILE* pipe =
-      popen(fmt::format("squeue --noheader --format=%L --jobs={} 2>/dev/null", job).c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  char line[64] = {};
-  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
-  pclose(pipe);
-  return read ? parse_time_left(line) : std::nullopt;
+  const std::string text = squeue_time_left(job);
+  if (const std::optional<double> left = parse_time_left(text)) return {left, kOrigin};
+  const bool unlimited = text.find("UNLIMITED") != std::string::npos;
+  return {std::nullopt, unlimited ? "Slurm gives this job no limit"
+                                  : "Slurm does not say how long this job may run"};
 }
 
 }  // namespace
@@ -62,9 +73,9 @@ double unix_seconds() {
 TimeLimit time_limit(std::optional<double> setting) {
   if (setting) return {setting, "limits.wall_clock"};
   const char* job = std::getenv("SLURM_JOB_ID");
-  if (job == nullptr) return {std::nullopt, "no limit set, and not under Slurm"};
-  const std::optional<double> left = slurm_time_left(job);
-  return {left, left ? "Slurm's time limit" : "Slurm gives this job no limit"};
+  if (job == nullptr)
+    return {std::nullopt, "limits.wall_clock is not set, and this is no Slurm job"};
+  return slurm_limit(job);
 }
 
 }  // namespace paceline::app

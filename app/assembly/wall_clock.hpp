@@ -23,7 +23,7 @@ class SteadyClock final : public Clock {
 
 struct TimeLimit {
   std::optional<double> seconds;  ///< seconds from now; nullopt: no limit
-  std::string origin;             ///< what sets the limit, or why there is none, for the user
+  std::string origin;             ///< what sets the limit, or why none is known, for the user
 };
 
 /// Returns the setting limits.wall_clock, if given, or the time that Slurm leaves the job

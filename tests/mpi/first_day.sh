@@ -125,6 +125,14 @@ says "check in a job: the job's memory" 'memory per rank: 8.00 GiB' "$work/plan"
 SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=4 plan --set engine.backend=auto || fail "check in a job with GPUs"
 says "check in a job: GPUs of a kind that was never measured stay idle, as in the run" \
   'computes on the CPU beside .*to try it: engine.backend: cuda' "$work/plan"
+says "check in a job: no limit is known" 'no wall-clock limit is known \(Slurm does not say how long this job may run\)$' "$work/plan"
+mkdir "$work/bin"
+printf '#!/bin/sh\necho UNLIMITED\n' >"$work/bin/squeue" && chmod +x "$work/bin/squeue"
+PATH=$work/bin:$PATH SLURM_JOB_ID=1 plan || fail "check in a job without a limit"
+says "check in a job: it has no limit" 'no wall-clock limit is known \(Slurm gives this job no limit\)$' "$work/plan"
+printf '#!/bin/sh\necho 1-00:30:00\n' >"$work/bin/squeue"
+PATH=$work/bin:$PATH SLURM_JOB_ID=1 plan || fail "check in a job with a limit"
+says "check in a job: its limit" "before Slurm's time limit: 24h30m from now$" "$work/plan"
 
 # What is said of GPUs plans GPUs, whatever the run's backend would be by itself.
 plan --set engine.backend=auto --nodes 2 --ranks-per-node 8 --gpus 4 --gpu-memory 80G || fail "check of GPUs"
