@@ -63,18 +63,21 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
             name, [&to](int value) { to = value; }, help)
         ->check(CLI::Range(least, app::PlannedMachine::kMost).description(""));
   };
-  count("--ranks", machine.ranks, 1, "Plan for so many ranks in all");
+  count("--ranks", machine.ranks, 1, "Plan for this number of ranks in total");
   count("--nodes", machine.nodes, 1,
-        "Plan for so many nodes (default: as Slurm's environment says)");
-  count("--ranks-per-node", machine.ranks_per_node, 1, "Ranks of each (likewise)");
+        "Plan for this number of nodes (default: from Slurm's environment)");
+  count("--ranks-per-node", machine.ranks_per_node, 1,
+        "Ranks per node (default: from Slurm's environment)");
   count("--cores", machine.cores, 1,
-        "Cores of each, for all its ranks (likewise; else as here, and one a rank at least)");
+        "Cores per node, shared by its ranks (default: from Slurm's environment, else as on this "
+        "machine, and at least one per rank)");
   count("--gpus", machine.gpus, 0,
-        "GPUs of each, which then compute (with --gpu-memory: one a rank)");
+        "GPUs per node, on which the run then computes (default with --gpu-memory: one per rank)");
   const CLI::Validator size(
       [](std::string& text) {
         const auto bytes = io::parse_size(text);
-        return bytes && *bytes > 0 ? std::string() : "'" + text + "' is no size (64GiB, 512G)";
+        return bytes && *bytes > 0 ? std::string()
+                                   : "expected a size such as 64GiB, found '" + text + "'";
       },
       "");
   const auto memory = [&](const char* name, std::optional<std::uint64_t>& to, const char* help) {
@@ -85,17 +88,18 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
         ->check(size);
   };
   memory("--host-memory", machine.host_memory,
-         "Memory of each node (default: as Slurm's environment says, else as here)");
-  memory("--gpu-memory", machine.gpu_memory, "Memory of each GPU (default: as of one here)");
+         "Memory of each node (default: from Slurm's environment, else as on this machine)");
+  memory("--gpu-memory", machine.gpu_memory,
+         "Memory of each GPU (default: as a GPU of this machine)");
   // Earlier versions had --memory, so scripts may still pass it.
   command
-      .add_option_function<std::string>("--memory",
-                                        [](const std::string&) {
-                                          throw CLI::ValidationError(
-                                              "--memory",
-                                              "is --host-memory now, of a node, or --gpu-memory, "
-                                              "of each GPU");
-                                        })
+      .add_option_function<std::string>(
+          "--memory",
+          [](const std::string&) {
+            throw CLI::ValidationError(
+                "--memory",
+                "was replaced by --host-memory (of a node) and --gpu-memory (of each GPU)");
+          })
       ->group("");
 }
 
@@ -175,8 +179,9 @@ int run(int argc, char** argv) {
   CLI::Option* resume = rollout->add_flag("--resume", arguments.run.resume,
                                           "Continue the run that the output directory holds");
   rollout
-      ->add_option("--watch", arguments.watch,
-                   "Stay, and do a rollout for each request DIR/NAME.yaml, into DIR/NAME")
+      ->add_option(
+          "--watch", arguments.watch,
+          "Keep running: do a rollout for each request file DIR/NAME.yaml and write it to DIR/NAME")
       ->type_name("DIR")
       ->excludes(resume)
       ->excludes(rollout->get_option("--output"));
@@ -207,16 +212,17 @@ int run(int argc, char** argv) {
   score->add_option("run", scored.directory, "Run directory")->required();
   score
       ->add_option("--name", scored.name,
-                   "Write scores-NAME.h5 into it (default: the name of the model's directory)")
+                   "Write scores-NAME.h5 into the run directory (default: the name of the model's "
+                   "directory)")
       ->check(not_empty);
   score->add_flag("--keep-routing", scored.keeps_routing,
                   "Also write which experts each token uses, for trainers that replay it");
   score->add_flag("--replay-routing", scored.replays_routing,
-                  "Take the experts that the run recorded (sampling.keep_routing), weighed by the "
-                  "router of these weights");
+                  "Use the experts that the run recorded (sampling.keep_routing), with gate "
+                  "weights from the router of these weights");
   app::SimulateArguments simulated;
-  CLI::App* simulate = cli.add_subcommand(
-      "simulate", "Run roles and policies in a modelled world of as many GPUs as you like");
+  CLI::App* simulate =
+      cli.add_subcommand("simulate", "Simulate a run on any number of modelled GPUs");
   add_run_arguments(*simulate, simulated.run);
   simulate->add_option("--sweep", simulated.sweep,
                        "Simulate once for each value of a key: section.key=value,value,...; with "
@@ -232,9 +238,10 @@ int run(int argc, char** argv) {
       ->required();
   report->add_flag("--json", reported.json, "Print all figures as one JSON document");
   report
-      ->add_option("--pass", reported.pass, "The least reward of a response that passes, of pass@k")
+      ->add_option("--pass", reported.pass,
+                   "Least reward with which a response counts as passed in pass@k")
       ->capture_default_str();
-  report->add_option("--html", reported.html, "Write it with pictures, as one HTML file")
+  report->add_option("--html", reported.html, "Also write the report as one HTML file with charts")
       ->type_name("FILE");
   report
       ->add_option("--trace", reported.trace,

@@ -44,7 +44,7 @@ std::vector<Row> rows_of(double seconds) {
   };
   return {
       {"busy, % of time", 1, [=](const RankSummary& s) { return 100 * s.busy_seconds / seconds; }},
-      {"of it for outcomes, %", 1,
+      {"drafting branches, % of busy", 1,
        [](const RankSummary& s) {
          return 100 * s.outcome_seconds / std::max(s.busy_seconds, 1e-9);
        }},
@@ -58,17 +58,17 @@ std::vector<Row> rows_of(double seconds) {
       {"steps", 0, count(&RankSummary::steps)},
       {"prefill tokens", 0, count(&RankSummary::prefill_tokens)},
       {"pictures computed", 0, count(&RankSummary::pictures)},
-      {"computing them, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
+      {"computing pictures, s", 1, [](const RankSummary& s) { return s.picture_seconds; }},
       {"response tokens", 0, count(&RankSummary::response_tokens)},
       {"response tokens/s", 1,
        [=](const RankSummary& s) { return static_cast<double>(s.response_tokens) / seconds; }},
-      {"tokens raced", 0, count(&RankSummary::raced)},
-      {"tokens first by racers", 0, count(&RankSummary::foretold)},
+      {"tokens for others' requests", 0, count(&RankSummary::raced)},
+      {"tokens from racers", 0, count(&RankSummary::foretold)},
       {"tokens for next step", 0, count(&RankSummary::pregenerated)},
       {"next step, % of time", 1,
        [=](const RankSummary& s) { return 100 * s.pregenerating_seconds / seconds; }},
       {"drafted tokens", 0, count(&RankSummary::drafted)},
-      {"of them accepted, %", 1,
+      {"drafted tokens accepted, %", 1,
        [](const RankSummary& s) { return 100 * share(s.accepted, s.drafted); }},
       {"messages sent", 0, count(&RankSummary::messages_sent)},
       {"weights, MiB", 1, mib(&RankSummary::weight_bytes)},
@@ -85,7 +85,7 @@ void print_table(std::span<const RankSummary> summaries, double seconds) {
       if (is(s, role)) ranks.push_back(&s);
     }
     if (ranks.empty()) continue;
-    say("{:<24}{:>12}{:>12}{:>12}", fmt::format("{} x {}, a rank", ranks.size(), name_of(role)),
+    say("{:<32}{:>12}{:>12}{:>12}", fmt::format("{} x {}, per rank", ranks.size(), name_of(role)),
         "min", "avg", "max");
     for (const Row& row : rows_of(seconds)) {
       double least = INFINITY;
@@ -98,7 +98,7 @@ void print_table(std::span<const RankSummary> summaries, double seconds) {
         sum += value;
       }
       if (most == 0) continue;
-      say("  {:<22}{:>12.{}f}{:>12.{}f}{:>12.{}f}", row.name, least, row.digits,
+      say("  {:<30}{:>12.{}f}{:>12.{}f}{:>12.{}f}", row.name, least, row.digits,
           sum / static_cast<double>(ranks.size()), row.digits, most, row.digits);
     }
   }
@@ -117,14 +117,14 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
   const io::SpeculationSection& speculation = inputs.config.speculation;
   Loss starting{0, "starting and loading weights",
                 resident
-                    ? "more responses in a step (prompts.samples) make it small"
-                    : "more responses in a run (prompts.samples), or a resident job (--watch), "
-                      "make it small"};
-  Loss waiting{0, "waiting of verifier groups for work", ""};
+                    ? "generate more responses in a step (prompts.samples) to reduce this share"
+                    : "generate more responses in a run (prompts.samples) or use a resident job "
+                      "(--watch) to reduce this share"};
+  Loss waiting{0, "verifier groups waiting for work", ""};
   Loss spare{
       0, "spare ranks",
       "let layout.verifier_tp and layout.verifier_groups divide the ranks, or ask for fewer"};
-  Loss ahead{0, "waiting of drafter ranks for work", "fewer would do (layout.drafters)"};
+  Loss ahead{0, "drafter ranks waiting for work", "set fewer of them (layout.drafters)"};
   Loss refused{0, "verifying drafts that were refused",
                "speculation.policy: goodput drafts only where it pays"};
   for (const RankSummary& s : summaries) {
@@ -142,8 +142,8 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
         "schedule.rebalance: true gives a group without requests some of another group's";
   } else if (layout.groups() > 1) {
     waiting.advice =
-        "the last and longest responses left them little; more responses (prompts.samples), a "
-        "lower sampling.max_tokens or fewer ranks make it small";
+        "the last, longest responses occupied few groups; more responses (prompts.samples), a "
+        "lower sampling.max_tokens or fewer ranks reduce this share";
   } else {
     waiting.advice = "more responses in a run (prompts.samples) keep them busy";
   }

@@ -92,8 +92,8 @@ void settle_checkpoints(const fabric::MpiEnvironment& mpi, Inputs& inputs) {
   }
   if (std::holds_alternative<DynamicRopeScaling>(inputs.target.config.rope_scaling)) {
     inputs.warnings.push_back(fmt::format(
-        "{}: the context is limited to the {} tokens of max_position_embeddings: beyond it, with "
-        "dynamic rotary scaling, each new token would change the KV of all earlier tokens",
+        "{}: the context is limited to the {} tokens of max_position_embeddings. Beyond it, "
+        "dynamic rotary scaling would let each new token change the KV of all earlier tokens",
         path, inputs.target.config.max_position));
   }
 }

@@ -96,7 +96,8 @@ std::vector<ConfiguredDrafter> read(const io::SpeculationSection& settings,
         }
         if (other.name == drafter.name) {
           throw UsageError(fmt::format(
-              "speculation.drafters: two are named {}; expected different names", drafter.name));
+              "speculation.drafters: two drafters are named {}; expected different names",
+              drafter.name));
         }
       }
       drafter.model = read_model(setting.path);

@@ -81,8 +81,8 @@ DraftServers place_draft_servers(const Inputs& inputs, const Machine& machine, i
   servers.explanation = fmt::format(
       "{} draft server{} on rank{} {}: {} (servers of the suffix drafter)", servers.ranks.size(),
       one ? "" : "s", one ? "" : "s", fmt::join(servers.ranks, ", "),
-      suffix->servers ? "as asked for"
-      : groups < 2    ? "it serves responses of earlier steps"
+      suffix->servers ? "speculation.drafters asks for this number"
+      : groups < 2    ? "serving responses of earlier steps"
                       : "one on each node serves responses of siblings in other groups");
   return servers;
 }

@@ -57,7 +57,7 @@ io::ChoosePrompts choose_prompts(const Inputs& inputs) {
     policy::DynamicSampling::Outcome outcome = sampling.outcome();
     if (outcome.lacking > 0) {
       const std::string what =
-          fmt::format("{} of which a response has no reward", counted(outcome.lacking, "prompt"));
+          fmt::format("{} with a response that got no reward", counted(outcome.lacking, "prompt"));
       // If these prompts are dropped, other prompts may take their places, or too few may be left.
       const io::RewardSection& reward = inputs.config.reward;
       const bool wanted = reward.required == io::RewardsRequired::all ||
@@ -125,8 +125,10 @@ std::string sampling_text(const Inputs& inputs) {
 
 void print_choice(const io::KeptPrompts& choice) {
   const std::uint64_t kept = choice.kept.size();
-  say("kept {} of {}, whose rewards differ; {} dropped, {} left over", kept,
-      counted(choice.prompts, "prompt"), choice.dropped, choice.prompts - kept - choice.dropped);
+  say("kept {} of {} (only prompts whose responses got different rewards); {} dropped, {} left "
+      "over",
+      kept, counted(choice.prompts, "prompt"), choice.dropped,
+      choice.prompts - kept - choice.dropped);
   if (kept < choice.enough) {
     say("warning: no prompts are left, and {} of the {} wanted have rewards that differ "
         "(prompts.enough)",

@@ -110,7 +110,7 @@ BackendChoice choose_planned(const PlannedMachine& machine, const kernels::GpuLi
   const int sharers = (ranks_per_node + gpus - 1) / gpus;
   BackendChoice choice;
   choice.name = "cuda";
-  choice.isa = here.gpus.empty() ? "of GPUs that are not here" : here.gpus[0].isa;
+  choice.isa = here.gpus.empty() ? "planned GPUs of unknown architecture" : here.gpus[0].isa;
   choice.device = 0;
   if (!here.gpus.empty()) choice.device_name = here.gpus[0].name;
   choice.memory = plannable_gpu_memory(memory / sharers);
@@ -209,11 +209,10 @@ BackendChoice choose_backend(const fabric::MpiEnvironment& mpi, const io::Engine
   choice.memory = UINT64_MAX;
   for (int rank = 0; rank < mpi.size(); ++rank) {
     if (choice.isa != all[rank].isa) {
-      throw UsageError(
-          fmt::format("engine.backend: rank {} on {} has a GPU of {}, but rank 0 one of {}; bits "
-                      "would depend on the rank: take nodes of one kind, or set engine.backend: "
-                      "cpu",
-                      rank, facts[rank].host, all[rank].isa, choice.isa));
+      throw UsageError(fmt::format(
+          "engine.backend: rank {} on {} has a GPU of {}, but rank 0 has one of {}, so results "
+          "would depend on the rank; use nodes with the same GPUs, or set engine.backend: cpu",
+          rank, facts[rank].host, all[rank].isa, choice.isa));
     }
     int sharers = 0;  // ranks on the same device
     for (int other = 0; other < mpi.size() && planned == nullptr; ++other) {

@@ -231,11 +231,11 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
 std::string elastic_text(const Inputs& inputs, const Plan& plan) {
   if (!inputs.config.elastic()) return "";
   if (plan.memory.kv_gain == 0)
-    return "  KV gets no memory of draft models: verifiers have none "
+    return "  draft models lend no memory to KV, because verifiers have no draft models "
            "(speculation.elastic_memory)\n";
   return fmt::format(
-      "  while KV is short and nothing is drafted, a verifier's draft models give KV their memory: "
-      "{} KV blocks more (speculation.elastic_memory)\n{}",
+      "  while KV is short and draft models are not in use, a verifier lends their memory to KV: "
+      "{} more KV blocks (speculation.elastic_memory)\n{}",
       plan.memory.kv_gain,
       weights_to_lend(inputs, plan) > 0
           ? ""
@@ -339,7 +339,7 @@ std::string plan_text(const Inputs& inputs, const Machine& machine, const Plan& 
     const std::string& path = *inputs.config.engine.profile;
     text += plan.costs.profile_holds()
                 ? fmt::format("  costs by {} (engine.profile)\n", path)
-                : fmt::format("  warning: {}{} (engine.profile) does not hold here: {}\n",
+                : fmt::format("  warning: {}{} (engine.profile) does not apply to this run: {}\n",
                               wants_costs(inputs, plan) ? "a run measures its costs anew, because "
                                                         : "no policy asks for costs, and ",
                               path, plan.costs.fault);

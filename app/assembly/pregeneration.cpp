@@ -158,7 +158,8 @@ void UpcomingStep::read(const io::StepRequest& request) {
   std::vector<Trajectory> work = work_list(next, earlier.finished, earlier.partial);
   for (Prompt& prompt : next.prompts.prompts) complete(prompt.sampling, next);
   keep_possible(now_, next.prompts.prompts, work);
-  say("groups that run dry begin responses of {} for its drafts", request.name);
+  say("groups without requests begin responses of the next step ({}), which drafts from them later",
+      request.name);
   {
     const std::lock_guard lock(mutex_);
     prompts_ = std::move(next.prompts.prompts);

@@ -259,7 +259,8 @@ void print_scoring(const Inputs& inputs, const ScoringReport& report) {
     reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", tally.counts[i], name);
   }
   if (tally.unscored > 0)
-    reasons += fmt::format("{}{} left", reasons.empty() ? "" : ", ", tally.unscored);
+    reasons +=
+        fmt::format("{}{} not scored before the stop", reasons.empty() ? "" : ", ", tally.unscored);
   say("warning: {} {} no reward ({}){}; --resume scores these responses", tally.missing(),
       tally.missing() == 1 ? "response has" : "responses have", reasons,
       report.error.empty() ? "" : ", for example " + report.error);

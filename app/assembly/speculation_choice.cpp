@@ -86,8 +86,9 @@ std::string no_plan(const policy::Placement& first, const ProfiledCosts& costs) 
   if (!costs.profile)
     return "no costs are known to plan by; `paceline profile` measures them for engine.profile";
   if (costs.profile_holds()) return "";
-  return fmt::format("engine.profile does not hold here (run `paceline profile` again): {}",
-                     costs.fault);
+  return fmt::format(
+      "engine.profile does not apply to this run (measure it again with `paceline profile`): {}",
+      costs.fault);
 }
 
 /// The fastest decoupled plan or, if `decoupled` is false, the fastest other plan; null: none.
@@ -100,14 +101,14 @@ const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decou
 
 std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths) {
   const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
-  std::string text = fmt::format("{:.0f} tokens/s foreseen ({})", choice.chosen.tokens_per_second,
+  std::string text = fmt::format("{:.0f} tokens/s predicted ({})", choice.chosen.tokens_per_second,
                                  how(choice.chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
     text += fmt::format(", against {:.0f} with {}", other->tokens_per_second, how(*other));
   if (choice.chosen.mode == SpeculationMode::plain) {
     text +=
         drafts_always(lengths)
-            ? fmt::format("; verifiers draft for themselves all the same (speculation.policy: {})",
+            ? fmt::format("; verifiers draft for themselves nevertheless (speculation.policy: {})",
                           name_of(lengths))
             : "; verifiers draft for themselves once batches are small enough";
   }
@@ -122,7 +123,8 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
   choice.window = speculation.window.value_or(speculation.max_length);
   choice.drafter_ranks = drafter_ranks.value_or(0);
   if (inputs.drafters.empty()) {
-    if (!drafter_ranks) choice.reason = "nothing drafts (speculation.drafters, speculation.mode)";
+    if (!drafter_ranks)
+      choice.reason = "there are no drafters (speculation.drafters, speculation.mode)";
     return;
   }
   if (const std::string why_not = no_plan(first, costs); !why_not.empty()) {
@@ -245,9 +247,9 @@ std::string draft_ladder_text(const CostTable& costs, const policy::LadderLoad& 
 std::string speculation_text(const Plan& plan) {
   const SpeculationChoice& choice = plan.speculation;
   if (choice.plans.empty()) return "";
-  std::string text = fmt::format(
-      "plans of speculation for {}, by engine.profile, tokens/s foreseen over the whole run\n",
-      counted(static_cast<std::int64_t>(choice.requests), "request"));
+  std::string text =
+      fmt::format("plans of speculation for {}, with predicted tokens/s over the whole run\n",
+                  counted(static_cast<std::int64_t>(choice.requests), "request"));
   for (std::size_t m = 0; m < choice.methods.size(); ++m) {
     const std::string& name = choice.methods[m].name;
     const auto ranked = std::ranges::find(choice.ranked, name, &policy::RankedMethod::method);

@@ -66,21 +66,21 @@ TailGroups groups_of(const TailProfile& profile, const Inputs& inputs, const Mac
   if (!path) return tail;
   if (!profile.fault.empty()) {
     tail.explanation = fmt::format(
-        "warning: no groups join, because {} (engine.tail_profile) does not hold here: {}", *path,
-        profile.fault);
+        "warning: no groups join, because {} (engine.tail_profile) does not apply to this run: {}",
+        *path, profile.fault);
     return tail;
   }
   const std::vector<int> degrees = tail_degrees(inputs, machine, placement);
   if (degrees.empty()) {
     tail.explanation =
-        "no groups join into larger ones (schedule.rebalance, layout.tail_tp, the model and the "
-        "number of groups decide)";
+        "groups do not join into larger ones: this depends on schedule.rebalance, layout.tail_tp, "
+        "the model and the number of groups";
     return tail;
   }
   tail.costs[degrees.front()] = io::parse_cost_profile(profile.text, *path);
   tail.explanation = fmt::format(
-      "groups join into groups of {} for the last requests if these then end sooner (override: "
-      "layout.tail_tp)",
+      "groups join into groups of {} at the end of the run, if the last requests finish sooner "
+      "that way (override: layout.tail_tp)",
       degrees.front());
   return tail;
 }
@@ -139,7 +139,7 @@ void keep_possible(const Machine& machine, const policy::Placement& placement, T
     return true;
   });
   if (!tail.grow())
-    tail.explanation = "no groups join into larger ones: none has a neighbour on its node";
+    tail.explanation = "groups do not join into larger ones: none has a neighbour on its node";
 }
 
 policy::GrowthOptions growth_options(const Inputs& inputs, const Machine& machine,

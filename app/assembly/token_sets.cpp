@@ -166,8 +166,8 @@ std::string end_warnings(const Inputs& inputs) {
   const std::string& path = inputs.config.model.path;
   if (inputs.ends.stops.empty() && sampling.stop_strings.empty()) {
     return fmt::format(
-        "  warning: nothing ends a response but its length: {} names no end token (eos_token_id); "
-        "set {}\n",
+        "  warning: only sampling.max_tokens ends a response: {} names no end token "
+        "(eos_token_id); set {}\n",
         path, turn.text.empty() ? "sampling.stop_ids or sampling.stop_strings" : setting_for(turn));
   }
   std::string text;

@@ -23,7 +23,7 @@ namespace {
 std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& limit) {
   if (!plan.costs.profile) return "  time: not known without engine.profile (paceline profile)\n";
   if (!plan.costs.fault.empty())
-    return "  time: not known, for engine.profile does not hold here\n";
+    return "  time: not known, because engine.profile does not apply to this run\n";
   RunShape shape;
   shape.responses = static_cast<double>(inputs.sizes.responses);
   shape.samples =
@@ -42,8 +42,8 @@ std::string time_text(const Inputs& inputs, const Plan& plan, const TimeLimit& l
   const double longest = inputs.sizes.mean_max_tokens;
   const double most = seconds_at(longest);
   std::string text = fmt::format(
-      "  time: about {} if responses come to {:.0f} tokens, {} at {:.0f} (decoding plainly, by "
-      "engine.profile)\n",
+      "  time: about {} if responses have {:.0f} tokens on average, {} if they have {:.0f} "
+      "(estimate without speculation, from engine.profile)\n",
       duration_text(seconds_at(longest / 2)), longest / 2, duration_text(most), longest);
   if (limit.seconds && most > *limit.seconds)
     text += "  warning: that may be more than the time limit; the run then has to be resumed\n";
@@ -56,10 +56,11 @@ std::string absence_text(const Inputs& inputs) {
   if (inputs.absent.empty()) return "everything";
   std::string text;
   for (const std::string& what : inputs.absent) text += fmt::format("  not there yet: {}\n", what);
-  return text + fmt::format("  planned by config.json{}\nall else",
-                            inputs.prompts.estimated
-                                ? ", and with a token for every four bytes of a prompt's text"
-                                : "");
+  return text + fmt::format(
+                    "  planned from config.json{}\nall else",
+                    inputs.prompts.estimated
+                        ? "; prompt lengths are estimated as one token for every four bytes of text"
+                        : "");
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void warn(const std::vector<std::string>& warnings, const std::vector<std::strin
 /// directory of a complete run may be read-only.
 void keep_log(const Inputs& inputs, const Output& output, int ranks, RunLog& log) {
   const std::string which =
-      output.complete ? std::string("a complete run again")
+      output.complete ? std::string("a run that is already complete")
                       : fmt::format("start {} of this run", output.directory->attempt() + 1);
   const std::string why =
       log.open(inputs.config.output.directory,
@@ -187,8 +187,8 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
     if (report.choice) print_choice(*report.choice);
     const std::uint64_t missing = report.trajectories - report.rewards;
     if (inputs.config.converses() && report.rewards > 0 && missing > 0) {
-      say("warning: {} {} no reward, because the environment gave none; trainers that need all "
-          "rewards then get none at all",
+      say("warning: {} {} no reward, because the environment gave none; to_verl and to_trl hand on "
+          "rewards only if every response has one",
           counted(missing, "response"), missing == 1 ? "has" : "have");
     }
   }
@@ -216,7 +216,7 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   print_accounting(inputs, plan, outcome.summaries, progress, seconds, resident);
   if (progress.moves > 0) say("requests changed groups {}", counted(progress.moves, "time"));
   if (progress.races > 0)
-    say("groups raced for others' requests {}", counted(progress.races, "time"));
+    say("a second group raced for a request {}", counted(progress.races, "time"));
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 

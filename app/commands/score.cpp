@@ -356,8 +356,8 @@ void print_end(const std::string& path, std::size_t responses, const Counts& cou
   if (counts.differ == 0 && counts.sampling_differ == 0) {
     say("all log-probabilities equal the run's in every bit");
   } else {
-    say("of {} tokens {} have another logprob than in the run and {} another sampling_logprob; the "
-        "run's logprob minus this one is {:.6f} on average, and at most {:.6f} above or below 0",
+    say("of {} tokens, logprob differs from the run's in {} and sampling_logprob in {}; the "
+        "difference of logprob (run minus now) is {:.6f} on average, and at most {:.6f} in size",
         counts.tokens, counts.differ, counts.sampling_differ, counts.difference / tokens,
         counts.largest);
   }

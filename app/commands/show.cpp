@@ -178,11 +178,11 @@ class Show {
     };
     const std::span<const TokenId> token(&response.tokens[at], 1);
     fmt::print(
-        "log-probability: mean {:.4f} a token{}, {:.4f} after filters; least {:.4f}, of token {} "
-        "({})\n",
+        "log-probability: mean {:.4f} per sampled token{}, {:.4f} after filters; least {:.4f}, of "
+        "token {} ({})\n",
         mean(response.logprob),
         response.turns.empty() ? ""
-                               : fmt::format(" of the {} that were sampled in {}", sampled,
+                               : fmt::format(" ({}, {})", counted(sampled, "token"),
                                              counted(response.turns.size(), "answered turn")),
         mean(response.sampling_logprob), *least, at,
         text_.tokenizer() ? "'" + io::printable(text_.tokenizer()->decode(token, false)) + "'"

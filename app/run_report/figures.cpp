@@ -484,9 +484,8 @@ std::string largest_loss(const RunFigures& figures) {
                          share);
     case Phase::idle:
       return fmt::format(
-          "{:.0f} % of the ranks' time they were idle; the last tenth of the responses took {:.0f} "
-          "% "
-          "of the run",
+          "ranks were idle for {:.0f} % of their time; the last tenth of the responses took {:.0f} "
+          "% of the run",
           share, 100 * (figures.finished_by(1) - figures.finished_by(0.9)) / figures.seconds);
     default:
       return fmt::format("{:.0f} % of the ranks' time went to {}", share, work_of(phase));

@@ -190,7 +190,8 @@ std::string html_of(const NamedRun& run) {
     for (const Table& table : reward_tables(*run.rewards))
       text += "<section>" + html_of(table) + "</section>\n";
   }
-  text += picture("Ranks over time, each in what took most of its time", rank_timeline(figures));
+  text += picture("Ranks over time, colored by the phase that took most of each interval",
+                  rank_timeline(figures));
   text += picture("Requests in batches; the last tenth shaded",
                   over_time(figures, "requests", [](const auto& bin) { return bin.requests; }));
   text += picture("Response tokens a second",

@@ -75,7 +75,8 @@ Table reward_table(const std::vector<NamedRun>& runs) {
 std::vector<Table> reward_tables(const RewardFigures& figures) {
   std::vector<Table> tables;
   if (figures.scored == 0) return tables;
-  Table pass{"Of k responses to a prompt one passes at least", {{"k", "pass@k", "prompts"}}};
+  Table pass{"Chance that at least one of k responses to a prompt passes",
+             {{"k", "pass@k", "prompts"}}};
   for (const RewardFigures::PassAt& at : figures.pass)
     pass.rows.push_back(
         {fmt::format("{}", at.k), fmt::format("{:.4f}", at.rate), fmt::format("{}", at.prompts)});

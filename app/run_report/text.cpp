@@ -31,7 +31,9 @@ std::string name_of(const RunFigures& figures, RequestId id) {
 
 /// A title's end that explains prompt numbers in brackets; empty: there are none.
 std::string note_on_brackets(const RunFigures& figures) {
-  return figures.kept ? "; in brackets numbers in the run, of prompts that were not kept" : "";
+  return figures.kept
+             ? "; numbers in brackets are numbers in the run, of prompts that were not kept"
+             : "";
 }
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
@@ -262,7 +264,7 @@ std::vector<std::string> headline_of(const RunFigures& figures) {
 
 std::string progress_of(const std::optional<RewardFigures>& rewards) {
   if (!rewards || rewards->complete) return "";
-  return fmt::format("{} of {} responses are finished: it goes on still, or was stopped",
+  return fmt::format("{} of {} responses are finished: the run is still going, or was stopped",
                      rewards->responses, rewards->expected);
 }
 
@@ -300,10 +302,11 @@ std::string choice_of(const NamedRun& run) {
   if (!run.rewards || !run.rewards->choice) return "";
   const auto [prompts, kept, dropped] = *run.rewards->choice;
   const std::uint64_t finished = run.figures.responses.size();
-  return fmt::format("{} of {} kept, {} dropped, {} left over; {} finished besides, {} cancelled",
-                     kept, counted(prompts, "prompt"), dropped, prompts - kept - dropped,
-                     counted(finished - std::min(finished, run.rewards->expected), "response"),
-                     run.figures.partial);
+  return fmt::format(
+      "{} of {} kept, {} dropped, {} left over; {} finished but not used, {} cancelled", kept,
+      counted(prompts, "prompt"), dropped, prompts - kept - dropped,
+      counted(finished - std::min(finished, run.rewards->expected), "response"),
+      run.figures.partial);
 }
 
 std::string text_of(const std::vector<NamedRun>& runs) {

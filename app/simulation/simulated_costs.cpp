@@ -118,23 +118,22 @@ void require_holds(const Inputs& inputs, const CostTable& profile) {
       difference(profile, now, {&now.tp, 1}, {}, inputs.target.compute, "this simulation");
   if (fault.empty()) return;
   throw UsageError(
-      fmt::format("engine.profile: {} does not hold here: {}. Measure the simulated configuration "
-                  "(paceline profile), or set simulation.gpu_tables",
+      fmt::format("engine.profile: {} does not apply to this simulation: {}. Measure the simulated "
+                  "configuration (paceline profile), or set simulation.gpu_tables",
                   *engine.profile, fault));
 }
 
 }  // namespace
 
-CostTable of_drafters(const Inputs& inputs, CostTable table) {
+CostTable of_drafters(const Inputs& inputs, CostTable table, const std::string& source) {
   std::vector<DrafterCosts> drafters;
   for (const ConfiguredDrafter& drafter : inputs.drafters) {
     const auto at =
         std::find_if(table.drafters.begin(), table.drafters.end(),
                      [&](const DrafterCosts& costs) { return costs.name == drafter.name; });
     if (at == table.drafters.end()) {
-      throw UsageError(
-          fmt::format("engine.profile: {} knows no drafter {}; run `paceline profile` with it",
-                      *inputs.config.engine.profile, drafter.name));
+      throw UsageError(fmt::format("{} knows no drafter {}; run `paceline profile` with it", source,
+                                   drafter.name));
     }
     drafters.push_back(*at);
   }
@@ -159,11 +158,12 @@ std::optional<CostTable> costs_by_profile(const Inputs& inputs) {
   const std::string& path = *config.engine.profile;
   CostTable table = io::parse_cost_profile(io::read_yaml_file(path, "the cost profile"), path);
   require_holds(inputs, table);
-  return of_drafters(inputs, std::move(table));
+  return of_drafters(inputs, std::move(table), "engine.profile: " + path);
 }
 
 CostTable costs_by_gpu_tables(const Inputs& inputs, int tp) {
-  return of_drafters(inputs, by_gpu_tables(inputs, tp, *inputs.config.simulation.gpu_tables));
+  const std::string& path = *inputs.config.simulation.gpu_tables;
+  return of_drafters(inputs, by_gpu_tables(inputs, tp, path), "simulation.gpu_tables: " + path);
 }
 
 }  // namespace paceline::app

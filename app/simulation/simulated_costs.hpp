@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "app/assembly/inputs.hpp"
 #include "runtime/costs/cost_table.hpp"
@@ -20,8 +21,10 @@ namespace paceline::app {
 [[nodiscard]] CostTable costs_by_gpu_tables(const Inputs& inputs, int tp);
 
 /// Keeps only the configured drafters in a table, in the configured order. Adds transfer costs of
-/// the modelled links if the table has none. Throws UsageError if the table lacks a drafter.
-[[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table);
+/// the modelled links if the table has none. `source`: key and path of the table, for errors.
+/// Throws UsageError if the table lacks a drafter.
+[[nodiscard]] CostTable of_drafters(const Inputs& inputs, CostTable table,
+                                    const std::string& source);
 
 /// Estimates costs at a degree `tp` that was not measured: all work of a group of the measured
 /// degree is assumed to be divided evenly among `tp` ranks.

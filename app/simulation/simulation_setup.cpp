@@ -102,8 +102,8 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
   }
   if (tail.grow()) {
     tail.explanation = fmt::format(
-        "groups join into groups of {} for the last requests if these then end sooner (override: "
-        "layout.tail_tp)",
+        "groups join into groups of {} at the end of the run, if the last requests finish sooner "
+        "that way (override: layout.tail_tp)",
         fmt::join(known, ", "));
   }
   return tail;
@@ -113,7 +113,10 @@ TailGroups tail_groups_by_tables(const Inputs& inputs, const Machine& machine,
 TailGroups tail_groups_by_profile(const Inputs& inputs, const Machine& machine,
                                   const policy::Placement& first, const ProfiledCosts& costs) {
   TailGroups tail = read_tail_profile(inputs, machine, first, costs);
-  for (auto& [tp, table] : tail.costs) table = of_drafters(inputs, std::move(table));
+  for (auto& [tp, table] : tail.costs) {
+    table = of_drafters(inputs, std::move(table),
+                        "engine.tail_profile: " + *inputs.config.engine.tail_profile);
+  }
   return tail;
 }
 
@@ -235,8 +238,8 @@ std::string simulation_text(const SimulationSetup& setup) {
   text += memory_use_text(setup.machine, plan);
   if (!inputs.absent.empty())
     text += fmt::format(
-        "  lengths of prompts are estimated, a token for every four bytes of text: there is no "
-        "{}\n",
+        "  prompt lengths are estimated as one token for every four bytes of text, because there "
+        "is no {}\n",
         inputs.absent.front());
   return text + speculation_text(plan);
 }

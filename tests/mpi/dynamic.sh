@@ -66,7 +66,7 @@ reference=$(digest "$work/few")
 dynamic=("${fast[@]}" "${mixed[@]}" --set prompts.enough=$enough)
 kept "1 rank" 1 "${dynamic[@]}"
 cp -r "$work/run" "$work/one"
-says "$work/run" "^kept $enough of 32 prompts, whose rewards differ; [0-9]+ dropped, [0-9]+ left over"
+says "$work/run" "^kept $enough of 32 prompts \(only prompts whose responses got different rewards\); [0-9]+ dropped, [0-9]+ left over"
 kept "2 ranks" 2 "${dynamic[@]}" --set engine.max_batch=5
 kept "3 ranks of TP 2 and 1, by lookup" 3 "${dynamic[@]}" --set 'layout.verifier_tp=[2,1]' \
   --set 'speculation.drafters=[{method: suffix},{method: ngram}]' --set speculation.mode=coupled
@@ -142,7 +142,7 @@ then ok "responses of the file, and others"; else fail "responses of the file, a
 "$python" - "$work/report.log" $(chosen "$work/one") <<'PY' && ok "prompts' numbers" || fail "prompts' numbers: $(cat "$work/report.log")"
 import re, sys
 kept = len(sys.argv) - 2
-table = re.search(r"Prompts, longest response first; in brackets .*\n.*\n((?:  .*\n)+)", open(sys.argv[1]).read())[1]
+table = re.search(r"Prompts, longest response first; numbers in brackets .*\n.*\n((?:  .*\n)+)", open(sys.argv[1]).read())[1]
 names = [line.split()[0] for line in table.splitlines()]
 there = [int(n) for n in names if n[0] != "("]
 gone = {n[1:-1] for n in names if n[0] == "("}
@@ -154,7 +154,7 @@ says "$work/show" "^prompt 1 \(quickstart-000*${numbers[1]}\), number ${numbers[
 code=0; "$paceline" show "$work/none" 0 >"$work/show.log" 2>&1 || code=$?
 same "a response of an empty run: exit code" 64 "$code"
 says "$work/show" "^paceline: 0: the run has no prompts"
-says "$work/report" "$enough of 32 prompts kept, [0-9]+ dropped, [0-9]+ left over; [0-9]+ responses? finished besides, [0-9]+ cancelled"
+says "$work/report" "$enough of 32 prompts kept, [0-9]+ dropped, [0-9]+ left over; [0-9]+ responses? finished but not used, [0-9]+ cancelled"
 "$paceline" check "$config" --output "$work/new" "${dynamic[@]}" >"$work/check.log" 2>&1 || true
 says "$work/check" "the run ends when $enough prompts have rewards that differ \(prompts.enough\); there are 32 prompts"
 
@@ -164,7 +164,7 @@ two=("${mixed[@]}" --set prompts.enough=2)
 rm -rf "$work/lacking"
 code=0; rollout 2 "$work/lacking" "${lacking[@]}" "${two[@]}" --set reward.required=all || code=$?
 same "a reward is missing and all are required: exit code" 65 "$code"
-says "$work/lacking" "^paceline: 1 prompt of which a response has no reward \(reward.required\)"
+says "$work/lacking" "^paceline: 1 prompt with a response that got no reward \(reward.required\)"
 code=0; rollout 2 "$work/lacking" "${fast[@]}" "${two[@]}" --set reward.required=all --resume || code=$?
 same "and scored again: exit code" 0 "$code"
 same "and scored again: prompts" "${passing[*]:0:2}" "$(chosen "$work/lacking")"
@@ -172,7 +172,7 @@ rm -rf "$work/lacking"
 code=0; rollout 2 "$work/lacking" "${lacking[@]}" "${two[@]}" || code=$?
 same "a reward is missing and some are required: exit code" 0 "$code"
 same "a reward is missing: prompts" "${passing[0]} ${passing[2]}" "$(chosen "$work/lacking")"
-says "$work/lacking" "^warning: dropped: 1 prompt of which a response has no reward"
+says "$work/lacking" "^warning: dropped: 1 prompt with a response that got no reward"
 # Prompts run out while one waits for a reward: a run that would have been whole with it.
 every=("${mixed[@]}" --set prompts.enough="${#passing[@]}")
 rm -rf "$work/lacking"
@@ -190,7 +190,7 @@ printf 'model: {weight_version: 0}\nprompts: {enough: 2, filter: mixed_rewards}\
 touch "$work/steps/stop"
 "$here/launch.sh" 2 "$paceline" rollout "$config" --watch "$work/steps" "${backend[@]}" "${small[@]}" "${lacking[@]}" \
   >"$work/resident.log" 2>&1 || fail "a resident job: $(tail -n 3 "$work/resident.log")"
-same "a step without a reward is refused" 1 "$(grep -c 'of which a response has no reward' "$work/steps/1.error")"
+same "a step without a reward is refused" 1 "$(grep -c 'with a response that got no reward' "$work/steps/1.error")"
 if ls "$work/steps/1.part/shards/"*.h5 >/dev/null 2>&1; then ok "its responses stay"; else fail "its responses are gone"; fi
 
 # Rewards by rule, and those of an environment without a scorer.
@@ -218,7 +218,7 @@ same "an environment without rewards, and all are required: exit code" 65 "$code
 says "$work/mute" "^paceline: 64 of 64 responses got no reward from their environment \(reward.required: all\)"
 code=0; rollout 1 "$work/muted" "${mute[@]}" "${mixed[@]}" --set prompts.enough=2 || code=$?
 same "likewise of kept prompts: exit code" 65 "$code"
-says "$work/muted" "^paceline: .*prompts? of which a response has no reward from its environment"
+says "$work/muted" "^paceline: .*prompts? with a response that got no reward from its environment"
 kept "an environment's rewards, on 2 ranks" 2 "${talk[@]}" "${mixed[@]}" --set prompts.enough=5 --set environment.workers=3
 
 # What cannot be is refused at once.

@@ -53,7 +53,7 @@ trees=(--set "speculation.drafters=[{method: ngram}, $model]" --set speculation.
 changes "one rank, whose weights go too" 1
 changes "TP 2, trees, chunks" 2 --set layout.verifier_tp=2 "${trees[@]}" "${chunks[@]}"
 changes "groups of TP 2 and 1, moves" 3 --set layout.verifier_tp=[2,1] --set test.shuffle=[memory,moves] "${trees[@]}" "${chunks[@]}"
-if grep -q "give KV their memory: [0-9]* KV blocks more" "$work/run.log"; then ok "the plan says so"; else fail "the plan: $(head -n 30 "$work/run.log")"; fi
+if grep -q "lends their memory to KV: [0-9]* more KV blocks" "$work/run.log"; then ok "the plan says so"; else fail "the plan: $(head -n 30 "$work/run.log")"; fi
 forced "roles that change, races" 3 --set layout.verifier_tp=[2,1] --set test.shuffle=[memory,moves,roles,races] "${chunks[@]}"
 forced "messages delayed, parking" 2 "${delays[@]}" --set test.shuffle=[memory,moves] --set schedule.chunk=grow
 

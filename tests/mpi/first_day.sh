@@ -148,14 +148,14 @@ plan_refused "GPUs beside engine.backend: cpu" 64 'gpus: engine.backend is cpu, 
 plan_refused "memory of no GPUs" 64 'gpu-memory: expected --gpus of 1 or more' --gpus 0 --gpu-memory 80G
 plan_refused "GPUs of too little memory" 64 'GiB more than the 0.02 GiB that it can plan with; take a higher layout.verifier_tp, or GPUs of more' \
   --set engine.backend=cuda --gpu-memory 30M
-plan_refused "what was the memory of either" 64 'memory.*is --host-memory now, of a node, or --gpu-memory, of each GPU' --memory 80G
+plan_refused "what was the memory of either" 64 'memory.*was replaced by --host-memory .of a node. and --gpu-memory .of each GPU.' --memory 80G
 plan --ranks-per-node 4 --cores 32 || fail "check of a node's cores"
 says "check: cores are a node's" '4 ranks, 8 threads each' "$work/plan"
 plan --ranks-per-node 4 --cores 6 --set engine.threads=2 || fail "check of too few cores"
 says "check: threads without cores" 'warning: 8 threads on 6 cores of a node' "$work/plan"
 plan_refused "memory is too little" 64 'fewer ranks a node, nodes with more memory' --ranks-per-node 2 --host-memory 28M --set sampling.max_tokens=2000
 plan_refused "memory is far too little" 64 'fewer ranks a node, nodes with more memory' --host-memory 1 --set 'speculation.drafters=[{method: ngram}]'
-plan_refused "no size" 64 "'8X' is no size" --host-memory 8X
+plan_refused "no size" 64 "expected a size such as 64GiB, found '8X'" --host-memory 8X
 
 # A plan by config.json, before weights and tokenizer are there.
 mkdir "$work/config-alone"
@@ -164,7 +164,7 @@ alone=(--set model.path="$work/config-alone")
 plan "${alone[@]}" --gpus 8 --gpu-memory 80G --ranks-per-node 8 --set engine.backend=cuda || fail "check by config.json: $(cat "$work/plan.err")"
 says "check by config.json: what is absent" "not there yet: weights of $work/config-alone" "$work/plan"
 says "check by config.json: the tokenizer too" "not there yet: tokenizer of $work/config-alone" "$work/plan"
-says "check by config.json: prompts all the same" 'token for every four bytes' "$work/plan"
+says "check by config.json: prompts all the same" 'one token for every four bytes of text' "$work/plan"
 says "check by config.json: the rest" '^all else is in order: 256 responses' "$work/plan"
 cp "$root"/configs/models/target/tokenizer* "$work/config-alone"
 plan "${alone[@]}" --gpus 8 --gpu-memory 80G --ranks-per-node 8 --set engine.backend=cuda || fail "check without weights"
@@ -183,7 +183,7 @@ says "check: a resume" 'holds a complete run' "$work/plan"
 
 "$paceline" profile "$config" "${backend[@]}" --set engine.threads=1 --seconds 1 --output "$work/costs.yaml" 2>"$work/log" || fail "a profile"
 plan --set engine.threads=1 --set engine.profile="$work/costs.yaml" --set limits.wall_clock=1s --set limits.margin=0 || fail "check with a profile"
-says "check: a time with a profile" 'time: about [0-9msh]+ if responses come to 512 tokens, [0-9msh]+ at 1024' "$work/plan"
+says "check: a time with a profile" 'time: about [0-9msh]+ if responses have 512 tokens on average, [0-9msh]+ if they have 1024' "$work/plan"
 says "check: a time that is too long" 'warning: that may be more than the time limit' "$work/plan"
 
 finish

@@ -57,7 +57,7 @@ awk '/^[a-z]/ { by = /^decode:/ ? 4 : /^prefill:/ ? 1e6 : 1 }
 grow=(--set engine.profile="$work/fast.yaml" --set engine.tail_profile="$work/two.yaml")
 for ranks in 2 4; do
   run "groups of $ranks ranks join" $ranks "${grow[@]}" --set engine.max_batch=64
-  if grep -q "groups join into groups of 2 for the last requests" "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
+  if grep -q "groups join into groups of 2 at the end of the run" "$work/run.log"; then ok "the banner says so"; else fail "the banner: $(head -n 20 "$work/run.log")"; fi
   same "ranks that came to a group of two" "$ranks|skip" "$(summary_count tp 2 "$work/run")"
 done
 run "none joins where none may" 2 "${grow[@]}" --set layout.tail_tp=1

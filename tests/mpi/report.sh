@@ -16,7 +16,7 @@ wait "$pid" || code=$?
 same "stopped" 75 "$code"
 cp "$work/run.log" "$work/stopped.log"
 "$paceline" report "$work/run" --html "$work/stopped.html" >"$work/out" 2>"$work/err" || fail "a stopped run: $(cat "$work/err")"
-if grep -qE '^  [0-9]+ of 128 responses are finished: it goes on still, or was stopped$' "$work/out" && grep -q '^Rewards; ' "$work/out" &&
+if grep -qE '^  [0-9]+ of 128 responses are finished: the run is still going, or was stopped$' "$work/out" && grep -q '^Rewards; ' "$work/out" &&
   grep -qE '^  [1-9][0-9]* tokens in ' "$work/out"; then ok "a stopped run is reported"; else fail "a stopped run: $(head -n 9 "$work/out")"; fi
 rollout 2 "$work/run" --resume --set layout.verifier_tp=2 || fail "resumed: $(tail -n 3 "$work/run.log")"
 

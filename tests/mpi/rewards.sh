@@ -173,7 +173,7 @@ kill -USR1 "$pid"
 code=0; wait "$pid" || code=$?
 same "a stop while scoring: exit code" 75 "$code"
 same "a stop while scoring: digest" "$reference" "$(digest "$work/slow")"
-says "$work/slow" "^warning: .* responses have no reward \(.* left\)"
+says "$work/slow" "^warning: .* responses have no reward \(.* not scored before the stop\)"
 gone "a stop while scoring"
 code=0; rollout 3 "$work/slow" "${command[@]}" --resume || code=$?
 expect "scored to the end" "$work/slow" "$code"

@@ -70,9 +70,9 @@ own "filters and banned stop ids" 1 "$work/filtered" "${filters[@]}"
 own "filters and banned stop ids, TP 2" 2 "$work/filtered" "${filters[@]}" --set layout.verifier_tp=2
 score 1 "$work/filtered" other "${filters[@]}" --set sampling.temperature=0.5
 says "another temperature is told of" "not as in the run: sampling.temperature: 0.8, now 0.5"
-says "another temperature differs" "^of [0-9]+ tokens [1-9][0-9]* have another logprob than in the run and [1-9]"
+says "another temperature differs" "^of [0-9]+ tokens, logprob differs from the run.s in [1-9][0-9]* and sampling_logprob in [1-9]"
 score 1 "$work/plain" other --set sampling.top_k=5
-says "other filters change the distribution sampled from alone" "^of [0-9]+ tokens 0 have another logprob than in the run and [1-9]"
+says "other filters change the distribution sampled from alone" "^of [0-9]+ tokens, logprob differs from the run.s in 0 and sampling_logprob in [1-9]"
 for settings in "sampling.temperature=0" "model.dtype=fp32"; do
   rollout 1 "$work/run" --set "$settings" || { cat "$work/run.log"; exit 1; }
   own "$settings" 2 "$work/run" --set "$settings"
@@ -86,7 +86,7 @@ if [ -n "$python" ]; then
   "$python" "$here/score_values.py" negate "$work/changed" model.layers.3.mlp.down_proj.weight
   changed=(--set model.path="$work/changed" --set model.dtype=fp32)
   score 1 "$work/plain" changed "${changed[@]}" || fail "other weights: $(tail -n 3 "$work/score.log")"
-  says "other weights differ" "^of [0-9]+ tokens [1-9][0-9]* have another logprob than in the run and [1-9]"
+  says "other weights differ" "^of [0-9]+ tokens, logprob differs from the run.s in [1-9][0-9]* and sampling_logprob in [1-9]"
   values "other weights, by a decoder" decoder "$work/plain" changed "$work/changed"
   score 2 "$work/plain" again "${changed[@]}" --set layout.verifier_tp=2 --set engine.prefill_chunk=16
   values "other weights, TP 2, chunk 16" equal "$work/plain" changed again

@@ -48,7 +48,7 @@ says "a response: its prompt" '^prompt 0 \(first\), [0-9]+ tokens, ground truth 
 says "a response: the prompt's text, as the model has it" '^Sort these numbers: 41, 7, 23<\|im_end\|>$' "$work/out"
 says "a response: length, end, reward, weights" \
   '^response 0:1, [0-9]+ tokens, ended by (stop_id|length), reward [01], weight version 0$' "$work/out"
-says "a response: log-probabilities" '^log-probability: mean -?[0-9.]+ a token, .* least -[0-9.]+, of token [0-9]+ \(' "$work/out"
+says "a response: log-probabilities" '^log-probability: mean -?[0-9.]+ per sampled token, .* least -[0-9.]+, of token [0-9]+ \(' "$work/out"
 same "a response: one of them" 1 "$(grep -c '^response ' "$work/out")"
 show "$work/run" 1 0:2 || fail "all of a prompt, and one: $(cat "$work/err")"
 same "all of a prompt, and one" "1:0,1:1,1:2,0:2," "$(sed -n 's/^response \([0-9:]*\),.*/\1/p' "$work/out" | tr '\n' ',')"

@@ -103,7 +103,7 @@ rollout 1 "$work/no-end" --set sampling.banned_ids=[509,511] --set sampling.max_
 says "every end is banned" "$work/no-end.log" 'warning: no response can end with a token: sampling.banned_ids bans every token that ends responses'
 
 # What ends no turn is told of, with the setting that mends it.
-silent "nothing to warn of" "$work/own.log" 'warning: (turns|nothing ends|the model.s end tokens)'
+silent "nothing to warn of" "$work/own.log" 'warning: (turns|only sampling.max_tokens ends|the model.s end tokens)'
 base=$work/base
 cp -r "$model" "$base" && chmod -R u+w "$base"
 echo '{"eos_token_id": 509}' >"$base/generation_config.json"
@@ -120,7 +120,7 @@ rollout 1 "$work/text-run" --set model.path="$base" --set prompts.path="$work/te
 silent "text without turns is not warned of" "$work/text-run.log" 'warning: turns'
 echo '{"eos_token_id": []}' >"$base/generation_config.json"
 rollout 1 "$work/empty" --set model.path="$base" --set sampling.max_tokens=4 || fail "an empty list"
-says "an empty list of ends" "$work/empty.log" 'warning: nothing ends a response but its length: .* names no end token \(eos_token_id\); set sampling.stop_ids: \[511\]'
+says "an empty list of ends" "$work/empty.log" 'warning: only sampling.max_tokens ends a response: .* names no end token \(eos_token_id\); set sampling.stop_ids: \[511\]'
 
 # A step whose end tokens are others than those of the step before.
 cp -r "$model" "$work/step" && chmod -R u+w "$work/step" && rm "$work/step/generation_config.json"

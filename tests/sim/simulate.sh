@@ -279,7 +279,7 @@ refuses "p99 below the median" 64 "p99: expected at least the median of 500" \
   --set "simulation.workload.lengths={median: 500, p99: 400}"
 
 # What cannot be, and what was measured with something else.
-refuses "a model that was not measured" 64 "costs.yaml does not hold here: it was measured with the model qwen2 6 layers, .*; this \
+refuses "a model that was not measured" 64 "costs.yaml does not apply to this simulation: it was measured with the model qwen2 6 layers, .*; this \
 simulation has qwen2 64 layers, 5120 wide, 40 \+ 8 heads of 128, 27648 inner, 152064 tokens, bf16. Measure the simulated configuration" \
   --set model.path="$root/configs/simulated/models/Qwen2.5-32B"
 refuses "another instruction set than was measured" 64 "instruction set avx512_bf16; this simulation has avx2" --set engine.isa=avx2
@@ -327,7 +327,7 @@ work "as many, of lengths that were counted" "12 responses to 3 prompts" --set p
 work "as many, of one length" "12 responses to 3 prompts" "${three[@]}" --set simulation.workload.prompts=auto \
   --set simulation.workload.prompt_tokens=7
 if [ "$file_digest" != "$(simulated_digest)" ]; then ok "lengths are those of the file"; else fail "lengths are not those of the file"; fi
-work "without a tokenizer lengths are estimated" "a token for every four bytes of text: there is no tokenizer of $work/model" \
+work "without a tokenizer lengths are estimated" "one token for every four bytes of text, because there is no tokenizer of $work/model" \
   "${three[@]}" --set simulation.workload.prompts=auto
 refuses "prompts that are not there" 65 "nowhere.jsonl" --set prompts.path="$work/nowhere.jsonl" --set simulation.workload.prompts=auto
 refuses "prompts that are too long" 65 "limit is 3" "${three[@]}" --set simulation.workload.prompts=auto --set prompts.max_prompt_tokens=3

@@ -111,7 +111,7 @@ TEST(RunFigures, TimeIsSharedOutToPhases) {
     EXPECT_NEAR(sum, 16, 1e-9);
   }
   EXPECT_EQ(figures.ranks[0].role, Role::verifier);
-  EXPECT_EQ(largest_loss(figures).find("34 % of the ranks' time they were idle; "), 0U);
+  EXPECT_EQ(largest_loss(figures).find("ranks were idle for 34 % of their time; "), 0U);
 }
 
 TEST(RunFigures, WhatWasWrittenWhileStartingCountsOnce) {
