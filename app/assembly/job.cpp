@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -19,6 +20,17 @@ namespace paceline::app {
 namespace {
 
 constexpr int kFaultTag = 1;
+constexpr int kSavedTag = 2;
+
+/// A fault may be of the file system, on which a save would hang, so the job ends without it then.
+constexpr std::chrono::seconds kSavePatience(5);
+
+/// Asks `done` until it is true, or until kSavePatience has passed.
+void await(const std::function<bool()>& done) {
+  constexpr std::chrono::milliseconds kPause(10);
+  for (auto left = kSavePatience / kPause; left > 0 && !done(); --left)
+    std::this_thread::sleep_for(kPause);
+}
 
 std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
 
@@ -110,16 +122,16 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   WireWriter writer;
   writer.put_all(fault.code, fault.message);
   const std::vector<std::byte> bytes = writer.take();
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &request);
+  std::array<MPI_Request, 2> sends = {};
+  MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, kFaultTag, comm_, &sends[0]);
   save();
-  // Rank 0 ends the job when the message comes. If it does not within 5 seconds, this rank does.
-  constexpr std::chrono::milliseconds kPause(10);
-  for (int pauses = 0; pauses < 500; ++pauses) {
+  MPI_Isend(nullptr, 0, MPI_BYTE, 0, kSavedTag, comm_, &sends[1]);
+  // Rank 0 ends the job now. If it does not, this rank does.
+  await([&] {
     int sent = 0;
-    MPI_Test(&request, &sent, MPI_STATUS_IGNORE);  // lets MPI send the message
-    std::this_thread::sleep_for(kPause);
-  }
+    MPI_Testall(2, sends.data(), &sent, MPI_STATUSES_IGNORE);  // lets MPI send the messages
+    return false;
+  });
   abort_job(mpi_, fault);
 }
 
@@ -137,6 +149,11 @@ void FaultDesk::watch() {
   WireReader reader(bytes);
   reader.get_all(fault.code, fault.message);
   say_fault(status.MPI_SOURCE, fault);
+  await([&] {
+    int saved = 0;
+    MPI_Iprobe(status.MPI_SOURCE, kSavedTag, comm_, &saved, MPI_STATUS_IGNORE);
+    return saved != 0;
+  });
   abort_ranks(fault.code);
 }
 
