@@ -1,9 +1,9 @@
 #include "runtime/roles/drafter_rank.hpp"
 
 #include <cstring>
-#include <functional>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "runtime/core/philox.hpp"
@@ -341,9 +341,17 @@ void DrafterRank::choose_outcomes() {
     sure.context += static_cast<double>(prompts_.at(id.prompt).size()) + r.response;
   }
   sure.context /= static_cast<double>(std::max<std::size_t>(1, requests_.size()));
-  std::ranges::stable_sort(outcomes_, std::greater{}, &Outcome::chance);
-  const std::size_t most = static_cast<std::size_t>(options_.max_batch) - asked_.size();
-  outcomes_.resize(std::min(outcomes_.size(), most));
+  const std::size_t room = static_cast<std::size_t>(options_.max_batch) - asked_.size();
+  const auto likelier = [](const Outcome& a, const Outcome& b) {
+    if (a.chance != b.chance) return a.chance > b.chance;
+    return std::tie(a.id, a.leaves) < std::tie(b.id, b.leaves);
+  };
+  if (outcomes_.size() > room) {
+    const auto end = outcomes_.begin() + static_cast<std::ptrdiff_t>(room);
+    std::nth_element(outcomes_.begin(), end, outcomes_.end(), likelier);
+    outcomes_.erase(end, outcomes_.end());
+  }
+  std::sort(outcomes_.begin(), outcomes_.end(), likelier);
   std::size_t count = 0;
   if (options_.shuffle != 0) {
     const auto seed = static_cast<std::uint32_t>(options_.shuffle);
