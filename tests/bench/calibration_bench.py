@@ -4,8 +4,9 @@
 The arms of tail_bench.py, run on ranks of one thread and simulated by `paceline simulate` from their own profile: the
 workload is that of the coupled run (its prompts and lengths, which all arms share, and how its drafts were accepted),
 costs are those of `paceline profile` on as many ranks, which all work at once, and of the machine only the number of
-cores is told. The table has rollout seconds (real: median of the repeats), their ratio, and what the simulation says
-of the same arms with a core for each rank. Needs h5py.
+cores is told. A machine that is shared has other costs from minute to minute, so each repeat measures costs, runs all
+arms and simulates them. The table has medians over the repeats of rollout seconds and of their ratios, and what the
+simulation says of the same arms with a core for each rank. Needs h5py.
 """
 
 import argparse
@@ -61,9 +62,9 @@ def main() -> None:
     parser.add_argument("program", help="paceline")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--cores", type=int, default=2, help="of this machine")
-    parser.add_argument("--requests", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--keep", help="a folder for the runs and the profile, which is used again where it is there")
+    parser.add_argument("--requests", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--keep", help="a folder for the runs and profiles, which are used again where they are there")
     arguments = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -74,31 +75,37 @@ def main() -> None:
         write_workload("mixed", arguments.requests // (2 * samples), prompts)
         shared = [f"prompts.path={prompts}", f"prompts.samples={samples}", "engine.threads=1", "layout.verifier_tp=1"]
         for ranks in [int(n) for n in arguments.ranks.split(",")]:
-            costs = folder / f"costs-{ranks}.yaml"
-            if not costs.exists():
-                run([str(LAUNCH), str(ranks), arguments.program, "profile", str(CONFIG), "--output", str(costs),
-                     "--seconds", "10", *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
-            base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
-            seconds: dict[str, list[float]] = {name: [] for name in ARMS}
+            real: dict[str, list[float]] = {name: [] for name in ARMS}
+            simulated: dict[str, list[float]] = {name: [] for name in ARMS}
+            apart: dict[str, float] = {}
             for repeat in range(arguments.repeats):
+                costs = folder / f"costs-{ranks}-{repeat}.yaml"
+                if not costs.exists():
+                    run([str(LAUNCH), str(ranks), arguments.program, "profile", str(CONFIG), "--output", str(costs),
+                         "--seconds", "10", *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
+                base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
+                directories = {name: folder / f"{ranks}-{name.replace(' ', '-').replace(',', '')}-{repeat}"
+                               for name in ARMS}
                 for name in list(ARMS)[::1 if repeat % 2 == 0 else -1]:
-                    directory = folder / f"{ranks}-{name.replace(' ', '-').replace(',', '')}-{repeat}"
-                    if not (directory / "telemetry.h5").exists():
+                    if not (directories[name] / "telemetry.h5").exists():
                         run([str(LAUNCH), str(ranks), arguments.program, "rollout", str(CONFIG), "--output",
-                             str(directory), *sets([*base, *ARMS[name]])])
-                    seconds[name].append(real_seconds(directory, ranks))
-            recorded = folder / f"{ranks}-coupled-0"
-            beside = overhead(folder / f"{ranks}-plain-0")
-            print(f"{ranks} ranks, {arguments.requests} requests; {1e6 * beside:.0f} us of a step beside its engine\n"
-                  f"{'':32}  real s   min-max       simulated  ratio   a core for each rank")
-            for name, settings in ARMS.items():
-                settings = [*base, *settings, f"simulation.workload.lengths={recorded}",
-                            f"simulation.step_overhead={beside}"]
-                simulated = [simulated_seconds(arguments.program, folder, settings, ranks, cores)
-                             for cores in (str(arguments.cores), "auto")]
-                real = statistics.median(seconds[name])
-                print(f"{name:32} {real:7.3f} {min(seconds[name]):6.3f}-{max(seconds[name]):.3f} {simulated[0]:11.3f} "
-                      f"{simulated[0] / real:6.2f} {simulated[1]:12.3f}", flush=True)
+                             str(directories[name]), *sets([*base, *ARMS[name]])])
+                    real[name].append(real_seconds(directories[name], ranks))
+                workload = [f"simulation.workload.lengths={directories['coupled']}",
+                            f"simulation.step_overhead={overhead(directories['plain'])}"]
+                for name, settings in ARMS.items():
+                    settings = [*base, *settings, *workload]
+                    simulated[name].append(
+                        simulated_seconds(arguments.program, folder, settings, ranks, str(arguments.cores)))
+                    if repeat == 0:
+                        apart[name] = simulated_seconds(arguments.program, folder, settings, ranks, "auto")
+            print(f"{ranks} ranks, {arguments.requests} requests\n{'':24}real s (min-max)       simulated (min-max)    "
+                  "simulated / real (min-max)  a core for each rank")
+            for name in ARMS:
+                ratios = [s / r for s, r in zip(simulated[name], real[name])]
+                print(f"{name:24}" + "   ".join(f"{statistics.median(v):6.3f} ({min(v):.3f}-{max(v):.3f})"
+                                                for v in (real[name], simulated[name], ratios)) +
+                      f" {apart[name]:20.3f}", flush=True)
 
 
 if __name__ == "__main__":
