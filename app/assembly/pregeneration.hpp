@@ -38,8 +38,8 @@ struct ResidentStep {
 /// run directory (StepRequest::ahead), and texts that a killed attempt left there are continued.
 /// The request file stays, because the next step reads it again. If the file or the prompts cannot
 /// be read, this class only warns, and the next step reports the error. Prompts with pictures are
-/// left out. Responses that do not fit the present step's longest sequence are shortened or left
-/// out. Lives on rank 0.
+/// left out. A request that could outgrow the present step's longest allowed sequence gets a lower
+/// limit of tokens, or is left out. Lives on rank 0.
 class UpcomingStep final : public UpcomingRequests {
  public:
   /// `now`, `manifest`: inputs and manifest of the present step. `wake`: called by the search

@@ -41,14 +41,15 @@ class RankMachine {
   /// Costs of steps and drafts in groups of degree `tp`; empty if no policy asks for them.
   [[nodiscard]] virtual const CostTable& costs(int tp) const = 0;
 
-  /// Hands out each of own_drafters() once in a role. `index`: into Plan::drafters.
+  /// Returns drafter `index` of Plan::drafters, which must be one of own_drafters(). Call at most
+  /// once for each drafter in each role.
   [[nodiscard]] virtual std::unique_ptr<draft::Drafter> drafter(std::int32_t index) = 0;
   /// The environment that answers a verifier's conversations; null: responses have a single turn.
   [[nodiscard]] virtual Environment* environment() { return nullptr; }
   /// The sink for a verifier's responses.
   [[nodiscard]] virtual TrajectorySink& trajectories() = 0;
 
-  /// The sink for texts that a verifier generates for the next step; null: they are not kept.
+  /// The sink for texts that a verifier generates for the next training step; null: none is kept.
   [[nodiscard]] virtual TrajectorySink* pregenerated(const PregeneratedRun& /*run*/) {
     return nullptr;
   }

@@ -12,9 +12,9 @@
 namespace paceline::kv {
 
 /// Sequences in pools of equal size, one for each owner. All blocks of a sequence, shared ones too,
-/// are in one pool. Handles and blocks are names (BlockOwner), also in Work. A function without a
-/// comment does what its namesake in Sequences does: in the pool of its sequence or parcel, or in
-/// all pools if it has no such argument. Not thread-safe.
+/// are in one pool. Handles and block numbers, in Work too, are names that contain the owner
+/// (BlockOwner). A function without a comment does what its namesake in Sequences does: in the pool
+/// of its sequence or parcel, or in all pools if it has no such argument. Not thread-safe.
 class OwnedSequences {
  public:
   /// `blocks`: number of blocks in each pool. `block`: positions per block.

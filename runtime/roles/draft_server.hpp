@@ -60,12 +60,13 @@ class DraftServer final : public protocol::Participant {
 
   // State of the turn under way.
   std::vector<Asker> askers_;
+  /// The sender of tokens before which the server lacks some of the response: a gap.
   struct Teller {
     Address at;
     draft::LogClient client = 0;
-    std::uint64_t offset = 0;  ///< response tokens before the end of the gap
+    std::uint64_t offset = 0;  ///< number of response tokens up to the end of the gap
   };
-  std::map<RequestId, Teller> gaps_;  ///< by request: the last sender of tokens after a gap
+  std::map<RequestId, Teller> gaps_;  ///< by request: the latest sender
   std::vector<draft::LoggedText> texts_;
 };
 

@@ -37,9 +37,9 @@ class RoleChange {
     int rank = 0;
     policy::Placement placement;
   };
-  /// Returns the placements to send: to ranks that change, and to leaders that stay. Members are
-  /// left out, because their leaders pass the placement on. After the call, awaits() is true for
-  /// ranks that change (members too) and for leaders that stay.
+  /// Returns the placements to send: to ranks that change, and to leaders that stay. No rank that
+  /// is a member now gets one from here: its present leader passes the placement on. After the
+  /// call, awaits() is true for ranks that change (members too) and for leaders that stay.
   [[nodiscard]] std::vector<Telling> tell();
   [[nodiscard]] bool told() const { return told_; }
   /// Whether the rank has yet to confirm that it has taken its place, or parted from drafters.

@@ -89,7 +89,7 @@ class Speculator {
   void start(const Admission& request, OptionalIndex method = {});
   /// Forgets a request that is no longer generated here. start() may bring it back.
   void leave(RequestId id);
-  /// Whether the last draft() asked a drafter that can give memory back (a draft model).
+  /// Whether the last draft() asked a draft model, whose memory KV may use while it is idle.
   [[nodiscard]] bool asked_models() const { return asked_models_; }
   /// Whether some drafter reads features of the target, so that observe() must be called.
   [[nodiscard]] bool observes() const { return !readers_.empty(); }
@@ -97,8 +97,8 @@ class Speculator {
   void observe(std::span<const engine::Computed> computed, engine::StepRunner& runner);
   /// Returns one draft, perhaps empty, for each of `decoding`, or an empty span if nothing is
   /// drafted. The result is valid until the next call. `prefill_rows`: prompt rows in the same
-  /// step. `foretold`: empty, or [decoding] the next tokens that another group has already
-  /// committed for the same request (races.hpp). Whatever the policy chooses, each draft begins
+  /// step. `foretold`: empty, or for each of `decoding` the request's next tokens, if another group
+  /// has already committed them (races.hpp). Whatever the policy chooses, each draft begins
   /// with foretold tokens, as far as it has room, because they will almost certainly be accepted.
   [[nodiscard]] std::span<const engine::DraftTree> draft(
       std::span<const engine::Decoding> decoding, int prefill_rows,
@@ -132,7 +132,7 @@ class Speculator {
     std::vector<float> scores;          ///< [tokens] drafter's score of the path to the token
     std::vector<double> conditional;    ///< [tokens] path's score / score of the parent's path
     std::vector<double> values;         ///< [tokens] calibrated P(path to the token is accepted)
-    std::vector<std::int32_t> on_text;  ///< [levels] index of the draft's committed token
+    std::vector<std::int32_t> on_text;  ///< [levels that agree with the text] index of the token
     void resize(int count);
   };
   using Acceptance = std::vector<policy::RequestAcceptance>;  ///< [drafters]
@@ -175,7 +175,7 @@ class Speculator {
   RequestMap<SpeculatedRequest> requests_;
   AcceptanceCounts counts_;
   std::vector<DraftTally> tallies_;
-  CommitLog log_;                               ///< commits that drafters were not told yet
+  CommitLog log_;                               ///< commits that drafters were not told of yet
   std::vector<draft::FeatureReader*> readers_;  ///< drafters that read features
   int step_tokens_ = 0;                         ///< SpeculatorOptions::step_tokens
   bool lags_ = false;     ///< some drafter has state that falls behind the text (LaggingState)
@@ -184,7 +184,7 @@ class Speculator {
 
   // State of the current step. Vectors are [decoding requests] unless noted otherwise.
   bool drafted_ = false;       ///< some draft was asked for
-  bool asked_models_ = false;  ///< a drafter that can give memory back was asked
+  bool asked_models_ = false;  ///< a draft model was asked
   /// A later drafter that is asked for a request although no better draft is expected of it.
   struct Trial {
     std::size_t drafter = 0;  ///< index in the roster, >= 1

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kCalls = StopPoint::kCalls;
 constexpr int kStates = StopPoint::kStates;
-/// Limit on the tokens of a tree: kStates in level 1, and kStates children of each recorded token.
+/// Limit on the tokens of a tree: kStates in level 1, and kStates children of each of the at most
+/// kMostRecordedRows tokens that have children.
 constexpr int kMostGrown = kStates + kMostRecordedRows * kStates;
 
 /// Stores in a point what the stop network would read at each level. Never stops a draft.
@@ -94,7 +95,7 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   scores.resize(whole.count);
   pending.trees.emplace(pending.parents, scores, options_.most);
   const policy::StoppedTrees& trees = *pending.trees;
-  // Fewer than kCalls levels are not recorded. The response or the KV cache had no room for more.
+  // A tree of fewer levels is not recorded: the response or the KV cache had no room for more.
   if (whole.count == 0 || trees.depth(whole.count - 1) < kCalls) return;
 
   std::vector<std::int32_t> place(pending.tokens.size(), -1);  // [tokens] index in the draft, or -1
@@ -110,8 +111,8 @@ void StopRecorder::record(draft::DraftSlot& slot, double now) {
   pending_ = std::move(pending);
 }
 
-/// Finds the step's samples that follow the committed text and the draft's tokens. Returns false if
-/// the step verifies another drafter's draft instead.
+/// Finds the step's sample after the committed text and the one after each token of the draft.
+/// Returns false if the step verifies another drafter's draft instead.
 bool StopRecorder::find_samples(const engine::Step& step) {
   Pending& p = *pending_;
   const auto first = std::ranges::find(step.samples, p.noise, &engine::StepSample::noise);
