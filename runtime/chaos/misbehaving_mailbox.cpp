@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <variant>
 
 #include "runtime/protocol/messages.hpp"
 
@@ -104,8 +107,10 @@ std::vector<std::byte> MisbehavingMailbox::garbage() {
       return encode(drafts);
     }
     default: {  // messages of other roles
-      // All kinds but the last, Summary, of which the coordinator awaits one a rank.
-      return encode(protocol::of_kind(chance(std::variant_size_v<Message> - 1)));
+      // All kinds but Summary, of which the coordinator awaits one from each rank.
+      constexpr std::uint32_t kLast = std::variant_size_v<Message> - 1;
+      static_assert(std::is_same_v<std::variant_alternative_t<kLast, Message>, protocol::Summary>);
+      return encode(protocol::of_kind(chance(kLast)));
     }
   }
 }

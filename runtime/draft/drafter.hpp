@@ -12,15 +12,17 @@
 // assumed tokens for another token, and is drafted in the same call.
 //
 // To add a drafter: its file here and in CMakeLists.txt; its method, its name (name_of(), in the
-// same order) and its settings in io/config/run_config.hpp and drafter_list.cpp; its making in
-// app/assembly/make_drafters.cpp. The memory of texts that it keeps: text_memory() in
-// memory_plan.cpp; models and heads are counted there already. In simulation: its acceptance, under
-// the same name, in runtime/sim/acceptance.cpp, called in app/simulation/simulated_work.cpp; and
-// its costs, lookup_costs() in simulated_costs.cpp, or it costs what n-grams cost. If it learns
-// from siblings: every use of DrafterMethod::suffix in app and io. A head: every place that names
-// DFlash, from runtime/core/head_config.hpp on. Tests that list methods: test_drafter_list.cpp,
-// tests/mpi/speculation.sh and soak.py, tests/sim/campaign.py, tests/bench/speculation_setup.cpp.
-// Users: configs/README.md.
+// same order) and its settings in io/config/run_config.hpp and drafter_list.cpp; the reading of its
+// file, if it has one, in app/assembly/configured_drafters.cpp; its making in make_drafters.cpp.
+// The memory of texts that it keeps: text_memory() in memory_plan.cpp; models and heads are counted
+// there already. In simulation: its acceptance, under the same name, in runtime/sim/acceptance.cpp,
+// called in app/simulation/simulated_work.cpp; and its costs in simulated_costs.cpp, where
+// lookup_costs() takes those of n-grams unless told otherwise. If it learns from siblings: every
+// use of DrafterMethod::suffix, and of the name "suffix", in app and io. A head: every place that
+// names DFlash, from runtime/core/head_config.hpp on. Tests that list methods:
+// test_drafter_turns.cpp, test_assumed.cpp, test_drafter_list.cpp, tests/mpi/speculation.sh and
+// soak.py, tests/sim/campaign.py, tests/bench/speculation_setup.cpp. Users: configs/README.md,
+// README.md.
 #pragma once
 
 #include <cstddef>

@@ -31,13 +31,14 @@
 // To add a message: a struct here (or in draft_messages.hpp) and its name in Message, and a row in
 // the table of each receiver: receive(...) in roles/coordinator.cpp, verifier.cpp, group.cpp (a
 // group's members), drafter_rank.cpp, spare.cpp, draft_server.cpp and speculation/draft_client.cpp.
-// Each row also says who may send it (message_table.hpp): a rank that drafts may send anything.
+// Each row also says who may send it (message_table.hpp), for a rank that drafts may send anything.
 // Messages of a drafter rank to a verifier are read by speculation/remote_drafter.cpp instead. A
-// command to a group's members: the leader's caller does its own share (Group::tell(),
-// KvShare::obey()). All fields travel, but for exceptions in messages.cpp. If the message may reach
+// command to a group's members (Group::tell()): the leader does its own share where it sends the
+// command, by KvShare::obey() if it is about KV. All fields travel, but for exceptions in
+// messages.cpp. If the message may reach
 // a rank in a later role: may_come_late(). If a verifier may send it to another and then become a
 // drafter: may_precede_drafting(). If it shows that the run goes on: ++changes_ in the coordinator.
-// Tests: tests/runtime/roles/test_roles.cpp.
+// Tests: of the receiver, in tests/runtime/roles and speculation.
 #pragma once
 
 #include <cstdint>

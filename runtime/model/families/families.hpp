@@ -6,8 +6,13 @@
 // refuses, so add a checkpoint to tests/models/parity and name it in test_expected_tensors.cpp. New
 // sizes that cost time: shape_text() in app/assembly/cost_conditions.cpp. Its chat template:
 // known_shapes in io/text/chat_template.cpp, by the fingerprint that the refusal prints, and
-// chat_rendering.cpp. Tests that list families: test_model_config.cpp, test_model_sizes.cpp,
-// tests/mpi/random_model.py and shapes.sh. Users: configs/README.md.
+// chat_rendering.cpp. Its tokenizer: io/text/tokenizer_json.cpp. Tests that list families:
+// test_model_config.cpp, test_model_sizes.cpp, test_chat.cpp, tests/mpi/random_model.py and
+// shapes.sh. Users: configs/README.md, README.md.
+//
+// A family may need arithmetic that there is not yet, such as another activation, norm or position
+// embedding. Then also: core/model_config.hpp, kernels/backend.hpp with cpu/ and cuda/, the layers
+// in runtime/model, and unsupported() in kernels/limits.cpp for backends without it.
 #pragma once
 
 #include "runtime/core/head_config.hpp"
