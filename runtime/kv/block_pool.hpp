@@ -37,8 +37,8 @@ class BlockPool {
   [[nodiscard]] std::int32_t holders(std::int32_t block) const { return holders_[block]; }
 
   /// Changes the number of blocks; at most `blocks` may be in use. Returns plan_contraction(), by
-  /// which the caller must move blocks past the new end. Later calls of acquire() take the lowest
-  /// free block first, so that few blocks have to move when a grown pool shrinks again.
+  /// which the caller must move blocks past the new end. acquire() takes the blocks that are free
+  /// now from the lowest on, so that few blocks have to move when a grown pool shrinks again.
   [[nodiscard]] std::vector<std::int32_t> resize(std::int32_t blocks);
 
  private:

@@ -166,8 +166,8 @@ void Sequences::find_source(Handle sequence, std::int32_t most, bool waits) {
 }
 
 /// Does nothing if the sequence does not wait for blocks of another prompt, its source. If the
-/// source has computed these blocks, the sequence takes them over. If not, and if the source is
-/// paused, find_source() looks for another source.
+/// source has computed these blocks, the sequence takes them over. If not, and if the source's
+/// owner is paused, the sequence takes over the most blocks that any prompt has computed already.
 void Sequences::graft(Handle sequence) {
   Sequence& s = sequences_[sequence];
   if (!s.grafts) return;
@@ -385,7 +385,7 @@ void Sequences::close(Handle sequence) {
 Parcel Sequences::detach(Handle sequence) {
   Sequence& s = at(sequence);
   if (has_work()) throw std::logic_error("a KV sequence leaves before work on it is done");
-  const bool half_done = s.owner && !s.prefix->ready;  // a sibling gets the computed part
+  const bool half_done = s.owner && !s.prefix->ready;  // a waiting sibling gets the computed part
   Parcel parcel{{}, s.waits || half_done ? 0 : s.length};
   forget(sequence);
   const std::int32_t kept = blocks_for(parcel.positions, block_);

@@ -1,8 +1,8 @@
 // A rank's part of the KV pool (Seer, section 4.2): the KV of requests that wait for their next
-// lease, in two tiers. KV is first put into host memory. If memory is short, the KV that will be
-// needed last goes down to a local disk, and comes up again ahead of need. The store decides and
-// starts jobs; a TierDevice does them. A unit is a block's place in memory, a slot its place on
-// disk.
+// lease or turn, in two tiers. KV is first put into host memory. If memory is short, the KV that
+// will be needed last goes down to a local disk, and comes up again ahead of need. The store
+// decides and starts jobs; a TierDevice does them. A unit is a block's place in memory, a slot its
+// place on disk.
 #pragma once
 
 #include <cstddef>

@@ -35,10 +35,10 @@
 // Messages of a drafter rank to a verifier are read by speculation/remote_drafter.cpp instead. A
 // command to a group's members (Group::tell()): the leader does its own share where it sends the
 // command, by KvShare::obey() if it is about KV. All fields travel, but for exceptions in
-// messages.cpp. If the message may reach
-// a rank in a later role: may_come_late(). If a verifier may send it to another and then become a
-// drafter: may_precede_drafting(). If it shows that the run goes on: ++changes_ in the coordinator.
-// Tests: of the receiver, in tests/runtime/roles and speculation.
+// messages.cpp. If the message may reach a rank in a later role: may_come_late(). If a verifier may
+// send it to another and then become a drafter: may_precede_drafting(). If it shows that the run
+// goes on: ++changes_ in the coordinator. Tests: of the receiver, in tests/runtime/roles and
+// speculation.
 #pragma once
 
 #include <cstdint>

@@ -120,7 +120,7 @@ void DraftServer::add_earlier(DraftTexts& answer, std::size_t most) {
   }
 }
 
-/// Does a small part of finding or reading earlier responses. Returns false if none is left to do.
+/// Does a small part of finding or reading earlier responses. Returns false if there is none now.
 bool DraftServer::work_on_earlier() {
   if (earlier_ == nullptr) return false;
   const auto tell = [this](std::uint32_t reader, std::span<const std::byte> found) {

@@ -35,7 +35,7 @@ struct KvMove {
   };
   enum class State : std::uint8_t {
     prepared,  ///< the KV waits until a group wants a part of it
-    posted,    ///< the group's ranks are storing, sending or receiving the KV
+    posted,    ///< the group's ranks are storing, restoring, sending or receiving KV
     done,      ///< every rank's share has ended
     released,  ///< no KV is kept any more, and the move is erased
   };

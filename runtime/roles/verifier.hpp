@@ -36,7 +36,7 @@ struct VerifierPorts {
   KvShare& share;  ///< this rank's share of the group's KV
   /// Makes drafts. Null: plain decoding without drafts.
   speculation::Speculator* speculator;
-  /// The speculator's drafter that uses drafter ranks. Null: no rank ever drafts.
+  /// The speculator's drafters that use drafter ranks. Null: no rank ever drafts.
   speculation::RemoteDrafters* remote;
   /// The speculator's drafter that uses draft servers. Null: there are no draft servers.
   speculation::DraftClient* siblings;

@@ -14,7 +14,7 @@ using namespace protocol;
 
 namespace {
 
-/// Limit on the tokens kept for one server from requests that have ended or left. More are lost.
+/// Limit on the tokens kept for one server from requests that have ended or left. More are dropped.
 constexpr std::size_t kMostRests = std::size_t{64} << 10;
 
 }  // namespace

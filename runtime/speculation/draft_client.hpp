@@ -18,13 +18,13 @@
 namespace paceline::speculation {
 
 struct DraftClientOptions {
-  std::vector<int> servers;   ///< ranks with a draft server; prompts are dealt to them in turn
+  std::vector<int> servers;   ///< not empty: ranks with a draft server; prompts are dealt in turn
   draft::LogClient name = 0;  ///< no other client of the run has or had this name
   std::int32_t vocab = 0;     ///< token ids are below this
   /// The client exchanges tokens with the servers when its requests have got this number of tokens
   /// each, on average. A larger number saves messages, but siblings' tokens come later. Compared
   /// with one suffix tree for all verifiers, 32 tokens lower the number of accepted draft tokens by
-  /// up to 3 %, and 128 tokens lower it by 6 to 11 %.
+  /// up to 3 %, and 128 tokens lower it by 7 to 8 % (tests/bench/README.md).
   int exchange_tokens = 32;
   /// Limit on the tokens from responses of earlier training steps in all answers to one exchange.
   /// The drafter takes about 0.5 us per token, so 4096 tokens delay an engine step by about 2 ms.

@@ -58,8 +58,8 @@ void ElasticMemory::expand() {
                                  .kind = Kind::expanded});
 }
 
-/// Returns false if the pool cannot shrink now: too many blocks are in use, or a block that would
-/// have to move is being sent to or from another group.
+/// Returns false if the pool cannot shrink now: too many blocks are in use, or a block past its new
+/// end has KV that is arriving, is going into the store or is kept for another group.
 bool ElasticMemory::contract() {
   const double start = ports_.clock.now();
   (void)ports_.runner.run(ports_.batcher.kv_work());

@@ -42,7 +42,7 @@ struct RemoteOptions {
 /// of the chain and the branches.
 ///
 /// A rank that drafts by a head (such as EAGLE-3) is sent the target's features (hidden states) of
-/// each step. Features that cannot be sent yet are kept, up to the number of positions that a head
+/// each step. Of the features that cannot be sent yet, only the latest are kept: as many as a head
 /// would keep.
 ///
 /// Nothing that a drafter rank does or sends is trusted. Messages that make no sense are counted
@@ -76,7 +76,7 @@ class RemoteDrafter final : public draft::Drafter, public draft::FeatureReader {
   [[nodiscard]] bool is_drafter(int rank) const { return links_.contains(rank); }
   /// Takes a message of a drafter rank. The message may have any contents.
   void receive(int from, std::span<const std::byte> message);
-  /// Tells the user how often each rank was silent, flooded or sent nonsense (DrafterWatch).
+  /// Tells the user how often each rank made trouble (DrafterWatch::sum_up()).
   void close();
 
   struct Counts {

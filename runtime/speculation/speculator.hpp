@@ -30,7 +30,7 @@ namespace paceline::speculation {
 
 /// Counts of drafted and of accepted tokens by drafter, position in the draft, batch size and
 /// response length. Batch sizes and response lengths are rounded down to powers of two. Used by one
-/// thread.
+/// thread. cells() are sorted by these four values.
 class AcceptanceCounts {
  public:
   /// Counts a verified token. `position`: 1 for a token right after the text that the drafter was
@@ -59,7 +59,7 @@ class AcceptanceCounts {
 };
 
 struct SpeculatorOptions {
-  /// Largest number of draft tokens in a step, all requests together; 0: no limit.
+  /// Limit on a step's draft tokens, an equal share for each request; 0: no such limit.
   int step_tokens = 0;
 };
 
