@@ -132,8 +132,8 @@ std::vector<Loss> losses_of(const Inputs& inputs, const Plan& plan,
     if (is(s, Role::spare)) spare.seconds += s.idle_seconds;
     if (is(s, Role::drafter)) ahead.seconds += s.idle_seconds + s.outcome_seconds;
     if (s.leader >= 0) waiting.seconds += s.idle_seconds;
-    // Refused drafts are a loss only if the policy drafts in every step. Only the leader's summary
-    // counts draft tokens, but all `tp` ranks of its group verify them.
+    // Refused drafts are a loss only if the policy drafts in every step. Only a leader counts them,
+    // but all `tp` ranks of its group verify them. If roles changed, `tp` is of the last group.
     if (drafts_always(speculation.policy) && s.leader >= 0 && s.drafted > s.accepted)
       refused.seconds += s.tp * s.busy_seconds * share(s.drafted - s.accepted, s.decode_tokens);
   }

@@ -28,8 +28,8 @@ inline constexpr const char* kSuffixWithHistory = "suffix+history";
 
 /// Adds `drafts` to the history next to engine.profile, if the profile holds for this run and
 /// speculation.keep_history is set. Without drafts the file stays unchanged. The first attempt at a
-/// rollout makes earlier rollouts count less. Later attempts do not, because they continue the same
-/// rollout. If two runs write the file at the same time, the drafts of one are lost. A failure only
+/// rollout makes earlier rollouts count less. Later attempts continue it and do not, even if it was
+/// killed. If two runs write the file at the same time, the drafts of one are lost. A failure only
 /// gives a warning, because the run's results are safe. Call on rank 0.
 void keep_drafts(const Inputs& inputs, const Plan& plan, const DraftHistory& drafts,
                  bool first_attempt);

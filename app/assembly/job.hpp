@@ -21,7 +21,7 @@ struct Fault {
 /// Describes the exception that is being handled.
 [[nodiscard]] Fault current_fault();
 
-/// Thrown on every rank to end the job with this code, after the message was printed.
+/// Thrown on every rank, after the message was printed, to end the job (or one step) with `code`.
 struct JobEnded {
   ExitCode code;
   std::string message;
@@ -49,8 +49,8 @@ class FaultDesk {
   /// else; must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
   /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
-  /// Rank 0 ends the job when the rank has saved its work, or after a few seconds. Call before any
-  /// destructor runs that waits for other ranks.
+  /// Rank 0 ends the job when the work is saved. It waits a few seconds at most for another rank.
+  /// Call before any destructor runs that waits for other ranks.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
   /// Ends the job if another rank has reported a fault. A second thread of rank 0 calls this often.
   void watch();
@@ -60,8 +60,8 @@ class FaultDesk {
   MPI_Comm comm_;
 };
 
-/// Sets a function that a rank calls after it has printed a fault, before it aborts the job. `tell`
-/// must not throw. Call while no other thread may report a fault.
+/// Sets a function that abort_job() and FaultDesk call between printing a fault and aborting the
+/// job. `tell` must not throw. Call while no other thread may report a fault.
 void set_last_words(std::function<void(const Fault&)> tell);
 
 /// From this call on, an uncaught exception on any thread ends the job like a fault.

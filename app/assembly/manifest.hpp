@@ -7,7 +7,7 @@
 
 namespace paceline::app {
 
-/// Returns which layers have experts, how many experts each has, and how many a token uses.
+/// Layers with experts, experts in each, and experts that a token uses; empty: there are none.
 [[nodiscard]] io::RoutingShape routing_shape(const ModelConfig& config);
 
 /// Makes the manifest. Reads weights for the model's fingerprint. Call on rank 0.

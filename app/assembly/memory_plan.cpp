@@ -131,7 +131,7 @@ std::uint64_t device_bytes(const Inputs& inputs, const Plan& plan) {
   return bytes;
 }
 
-/// Greatest number of groups for which one drafter rank drafts; 1 if there are no drafter ranks.
+/// Full batches of requests for each drafter rank, rounded up; 1 if there are no drafter ranks.
 std::int64_t groups_of_drafter(const Plan& plan) {
   const int drafters = plan.layout.drafters();
   return drafters == 0 ? 1 : (plan.layout.groups() + drafters - 1) / drafters;

@@ -116,8 +116,8 @@ class RankLife::Place {
   [[nodiscard]] virtual protocol::Participant& role() = 0;
   /// Ends the role and returns its summary.
   virtual RankSummary end() = 0;
-  /// Adds the counts of tokens that the role's own drafters drafted. `drafts` has the indices of
-  /// RankLife::drafts().
+  /// Adds the draft tokens tried and accepted of the role's own drafters. `drafts` has the indices
+  /// of RankLife::drafts().
   virtual void count(std::span<DraftTally> /*drafts*/) const {}
 };
 

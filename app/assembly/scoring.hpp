@@ -24,7 +24,7 @@ struct Plan;
 /// Checks that responses can be scored. On rank 0, sets Inputs::subjects: the facts about prompts
 /// that scoring needs. Throws Error.
 void prepare_scoring(Inputs& inputs);
-/// Gives Inputs::subjects to all ranks. Collective; throws JobEnded.
+/// Gives rank 0's Inputs::subjects to all ranks. Collective.
 void share_subjects(const fabric::MpiEnvironment& mpi, Inputs& inputs);
 /// Lets a worker score the first prompt's ground truth as if it were a response. If the worker
 /// gives no score, throws UsageError or, if reward.required is `none`, only warns. Does nothing

@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
 [[nodiscard]] double unix_seconds();
 
 struct TimeLimit {
-  std::optional<double> seconds;  ///< seconds from now; nullopt: no limit
+  std::optional<double> seconds;  ///< seconds from now; nullopt: none is known
   std::string origin;             ///< what sets the limit, or why none is known, for the user
 };
 

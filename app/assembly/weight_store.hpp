@@ -29,7 +29,7 @@ struct Plan;
 /// A rank's weights. Used by one thread. References and the backend must outlive this object.
 class WeightStore {
  public:
-  /// `backend`: null on a rank that never has a role. If a rank cannot map a shared copy, it warns,
+  /// `backend`: null on a rank that is always spare. If a rank cannot map a shared copy, it warns,
   /// and every rank loads copies of its own. Collective; throws JobEnded.
   WeightStore(const fabric::MpiEnvironment& mpi, const Inputs& inputs, const Plan& plan,
               kernels::Backend* backend);

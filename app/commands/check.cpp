@@ -83,7 +83,7 @@ ExitCode check(const fabric::MpiEnvironment& mpi, const CheckArguments& argument
   const Plan plan = make_plan(mpi, inputs, machine);
   together(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::optional<io::RunManifest> resumed;  // only with --resume: manifest_of() reads all weights
+    std::optional<io::RunManifest> resumed;  // only with --resume: manifest_of() reads weights
     if (arguments.run.resume) {
       resumed = manifest_of(inputs, machine.backend);
       (void)begun_responses(inputs, *resumed);

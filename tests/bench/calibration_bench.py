@@ -6,7 +6,7 @@ workload is that of the coupled run (its prompts and lengths, which all arms sha
 costs are those of `paceline profile` on as many ranks, which all work at once, and of the machine only the number of
 cores is told. A machine that is shared has other costs from minute to minute, so each repeat measures costs, runs all
 arms and simulates them. The table has medians over the repeats of rollout seconds and of their ratios, and what the
-simulation says of the same arms with a core for each rank. Needs h5py.
+first repeat's simulation says of the same arms with a core for each rank. Needs h5py.
 """
 
 import argparse
