@@ -121,21 +121,16 @@ class RequestDrafts {
     return rate(method, index, references, none);
   }
   struct Drafted {
-    bool agrees = false;  ///< agrees()
-    double score = 0;     ///< score()
+    /// Whether the token is the target's. True for the share `rate` of positions.
+    bool agrees = false;
+    /// The method's score of the token, given the text before: the token's factor in the path's
+    /// score (draft/draft.hpp). Of tokens with score s, a share s agree.
+    double score = 0;
   };
+  /// The method's token at a position.
   [[nodiscard]] Drafted drafted(int method, std::int32_t index, double rate) const;
-  /// Whether the method's token is the target's. True for the share `rate` of positions.
-  [[nodiscard]] bool agrees(int method, std::int32_t index, double rate) const {
-    return drafted(method, index, rate).agrees;
-  }
   /// Whether the method's second choice is the target's token, given that its first is not.
   [[nodiscard]] bool second_agrees(int method, std::int32_t index) const;
-  /// The method's score of its token, given the text before: the token's factor in the path's score
-  /// (draft/draft.hpp). Of tokens with score s, a share s agree.
-  [[nodiscard]] double score(int method, std::int32_t index, double rate) const {
-    return drafted(method, index, rate).score;
-  }
 
  private:
   [[nodiscard]] double drift(std::int32_t index, Drift& known) const;

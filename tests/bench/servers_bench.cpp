@@ -5,6 +5,7 @@
 // FILE: see tests/bench/response_texts.hpp. Without one the texts are synthetic.
 #include <fmt/format.h>
 #include <malloc.h>
+#include <array>
 
 #include <algorithm>
 #include <ctime>
@@ -441,7 +442,8 @@ void trees(std::uint32_t groups, std::uint32_t siblings, std::size_t tokens) {
     const policy::Slot slot{static_cast<int>(i % 8), 8};
     leased.push_back(*table.order().next(slot));
     (void)table.lease(leased.back(), slot.index, 4096);
-    for (std::uint32_t n = 1; n < 10; ++n) table.grew(leased.back(), n * 100);
+    for (std::uint32_t n = 1; n < 10; ++n)
+      table.grew(std::array{RunningRequest{leased.back(), n * 100}});
   }
   const std::size_t table_bytes = mallinfo2().uordblks - held;
   for (std::size_t i = 0; i < requests; ++i) table.finished(leased[i], static_cast<int>(i % 8));

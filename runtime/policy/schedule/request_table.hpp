@@ -109,10 +109,6 @@ class RequestTable {
   /// Reports the lengths of responses. The report may come late, even from a group that a request
   /// has left: it is ignored where the request is not leased, or is longer already.
   void grew(std::span<const RunningRequest> running);
-  void grew(RequestId id, std::uint32_t tokens) {
-    const RunningRequest running{id, tokens};
-    grew({&running, 1});
-  }
   void ended(RequestId id, std::uint32_t tokens);
   /// Reports the request's last drafter and the acceptance of its drafts.
   void drafted(RequestId id, int method, double acceptance);

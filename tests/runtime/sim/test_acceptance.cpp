@@ -98,7 +98,7 @@ TEST(Acceptance, TokensAgreeAsOftenAsTheRateSays) {
     for (const int method : {0, 1}) {
       const RequestDrafts drafts(settings, key_of(1), means);
       int agreed = 0;
-      for (int t = 0; t < kTokens; ++t) agreed += drafts.agrees(method, t, rate) ? 1 : 0;
+      for (int t = 0; t < kTokens; ++t) agreed += drafts.drafted(method, t, rate).agrees ? 1 : 0;
       EXPECT_NEAR(static_cast<double>(agreed) / kTokens, rate,
                   4 * std::sqrt(rate * (1 - rate) / kTokens));
     }
@@ -114,7 +114,8 @@ TEST(Acceptance, ATokenIsTheSameWheneverItIsAskedFor) {
   for (int t = 0; t < 3000; ++t) {
     for (const int method : {0, 1}) {
       const double rate = drafts.rate(method, t, 5);
-      forwards[{method, t}] = {drafts.agrees(method, t, rate), drafts.score(method, t, rate)};
+      forwards[{method, t}] = {drafts.drafted(method, t, rate).agrees,
+                               drafts.drafted(method, t, rate).score};
     }
   }
   const RequestDrafts again(settings, key_of(1), means);
@@ -124,9 +125,9 @@ TEST(Acceptance, ATokenIsTheSameWheneverItIsAskedFor) {
     for (const int method : {1, 0}) {
       const double rate = again.rate(method, t, 5);
       const auto [agrees, score] = forwards[{method, t}];
-      EXPECT_EQ(again.agrees(method, t, rate), agrees);
-      EXPECT_EQ(again.score(method, t, rate), score);
-      different += other.agrees(method, t, other.rate(method, t, 5)) != agrees ? 1 : 0;
+      EXPECT_EQ(again.drafted(method, t, rate).agrees, agrees);
+      EXPECT_EQ(again.drafted(method, t, rate).score, score);
+      different += other.drafted(method, t, other.rate(method, t, 5)).agrees != agrees ? 1 : 0;
     }
   }
   EXPECT_GT(different, 2000);  // of 6,000: another request has a stream of its own
@@ -142,8 +143,9 @@ TEST(Acceptance, MethodsAgreeOnTokensAsFarAsIsSet) {
     int alike = 0;
     int refuted_below = 0;
     for (int t = 0; t < kTokens; ++t) {
-      alike += drafts.agrees(0, t, 0.5) == drafts.agrees(1, t, 0.5) ? 1 : 0;
-      refuted_below += drafts.agrees(0, t, 0.4) && !drafts.agrees(1, t, 0.6) ? 1 : 0;
+      alike += drafts.drafted(0, t, 0.5).agrees == drafts.drafted(1, t, 0.5).agrees ? 1 : 0;
+      refuted_below +=
+          drafts.drafted(0, t, 0.4).agrees && !drafts.drafted(1, t, 0.6).agrees ? 1 : 0;
     }
     EXPECT_NEAR(static_cast<double>(alike) / kTokens, agreement + (1 - agreement) / 2, 0.01);
     // Where both draw alike, what the worse one finds the better one finds.
@@ -164,12 +166,12 @@ TEST(Acceptance, OfTokensOfAScoreThatShareAgrees) {
   };
   std::array<Bucket, 10> buckets{};
   for (int t = 0; t < 100000; ++t) {
-    const double score = drafts.score(0, t, 0.6);
+    const double score = drafts.drafted(0, t, 0.6).score;
     Bucket& bucket = buckets[static_cast<std::size_t>(score * 10)];
     bucket.sum += score;
-    bucket.agreed += drafts.agrees(0, t, 0.6) ? 1 : 0;
+    bucket.agreed += drafts.drafted(0, t, 0.6).agrees ? 1 : 0;
     ++bucket.count;
-    EXPECT_EQ(drafts.score(1, t, 0.1), 1);  // it has none
+    EXPECT_EQ(drafts.drafted(1, t, 0.1).score, 1);  // it has none
   }
   int used = 0;
   for (const Bucket& bucket : buckets) {
@@ -238,7 +240,7 @@ TEST(Acceptance, EarlierStepsHaveAShareOfWhatThisStepMisses) {
     const double rate = drafts.rate(0, t, 5);
     ASSERT_NEAR(1 - rate, 0.25 * (1 - first.rate(0, t, 5)), 1e-12);
     ASSERT_EQ(drafts.rate(1, t), first.rate(1, t));
-    agreed += drafts.agrees(0, t, rate) ? 1 : 0;
+    agreed += drafts.drafted(0, t, rate).agrees ? 1 : 0;
     expected += rate;
   }
   EXPECT_NEAR(agreed, expected, 4 * std::sqrt(kTokens * 0.25));
@@ -312,7 +314,7 @@ TEST(Draws, AreTheSameEverywhere) {
   EXPECT_EQ(rates[1], 0x1.4391cp-6F);
   const RequestDrafts drafts(settings, key_of(0), rates);
   EXPECT_EQ(drafts.rate(0, 777), 0x1.de96cfafd844fp-2);
-  EXPECT_EQ(drafts.score(0, 777, 0.5), 0x1.616c3485p-2);
+  EXPECT_EQ(drafts.drafted(0, 777, 0.5).score, 0x1.616c3485p-2);
   EXPECT_EQ(modelled_token(key_of(0), 5, 32768), 2874);
 }
 

@@ -76,7 +76,7 @@ TEST(Replay, DraftersAreAsGoodAsTheyWereAlongAResponse) {
         const NoiseKey noise = noise_key(3, 4, workload.prompts[p].uid, s);
         const RequestDrafts drafts(workload.acceptance, noise, workload.requests[p][s].acceptance);
         for (std::int32_t at = index; at < index + 40; ++at, ++count)
-          agreed += drafts.agrees(method, at, drafts.rate(method, at)) ? 1 : 0;
+          agreed += drafts.drafted(method, at, drafts.rate(method, at)).agrees ? 1 : 0;
       }
     }
     return static_cast<double>(agreed) / count;
