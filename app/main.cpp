@@ -72,7 +72,8 @@ void add_machine(CLI::App& command, app::PlannedMachine& machine) {
         "Cores per node, shared by its ranks (default: from Slurm's environment, else as on this "
         "machine, and at least one per rank)");
   count("--gpus", machine.gpus, 0,
-        "GPUs per node, on which the run then computes (default with --gpu-memory: one per rank)");
+        "GPUs per node, which then compute (default: as Slurm says, or with --gpu-memory one per "
+        "rank)");
   const CLI::Validator size(
       [](std::string& text) {
         const auto bytes = io::parse_size(text);

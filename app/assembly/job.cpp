@@ -32,6 +32,19 @@ void await(const std::function<bool()>& done) {
     std::this_thread::sleep_for(kPause);
 }
 
+/// Receives a message with this tag, if one has come. Returns its sender, or -1.
+int receive(MPI_Comm comm, int tag, std::vector<std::byte>& message) {
+  int there = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, tag, comm, &there, &status);
+  if (there == 0) return -1;
+  int size = 0;
+  MPI_Get_count(&status, MPI_BYTE, &size);
+  message.resize(size);
+  MPI_Recv(message.data(), size, MPI_BYTE, status.MPI_SOURCE, tag, comm, MPI_STATUS_IGNORE);
+  return status.MPI_SOURCE;
+}
+
 std::atomic<bool> g_ending{false};  // a thread of this process is ending the job
 
 // Returns only on the first thread that calls, which then ends the job. Other threads wait here.
@@ -116,7 +129,12 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
   if (mpi_.rank() == 0) {
     claim_the_end();
     say_fault(0, fault);
-    save();
+    std::atomic<bool> saved = false;
+    std::thread([&] {
+      save();
+      saved = true;
+    }).detach();
+    await([&] { return saved.load(); });
     abort_ranks(fault.code);
   }
   WireWriter writer;
@@ -136,23 +154,19 @@ void FaultDesk::report(const Fault& fault, const std::function<void()>& save) {
 }
 
 void FaultDesk::watch() {
-  int there = 0;
-  MPI_Status status;
-  MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, comm_, &there, &status);
-  if (there == 0) return;
+  std::vector<std::byte> bytes;
+  const int rank = receive(comm_, kFaultTag, bytes);
+  if (rank < 0) return;
   claim_the_end();
-  int size = 0;
-  MPI_Get_count(&status, MPI_BYTE, &size);
-  std::vector<std::byte> bytes(size);
-  MPI_Recv(bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kFaultTag, comm_, MPI_STATUS_IGNORE);
   Fault fault;
   WireReader reader(bytes);
   reader.get_all(fault.code, fault.message);
-  say_fault(status.MPI_SOURCE, fault);
+  say_fault(rank, fault);
+  int saving = 1;  // a fault may strike many ranks
   await([&] {
-    int saved = 0;
-    MPI_Iprobe(status.MPI_SOURCE, kSavedTag, comm_, &saved, MPI_STATUS_IGNORE);
-    return saved != 0;
+    while (receive(comm_, kFaultTag, bytes) >= 0) ++saving;
+    while (receive(comm_, kSavedTag, bytes) >= 0) --saving;
+    return saving == 0;
   });
   abort_ranks(fault.code);
 }

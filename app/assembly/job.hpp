@@ -49,8 +49,8 @@ class FaultDesk {
   /// else; must outlive the desk.
   FaultDesk(const fabric::MpiEnvironment& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {}
   /// Reports the fault to rank 0, and calls `save` to write finished work that is not on disk yet.
-  /// Rank 0 ends the job when the work is saved. It waits a few seconds at most for another rank.
-  /// Call before any destructor runs that waits for other ranks.
+  /// Rank 0 ends the job when the faulty ranks have saved their work, or after a few seconds. Call
+  /// before any destructor runs that waits for other ranks.
   [[noreturn]] void report(const Fault& fault, const std::function<void()>& save);
   /// Ends the job if another rank has reported a fault. A second thread of rank 0 calls this often.
   void watch();

@@ -378,7 +378,7 @@ std::string circumstances_text(const Inputs& inputs, const Machine& machine,
   text += limit.seconds ? fmt::format("  stops {} before {}: {} from now\n",
                                       duration_text(inputs.config.limits.margin), limit.origin,
                                       duration_text(*limit.seconds))
-                        : fmt::format("  no wall-clock limit is known ({})\n", limit.origin);
+                        : fmt::format("  no wall-clock limit ({})\n", limit.origin);
   return text;
 }
 

@@ -105,7 +105,7 @@ def main() -> None:
                 ratios = [s / r for s, r in zip(simulated[name], real[name])]
                 print(f"{name:24}" + "   ".join(f"{statistics.median(v):6.3f} ({min(v):.3f}-{max(v):.3f})"
                                                 for v in (real[name], simulated[name], ratios)) +
-                      f" {apart[name]:20.3f}", flush=True)
+                      f" {apart[name]:27.3f}", flush=True)
 
 
 if __name__ == "__main__":
