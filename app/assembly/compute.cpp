@@ -65,7 +65,8 @@ engine::ExecutorLimits executor_limits(const Inputs& inputs, const Plan& plan) {
         speculation::StopRecorder::most_questions(stop_recording(inputs.config.speculation));
     limits.max_draft += (questions + settings.max_batch - 1) / settings.max_batch;
   }
-  // Logits may be needed at any row of given responses, so all rows count as decode rows.
+  // `paceline score` needs logits at all rows of the given responses, so each row of a chunk counts
+  // as a decode row.
   if (inputs.given) limits.max_batch = std::exchange(limits.prefill_chunk, 0);
   return limits;
 }

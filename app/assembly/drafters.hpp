@@ -35,8 +35,9 @@ struct BestOfNPlan {
   bool races = false;
   int race_methods = 0;  ///< races use the first `race_methods` entries of drafter_roster()
   /// Indices of the draft models with which freed ranks may draft for the last requests of a group
-  /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty: no freed rank
-  /// drafts, because best-of-N is off, the mode is coupled, costs are unknown or no model is left.
+  /// (tail_drafters.hpp), except a model whose drafts the group gets anyway. Empty: freed ranks do
+  /// not draft. Best-of-N is off, speculation.mode is coupled, costs are unknown, or no model is
+  /// left.
   std::vector<std::int32_t> tail_methods;
   bool roles_change = false;  ///< ranks may change their roles during the run
 };
@@ -49,7 +50,7 @@ struct BestOfNPlan {
 
 /// The window of a drafter rank (protocol::DraftWindow). `method`: index of the only drafter of a
 /// rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank with
-/// one group sends each token at once, so the window only limits how far the rank runs ahead.
+/// one group sends each token by itself, and its window only limits how far it runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 

@@ -22,7 +22,8 @@ void warn_of(const std::string& text) { say("warning: speculation.pregenerate: {
 
 /// Whether this step can generate texts for the next step, and the next step drafts from them.
 bool is_of_use(const io::RunConfig& next, const io::RunConfig& now) {
-  // A batch records masks for all or none of its requests, with room for this step's top_k ids.
+  // A batch records sampling masks (sampling.keep_masks) for all of its requests or for
+  // none. A mask has room for the top_k ids of this step.
   const bool masks_fit = next.sampling.keep_masks == now.sampling.keep_masks &&
                          (!now.sampling.keep_masks || next.sampling.top_k <= now.sampling.top_k);
   return next.speculation.history == io::SpeculationSection::kBeside && !next.converses() &&
@@ -61,8 +62,9 @@ void complete(RequestSampling& own, const Inputs& next) {
   }
 }
 
-/// Opens the directory for pregenerated texts, or makes it. Deletes texts that belong to an earlier
-/// request of the same name. Throws IoError if the directory holds anything else.
+/// Opens the directory for pregenerated texts, or makes it. Deletes texts in it that were
+/// generated ahead for an earlier training step of the same name. Throws IoError if the directory
+/// holds anything else.
 std::unique_ptr<io::RunDirectory> open_directory(const std::string& path,
                                                  const io::RunManifest& manifest,
                                                  std::span<const Prompt> prompts) {

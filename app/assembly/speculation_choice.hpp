@@ -45,9 +45,10 @@ struct SpeculationChoice {
 ///
 /// The initial selection (section 4.2) sorts drafters by their speedups at the acceptance rates of
 /// `history`: the draft ladder (draft_ladder.hpp). But all n-grams and suffix trees come before
-/// models and heads, because lookups cost next to nothing, and speculation::Speculator asks a later
-/// drafter only if it expects a better draft from that one. If there are drafter ranks, the chosen
-/// plan's method comes first, because a drafter rank seldom asks its second drafter.
+/// models and heads, because lookups cost next to nothing. This loses no better draft:
+/// speculation::Speculator also asks a later drafter of which it expects one. If there are drafter
+/// ranks, the chosen plan's method comes first, because a drafter rank seldom asks its second
+/// drafter.
 [[nodiscard]] SpeculationChoice choose_speculation(const Inputs& inputs,
                                                    const policy::Placement& first,
                                                    const ProfiledCosts& costs,
