@@ -31,6 +31,11 @@ std::vector<RequestMove> RandomScheduler::moves(const RunState& run) {
       *std::next(leased.begin(), static_cast<std::ptrdiff_t>(random_() % leased.size()));
   const int to = run.groups[random_() % run.groups.size()].ranks.leader;
   if (request.group == to || run.requests.moves().contains(id)) return {};
+  // A request that loses its KV in each move might never grow.
+  constexpr int kMost = 16;
+  auto& [tokens, moved] = moved_[id];
+  if (std::exchange(tokens, request.tokens) != request.tokens) moved = 0;
+  if (++moved > kMost) return {};
   return {{id, to}};
 }
 

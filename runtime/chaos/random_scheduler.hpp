@@ -2,9 +2,12 @@
 // exactness.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/policy/schedule/scheduler.hpp"
@@ -13,8 +16,8 @@ namespace paceline::chaos {
 
 /// Decisions that are made at random.
 struct Chance {
-  /// Requests move: whenever a group reports, a random request to a random group; and some back to
-  /// the table when their leases end.
+  /// Requests move: whenever a group reports, a random request to a random group, unless it has
+  /// moved many times without growing; and some back to the table when their leases end.
   bool moves = false;
   bool roles = false;                  ///< ranks change roles repeatedly
   std::vector<int> tail_methods = {};  ///< drafters of ranks that draft for one group
@@ -48,6 +51,8 @@ class RandomScheduler final : public policy::Scheduler {
   std::mt19937_64 random_;
   std::uint32_t epoch_ = 0;  ///< epoch of the last placement seen
   int reports_ = 0;          ///< reports of groups since then
+  /// The known length of each request at its last move, and its moves since it had this length.
+  std::map<RequestId, std::pair<std::uint32_t, int>> moved_;
 };
 
 /// Another placement, a pseudo-random function of `number`. About half of the groups and drafters
