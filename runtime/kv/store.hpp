@@ -140,7 +140,6 @@ class Store {
   void start_get(Ticket ticket, Operation& operation);
   [[nodiscard]] std::int32_t start_hold(Ticket ticket, Operation& operation);
   void conclude(Operation& operation);
-  void fail(Operation& operation);
 
   void run(TierJob::Kind kind, const EntryRef& entry, std::vector<std::int32_t> index,
            Ticket ticket, std::span<std::byte* const> outside = {},
