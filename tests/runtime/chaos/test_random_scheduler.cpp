@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "runtime/chaos/random_draft_memory.hpp"
@@ -49,6 +50,21 @@ TEST_F(Chances, MoveAnyRequestToAnyOtherGroupButNoneThatMoves) {
   }
   EXPECT_EQ(met, (std::set<RequestId>{{0, 0}, {0, 1}, {0, 3}}));
   table.kept({0, 2});
+}
+
+TEST_F(Chances, LetARequestThatMovesWithoutGrowingRestUntilItGrows) {
+  RandomScheduler random = scheduler({.moves = true, .seed = 11});
+  const auto moves = [&] {
+    std::size_t made = 0;
+    for (int i = 0; i < 2000; ++i) made += random.moves(run).size();
+    return made;
+  };
+  const std::size_t until_rest = moves();
+  EXPECT_GT(until_rest, 0U);
+  EXPECT_EQ(moves(), 0U);
+  const RequestId id{0, 0};
+  table.grew(std::array{RunningRequest{id, table.leased().at(id).tokens + 1}});
+  EXPECT_EQ(moves(), until_rest / (table.leased().size() - table.moves().size()));
 }
 
 TEST_F(Chances, LeaveTheRestToTheOtherScheduler) {
