@@ -59,7 +59,7 @@ policy::TailOptions tail_options(const Inputs& inputs, const Plan& plan) {
     if (!options.first && (ahead || plan.drafters[entry.place].model != nullptr))
       options.first = method;
   }
-  options.window = plan.speculation.window;
+  options.window = plan.speculation.window.tokens;
   options.longest_draft = inputs.config.speculation.max_length;
   options.max_batch = inputs.config.engine.max_batch;
   return options;
@@ -71,16 +71,17 @@ std::unique_ptr<policy::Scheduler> make_scheduler(const Inputs& inputs, const Ma
                                                   const Plan& plan) {
   const io::ScheduleSection& schedule = inputs.config.schedule;
   const bool is_static = schedule.policy == io::SchedulePolicy::group;
-  return shuffled(
-      inputs.config.test, plan,
-      std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
-          .terms = plan.leases,
-          .rebalance = schedule.rebalance && !is_static,
-          .drafted = plan.speculation.chosen.mode == SpeculationMode::plain ? 0 : kDrafted,
-          .shares = !is_static,
-          .racing = {.methods = plan.best_of_n.races ? plan.best_of_n.race_methods : 0},
-          .tail = tail_options(inputs, plan),
-          .growth = growth_options(inputs, machine, plan)}));
+  const SpeculationChoice& choice = plan.speculation;
+  const bool drafts = choice.chosen && choice.plans[*choice.chosen].mode != SpeculationMode::plain;
+  return shuffled(inputs.config.test, plan,
+                  std::make_unique<policy::BalancingScheduler>(policy::BalancingOptions{
+                      .terms = plan.leases,
+                      .rebalance = schedule.rebalance && !is_static,
+                      .drafted = drafts ? kDrafted : 0,
+                      .shares = !is_static,
+                      .racing = {.methods = plan.best_of_n.races ? plan.best_of_n.race_methods : 0},
+                      .tail = tail_options(inputs, plan),
+                      .growth = growth_options(inputs, machine, plan)}));
 }
 
 ResponseTokens known_lengths(const Inputs& inputs) {

@@ -20,10 +20,9 @@ int draft_tokens(const io::SpeculationSection& settings) {
 }
 
 protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan, OptionalIndex method) {
-  const io::SpeculationSection& settings = inputs.config.speculation;
-  const int planned = plan.speculation.window;
-  return {.tokens = method ? settings.max_length : planned,
-          .eager = settings.window ? 0 : std::max(planned, settings.max_length)};
+  protocol::DraftWindow window = plan.speculation.window;
+  if (method) window.tokens = inputs.config.speculation.max_length;
+  return window;
 }
 
 speculation::StopRecorderOptions stop_recording(const io::SpeculationSection& settings) {
@@ -96,7 +95,7 @@ std::uint64_t feature_row_bytes(const Inputs& inputs, const Plan& plan) {
 }
 
 int longest_draft(const Inputs& inputs, const Plan& plan) {
-  return std::max(inputs.config.speculation.max_length, plan.speculation.window);
+  return std::max(inputs.config.speculation.max_length, plan.speculation.window.tokens);
 }
 
 bool has_head(const Plan& plan, Role role) {

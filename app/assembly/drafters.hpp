@@ -48,9 +48,9 @@ struct BestOfNPlan {
 /// With fewer requests, a draft may be longer.
 [[nodiscard]] int draft_tokens(const io::SpeculationSection& settings);
 
-/// The window of a drafter rank (protocol::DraftWindow). `method`: index of the only drafter of a
-/// rank that drafts for one group; absent: the rank uses all drafters, for all groups. A rank with
-/// one group sends each token by itself, and its window only limits how far it runs ahead.
+/// The window of a drafter rank. `method`: index of the only drafter of a rank that drafts for one
+/// group; absent: the rank uses all drafters, for all groups. A rank with one group sends each
+/// token by itself, and its window only limits how far it runs ahead.
 [[nodiscard]] protocol::DraftWindow draft_window(const Inputs& inputs, const Plan& plan,
                                                  OptionalIndex method = {});
 

@@ -141,8 +141,8 @@ std::string drafts_text(const Inputs& inputs, const Plan& plan) {
   const bool ahead = plan.layout.drafters() > 0;
   if (ahead) {
     text += fmt::format("  drafter ranks send {} at a time (speculation.window){}\n",
-                        counted(plan.speculation.window, "token"),
-                        settings.window
+                        counted(plan.speculation.window.tokens, "token"),
+                        plan.speculation.window.eager == 0
                             ? ""
                             : fmt::format(", and each at once with up to {}",
                                           counted(inputs.config.engine.max_batch, "request")));

@@ -39,7 +39,7 @@ policy::PlanFacts facts_of(const Inputs& inputs, int ranks, const ProfiledCosts&
   facts.drain = policy::drain_of(facts.requests);
   for (const auto& [tp, table] : tail.costs) facts.joined.push_back({tp, table});
   facts.adapts = !drafts_always(config.speculation.policy);
-  facts.one_by_one = !config.speculation.window;
+  facts.one_by_one = choice.window.eager > 0;
   facts.outcomes = config.speculation.outcomes;
   return facts;
 }
@@ -62,10 +62,6 @@ std::string as_arguments(const std::string& settings) {
   std::string text = "--set ";
   for (const char c : settings) text += c == ' ' ? " --set " : std::string(1, c);
   return text;
-}
-
-bool same(const policy::SpeculationPlan& a, const policy::SpeculationPlan& b) {
-  return a.settings == b.settings && a.method == b.method;
 }
 
 /// Number of groups in the layout, if the configuration fixes it.
@@ -100,12 +96,13 @@ const policy::SpeculationPlan* rival(const SpeculationChoice& choice, bool decou
 }
 
 std::string reason_of(const SpeculationChoice& choice, SpeculationPolicy lengths) {
-  const bool decoupled = choice.chosen.mode == SpeculationMode::decoupled;
-  std::string text = fmt::format("{:.0f} tokens/s predicted ({})", choice.chosen.tokens_per_second,
-                                 how(choice.chosen));
+  const policy::SpeculationPlan& chosen = choice.plans[*choice.chosen];
+  const bool decoupled = chosen.mode == SpeculationMode::decoupled;
+  std::string text =
+      fmt::format("{:.0f} tokens/s predicted ({})", chosen.tokens_per_second, how(chosen));
   if (const policy::SpeculationPlan* other = rival(choice, !decoupled))
     text += fmt::format(", against {:.0f} with {}", other->tokens_per_second, how(*other));
-  if (choice.chosen.mode == SpeculationMode::plain) {
+  if (chosen.mode == SpeculationMode::plain) {
     text +=
         drafts_always(lengths)
             ? fmt::format("; verifiers draft for themselves nevertheless (speculation.policy: {})",
@@ -120,7 +117,8 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                   const TailGroups& tail, const DraftHistory& history, SpeculationChoice& choice) {
   const io::SpeculationSection& speculation = inputs.config.speculation;
   const std::optional<int> drafter_ranks = inputs.config.layout.drafters;
-  choice.window = speculation.window.value_or(speculation.max_length);
+  choice.window = {.tokens = speculation.window.value_or(speculation.max_length),
+                   .eager = speculation.window ? 0 : speculation.max_length};
   choice.drafter_ranks = drafter_ranks.value_or(0);
   if (inputs.drafters.empty()) {
     if (!drafter_ranks)
@@ -166,22 +164,25 @@ void choose_ranks(const Inputs& inputs, const policy::Placement& first, const Pr
                                                                   : "layout.verifier_tp")
                : ""));
   }
-  choice.chosen = settled.front();
+  const policy::SpeculationPlan& chosen = settled.front();
+  auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
+    return plan.settings == chosen.settings && plan.method == chosen.method;
+  });
   // `plans` has only the best windows, and can lack a plan whose window the user has set.
-  if (std::ranges::none_of(choice.plans,
-                           [&](const auto& plan) { return same(plan, choice.chosen); })) {
-    const auto at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
-      return plan.tokens_per_second < choice.chosen.tokens_per_second;
+  if (at == choice.plans.end()) {
+    at = std::ranges::find_if(choice.plans, [&](const auto& plan) {
+      return plan.tokens_per_second < chosen.tokens_per_second;
     });
-    choice.plans.insert(at, choice.chosen);
+    at = choice.plans.insert(at, chosen);
   }
-  choice.drafter_ranks = choice.chosen.drafters;
+  choice.chosen = static_cast<std::int32_t>(at - choice.plans.begin());
+  choice.drafter_ranks = chosen.drafters;
   if (!drafter_ranks) {
     choice.reason = speculation.mode && *speculation.mode != SpeculationMode::decoupled
                         ? fmt::format("speculation.mode is {}", name_of(*speculation.mode))
                         : reason_of(choice, speculation.policy);
   }
-  if (choice.drafter_ranks > 0) choice.window = choice.chosen.window;
+  if (choice.drafter_ranks > 0) choice.window.tokens = chosen.window;
 }
 
 /// Sorts drafters by the draft ladder if costs are known. Otherwise keeps their order.
@@ -196,7 +197,8 @@ void order_drafters(const Inputs& inputs, int ranks, const ProfiledCosts& costs,
   choice.ranked = policy::rank_methods(policy::build_ladders(*costs.profile, choice.load), history);
   const auto place = [&](std::int32_t index) {
     const ConfiguredDrafter& drafter = inputs.drafters[index];
-    const bool first = choice.drafter_ranks > 0 && drafter.name == choice.chosen.method;
+    const bool first = choice.chosen && choice.drafter_ranks > 0 &&
+                       drafter.name == choice.plans[*choice.chosen].method;
     const bool computes = drafter.model != nullptr || drafter.head != nullptr;
     const auto at = std::ranges::find(choice.ranked, drafter.name, &policy::RankedMethod::method);
     return std::tuple(!first, computes, at - choice.ranked.begin());
@@ -262,7 +264,7 @@ std::string speculation_text(const Plan& plan) {
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {
     const policy::SpeculationPlan& possible = choice.plans[i];
     const auto mode = static_cast<std::size_t>(possible.mode);
-    const bool is_chosen = same(possible, choice.chosen);
+    const bool is_chosen = choice.chosen == static_cast<std::int32_t>(i);
     if (i >= kShown && mode_shown[mode] && !is_chosen) continue;
     mode_shown[mode] = true;
     text += fmt::format("  {} {:>10.0f}  {}\n      {}\n      {}\n", is_chosen ? '*' : ' ',

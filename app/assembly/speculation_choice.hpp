@@ -25,11 +25,11 @@ struct Plan;
 struct SpeculationChoice {
   int drafter_ranks = 0;  ///< number of drafter ranks
   std::string reason;     ///< why this number of drafter ranks; empty: layout.drafters sets it
-  int window = 0;         ///< tokens that a drafter rank sends at a time
+  protocol::DraftWindow window;     ///< of drafter ranks that draft for all groups
   std::vector<std::int32_t> order;  ///< [drafters] indices into Inputs::drafters, first asked first
   std::vector<double> acceptance;   ///< [drafters] expected acceptance rates, parallel to `order`
   std::vector<policy::SpeculationPlan> plans;  ///< possible plans, fastest first
-  policy::SpeculationPlan chosen;            ///< set if a plan is within the configuration's limits
+  OptionalIndex chosen;  ///< in `plans`; absent: none is within the configuration's limits
   std::vector<policy::DraftMethod> methods;  ///< drafting methods of the plans
   std::vector<bool> known;  ///< [methods] whether acceptance is known from earlier runs
   std::vector<policy::RankedMethod> ranked;  ///< methods by their speedup, best first

@@ -118,8 +118,9 @@ struct Returned {
 /// Verifier to verifier: the request is yours, or yours to race for. Its KV stays here until it is
 /// pulled.
 struct Offer {
-  Admission request;          ///< with its prompt
-  policy::KeptKv kv;          ///< can be pulled; its key is that of the move or race
+  Admission request;  ///< with its prompt; its version is still the sender's
+  /// Can be pulled. Its key is that of the move or race, and is the receiver's version.
+  policy::KeptKv kv;
   OptionalIndex method = {};  ///< Race::method; absent: the offer is a move's
 };
 

@@ -14,7 +14,11 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
                                 Kind kind) {
   const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
   if (kept.positions > 0) {
-    moves_[key] = {.kind = kind, .parcel = std::move(parcel), .to = to, .owner = kept.owner};
+    moves_[key] = {.kind = kind,
+                   .parcel = std::move(parcel),
+                   .to = to,
+                   .positions = kept.positions,
+                   .owner = kept.owner};
   } else {
     batcher_.release(parcel);
   }
@@ -23,18 +27,11 @@ policy::KeptKv KvExchange::keep(std::uint64_t key, kv::Parcel parcel, const poli
 
 /// The prompt's KV is stored too: the next lease can be in a group without this KV.
 policy::KeptKv KvExchange::store(std::uint64_t key, kv::Parcel parcel) {
-  const policy::KeptKv kept{key, ranks_, parcel.positions, batcher_.owner(parcel)};
-  if (kept.positions == 0) {
-    batcher_.release(parcel);
-    return kept;
-  }
-  const auto at = moves_.try_emplace(key).first;
-  at->second = {.kind = Kind::stored,
-                .parcel = std::move(parcel),
-                .positions = kept.positions,
-                .owner = kept.owner};
-  at->second.post(ranks_);
-  command(protocol::StoreKv{key, 0, at->second.parcel.blocks});
+  const policy::KeptKv kept = keep(key, std::move(parcel), {}, Kind::stored);
+  if (kept.positions == 0) return kept;
+  KvMove& move = moves_.at(key);
+  move.post(ranks_);
+  command(protocol::StoreKv{key, 0, move.parcel.blocks});
   return kept;
 }
 

@@ -151,6 +151,7 @@ void Verifier::accept(Lease lease) {
 }
 
 void Verifier::accept(Offer offer) {
+  offer.request.version = offer.kv.key;
   if (offer.method) {
     join(std::move(offer));
     return;
@@ -286,7 +287,6 @@ void Verifier::let_go() {
     } else {
       const policy::KeptKv kept =
           kv_.keep(move.key, std::move(left.parcel), move.to, KvMove::Kind::given);
-      left.request.version = move.key;
       ports_.mailbox.send({move.to.leader, Address::Port::role},
                           encode(Offer{std::move(left.request), kept}));
     }

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/draft/features.hpp"
@@ -18,11 +20,15 @@ namespace paceline::roles::test {
 /// a head does: it drafts where it knows that of the text's last position but one.
 class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
  public:
-  OracleDrafter(const Responses& truth, double accuracy, bool reads = false)
-      : truth_(truth), accuracy_(accuracy), reads_(reads) {}
+  using Holders = std::set<std::pair<RequestId, std::uint64_t>>;
+  /// `holders`: gets all requests that start, each with its holder's version.
+  OracleDrafter(const Responses& truth, double accuracy, bool reads = false,
+                Holders* holders = nullptr)
+      : truth_(truth), accuracy_(accuracy), reads_(reads), holders_(holders) {}
   void start(const draft::DraftStart& start, double) override {
     EXPECT_TRUE(sizes_.emplace(start.id, start.response.size()).second);
     EXPECT_FALSE(start.prompt.empty());
+    if (holders_ != nullptr) holders_->emplace(start.id, start.version);
     prompts_[start.id.prompt].assign(start.prompt.begin(), start.prompt.end());
   }
   void commit(RequestId id, std::span<const TokenId> tokens, double) override {
@@ -77,6 +83,7 @@ class OracleDrafter final : public draft::Drafter, public draft::FeatureReader {
   const Responses& truth_;
   double accuracy_;
   bool reads_;
+  Holders* holders_;
   std::map<std::uint32_t, std::vector<TokenId>> prompts_;
   std::map<RequestId, std::size_t> sizes_;
   std::map<RequestId, draft::Features> features_;

@@ -210,6 +210,9 @@ TEST(Roles, DrafterRanksChangeNothingAndWasteNoMoreThanTheWindowAllows) {
                      {1 + static_cast<int>(seed / 2 % 2), window, &reference.finished, accuracy});
         EXPECT_TRUE(outcome.complete);
         expect_same(reference.finished, outcome.finished);
+        // Each lease and move has a version of its own. A drafter rank learns of most of them.
+        EXPECT_LE(outcome.holders, 28 + outcome.progress.moves);
+        EXPECT_GE(outcome.holders, 28 + outcome.progress.moves / 2);
         for (const RankSummary& drafter : outcome.drafters) {
           EXPECT_LE(drafter.most_wasted, 2 * static_cast<std::uint32_t>(window) - 1);
           EXPECT_GE(drafter.drafted, drafter.accepted + drafter.wasted);

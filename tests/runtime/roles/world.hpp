@@ -117,6 +117,7 @@ struct Surroundings {
   SamplingParams sampling;
   engine::BatcherLimits limits;
   std::vector<std::string> warnings;  ///< of what drafter ranks did
+  OracleDrafter::Holders holders;     ///< of the requests that drafter ranks drafted for
 };
 
 /// The KV of a rank in a group, its way to others', and the engine.
@@ -262,8 +263,9 @@ class Rank final : public sim::Actor {
     } else if (role == Role::drafter) {
       const bool outcomes = around_.drafters.outcomes;
       std::vector<std::unique_ptr<draft::Drafter>> made;
-      made.push_back(std::make_unique<OracleDrafter>(
-          *around_.drafters.truth, around_.drafters.accuracy, around_.drafters.features));
+      made.push_back(std::make_unique<OracleDrafter>(*around_.drafters.truth,
+                                                     around_.drafters.accuracy,
+                                                     around_.drafters.features, &around_.holders));
       other_ =
           std::make_unique<DrafterRank>(misbehaving_, clock, std::move(made), telemetry_,
                                         DrafterOptions{.place = *placement.drafter(rank_),
@@ -334,6 +336,7 @@ struct Outcome {
   std::uint64_t foretold = 0;  ///< tokens that racers said first
   std::uint64_t sent = 0;      ///< transfers of KV, by all
   std::vector<RankSummary> drafters;
+  std::size_t holders = 0;                    ///< of all requests, as drafter ranks know them
   DraftTally tally;                           ///< of all drafter ranks
   speculation::RemoteDrafter::Counts remote;  ///< of the first rank
   std::uint64_t foreseen = 0;                 ///< by all verifiers
@@ -469,6 +472,7 @@ inline Outcome simulate(int groups, unsigned seed, std::vector<Trajectory> work,
   outcome.progress = coordinator.progress();
   outcome.warnings = around.warnings;
   outcome.files_read = files.read;
+  outcome.holders = around.holders.size();
   std::size_t held = 0;  // every token generated or brought along is in a response handed in
   for (int r = 0; r < placement.ranks; ++r) {
     Rank& rank = *ranks[r];
