@@ -30,7 +30,7 @@ CostCurve scaled(const CostCurve& curve, double factor) {
   for (CostCurve::Point& point : points) point.seconds *= factor;
   std::vector<CostCurve::Attention> attention = curve.attention();
   for (CostCurve::Attention& a : attention) a.seconds *= factor;
-  return CostCurve(std::move(points), std::move(attention));
+  return CostCurve(std::move(points), std::move(attention), curve.context());
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr std::string_view kHead =
     "configuration).\n"
     "# points: [rows, seconds] where nothing is attended to; attention: [positions, seconds] "
     "beside\n"
-    "# that, of all positions that rows attend to.\n";
+    "# that, of all positions that rows attend to where each attends to `context` positions.\n";
 
 /// A list of pairs of numbers. The second may be 0 if nothing is read from memory.
 template <typename Point>
@@ -44,10 +44,13 @@ CostCurve read_curve(const YamlNode& node) {
     throw BadValue(value, "attention, a list of [positions, seconds], in its place",
                    "an earlier version measured this; run `paceline profile` again");
   };
+  double context = 0;
   read_map(node, {{"per_position", false, old},
+                  {"context", false,
+                   [&](const YamlNode& value) { context = not_negative().read(value, ""); }},
                   points("attention", false, attention, "positions", not_negative()),
                   points("points", true, rows, "rows", positive())});
-  return CostCurve(std::move(rows), std::move(attention));
+  return CostCurve(std::move(rows), std::move(attention), context);
 }
 
 Field curve(std::string_view name, CostCurve& to, bool required) {
@@ -96,6 +99,7 @@ std::string curve_text(const char* name, const CostCurve& curve, const std::stri
   std::string text = outer + name + ":\n" + indent + "points:\n";
   for (const CostCurve::Point& p : curve.points())
     text += indent + "  - [" + format_number(p.rows) + ", " + figure(p.seconds) + "]\n";
+  if (curve.context() > 0) text += indent + "context: " + format_number(curve.context()) + "\n";
   if (!curve.attention().empty()) text += indent + "attention:\n";
   for (const CostCurve::Attention& a : curve.attention())
     text += indent + "  - [" + format_number(a.positions) + ", " + figure(a.seconds) + "]\n";

@@ -38,8 +38,8 @@ void level(std::vector<Point>& points) {
 CostCurve::CostCurve(std::vector<Point> points, double per_position)
     : CostCurve(std::move(points), std::vector<Attention>{{1, per_position}}) {}
 
-CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention)
-    : attention_(std::move(attention)) {
+CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention, double context)
+    : attention_(std::move(attention)), context_(context) {
   const auto is_cost = [](const Point& p) {
     return std::isfinite(p.rows) && p.rows > 0 && std::isfinite(p.seconds) && p.seconds > 0;
   };
@@ -47,7 +47,8 @@ CostCurve::CostCurve(std::vector<Point> points, std::vector<Attention> attention
     return std::isfinite(a.positions) && a.positions > 0 && std::isfinite(a.seconds) &&
            a.seconds >= 0;
   };
-  if (!std::ranges::all_of(attention_, is_attention) || !std::ranges::all_of(points, is_cost))
+  if (!std::ranges::all_of(attention_, is_attention) || !std::ranges::all_of(points, is_cost) ||
+      !(std::isfinite(context) && context >= 0))
     throw std::invalid_argument("a cost curve is out of range");
   std::ranges::stable_sort(points, {}, &Point::rows);
   for (auto first = points.begin(); first != points.end();) {
@@ -76,9 +77,14 @@ double CostCurve::attending(double positions) const {
   return below.seconds + share * (above->seconds - below.seconds);
 }
 
+double CostCurve::attending(double rows, double context) const {
+  const double measured = std::max(context, context_);
+  return measured == 0 ? 0 : attending(rows * measured) * (context / measured);
+}
+
 double CostCurve::seconds(double rows, double context) const {
   if (points_.empty()) return 0;
-  const double attention = attending(rows * context);
+  const double attention = attending(rows, context);
   const auto above = std::ranges::upper_bound(points_, rows, {}, &Point::rows);
   if (above == points_.begin()) return attention + points_.front().seconds;
   const Point& below = *(above - 1);
@@ -99,12 +105,12 @@ double CostCurve::seconds(double rows, double context) const {
 /// Rows of prompts go through the layers with the other rows, but nothing is sampled from them.
 double CostTable::step_seconds(const StepShape& step) const {
   const double rows = step.requests + step.drafted;
-  const double attention = decode.attending(step.requests * step.context) +
+  const double attention = decode.attending(step.requests, step.context) +
                            step.drafted * step.context * drafted_position;
   if (step.prefill_rows == 0) return decode.seconds(rows) + attention;
   const double sampling =
       rows > 0 ? std::max(0.0, decode.seconds(rows) - prefill.seconds(rows)) : 0;
-  const double before = prefill.attending(step.prefill_rows * step.prefill_context);
+  const double before = prefill.attending(step.prefill_rows, step.prefill_context);
   return prefill.seconds(rows + step.prefill_rows) + before + (rows > 0 ? sampling + attention : 0);
 }
 

@@ -30,8 +30,10 @@ class CostCurve {
   explicit CostCurve(std::vector<Point> points, double per_position = 0);
   /// As above, with seconds of attention by positions: attention is not proportional, as KV that
   /// fits a cache is read faster. These points are levelled too. Below the first and past the last
-  /// one, seconds are proportional to positions.
-  CostCurve(std::vector<Point> points, std::vector<Attention> attention);
+  /// one, seconds are proportional to positions. `context`: the context at which attention was
+  /// measured. In a shorter context the same rows take a share in proportion, because the KV of
+  /// many short contexts is read as slowly as that of many long ones. 0: only positions count.
+  CostCurve(std::vector<Point> points, std::vector<Attention> attention, double context = 0);
 
   /// Seconds of `rows` rows, linear between points. Below the first point the cost is the first
   /// point's. Past the last point costs rise as over the last octave, or in proportion to rows if
@@ -40,15 +42,19 @@ class CostCurve {
 
   [[nodiscard]] bool empty() const { return points_.empty(); }
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }  ///< by rising rows
-  /// Seconds of attending to `positions` positions in all, to be added to seconds(rows).
-  [[nodiscard]] double attending(double positions) const;
+  /// Seconds of attention, to be added to seconds(rows).
+  [[nodiscard]] double attending(double rows, double context) const;
   /// Seconds for each position, where there are many positions.
   [[nodiscard]] double per_position() const;
   [[nodiscard]] const std::vector<Attention>& attention() const { return attention_; }
+  [[nodiscard]] double context() const { return context_; }  ///< 0: only the positions count
 
  private:
+  [[nodiscard]] double attending(double positions) const;
+
   std::vector<Point> points_;         ///< by rising rows
   std::vector<Attention> attention_;  ///< by rising positions
+  double context_ = 0;
 };
 
 /// Costs of one drafter. A draft is a first round and further ones.

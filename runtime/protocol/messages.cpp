@@ -22,13 +22,16 @@ void put_all(Wire& w, Fields&... fields) {
 void put_special(WireWriter& w, CostCurve& curve) {
   w.put(curve.points());
   w.put(curve.attention());
+  w.put(curve.context());
 }
 void put_special(WireReader& r, CostCurve& curve) {
   std::vector<CostCurve::Point> points;
   std::vector<CostCurve::Attention> attention;
   r.get(points);
   r.get(attention);
-  curve = CostCurve(std::move(points), std::move(attention));
+  double context = 0;
+  r.get(context);
+  curve = CostCurve(std::move(points), std::move(attention), context);
 }
 // A move or race needs no more of a group's costs.
 template <typename Wire>

@@ -32,7 +32,7 @@ CostCurve straight(const CostCurve& curve) {
     const double line = seconds + covariance / variance * (p.rows - rows);
     return {p.rows, line > 0 ? line : p.seconds};
   };
-  return CostCurve({at(points.front()), at(points.back())}, curve.attention());
+  return CostCurve({at(points.front()), at(points.back())}, curve.attention(), curve.context());
 }
 
 }  // namespace

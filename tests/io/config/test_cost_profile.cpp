@@ -17,7 +17,7 @@ namespace {
 CostTable example() {
   CostTable table;
   table.conditions = {"cpu", "avx512", 2, 8, "0123456789abcdef"};
-  table.decode = CostCurve({{1, 0.02}, {64, 0.03}, {128, 0.06}}, {{500, 0}, {32000, 5e-5}});
+  table.decode = CostCurve({{1, 0.02}, {64, 0.03}, {128, 0.06}}, {{500, 0}, {32000, 5e-5}}, 500);
   table.drafted_position = 5e-10;
   table.prefill = CostCurve({{256, 0.1}}, 2e-10);
   table.drafters.push_back({"suffix", CostCurve({{1, 1e-6}}), CostCurve({{1, 1e-9}}), {}});
@@ -36,6 +36,7 @@ void expect_error(const Action& action, const Parts&... parts) {
 }
 
 void expect_equal(const CostCurve& a, const CostCurve& b) {
+  EXPECT_DOUBLE_EQ(a.context(), b.context());
   ASSERT_EQ(a.attention().size(), b.attention().size());
   for (std::size_t i = 0; i < a.attention().size(); ++i) {
     EXPECT_DOUBLE_EQ(a.attention()[i].positions, b.attention()[i].positions);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/costs/cost_measurement.hpp"
@@ -33,6 +34,10 @@ struct Truth {
   double noise = 0;        ///< share by which times vary, upwards
   /// Every second share of so long a time everything takes three times as long.
   double burst = 0;
+  /// Attention takes `cold` times as long until so many steps in a row have attended to as many
+  /// positions.
+  int warming = 0;
+  double cold = 3;
 
   double disturbed(double seconds, double now) {
     seconds *= 1 + noise * static_cast<double>(random() % 1000) / 1000;
@@ -55,8 +60,14 @@ class ModelledRunner final : public engine::StepRunner {
       const auto sampled = static_cast<double>(step.samples.size());
       const auto rows = static_cast<double>(step.tokens.size());
       seconds = truth_.decode + sampled * truth_.row + (rows - sampled) * truth_.prefill_row;
-      for (const engine::StepPart& part : step.parts)
-        seconds += part.first_position * (truth_.position + (part.rows - 1) * truth_.drafted);
+      double attention = 0;
+      int positions = 0;
+      for (const engine::StepPart& part : step.parts) {
+        attention += part.first_position * (truth_.position + (part.rows - 1) * truth_.drafted);
+        positions += part.first_position;
+      }
+      alike_ = positions == std::exchange(positions_, positions) ? alike_ + 1 : 0;
+      seconds += attention * (alike_ < truth_.warming ? truth_.cold : 1);
     }
     clock_.advance(truth_.disturbed(seconds, clock_.now()));
     sampled_.resize(step.samples.size());
@@ -94,6 +105,8 @@ class ModelledRunner final : public engine::StepRunner {
   engine::ExecutorLimits limits_;
   engine::BlockTables tables_;
   std::vector<kernels::Sampled> sampled_;
+  int positions_ = 0;  ///< that the last step attended to
+  int alike_ = 0;      ///< steps in a row, before the last, that attended to as many
 };
 
 class ModelledDrafter final : public draft::Drafter, public draft::LaggingState {
@@ -169,6 +182,16 @@ TEST(CostMeasurement, FindsWhatThingsCost) {
   expect_true(m.table, machine.truth, 0.02);
   EXPECT_EQ(m.table.drafters.at(0).name, "model");
   EXPECT_GT(m.measurements, 100);
+}
+
+// As in a rollout, where each step reads the KV that the step before read.
+TEST(CostMeasurement, TimesStepsOnWarmCaches) {
+  Machine machine;
+  machine.truth.warming = 4;
+  const CostTable table = machine.measure({.seconds = 20}).table;
+  const Truth& t = machine.truth;
+  const double found = table.step_seconds({.requests = 1, .context = 400});
+  EXPECT_NEAR(found, t.decode + t.row + 400 * t.position, 400 * t.position * 0.05);
 }
 
 TEST(CostMeasurement, IsNotMisledByNoiseAndBursts) {

@@ -11,15 +11,27 @@ namespace {
 
 TEST(CostCurve, AttendingIsLinearBetweenPointsAndInProportionBeyond) {
   const CostCurve curve({{1, 1.0}}, {{400, 6.0}, {100, 1.0}, {200, 0.5}});
-  EXPECT_DOUBLE_EQ(curve.attending(0), 0);
-  EXPECT_DOUBLE_EQ(curve.attending(50), 0.375);  // 0.75 at 100: levelled with its neighbour
-  EXPECT_DOUBLE_EQ(curve.attending(150), 0.75);
-  EXPECT_DOUBLE_EQ(curve.attending(300), 3.375);
-  EXPECT_DOUBLE_EQ(curve.attending(800), 12);
+  EXPECT_DOUBLE_EQ(curve.attending(1, 0), 0);
+  EXPECT_DOUBLE_EQ(curve.attending(1, 50), 0.375);  // 0.75 at 100: levelled with its neighbour
+  EXPECT_DOUBLE_EQ(curve.attending(1, 150), 0.75);
+  EXPECT_DOUBLE_EQ(curve.attending(1, 300), 3.375);
+  EXPECT_DOUBLE_EQ(curve.attending(1, 800), 12);
   EXPECT_DOUBLE_EQ(curve.per_position(), 0.015);
   EXPECT_DOUBLE_EQ(curve.seconds(2, 200), 2 + 6);
   EXPECT_THROW(CostCurve({{1, 1.0}}, {{0, 1.0}}), std::invalid_argument);
   EXPECT_THROW(CostCurve({{1, 1.0}}, {{1, -1.0}}), std::invalid_argument);
+}
+
+TEST(CostCurve, AttendingToLessThanTheMeasuredContextIsAShare) {
+  const CostCurve curve({{1, 1.0}}, {{100, 1.0}, {400, 16.0}}, 100);
+  EXPECT_DOUBLE_EQ(curve.attending(4, 0), 0);
+  EXPECT_DOUBLE_EQ(curve.attending(1, 50), 0.5);
+  EXPECT_DOUBLE_EQ(curve.attending(4, 100), 16);
+  EXPECT_DOUBLE_EQ(curve.attending(4, 25), 4);  // not 1, as of one row that attends to 100
+  EXPECT_DOUBLE_EQ(curve.attending(1, 400), 16);
+  EXPECT_DOUBLE_EQ(curve.seconds(4, 25), 4 + 4);
+  EXPECT_EQ(CostCurve({{1, 1.0}}, {}, 100).attending(4, 25), 0);
+  EXPECT_THROW(CostCurve({{1, 1.0}}, {{1, 1.0}}, -1), std::invalid_argument);
 }
 
 TEST(CostCurve, IsLinearBetweenPointsAndInContext) {

@@ -376,12 +376,13 @@ TEST(Messages, RoundTripAndRefusal) {
   }
   for (const bool measured : {true, false}) {
     Costs costs{3, policy::costs_by_position(2, 3)};
-    costs.costs.table.decode = CostCurve({{1, 4}, {8, 9}}, 0.5);
+    costs.costs.table.decode = CostCurve({{1, 4}, {8, 9}}, {{80, 40}}, 10);
     if (!measured) costs.costs.table.transfer.reset();
     const Message message = decode(encode(costs));
     EXPECT_EQ(std::get<Costs>(message).epoch, 3U);
     const policy::MoveCosts& told = std::get<Costs>(message).costs;
     EXPECT_DOUBLE_EQ(told.table.decode.seconds(8, 10), 9 + 40);
+    EXPECT_DOUBLE_EQ(told.table.decode.context(), 10);
     EXPECT_DOUBLE_EQ(told.table.prefill.seconds(5), 10);
     EXPECT_EQ(told.table.transfer_seconds(1), costs.costs.table.transfer_seconds(1));
     EXPECT_EQ(told.position_bytes, 1);
