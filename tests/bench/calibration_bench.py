@@ -3,8 +3,9 @@
 
 The arms of tail_bench.py, run on ranks of one thread and simulated by `paceline simulate` from their own profile: the
 workload is that of the coupled run (its prompts and lengths, which all arms share, and how its drafts were accepted),
-costs are those of `paceline profile` on as many ranks, which all work at once, and of the machine only the number of
-cores is told. A machine that is shared has other costs from minute to minute, so each repeat measures costs, runs all
+costs are those of `paceline profile` on as many ranks, but no more than cores, which all work at once, and of the
+machine only the number of cores is told. Real runs know the acceptance of an earlier one, as simulated ones do. A
+machine that is shared has other costs from minute to minute, so each repeat measures costs, runs all
 arms and simulates them. The table has medians over the repeats of rollout seconds and of their ratios, and what the
 first repeat's simulation says of the same arms with a core for each rank. Needs h5py.
 """
@@ -81,9 +82,16 @@ def main() -> None:
             for repeat in range(arguments.repeats):
                 costs = folder / f"costs-{ranks}-{repeat}.yaml"
                 if not costs.exists():
-                    run([str(LAUNCH), str(ranks), arguments.program, "profile", str(CONFIG), "--output", str(costs),
-                         "--seconds", "10", *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
+                    # Ranks that share a core would be timed while they wait for each other.
+                    run([str(LAUNCH), str(min(ranks, arguments.cores)), arguments.program, "profile", str(CONFIG),
+                         "--output", str(costs), "--seconds", "10",
+                         *sets([*shared, DRAFTERS, "speculation.mode=coupled"])])
                 base = [*shared, f"engine.profile={costs}", "speculation.keep_history=false"]
+                # Adds to the history of drafts, for simulated runs know how drafts are accepted from the start.
+                earlier = folder / f"{ranks}-earlier-{repeat}"
+                if not (earlier / "telemetry.h5").exists():
+                    run([str(LAUNCH), str(ranks), arguments.program, "rollout", str(CONFIG), "--output", str(earlier),
+                         *sets([*base, *ARMS["coupled"], "speculation.keep_history=true"])])
                 directories = {name: folder / f"{ranks}-{name.replace(' ', '-').replace(',', '')}-{repeat}"
                                for name in ARMS}
                 for name in list(ARMS)[::1 if repeat % 2 == 0 else -1]:
