@@ -134,6 +134,13 @@ class Search {
     return std::max(drafting, plain_speed(table, load.context, load.b).tokens_per_second);
   }
 
+  /// Coupled drafts of w tokens. Verifiers that adapt choose a length for each request.
+  [[nodiscard]] Speed drafts_of(int w, const SpeculationCosts& costs, const DraftMethod& method,
+                                double b) const {
+    if (!facts_.adapts) return coupled_speed(costs, method.acceptance, w, b);
+    return uneven_coupled_speed(costs, method.acceptance, w, facts_.longest_draft, b);
+  }
+
   [[nodiscard]] double coupled_rate(const CostTable& table, const DraftMethod& method,
                                     const Load& load, int* window = nullptr) const {
     const DrafterCosts* drafter = costs_of(table, method.name);
@@ -141,7 +148,7 @@ class Search {
     const SpeculationCosts costs{table, *drafter, load.context, facts_.max_batch};
     double best = 0;
     for (int w = facts_.shortest_draft; w <= facts_.longest_draft; ++w) {
-      const double now = coupled_speed(costs, method.acceptance, w, load.b).tokens_per_second;
+      const double now = drafts_of(w, costs, method, load.b).tokens_per_second;
       if (now <= best) continue;
       best = now;
       if (window != nullptr) *window = w;
@@ -202,7 +209,7 @@ class Search {
       const SpeculationCosts costs{verifier.table, *drafter, facts_.context, facts_.max_batch};
       SpeculationPlan plan;
       (void)coupled_rate(verifier.table, method, {s.batch, s.active, facts_.context}, &plan.window);
-      const Speed start = coupled_speed(costs, method.acceptance, plan.window, s.batch);
+      const Speed start = drafts_of(plan.window, costs, method, s.batch);
       plan.mode = SpeculationMode::coupled;
       plan.tp = verifier.tp;
       plan.method = method.name;

@@ -92,6 +92,30 @@ Speed coupled_speed(const SpeculationCosts& costs, double p, int w, double b) {
   return speed;
 }
 
+// A call for less than one request is made in as many of the steps.
+Speed uneven_coupled_speed(const SpeculationCosts& costs, double p, int w, int longest, double b) {
+  const int lengths[] = {w - 1, w, std::min(w + 1, longest)};
+  Speed speed;
+  speed.committed = 0;
+  double drafted = 0;  // tokens of a request
+  for (const int length : lengths) {
+    speed.committed += coupled_tau(p, length) / 3;
+    drafted += length / 3.0;
+  }
+  for (int token = 1; token <= lengths[2]; ++token) {
+    const auto longer = std::ranges::count_if(lengths, [&](int length) { return length >= token; });
+    const double requests = b * static_cast<double>(longer) / 3;
+    const CostCurve& call = token == 1 ? costs.drafter.first : costs.drafter.round;
+    speed.draft += std::min(1.0, requests) * call.seconds(std::max(1.0, requests), costs.context);
+  }
+  speed.step =
+      speed.draft +
+      costs.table.step_seconds(
+          {.requests = b, .drafted = b * drafted, .prefill_rows = 0, .context = costs.context});
+  speed.tokens_per_second = speed.committed / speed.step;
+  return speed;
+}
+
 // The seconds of a step depend on the share of requests that are ahead, and this share depends on
 // the number of steps that drafting a window takes. Iteration finds both, beginning with a drafter
 // that keeps up.

@@ -116,6 +116,13 @@ struct Speed {
 [[nodiscard]] Speed plain_speed(const CostTable& table, double context, double b);
 /// Speed of drafting w tokens and verifying them, one after the other.
 [[nodiscard]] Speed coupled_speed(const SpeculationCosts& costs, double p, int w, double b);
+/// As coupled_speed(), where verifiers choose each request's length by how its drafts have fared: a
+/// third of the drafts has w - 1 tokens, a third w, and a third w + 1, but none more than
+/// `longest`. The drafter is called until the longest draft of the batch is made. In simulated runs
+/// (specactor-lognormal.yaml) a step makes 1 to 2 calls more than it verifies drafted tokens of a
+/// request, on average.
+[[nodiscard]] Speed uneven_coupled_speed(const SpeculationCosts& costs, double p, int w,
+                                         int longest, double b);
 /// Speed of a verifier with b requests whose drafter drafts for `drafted_for` requests: the
 /// verifier's own and those of other verifiers.
 [[nodiscard]] Speed decoupled_speed(const SpeculationCosts& costs, double p, int w, double b,

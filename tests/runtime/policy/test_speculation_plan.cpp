@@ -302,6 +302,24 @@ TEST(SpeculationPlan, ADraftOfFixedLengthIsForeseenAtThatLength) {
   EXPECT_DOUBLE_EQ(plan_speculation(f, settings).front().tokens_per_second, best.tokens_per_second);
 }
 
+TEST(SpeculationPlan, VerifiersThatAdaptDraftUnequalLengths) {
+  PlanFacts f = facts(16, 64);
+  f.verifiers = {{4, gpu(4)}};
+  f.methods = {{"model:0.5B", 0.8}};
+  f.adapts = true;
+  const std::vector<SpeculationPlan> plans =
+      plan_speculation(f, {SpeculationMode::coupled, {}, {}, {}});
+  ASSERT_EQ(plans.size(), 1U);
+  const CostTable& table = f.verifiers[0].table;
+  const SpeculationCosts costs{table, table.drafters[0], f.context, f.max_batch};
+  const Speed drafts = uneven_coupled_speed(costs, 0.8, plans[0].window, f.longest_draft, 16);
+  EXPECT_NEAR(plans[0].tokens_per_second / (64 * drafts.tokens_per_second), 1, 1e-9);
+  for (int w = 1; w <= f.longest_draft; ++w) {
+    EXPECT_LE(uneven_coupled_speed(costs, 0.8, w, f.longest_draft, 16).tokens_per_second,
+              drafts.tokens_per_second);
+  }
+}
+
 TEST(SpeculationPlan, TheSearchAt512RanksIsSmall) {
   // Some 10^5 windows are looked at, in a fraction of a second.
   PlanFacts f = facts(512, 16384);

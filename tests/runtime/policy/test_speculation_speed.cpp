@@ -148,6 +148,26 @@ TEST(SpeculationSpeed, StepsAreAsLongAsTheirDraftsMakeThem) {
   EXPECT_NEAR(decoupled.step, 10e-3 * (1 + decoupled_pace(0.5, 2, 0.2).drafted), 1e-12);
 }
 
+TEST(SpeculationSpeed, DraftsOfUnequalLengthTakeTheCallsOfTheLongest) {
+  const CostTable table = gpu();
+  const SpeculationCosts costs{table, table.drafters[0], 0, 64};
+  // Of 48 drafts 16 have one token, 16 two and 16 three: three calls, for 48, 32 and 16 requests.
+  const Speed uneven = uneven_coupled_speed(costs, 0.5, 2, 8, 48);
+  const double first = 1.2e-3 + 0.1e-3 * 47 / 63;
+  const double others = 2 * 1e-3 + 0.1e-3 * (31 + 15) / 63;
+  EXPECT_NEAR(uneven.draft, first + others, 1e-12);
+  EXPECT_NEAR(uneven.step, uneven.draft + 22.5e-3, 1e-12);  // 144 rows
+  EXPECT_NEAR(uneven.committed, (1.5 + 1.75 + 1.875) / 3, 1e-12);
+  EXPECT_NEAR(uneven.tokens_per_second, uneven.committed / uneven.step, 1e-9);
+  EXPECT_LT(uneven.tokens_per_second, coupled_speed(costs, 0.5, 2, 48).tokens_per_second);
+  // One request has two thirds of a second call a step, and one third of a third.
+  EXPECT_NEAR(uneven_coupled_speed(costs, 0.5, 2, 8, 1).draft, 1.2e-3 + 1e-3, 1e-12);
+  // No draft is longer than the longest, and a draft may have no token.
+  const Speed shortest = uneven_coupled_speed(costs, 0.5, 1, 1, 3);
+  EXPECT_NEAR(shortest.draft, 1.2e-3 + 0.1e-3 / 63, 1e-12);
+  EXPECT_NEAR(shortest.committed, (1 + 1.5 + 1.5) / 3, 1e-12);
+}
+
 TEST(SpeculationSpeed, SpeedIsThatOfASimulatedBatch) {
   const CostTable table = gpu();
   const SpeculationCosts costs{table, table.drafters[0], 0, 64};
