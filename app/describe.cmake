@@ -1,12 +1,11 @@
-# Writes the man page and the bash completion of PROGRAM into OUTPUT_DIR, from what the program
-# itself says of its commands, options and configuration keys.
+# Writes the man page and the bash completion of PROGRAM into OUTPUT_DIR, from PROGRAM's help texts.
 
-function(ask text)  # TEXT ARGUMENTS...: what the program prints
+function(ask text)  # ask(TEXT ARGUMENTS...): sets TEXT to what the program prints
   execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_VARIABLE out COMMAND_ERROR_IS_FATAL ANY)
   set(${text} "${out}" PARENT_SCOPE)
 endfunction()
 
-# As lines of text that troff leaves alone.
+# verbatim(ROFF TEXT): sets ROFF to the text, with escapes so that troff prints it unchanged.
 function(verbatim roff text)
   string(STRIP "${text}" text)
   string(REPLACE "\\" "\\e" text "${text}")
@@ -15,7 +14,7 @@ function(verbatim roff text)
   set(${roff} ".nf\n${text}\n.fi\n" PARENT_SCOPE)
 endfunction()
 
-# The options of a help text, as words for the shell.
+# options_of(WORDS HELP): sets WORDS to the options in a help text, separated by spaces.
 function(options_of words help)
   string(REGEX MATCHALL "--[a-z][a-z-]*" found "${help}")
   list(REMOVE_DUPLICATES found)
@@ -25,7 +24,7 @@ endfunction()
 
 ask(help --help)
 ask(keys --help-config)
-# What all help texts end with stands once in the page.
+# All help texts have the same end, which the man page contains once.
 string(FIND "${help}" "\nExit codes:" common_at)
 string(SUBSTRING "${help}" ${common_at} -1 common)
 string(REGEX MATCH "^[^\n]*" purpose "${help}")
@@ -63,7 +62,7 @@ A YAML file; any key can be overridden by \\fB\\-\\-set \\fIsection.key\\fB=\\fI
 ${configuration}.SH EXIT STATUS AND SIGNALS
 ${codes}")
 
-# Keys with their sections. A ';' in the text would be a list's for CMake.
+# Keys with their sections. CMake would split a list at a ';' in the text, so it becomes a ','.
 string(REPLACE ";" "," keys "${keys}")
 string(REPLACE "\n" ";" lines "${keys}")
 set(path "")

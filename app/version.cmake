@@ -1,4 +1,4 @@
-# Writes OUTPUT with the version and the git commit of SOURCE_DIR, only when they changed.
+# Writes the version and the git commit of SOURCE_DIR to OUTPUT if either has changed.
 execute_process(COMMAND git -C ${SOURCE_DIR} describe --always --dirty --abbrev=10
                 OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT commit)

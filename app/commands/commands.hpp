@@ -1,5 +1,5 @@
 // The commands of the command line: one function each, in the file with the command's name
-// (`report` in run_report/). A command returns the exit code or throws Error, which main() reports.
+// (`report` in run_report/). A command returns the exit code, or throws. main.cpp handles errors.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct RolloutArguments {
   RunArguments run;
   std::string watch;  ///< folder of requests (watch.hpp); empty: one rollout
 };
-/// Runs one rollout on all ranks of the job; with `watch`, one for each request. Collective.
+/// Runs one rollout on all ranks; with `watch`, runs one rollout for each request. Collective.
 ExitCode rollout(const fabric::MpiEnvironment& mpi, const RolloutArguments& arguments);
 struct CheckArguments {
   RunArguments run;
@@ -42,7 +42,7 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
 struct ScoreArguments {
   RunArguments run;              ///< the configuration names the weights; `output` is ignored
   std::string directory;         ///< directory of a finished run
-  std::string name;              ///< scores-NAME.h5; empty: name of the model's directory
+  std::string name;              ///< NAME in scores-NAME.h5; empty: name of the model's directory
   bool keeps_routing = false;    ///< also write which experts each token uses
   bool replays_routing = false;  ///< let tokens use the experts that the run recorded
 };
@@ -59,7 +59,7 @@ ExitCode simulate(const SimulateArguments& arguments);
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run directories, their telemetry.h5, or folders of --watch
   std::string html;               ///< HTML file to write; empty: none
-  std::string trace;              ///< trace file to write, if there is one run; empty: none
+  std::string trace;              ///< trace file to write, of only one run; empty: none
   bool json = false;              ///< print JSON
   double pass = 0.5;              ///< a response passes with at least this reward (pass@k)
 };

@@ -81,8 +81,8 @@ ExitCode profile(const fabric::MpiEnvironment& mpi, const ProfileArguments& argu
     io::write_cost_profile(arguments.output, measured.table);
     say("{}: {} in {:.1f} s; set engine.profile to it", arguments.output,
         counted(measured.measurements, "measurement"), measured.seconds);
-    // The draft ladder, a table of speedups, is printed from the rounded costs, as a run reads
-    // them.
+    // The draft ladder, a table of speedups, is computed from the costs as rounded in the file,
+    // because a run reads these.
     const CostTable written = io::parse_cost_profile(io::cost_profile_text(measured.table), "");
     write_to_user(draft_ladder_text(written, ladder_load(inputs, plan.layout.groups())));
   });

@@ -48,11 +48,11 @@ namespace {
 struct Output {
   std::unique_ptr<io::RunDirectory> directory;  ///< on rank 0
   io::RunManifest manifest;                     ///< on rank 0
-  io::ResumeState earlier;   ///< on rank 0: results of this run's earlier attempts
-  io::BegunResponses begun;  ///< on rank 0: responses that another run began (prompts.begun)
-  std::uint32_t attempt = 0;
-  bool complete = false;  ///< trajectories.h5 exists and is whole
-  std::size_t left = 0;   ///< responses left to generate
+  io::ResumeState earlier;    ///< on rank 0: results of this run before it was resumed
+  io::BegunResponses begun;   ///< on rank 0: responses that another run began (prompts.begun)
+  std::uint32_t attempt = 0;  ///< number of earlier starts and resumes of this run
+  bool complete = false;      ///< trajectories.h5 exists and is whole
+  std::size_t left = 0;       ///< responses left to generate
 };
 
 void warn(const std::vector<std::string>& warnings, const std::vector<std::string>& known = {}) {
@@ -122,7 +122,7 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
   bool announced = false;
   bool warned = false;
   const auto look = [&] {
-    // After the first progress the watchdog looks for stopped ranks, and the pulse does not.
+    // Until the first progress the pulse looks for stopped ranks, and then the watchdog does.
     pulse.turn(coordinator.changes() > 0);
     faults.watch();
     if (coordinator.progress().nonsense > 0 && !std::exchange(warned, true))
@@ -154,14 +154,14 @@ void run_coordinator(const std::stop_token& abandoned, roles::Coordinator& coord
 
 struct Written {
   std::uint64_t rewards = 0;  ///< responses with a reward
-  double ended = 0;           ///< seconds until this attempt ended, as in `paceline report`
+  double ended = 0;           ///< seconds that this start or resume took, as in `paceline report`
 };
 
-/// Writes the final files that are missing, and removes the shards. If an earlier attempt was
-/// killed here, one of the files may exist.
+/// Writes the final files that are missing, and removes the shards. If an earlier process was
+/// killed while it did this, one of the files may exist.
 Written write_final_files(const Inputs& inputs, const Output& output, const Clock& clock) {
   const std::string& directory = inputs.config.output.directory;
-  std::optional<io::TelemetryEnding> ending;  // of this attempt, if it generated responses
+  std::optional<io::TelemetryEnding> ending;  // nullopt: trajectories.h5 exists already
   Written written;
   if (!output.complete) {
     const double begin = clock.now();
@@ -204,7 +204,7 @@ Written write_final_files(const Inputs& inputs, const Output& output, const Cloc
   return written;
 }
 
-/// The coordinator's results in this attempt.
+/// The coordinator's results in this start or resume of the run.
 struct Outcome {
   roles::Progress progress;
   std::vector<RankSummary> summaries;
@@ -220,8 +220,7 @@ void account(const Inputs& inputs, const Plan& plan, const Outcome& outcome, dou
   if (progress.placements > 0) say("ranks changed roles {}", counted(progress.placements, "time"));
 }
 
-/// Writes the whole plan to the log. Shows the user only lines that differ from the previous step's
-/// plan. Call on rank 0.
+/// On rank 0: logs the whole plan. Shows the user only lines that the previous step's plan lacks.
 void tell_plan(const Inputs& inputs, const Machine& machine, const Plan& plan, int ranks,
                const TimeLimit& limit, Standing& standing) {
   const std::string all =
@@ -313,7 +312,7 @@ void roll_out(const fabric::MpiEnvironment& mpi, const RunArguments& arguments,
         }
       });
     }
-    // Whether the wait for rewards ends: the run is stopped, or no further reward can matter.
+    // Whether to end the wait for rewards: the run is stopped, or no further reward can matter.
     const auto stop = [&] {
       return stop_signalled() ||
              (first && (late(limit, inputs.config.limits, clock) ||

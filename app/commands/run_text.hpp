@@ -12,10 +12,10 @@
 
 namespace paceline::app {
 
-/// A prompt's tokens. A picture has a single token instead of a token for each of its rows.
+/// A prompt's tokens, but only the first of the equal placeholder tokens of each picture.
 [[nodiscard]] std::vector<TokenId> without_rows(const Prompt& prompt);
-/// [pictures] Path of each picture's file, or for example "in the prompt, 512 bytes". All are empty
-/// if the prompt's fields do not say where its pictures are.
+/// [pictures] Path of each picture's file, or for example "in the prompt, 512 bytes". All entries
+/// are empty if the prompt's fields do not say where its pictures are.
 [[nodiscard]] std::vector<std::string> picture_names(const Prompt& prompt);
 
 /// Decodes a run's tokens. If the run's tokenizer is missing, warns and shows token ids instead.

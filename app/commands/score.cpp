@@ -1,4 +1,4 @@
-// `paceline score`, in order: read the run, deal its prompts to the groups, compute, write one file
+// `paceline score`, in order: read the run, assign its prompts to groups, compute, write one file
 // into the run's directory. All work is known from the start. So groups send no messages before the
 // file is written, and the ranks of a group plan the same steps without messages.
 #include <fmt/format.h>
@@ -51,8 +51,8 @@ struct Counts {
   std::uint64_t tokens = 0;           ///< sampled tokens scored
   std::uint64_t differ = 0;           ///< tokens whose logprob differs from the run's in any bit
   std::uint64_t sampling_differ = 0;  ///< tokens whose sampling_logprob differs in any bit
-  double difference = 0;              ///< sum over tokens of the run's logprob minus the new one
-  double largest = 0;                 ///< largest absolute difference of a token's logprobs
+  double difference = 0;              ///< sum over tokens of (the run's logprob - the new logprob)
+  double largest = 0;                 ///< largest absolute difference of a token's two logprobs
 
   void compare(const Trajectory& own, const engine::ResponseScores& scores);
   void add(const Counts& other);
@@ -91,7 +91,7 @@ struct Outcome {
 };
 
 /// The path of the scores file. Throws UsageError on an invalid name. Throws IoError if the
-/// directory is not writable, so that the user learns of the error before the work.
+/// directory is not writable, so that the user learns of the error before the computation.
 std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
   namespace fs = std::filesystem;
   // A path that ends with a slash has no filename(), so the filename() of its parent is used.
@@ -105,7 +105,7 @@ std::string output_path(const Inputs& inputs, const ScoreArguments& arguments) {
 }
 
 /// The first setting that can change a log-probability and differs between the run and this
-/// command. Weights do not count, because they are expected to differ.
+/// command; nullopt: there is none. Weights do not count, because they are expected to differ.
 std::optional<std::string> other_difference(io::RunManifest now, const io::RunManifest& then) {
   now.model_fingerprint = then.model_fingerprint;
   now.weight_version = then.weight_version;
@@ -248,7 +248,7 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
                     const std::vector<Trajectory>& share, const io::StoredRouting* replayed,
                     GivenPictures& pictures, io::Spool* scored,
                     const std::function<void()>& watch) {
-  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt, if the prompt sets stop ids
+  std::map<std::uint32_t, std::vector<TokenId>> banned;  // by prompt; for prompts with own stop ids
   for (const Trajectory& t : share) {
     const auto& stops = run.prompts[t.id.prompt].sampling.stops;
     if (stops) banned.try_emplace(t.id.prompt, banned_early(inputs.config.sampling, stops->ids));
@@ -303,8 +303,8 @@ Outcome score_share(const Inputs& inputs, const Plan& plan, engine::Executor& ex
   return outcome;
 }
 
-/// Writes the results of all groups on rank 0, and returns the sum of the groups' counts there.
-/// `scored`: results of this rank's group; null if the rank leads none. Collective.
+/// On rank 0, writes the results of all groups, and returns the sum of their counts. `scored`:
+/// results of this rank's group; null if the rank leads none. Collective.
 Counts write_scores(const fabric::MpiEnvironment& mpi, const io::StoredRun& run,
                     const std::string& path, const io::RunManifest& manifest,
                     const Outcome& outcome, io::Spool* scored) {

@@ -25,7 +25,7 @@
 namespace paceline::app {
 namespace {
 
-constexpr std::size_t kPrompts = 30;      ///< greatest number of prompts in the overview
+constexpr std::size_t kPrompts = 30;      ///< largest number of prompts in the overview
 constexpr std::size_t kPromptStart = 40;  ///< characters of a prompt in the overview
 
 class Show {
@@ -118,8 +118,8 @@ class Show {
       mean = fmt::format("{:.1f}", sum / static_cast<double>(all.size()));
       if (scored > 0) reward = fmt::format("{:.3f}", rewards / static_cast<double>(scored));
     }
-    // The line shows the user's question instead of the prompt's start, which may be the same
-    // system prompt in all prompts. Without a question, it shows the prompt's start.
+    // The line shows the user's question, because the prompt's start may be the same system prompt
+    // in all prompts. Without a question, the line shows the prompt's start.
     std::optional<std::string> text = io::question_of(run_.prompts[prompt]);
     if (!text || io::printable_start(*text, 1).empty()) {
       const std::span<const TokenId> start(tokens.data(), std::min(tokens.size(), kPromptStart));

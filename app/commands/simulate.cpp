@@ -25,7 +25,7 @@ namespace {
 /// The results of one simulation: a row of the printed table.
 struct Row {
   std::string name;
-  double seconds = 0;  ///< virtual seconds of all attempts together
+  double seconds = 0;  ///< virtual seconds of all attempts (start and resumes) together
   double tail = 0;     ///< virtual seconds for the last 10 % of responses, in the last attempt
   std::uint64_t tokens = 0;
   std::vector<double> busy;  ///< [verifiers, drafters] mean busy share of time; -1: no such ranks
@@ -47,8 +47,8 @@ double busy_share(const SimulatedAttempt& attempt, Role role) {
   return ranks == 0 || attempt.seconds == 0 ? -1 : sum / (ranks * attempt.seconds);
 }
 
-/// Removes telemetry that a killed simulation left. Other files in the folder stay, because they
-/// may be the user's.
+/// Removes a simulation's telemetry shards. Other files in the folder stay, because they may be the
+/// user's.
 void remove_shards(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path shards = fs::path(path) / "shards";
@@ -205,7 +205,7 @@ ExitCode simulate(const SimulateArguments& arguments) {
   } else {
     const std::vector<std::string> settings = settings_of(arguments.sweep);
     std::vector<io::RunConfig> configs;
-    // All configurations are read before the first simulation, because a simulation may take hours.
+    // All configurations are read first, so that errors in them show before hours of simulation.
     for (std::size_t i = 0; i < settings.size(); ++i) {
       RunArguments swept = arguments.run;
       swept.overrides.push_back(settings[i]);

@@ -24,11 +24,11 @@ namespace {
 
 /// Pause between looks at the folder. It is short compared with a step, but spares the file system.
 constexpr std::chrono::milliseconds kPause(20);
-/// Pause between two looks of a rank that waits for the other ranks' sights.
+/// Pause between two polls by a rank that waits for the other ranks.
 constexpr std::chrono::milliseconds kPoll(2);
 
-/// The state that a rank sees. Rank 0 looks at the folder, and any rank may get a signal to stop.
-/// The ranks act on the greatest state of all ranks.
+/// The event that a rank sees. Rank 0 looks at the folder, and any rank may get a signal to stop.
+/// All ranks act on the greatest value among the ranks.
 enum class Sight : std::uint8_t { nothing, request, closed, stop, fault };
 
 /// Sleeps until there is something to do. `folder`, `request`: used on rank 0. Collective; throws
@@ -67,7 +67,7 @@ Sight wait(const fabric::MpiEnvironment& mpi, const std::optional<io::StepFolder
 
 bool of_the_request(ExitCode code) { return code == ExitCode::usage || code == ExitCode::bad_data; }
 
-/// Throws as read_config() does. Then throws UsageError if the request sets neither weights nor
+/// Throws as read_config() does, and throws UsageError if the request sets neither weights nor
 /// prompts. Such a request may be half written, and would generate the same responses again.
 void require_subject(const RunArguments& of_step, const io::StepRequest& step) {
   (void)read_config(of_step, io::Purpose::run);

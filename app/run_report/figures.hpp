@@ -1,4 +1,4 @@
-// Figures of a run for a report, computed from its telemetry alone.
+// Statistics of a run for a report, computed from its telemetry alone.
 //
 // A run has an attempt for each of its starts. Attempts follow one another on one time line,
 // without the pauses between them. A rank's time is the time of the attempts in which it took part.
@@ -55,15 +55,15 @@ struct RankFigures {
   std::uint64_t peak_rss_bytes = 0;
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
-  std::vector<PhaseSeconds> timeline;  ///< [bins]
+  std::vector<PhaseSeconds> timeline;  ///< [bins] `seconds` divided into bins of the time line
 };
 
 /// A finished response.
 struct ResponseFigures {
   RequestId id;
   std::uint32_t tokens = 0;
-  double leased = 0;    ///< when a group first got the request, seconds on the time line
-  double finished = 0;  ///< seconds on the time line
+  double leased = 0;    ///< seconds on the time line at which a group first got the request
+  double finished = 0;  ///< seconds on the time line at which the response finished
   int moves = 0;        ///< moves from one verifier group to another
   FinishReason reason = FinishReason::stop_id;
 };
@@ -74,10 +74,10 @@ struct GroupFigures {
   std::uint32_t responses = 0;
   std::uint32_t longest = 0;  ///< tokens of the longest response
   double mean = 0;            ///< mean tokens of a response
-  double finished = 0;        ///< when the last response finished, seconds on the time line
+  double finished = 0;        ///< seconds on the time line at which the last response finished
 };
 
-/// Conversations: the turns of responses, and the waits for the environment's answers.
+/// Statistics of conversations: turns of responses, and waits for the environment's answers.
 struct TurnFigures {
   std::vector<std::uint64_t>
       responses;  ///< [turns] number of responses with this many turns; empty: no conversations
@@ -86,8 +86,8 @@ struct TurnFigures {
   [[nodiscard]] double mean() const;  ///< mean turns of a response; 0: no conversations
 };
 
-/// KV that was in the KV pool while requests waited for room or for answers, or moved. All figures
-/// are sums over ranks, in bytes unless stated otherwise.
+/// KV that requests had in the KV pool while they waited for room or for answers, or moved. All
+/// numbers are sums over ranks, in bytes unless stated otherwise.
 struct StoredKvFigures {
   std::uint64_t stored = 0;
   std::uint64_t from_memory = 0;  ///< fetched from memory
@@ -120,11 +120,11 @@ struct NodeFigures {
 };
 
 struct RunFigures {
-  /// The prompts that dynamic sampling kept for the run's file, by their numbers in the run,
-  /// ascending. nullopt: the file has all prompts.
+  /// Numbers, in the run, of the prompts that dynamic sampling kept for trajectories.h5, ascending.
+  /// nullopt: trajectories.h5 has all prompts.
   std::optional<std::vector<std::uint32_t>> kept;
-  /// The number that `prompt` of the run has in the run's file, for `paceline show`. The text "(5)"
-  /// if the file lacks prompt 5 of the run.
+  /// Converts a prompt's number in the run to its number in trajectories.h5, for `paceline show`.
+  /// If trajectories.h5 lacks the prompt, returns `prompt` in brackets: "(5)".
   [[nodiscard]] std::string number_of(std::uint32_t prompt) const;
 
   double seconds = 0;                      ///< wall time, all attempts together
@@ -161,14 +161,14 @@ struct RunFigures {
   std::vector<Bin> timeline;
   [[nodiscard]] int bins() const { return static_cast<int>(timeline.size()); }
 
-  /// Seconds on the time line at which this share of the finished responses had finished; 0: none.
+  /// Seconds on the time line until `share` of the finished responses had finished; 0: no response.
   [[nodiscard]] double finished_by(double share) const;
-  /// Length in tokens that this share of the finished responses does not exceed.
+  /// Length in tokens that `share` of the finished responses do not exceed.
   [[nodiscard]] double length_quantile(double share) const;
   [[nodiscard]] PhaseSeconds all_ranks() const;
 };
 
-/// Computes the figures. `bins`: number of bins of the time lines, at least 1.
+/// Computes the statistics. `bins`: number of bins of the time lines, at least 1.
 [[nodiscard]] RunFigures figures_of(const RecordedTelemetry& run, int bins);
 
 /// Text for the user about the greatest loss of the ranks' time. Losses are all phases except

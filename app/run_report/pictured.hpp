@@ -1,4 +1,4 @@
-// A run's prompts with pictures, and their responses, for a report in HTML.
+// Prompts of a run that contain pictures, with their responses, for a report in HTML.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ struct PicturedPrompts {
   std::uint64_t others = 0;  ///< number of further prompts with pictures, not shown
 };
 
-/// Reads a stored run's first 12 prompts with pictures, each with its first two responses, finished
-/// or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in all. Other
-/// pictures are only named, with the reason. Throws IoError if responses cannot be read.
+/// Reads a stored run's first 12 prompts with pictures, and the first two responses to each,
+/// finished or not. Embeds JPEG, PNG and WebP files of at most 64 KiB unchanged, up to 1 MiB in
+/// all. Says why other pictures are not shown. Throws IoError if responses cannot be read.
 [[nodiscard]] PicturedPrompts pictured_prompts(const io::StoredRun& run);
 
-/// The section of the HTML report; empty: no prompt contains a picture.
+/// The report's section with these prompts; empty: no prompt contains a picture.
 [[nodiscard]] std::string html_of(const PicturedPrompts& pictured);
 
 }  // namespace paceline::app

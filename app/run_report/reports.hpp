@@ -23,10 +23,10 @@ struct Table {
 [[nodiscard]] std::vector<Table> tables_of(const RunFigures& figures);
 /// The run in a few lines: tokens, seconds, speed, why responses ended, the largest loss of time.
 [[nodiscard]] std::vector<std::string> headline_of(const RunFigures& figures);
-/// A line about how much of an unfinished run is done; empty: the run is complete or not known.
+/// A line about the progress of an unfinished run; empty: it is complete, or `rewards` is nullopt.
 [[nodiscard]] std::string progress_of(const std::optional<RewardFigures>& rewards);
 
-/// One of several runs that a report compares.
+/// A run in a report, which may compare several runs.
 struct NamedRun {
   std::string name;
   RunFigures figures;
@@ -35,16 +35,16 @@ struct NamedRun {
 };
 [[nodiscard]] Table comparison_of(const std::vector<NamedRun>& runs);
 
-/// A line with the counts of dynamic sampling; empty: the run has none.
+/// A line with the counts of dynamic sampling; empty: the run is unfinished or did not use it.
 [[nodiscard]] std::string choice_of(const NamedRun& run);
 
-/// The whole report.
+/// The whole report, as text for a terminal.
 [[nodiscard]] std::string text_of(const std::vector<NamedRun>& runs);
 
 [[nodiscard]] std::string html_of(const std::vector<NamedRun>& runs);
 
-/// {"schema_version": 1, "runs": [...]}: an object for each run, with a report's figures under
-/// fixed names. Values are in seconds, tokens, bytes and shares (0 to 1); null: not known.
+/// The report as JSON, with an object for each run: {"schema_version": 1, "runs": [...]}. Names of
+/// values are fixed. Values are in seconds, tokens, bytes and shares (0 to 1); null: not known.
 [[nodiscard]] std::string json_of(const std::vector<NamedRun>& runs);
 
 }  // namespace paceline::app

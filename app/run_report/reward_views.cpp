@@ -24,7 +24,7 @@ std::string number_or_dash(double value) {
 
 bool has_rewards(const NamedRun& run) { return run.rewards && run.rewards->scored > 0; }
 
-/// An axis from 0, or from the least reward if that is negative, to a little above the greatest.
+/// An axis from 0, or from `least` if it is negative, to a little above `most`.
 Axis reward_axis(double least, double most) {
   const double room = most > least ? 0.05 * (most - least) : 0.5;
   return {std::min(0.0, least), most + room, false, "mean reward"};
@@ -35,7 +35,7 @@ Axis reward_axis(double least, double most) {
 Table reward_table(const std::vector<NamedRun>& runs) {
   Table table{"Rewards", {}};
   if (std::none_of(runs.begin(), runs.end(), has_rewards)) return table;
-  std::uint32_t most = 1;  // greatest number of responses to a prompt
+  std::uint32_t most = 1;  // largest number of scored responses to a prompt
   double threshold = 0;
   for (const NamedRun& run : runs) {
     if (!has_rewards(run)) continue;

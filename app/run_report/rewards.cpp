@@ -17,7 +17,7 @@ struct Group {
   float most = 0;
 };
 
-/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n, as a product that does not overflow.
+/// Returns 1 - C(n - c, k) / C(n, k) for c passes among n responses. The product cannot overflow.
 double chance(const Group& group, std::uint32_t k) {
   const std::uint32_t fail = group.responses - group.pass;
   if (fail < k) return 1;
@@ -44,7 +44,7 @@ void add_passes(const std::map<std::uint32_t, Group>& groups, RewardFigures& fig
   }
 }
 
-/// Sets by_length. `scored`: scored responses in order of length.
+/// Sets by_length. `scored`: scored responses, ascending by length.
 void add_lengths(std::span<const RewardedResponse> scored, RewardFigures& figures) {
   const std::size_t share = std::max<std::size_t>(1, (scored.size() + kLengths - 1) / kLengths);
   for (const RewardedResponse& response : scored) {

@@ -1,4 +1,4 @@
-// Figures of the rewards of a run's responses.
+// Statistics of the rewards of a run's responses.
 #pragma once
 
 #include <cstdint>
@@ -18,35 +18,35 @@ struct RewardedResponse {
   float reward = std::numeric_limits<float>::quiet_NaN();  ///< NaN: it has no reward
 };
 
-/// Figures of the part of a run that is on disk.
+/// Reward statistics of a run's finished responses. The run itself may be unfinished.
 struct RewardFigures {
   bool complete = false;
   std::uint64_t expected = 0;   ///< number of responses in the whole run
   std::uint64_t responses = 0;  ///< finished responses
   std::uint64_t weight_version = 0;
 
-  /// The outcome of dynamic sampling for the run's prompts.
+  /// Numbers of prompts that dynamic sampling kept and dropped. The rest were undecided at the end.
   struct Choice {
     std::uint64_t prompts = 0;
     std::uint64_t kept = 0;
-    std::uint64_t dropped = 0;  ///< prompts neither kept nor dropped are left over
+    std::uint64_t dropped = 0;  ///< decided prompts with equal or missing rewards
   };
   std::optional<Choice> choice;  ///< nullopt: no dynamic sampling, or the run is not complete
 
   std::uint64_t scored = 0;
-  double mean = 0;  ///< mean reward; this and the next three count scored responses only
+  double mean = 0;  ///< mean reward; this field and the next three are over scored responses only
   double deviation = 0;
   double least = 0;
   double most = 0;
 
-  /// The chance that at least one of `k` responses to a prompt passes. It is the unbiased estimate
-  /// 1 - C(n - c, k) / C(n, k) for c passes among n scored responses, averaged over `prompts`.
+  /// pass@k: the chance that at least one of k responses to a prompt passes. With c passes among n
+  /// scored responses, the unbiased estimate is 1 - C(n - c, k) / C(n, k).
   struct PassAt {
     std::uint32_t k = 0;
-    double rate = 0;
+    double rate = 0;            ///< mean of the estimates over `prompts`
     std::uint64_t prompts = 0;  ///< number of prompts with k or more scored responses
   };
-  std::vector<PassAt> pass;  ///< k: 1, 2, 4 and so on, and the size of the largest group
+  std::vector<PassAt> pass;  ///< k: 1, 2, 4, ..., largest number of scored responses to a prompt
   double threshold = 0;      ///< least reward that passes
 
   std::uint64_t groups = 0;    ///< prompts with two or more scored responses
@@ -56,8 +56,8 @@ struct RewardFigures {
 
   /// A range of lengths with about a tenth of the scored responses.
   struct Length {
-    std::uint32_t from = 0;  ///< tokens of the shortest
-    std::uint32_t to = 0;    ///< tokens of the longest
+    std::uint32_t from = 0;  ///< tokens of the shortest response
+    std::uint32_t to = 0;    ///< tokens of the longest response
     std::uint64_t responses = 0;
     double mean = 0;           ///< mean reward
     std::uint64_t tokens = 0;  ///< sum over the responses
@@ -66,10 +66,10 @@ struct RewardFigures {
   /// Pearson's correlation of reward and length; NaN: all rewards or all lengths are equal.
   double correlation = std::numeric_limits<double>::quiet_NaN();
 
-  [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< NaN: `pass` has no such k
+  [[nodiscard]] double pass_at(std::uint32_t k) const;  ///< rate for this k; NaN: `pass` lacks it
 };
 
-/// Computes the figures. `threshold`: least reward that passes. The caller fills in the fields of
+/// Computes the statistics. `threshold`: least reward that passes. The caller sets the fields of
 /// the whole run: complete, expected, weight_version and choice.
 [[nodiscard]] RewardFigures reward_figures(std::span<const RewardedResponse> responses,
                                            double threshold);

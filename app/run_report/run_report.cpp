@@ -53,7 +53,7 @@ std::vector<std::string> runs_of(const std::string& path) {
   return steps.empty() ? std::vector<std::string>{path} : steps;
 }
 
-/// Adds the figures of a run's responses: rewards and, if `shows` is set, prompts with pictures.
+/// Adds reward statistics of the run at `path` and, if `shows` is set, its prompts with pictures.
 /// Adds nothing for a simulation, which has no responses.
 void take_responses(const std::string& path, double threshold, bool shows, NamedRun& into) {
   fs::path directory = path;
@@ -84,7 +84,7 @@ void take_responses(const std::string& path, double threshold, bool shows, Named
 }  // namespace
 
 ExitCode report(const ReportArguments& arguments) {
-  constexpr int kBins = 240;  // bins of a time line; each is about 3 units wide in a plot of 800
+  constexpr int kBins = 240;  // bins of a time line; each is about 3 SVG units wide in a plot
   std::vector<std::string> paths;
   for (const std::string& path : arguments.runs) {
     for (std::string& run : runs_of(path)) paths.push_back(std::move(run));

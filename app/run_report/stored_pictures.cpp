@@ -20,11 +20,11 @@ namespace {
 
 constexpr std::size_t kPrompts = 12;
 constexpr std::size_t kResponses = 2;
-constexpr std::size_t kCharacters = 4000;  // most bytes of a shown question or response
-constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // largest file of a picture
-constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // sum of all pictures' files
+constexpr std::size_t kCharacters = 4000;  // limit on the bytes of a question or response
+constexpr std::size_t kMostPictureBytes = std::size_t{64} << 10;  // limit on a picture's file
+constexpr std::size_t kMostBytesInAll = std::size_t{1} << 20;     // limit on the sum of these files
 
-/// The MIME type of a picture; empty: a format that is not shown.
+/// The MIME type of a picture; empty: the report does not show pictures of this format.
 std::string_view type_of(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("\x89PNG")) return "image/png";

@@ -18,8 +18,8 @@ struct Axis {
 
   /// The place of a value on the axis, 0 to 1.
   [[nodiscard]] double place(double value) const;
-  /// About five round values on the axis. On a logarithmic axis: powers of ten and, if these are
-  /// few, also 2 and 5 times each.
+  /// About five round values on the axis. On a logarithmic axis: powers of ten and, if the axis
+  /// spans less than a factor of 1000, also 2 and 5 times each power.
   [[nodiscard]] std::vector<double> ticks() const;
 };
 
@@ -27,14 +27,14 @@ struct Axis {
 /// axes.
 class Plot {
  public:
-  /// `height`: height of the plotting area; the whole plot is 800 units wide.
+  /// `height`: height of the plotting area, in SVG units. The whole plot is 800 SVG units wide.
   Plot(Axis x, Axis y, double height);
 
   void line(const std::vector<std::pair<double, double>>& points, const std::string& color);
   /// A filled rectangle between two opposite corners.
   void box(double x0, double y0, double x1, double y1, const std::string& color);
   /// Draws a vertical line with a word at its top, or lower if the word would overlap the word of
-  /// the previous mark. Call for marks from left to right.
+  /// the previous mark. Marks must be added from left to right.
   void mark(double x, const std::string& word);
   /// Writes a word left of the y axis at the value `y`. The axis then has no ticks.
   void name(double y, const std::string& word);

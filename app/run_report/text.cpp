@@ -29,7 +29,7 @@ std::string name_of(const RunFigures& figures, RequestId id) {
   return fmt::format("{}:{}", figures.number_of(id.prompt), id.sample);
 }
 
-/// A title's end that explains prompt numbers in brackets; empty: there are none.
+/// The end of a table's title, which explains prompt numbers in brackets; empty: there are none.
 std::string note_on_brackets(const RunFigures& figures) {
   return figures.kept
              ? "; numbers in brackets are numbers in the run, of prompts that were not kept"
@@ -38,7 +38,7 @@ std::string note_on_brackets(const RunFigures& figures) {
 
 std::string host_of(const RankFigures& rank) { return rank.host.empty() ? "-" : rank.host; }
 
-/// Least, mean and greatest seconds of a rank in each phase, and the rank with the greatest.
+/// Least, mean and greatest seconds of a rank in each phase, and the rank with the greatest value.
 Table phases(const RunFigures& figures) {
   Table table{"Where the time went, seconds a rank",
               {{"phase", "min", "mean", "max", "of rank", "on", "%"}}};
@@ -185,12 +185,12 @@ Table nodes(const RunFigures& figures) {
 
 /// A date in UTC, e.g. "2026-01-31 18:04:12".
 std::string date_of(double unix_seconds) {
-  constexpr double kLast = 253402300799;  // end of the year 9999; damaged files exceed it
+  constexpr double kLast = 253402300799;  // end of the year 9999; damaged files can exceed it
   if (!(unix_seconds >= 0 && unix_seconds <= kLast)) return "?";
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
 }
 
-/// Text such as ", 812.5 a core (8 cores)"; empty: the count is not known.
+/// Text such as ", 812.5 a core (8 cores)"; empty: `count` is 0.
 std::string rate_of_each(double rate, std::uint64_t count, const char* what) {
   if (count == 0) return "";
   return fmt::format(", {:.1f} a {} ({})", rate / static_cast<double>(count), what,

@@ -30,7 +30,7 @@ const char* name_of(WriteRecord::Kind kind) {
   return "?";  // a damaged file
 }
 
-/// Returns the text with '?' for characters that JSON must escape (only in damaged files).
+/// Returns the text with '?' for characters that JSON must escape, which only damaged files have.
 std::string quoted(const std::string& text) {
   std::string plain;
   for (const char c : text) plain += c < ' ' || c == '"' || c == '\\' || c == 127 ? '?' : c;
@@ -71,7 +71,7 @@ class Trace {
         process, thread, begin, 1e6 * seconds, arguments);
   }
 
-  /// Microseconds from the run's start to `time`, given in seconds from the attempt's start.
+  /// Microseconds from the run's start to `time`, which is in seconds from the attempt's start.
   [[nodiscard]] double at(std::uint32_t attempt, double time) const {
     const auto begin = begins_.find(attempt);
     return (begin == begins_.end() ? 0 : begin->second) + 1e6 * time;

@@ -22,7 +22,7 @@ double next_line(double now) {
   return (std::floor(now / 10) + 1) * 10;
 }
 
-/// The counts of a line. Every request of the run is in exactly one of them.
+/// The counts in a line, as text. Each request of the run is in exactly one count.
 std::string counts_text(const roles::Progress& progress) {
   std::string text = fmt::format("{}/{} finished", progress.finished, progress.total);
   if (progress.unflushed > 0) text += fmt::format(", {} not on disk yet", progress.unflushed);
@@ -31,7 +31,7 @@ std::string counts_text(const roles::Progress& progress) {
   return text + fmt::format(", {} waiting", progress.waiting);
 }
 
-/// A line of the first `parts` that fit the terminal's width, after a bar if there is room left.
+/// The first `parts` that fit the terminal's width. If room is left, a bar comes before them.
 std::string bar_line(double done, std::vector<std::string> parts) {
   const auto columns = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   const auto joined = [&] { return fmt::format("{}", fmt::join(parts, ", ")); };

@@ -11,9 +11,9 @@
 
 namespace paceline::app {
 
-/// Shows progress. If stderr is a terminal, a bar is redrawn there. If not, for example under a
-/// launcher, a line is printed after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The
-/// run's log always gets these lines. The counts in a line add up to the total. Used by one thread.
+/// Shows progress. If stderr is a terminal, redraws a bar there. If not, for example under a
+/// launcher, prints a line after 0, 1, 2, 5 and 10 seconds, and then every ten seconds. The run's
+/// log always gets these lines. The counts in a line add up to all requests. Used by one thread.
 class ProgressPrinter {
  public:
   ProgressPrinter();
@@ -37,7 +37,7 @@ class ProgressPrinter {
   std::uint64_t last_tokens_ = 0;
   double rate_ = 0;  ///< recent tokens/s
   TimeLeft time_left_;
-  std::optional<double> left_;  ///< seconds left, by the last update
+  std::optional<double> left_;  ///< seconds left, as estimated at the last update
 };
 
 }  // namespace paceline::app

@@ -17,11 +17,11 @@ constexpr int kTag = 1;
 constexpr std::uint8_t kAlive = 0;
 constexpr std::uint8_t kLast = 1;
 constexpr double kLongestPause = 1;  // seconds between two pulses
-/// A pause between pulses is at most limits.stall divided by this number. A pulse and its answer
-/// take two pauses.
+/// The pause between pulses is at most limits.stall divided by this number. A pulse and its answer
+/// take about two pauses, and so come well within limits.stall.
 constexpr double kPulses = 8;
-/// Seconds by which other ranks wait longer than rank 1, which ends the job if rank 0 is silent. If
-/// rank 1 has stopped as well, the other ranks end the job.
+/// If rank 0 is silent, rank 1 ends the job. Other ranks wait this many seconds longer, and end the
+/// job if rank 1 has stopped as well.
 constexpr double kOthersLater = 10;
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 
@@ -69,7 +69,7 @@ Pulse::~Pulse() {
 }
 
 void Pulse::sleep() {
-  // At the end of the job all ranks wait here for rank 0's last pulse, so pauses are short then.
+  // At the end of the job all ranks wait here for rank 0's final pulse, so the pauses are short.
   constexpr std::chrono::milliseconds kAtEnd(1);
   std::unique_lock lock(mutex_);
   if (ending_) {
@@ -115,8 +115,8 @@ bool Pulse::loop_stands() {
   return std::exchange(turns_, turns) == turns && g_loops > 0;
 }
 
-/// Sends a pulse to the ranks that have received the last one. At most one pulse to a rank is in
-/// flight, however long the rank stands still.
+/// Sends a pulse to the ranks that have received the previous pulse. At most one pulse to a rank is
+/// in flight, even if the rank has stopped.
 void Pulse::beat(std::uint8_t pulse) {
   pulse_ = pulse;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -127,7 +127,7 @@ void Pulse::beat(std::uint8_t pulse) {
   }
 }
 
-/// Whether each rank has received rank 0's latest pulse.
+/// Whether each rank has received its latest pulse. Ends the job if a rank is silent for too long.
 bool Pulse::all_taken() {
   bool all = true;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
@@ -143,7 +143,7 @@ bool Pulse::all_taken() {
   return all;
 }
 
-/// Receives pulses of rank 0. Returns true if the last pulse has come.
+/// Receives rank 0's pulses. Returns true after the final pulse. Ends the job if rank 0 is silent.
 bool Pulse::listen() {
   silent_ += passed_;
   int heard = 0;

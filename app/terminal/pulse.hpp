@@ -1,5 +1,5 @@
-// Pulses between rank 0 and each other rank, by which each side knows that the other is alive. A
-// rank that has stopped for good is noticed wherever others wait for it, even in a collective.
+// Rank 0 and each other rank exchange pulses, so that each side knows that the other is alive. If a
+// rank has stopped for good, the job ends, even while other ranks wait in a collective.
 #pragma once
 
 #include <mpi.h>
@@ -19,27 +19,27 @@ namespace paceline::app {
 
 /// From construction to destruction a thread of rank 0 sends a pulse to every other rank about once
 /// a second. The send is synchronous: it completes when a thread of the other rank receives the
-/// pulse. This completion is the answer. A rank that has not heard from rank 0 for limits.stall
-/// seconds ends the job with exit code 70 and a message that names rank 0. If a rank has not
-/// answered for this time, rank 0 ends the job with a message that names the rank. A rank's work
-/// may take any time, because the thread of its Pulse goes on. Only a PulsingLoop must keep
-/// turning. A rank does not count time in which its own thread did not run, because the whole job
-/// may have been suspended then.
+/// pulse. Rank 0 takes this completion as the answer. A rank that has not heard from rank 0 for
+/// limits.stall seconds ends the job with exit code 70 and a message that names rank 0. If a rank
+/// has not answered for this time, rank 0 ends the job with a message that names the rank. Work of
+/// a rank may take any time, because pulses have a thread of their own. Only a PulsingLoop stops
+/// the pulses when it makes no turn. A rank does not count time in which its own pulse thread did
+/// not run, because the whole job may have been suspended then.
 ///
 /// A process has one object of this class. In a job of one rank it does nothing.
 class Pulse {
  public:
   /// Collective. `advice`: end of the message about a stopped rank; may be empty.
   Pulse(const fabric::MpiEnvironment& mpi, std::string advice);
-  /// Waits until this rank, or on rank 0 every rank, has received rank 0's last pulse. Collective.
+  /// Collective. Other ranks wait for rank 0's final pulse, and rank 0 until all have received it.
   ~Pulse();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
  private:
   struct Peer {
-    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until it arrives
-    double silent = 0;                       ///< seconds for which this pulse has waited
+    MPI_Request request = MPI_REQUEST_NULL;  ///< last pulse to this rank, until it is received
+    double silent = 0;                       ///< seconds for which this pulse has been in flight
   };
   void run();
   void beat(std::uint8_t pulse);
@@ -67,12 +67,12 @@ class Pulse {
   std::thread thread_;
 };
 
-/// Sets the seconds of silence after which a rank counts as stopped (limits.stall); nullopt, which
-/// is the default: never.
+/// Sets the seconds of silence after which a rank counts as stopped (limits.stall). With nullopt,
+/// which is the default, no rank ever counts as stopped.
 void set_patience(std::optional<double> seconds);
 
-/// Ties rank 0's pulse to a loop while this object lives: there is no pulse while the loop makes no
-/// turn, for example when a file system hangs. Not for loops that wait for other ranks.
+/// Ties rank 0's pulses to a loop while this object lives: rank 0 sends no pulse while the loop
+/// makes no turn, for example when a file system hangs. Not for loops that wait for other ranks.
 class PulsingLoop {
  public:
   PulsingLoop();
@@ -80,7 +80,7 @@ class PulsingLoop {
   PulsingLoop(const PulsingLoop&) = delete;
   PulsingLoop& operator=(const PulsingLoop&) = delete;
   /// Counts a turn of the loop. `watches_others`: the loop itself notices a stopped rank, and knows
-  /// whether the stop matters. Rank 0's pulse then does not look for stopped ranks.
+  /// whether the stop matters. The Pulse of rank 0 then does not look for stopped ranks.
   void turn(bool watches_others);
 };
 

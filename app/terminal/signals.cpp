@@ -17,10 +17,10 @@ namespace paceline::app {
 namespace {
 
 // A request to stop may reach a rank twice, from the launcher and from the scheduler. Two signals
-// less than so many seconds apart count as one.
+// less than this many seconds apart count as one.
 constexpr long kSameRequestSeconds = 2;
 
-std::atomic<long> g_first{0};  // monotonic second of the first signal, plus 1; 0: none
+std::atomic<long> g_first{0};  // monotonic second of the first signal, plus 1; 0: no signal
 std::atomic<int> g_rank{0};
 static_assert(std::atomic<long>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -56,8 +56,8 @@ std::string_view path_of_mapping(std::string_view line, std::uintptr_t address) 
   return line.substr(slash);
 }
 
-// The file that is mapped at the address; empty: none is. As part of a signal handler, this
-// function uses only system calls and its own memory.
+// The file that is mapped at the address; empty: there is none. This function runs in a signal
+// handler, so it uses only system calls and its own memory.
 std::string_view file_mapped_at(const void* address) {
   static char lines[8192];  // room for the longest path and the start of its line
   const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -90,12 +90,12 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     while (true) ::pause();  // another thread reports the error
   }
   const std::string_view path = file_mapped_at(info->si_addr);
-  if (path.empty()) {  // no mapped file: the program itself is at fault, and fails again
+  if (path.empty()) {  // no mapped file, so a bug: the fault recurs, and ends the process
     std::signal(signal, SIG_DFL);
     return;
   }
   // A file that all ranks read fails on all of them, and one message is enough. So ranks above 0
-  // wait up to two seconds for a signal from the launcher, which comes after rank 0 has printed the
+  // wait up to two seconds for the signal that the launcher sends after rank 0 has printed the
   // message and ended.
   const timespec moment = {.tv_sec = 0, .tv_nsec = 50'000'000};
   const bool stopping = g_first.load() != 0;

@@ -1,4 +1,4 @@
-// Signals that ask the program to stop, and the signal of a failed mapped file.
+// Handles signals that ask the program to stop, and SIGBUS if a mapped file cannot be read.
 #pragma once
 
 namespace paceline::app {
@@ -7,10 +7,10 @@ namespace paceline::app {
 /// seconds later ends the process with exit code 75. If a mapped file has shrunk or its disk fails,
 /// the handler of SIGBUS prints the file's name, and ends the process with exit code 74.
 void watch_signals();
-/// Lets SIGUSR1 and SIGTERM end the process again, for commands that have nothing to resume. If one
-/// of them has come already, ends the process now, with exit code 75.
+/// Makes SIGUSR1 and SIGTERM end the process at once, for commands that have nothing to resume. If
+/// one of these signals has already come, ends the process now, with exit code 75.
 void end_at_signals();
-/// Sets the number of this rank. When a file fails on many ranks, only rank 0 reports it.
+/// Sets the rank of this process. Ranks above 0 wait for rank 0 to report a failed file first.
 void know_rank(int rank);
 /// Whether a signal to stop has come. Thread-safe.
 [[nodiscard]] bool stop_signalled();

@@ -1,5 +1,5 @@
 // Results that a job keeps from one training step to the next (watch.hpp). A result is used again
-// until a value that it depends on changes. A value changes on all ranks or on none.
+// until a value that it depends on changes. These values change on all ranks or on none.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ class Standing {
   explicit Standing(bool resident = false) : resident_(resident) {}
   [[nodiscard]] bool resident() const { return resident_; }
 
-  /// The tokenizer of these files. It is loaded only if the files' texts differ from the previous
-  /// step's, which is rare in one training. Throws as Tokenizer::load() does.
+  /// The tokenizer of these files. It is loaded only if the files' texts have changed since the
+  /// previous step, which is rare in one training. Throws as Tokenizer::load() does.
   [[nodiscard]] std::shared_ptr<const io::Tokenizer> tokenizer(io::TokenizerFiles files);
 
-  /// The model's end tokens in the previous step; nullopt in the first step. `now`: the end tokens
-  /// in this step.
+  /// Stores `now`, the model's end tokens in this step. Returns the end tokens of the previous
+  /// step, or nullopt in the first step.
   [[nodiscard]] std::optional<std::vector<TokenId>> eos(const std::vector<TokenId>& now) {
     return std::exchange(eos_, now);
   }
@@ -37,8 +37,8 @@ class Standing {
   /// changed. New weights of the same shapes and new prompts do not change costs. Collective.
   [[nodiscard]] const CostsByDegree& costs(const MeasuringRank& rank, std::size_t responses);
 
-  /// The part of `text`, a step's banner and plan, that is new to the user. In the first step this
-  /// is the whole text, later only the lines that the previous step's text lacks.
+  /// The lines of `text` that the previous step's text lacks; all lines in the first step. `text`:
+  /// a step's banner and plan.
   [[nodiscard]] std::string news(const std::string& text);
 
   /// Whether the scoring command differs from the previous step's.
@@ -55,7 +55,7 @@ class Standing {
     CostConditions of_rank;
     policy::Placement placement;
     std::vector<std::string> drafters;  ///< names and shapes of drafters
-    std::string settings;               ///< text of layout, engine, speculation, schedule, test
+    std::string settings;               ///< settings on which costs depend
     bool operator==(const Conditions&) const = default;
   };
 

@@ -1,4 +1,4 @@
-// Estimates the time that a run has left from how fast its responses have ended so far.
+// Estimates the remaining time of a run from the rate at which its responses have finished.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +7,25 @@
 
 namespace paceline::app {
 
-/// Counts of the present attempt only. Responses of earlier attempts took none of its time.
+/// Counts since the run was last started or resumed. Earlier responses took none of this time.
 struct RunSoFar {
-  std::size_t finished = 0;  ///< responses
+  std::size_t finished = 0;  ///< finished responses
   std::size_t active = 0;    ///< responses being generated now
-  std::size_t left = 0;      ///< unfinished responses: active, waiting or in between
+  std::size_t left = 0;      ///< all unfinished responses of the run
   std::uint64_t tokens = 0;  ///< tokens generated
 };
 
 /// Estimates the time left. Used by one thread.
 class TimeLeft {
  public:
-  /// Returns the seconds left from `now` on. Returns nullopt until the number of finished
-  /// responses is half the number of active ones, because the first to finish are the shortest and
-  /// tell little about the others. Time before the first token, such as loading, does not count.
+  /// Returns the seconds left from `now` on; nullopt while `finished` is below half of `active`,
+  /// because the first responses to finish are the shortest and tell little about the others. Time
+  /// before the first token, such as loading, does not count.
   [[nodiscard]] std::optional<double> look(double now, const RunSoFar& run);
 
  private:
-  std::optional<double> began_;  ///< `before_` when the first token was seen
-  double before_ = 0;            ///< time of the last look that saw no tokens
+  std::optional<double> began_;  ///< time of the last look before the first token
+  double before_ = 0;            ///< time of the last look at which there were no tokens
 };
 
 }  // namespace paceline::app
